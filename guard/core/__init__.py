@@ -1,0 +1,5 @@
+"""The decision core.  Pure: no I/O, no clock, no randomness, no logging.
+
+Everything here is a frozen value or a function of its arguments, so that a verdict can be
+replayed, tested by properties and explained long after the call it was given for.
+"""

@@ -1,0 +1,100 @@
+"""From a tool call to what the policy says about it: role, destinations, body.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from guard.core.destinations import MISSING, find_destinations, read_destinations
+from guard.core.model import ClassifiedCall, Role, Standing, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from guard.core.model import Json, ToolCall
+    from guard.core.policy import Policy, ToolMapping
+
+
+def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
+    """Return the call with its role, the destinations in it and their standing.
+
+    A tool that no mapping claims gets role ``other`` and is marked unmapped, and whatever in its
+    arguments can be a destination counts as one.  So does every value of a mapped send that sits
+    in an argument the mapping does not declare: an attacker does not have to use the field that
+    the policy's author thought of.
+    """
+    mapping = policy.mapping(call.tool)
+    if mapping is None:
+        texts = tuple(text for _, text in _strings(call.arguments, "$"))
+        return ClassifiedCall(
+            call=call,
+            role=Role.OTHER,
+            mapped=False,
+            targets=tuple(_undeclared(policy, call.arguments, frozenset())),
+            body=texts,
+        )
+    if mapping.role is not Role.SEND and not mapping.destinations and not mapping.body:
+        return ClassifiedCall(
+            call=call,
+            role=mapping.role,
+            mapped=True,
+            results_untrusted=mapping.results_untrusted,
+        )
+    return _classify_mapped(policy, call, mapping)
+
+
+def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> ClassifiedCall:
+    declared: set[str] = set()
+    targets: list[Target] = []
+    for query in mapping.destinations:
+        for path, value in query.find(call.arguments):
+            declared.add(path)
+            targets.extend(
+                Target(destination, policy.standing(destination), path)
+                for destination in read_destinations(value)
+            )
+    body: list[str] = []
+    for query in mapping.body:
+        for path, value in query.find(call.arguments):
+            declared.add(path)
+            body.extend(text for _, text in _strings(value, path))
+    for query in mapping.ignore:
+        declared.update(path for path, _ in query.find(call.arguments))
+    if mapping.role is Role.SEND:
+        targets.extend(_undeclared(policy, call.arguments, frozenset(declared)))
+        if not targets:
+            targets.append(Target(MISSING, Standing.MISSING))
+    return ClassifiedCall(
+        call=call,
+        role=mapping.role,
+        mapped=True,
+        targets=tuple(targets),
+        body=tuple(body),
+        results_untrusted=mapping.results_untrusted,
+    )
+
+
+def _undeclared(policy: Policy, arguments: Json, declared: frozenset[str]) -> Iterator[Target]:
+    for path, text in _strings(arguments, "$", declared):
+        for destination in find_destinations(text):
+            yield Target(destination, policy.standing(destination), path)
+
+
+def _strings(
+    value: Json, path: str, skip: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, str]]:
+    """Yield every string in a JSON value with its normalised path, object keys included."""
+    stack: list[tuple[str, Json]] = [(path, value)]
+    while stack:
+        where, item = stack.pop()
+        if where in skip:
+            continue
+        if isinstance(item, str):
+            yield where, item
+        elif isinstance(item, dict):
+            for key, inner in item.items():
+                inner_path = f"{where}['{key}']"
+                if where != "$":
+                    yield where, key
+                stack.append((inner_path, inner))
+        elif isinstance(item, list):
+            stack.extend((f"{where}[{index}]", inner) for index, inner in enumerate(item))

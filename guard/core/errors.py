@@ -1,0 +1,85 @@
+"""The errors of the guard.
+
+::
+
+    GuardError
+    ├── PolicyError          a policy file cannot be used (position, rule id, suggestion)
+    ├── MessageError         a message cannot be read one way only
+    │   └── OversizeError    a message is larger than the limit
+    ├── StateError           the session store did not answer, or answered nonsense
+    ├── ModelError           a model artefact is missing, altered or does not fit
+    └── AuditError           the audit line could not be written
+
+Messages follow one style: lower case, no final period, user input in backticks, and what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class GuardError(Exception):
+    """Base of every error the guard raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyProblem:
+    """One thing wrong with a policy file."""
+
+    path: str
+    """The file, as the user named it."""
+    line: int
+    """One-based line, 0 where the file as a whole is meant."""
+    message: str
+    """What is wrong, and what would be right."""
+    rule: str | None = None
+    """The id of the rule it concerns, if any."""
+
+    def __str__(self) -> str:
+        rule = f" rule `{self.rule}`:" if self.rule else ""
+        return f"{self.path}:{self.line}:{rule} {self.message}"
+
+
+class PolicyError(GuardError):
+    """A policy that must not be used.
+
+    Attributes:
+        problems: every problem found, in file order; never empty.
+    """
+
+    def __init__(self, problems: tuple[PolicyProblem, ...]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+class MessageError(GuardError):
+    """A message that cannot be read one way only, and is therefore refused.
+
+    Attributes:
+        code: a stable reason code from a closed set (it becomes a metric label).
+        status: the HTTP status an HTTP client is answered with.
+    """
+
+    def __init__(self, code: str, message: str, *, status: int = 400) -> None:
+        self.code = code
+        self.status = status
+        super().__init__(message)
+
+
+class OversizeError(MessageError):
+    """A body beyond the limit, before or after decoding."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("body_too_large", message, status=413)
+
+
+class StateError(GuardError):
+    """The session store did not answer in time, or answered what it must not."""
+
+
+class ModelError(GuardError):
+    """A model artefact that is missing, altered or does not fit the features."""
+
+
+class AuditError(GuardError):
+    """The audit line of a decision could not be written."""

@@ -1,0 +1,170 @@
+"""The words of the guard as values: roles, identity, calls, results, findings.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Json: TypeAlias = Any
+"""A parsed JSON value: None, bool, int, float, str, list of Json, dict of str to Json."""
+
+
+class Role(StrEnum):
+    """What a tool does, in the operations of the recall-before-send paper."""
+
+    RECALL = "recall"
+    LIST = "list"
+    SAVE = "save"
+    DRAFT = "draft"
+    SEND = "send"
+    RETRIEVE = "retrieve"
+    OTHER = "other"
+
+
+ROLES: Final = tuple(Role)
+"""The roles in the order in which every fixed-size counter stores them."""
+
+GUARDED_ROLES: Final = frozenset({Role.SEND, Role.SAVE})
+"""Roles whose effects outlive the call; any error on their path is a block, in every case."""
+
+
+class Integrity(IntEnum):
+    """The integrity lattice.  A value's label is the minimum over what it was derived from."""
+
+    UNTRUSTED = 0
+    ADVISORY = 1
+    AUTHENTICATED = 2
+    TRUSTED = 3
+
+
+class SessionRung(IntEnum):
+    """How the session key was learnt, weakest first.  Ids a client chooses never widen trust."""
+
+    CONNECTION = 0
+    TRACEPARENT = 1
+    META = 2
+    MCP_SESSION = 3
+    GUARD_HEADER = 4
+    RECORDED = 5
+    """From a recorded trace, not from the wire."""
+
+
+class PrincipalRung(IntEnum):
+    """How the principal was learnt, weakest first."""
+
+    ANONYMOUS = 0
+    """All unauthenticated traffic of one listener is one principal."""
+    CREDENTIAL = 1
+    """A proxy credential that the guard checked."""
+    RECORDED = 2
+    """From a recorded trace, not from the wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who makes a call, and how that is known."""
+
+    principal: str
+    session: str
+    tenant: str = "default"
+    """Principals that share any store; one Redis hash slot."""
+    principal_rung: PrincipalRung = PrincipalRung.ANONYMOUS
+    session_rung: SessionRung = SessionRung.CONNECTION
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One request of an agent to one tool, as a protocol module read it (hop 2)."""
+
+    id: str
+    """The decision id: unique, made by the PEP, named in refusals, audit lines and grants."""
+    identity: Identity
+    tool: str
+    arguments: Mapping[str, Json]
+    protocol: str
+    """Name of the protocol module that read it."""
+    at: float
+    """Seconds since the epoch; a trace's ``ts`` in replay."""
+    server: str = ""
+    """The listener (and so the upstream) the call is on its way to."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool answered, matched to its call by the protocol (JSON-RPC id, not exchange)."""
+
+    call: ClassifiedCall
+    content: Json
+    """The parsed result: a string, or structured JSON; None where nothing was returned."""
+    at: float
+    is_error: bool = False
+
+
+class Standing(StrEnum):
+    """Where a destination stands before any rule is asked."""
+
+    DENIED = "denied"
+    MALFORMED = "malformed"
+    """It could not be read as a destination one way only."""
+    MISSING = "missing"
+    """The call sends, and names no destination where the policy says destinations are."""
+    EXTERNAL = "external"
+    """Neither internal nor on a list; the unknown of the attestation ladder."""
+    ALLOWED = "allowed"
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """One canonical destination (see :mod:`guard.core.destinations`)."""
+
+    kind: str
+    """``mail``, ``url``, ``host``, ``ip``, ``handle`` (an opaque account, channel or id),
+    ``malformed`` or ``missing``."""
+    canonical: str
+    """The canonical form; idempotent under canonicalisation."""
+    host: str = ""
+    """The canonical host that receives the data, empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A destination of a call and where it stands under the policy."""
+
+    destination: Destination
+    standing: Standing
+    path: str = ""
+    """JSONPath of the argument it was read from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifiedCall:
+    """A call with what the policy says about its tool: role, destinations, body."""
+
+    call: ToolCall
+    role: Role
+    mapped: bool
+    """False where no tool mapping claims the tool; it then counts as ``other`` and, for the
+    rules, as unmapped.  An unmapped name must never silently disable a detector."""
+    targets: tuple[Target, ...] = ()
+    body: tuple[str, ...] = ()
+    """The texts the policy declares as payload, and every text it declares as nothing else."""
+    results_untrusted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A detector's evidence.  Never a decision."""
+
+    detector: str
+    code: str
+    """From a closed set per detector; it becomes a reason code and a metric label."""
+    score: float | None = None
+    """In [0, 1] where the detector gives a probability."""
+    detail: str = ""
+    """For a human; no argument text, no list contents."""
+    data: Mapping[str, Json] = field(default_factory=dict)

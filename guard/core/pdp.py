@@ -1,0 +1,59 @@
+"""The policy decision point: one pure function from a situation to a verdict.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from guard.core.verdict import Action, Mode, Reason, Verdict
+
+if TYPE_CHECKING:
+    from guard.core.policy import Policy, Situation
+
+
+def decide(policy: Policy | None, situation: Situation) -> Verdict:
+    """Return the verdict of a policy on a call.
+
+    Every rule is asked, in whatever order; the worst action wins.  No policy, no rule that
+    speaks for the call, an error before the decision or an error in any rule is a block.
+
+    INVARIANT (order): the verdict does not depend on the order of the rules.
+    INVARIANT (monotone): adding a rule that blocks never frees a call.
+    """
+    if policy is None:
+        reason = Reason("no_policy", "", Action.BLOCK, "no policy is loaded")
+        return Verdict(Action.BLOCK, Mode.ENFORCE, (reason,), policy="", score=situation.score)
+    reasons: list[Reason] = [
+        Reason("guard_error", "", Action.BLOCK, error, remedy="retry later")
+        for error in situation.errors
+    ]
+    errors = list(situation.errors)
+    for rule in policy.rules:
+        try:
+            reason_or_none = rule.match(situation)
+        except Exception as error:  # noqa: BLE001  (a rule that raises must block, whatever it raised)
+            errors.append(f"rule `{rule.id}`: {type(error).__name__}")
+            reasons.append(Reason("rule_error", rule.id, Action.BLOCK, type(error).__name__))
+        else:
+            if reason_or_none is not None:
+                reasons.append(reason_or_none)
+    if not reasons:
+        reasons.append(
+            Reason(
+                "no_rule_matched",
+                "",
+                Action.BLOCK,
+                "no rule of the policy speaks for this call",
+                remedy="ask the operator for a rule that covers this tool",
+            )
+        )
+    action = max(reason.action for reason in reasons)
+    reasons.sort(key=lambda reason: (-reason.action, reason.rule, reason.code))
+    return Verdict(
+        action=action,
+        mode=policy.mode,
+        reasons=tuple(reasons),
+        policy=policy.digest,
+        errors=tuple(errors),
+        score=situation.score,
+        decided_by=tuple(r.rule for r in reasons if r.action is action and r.rule),
+    )

@@ -1,0 +1,128 @@
+"""The policy as the PDP sees it: mappings, lists and compiled rules.  Pure: no I/O.
+
+A :class:`Policy` is built by :mod:`guard.policy_file` from strict YAML and never changes; a reload
+swaps the whole object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from guard.core.model import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from guard.core.model import ClassifiedCall, Destination, Finding, Json, Role
+    from guard.core.trajectory import Snapshot
+    from guard.core.verdict import Action, Mode, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Everything the PDP may look at for one call; nothing else reaches a rule."""
+
+    call: ClassifiedCall
+    snapshot: Snapshot
+    findings: tuple[Finding, ...]
+    errors: tuple[str, ...] = ()
+    """Errors met before the PDP was asked (state, detector); any of them is a block."""
+
+    @property
+    def score(self) -> float | None:
+        """The highest prefix score among the findings."""
+        scores = [f.score for f in self.findings if f.code == "prefix_score" and f.score is not None]
+        return max(scores, default=None)
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """One compiled rule.  A rule type is one file in ``guard/rules``."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def effect(self) -> Action: ...
+
+    def match(self, situation: Situation) -> Reason | None:
+        """Return why the rule applies, or None.  May raise: an error blocks the call."""
+        ...
+
+
+class PathQuery(Protocol):
+    """A compiled JSONPath (RFC 9535): the values it selects, with their normalised paths."""
+
+    text: str
+
+    def find(self, document: Json) -> Iterator[tuple[str, Json]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMapping:
+    """What the policy says of the tools that one pattern claims."""
+
+    pattern: str
+    """The glob or expression as written, for messages."""
+    matches: Callable[[str], bool]
+    role: Role
+    destinations: tuple[PathQuery, ...] = ()
+    body: tuple[PathQuery, ...] = ()
+    ignore: tuple[PathQuery, ...] = ()
+    """Arguments that are neither; what is declared nowhere is looked through for destinations."""
+    results_untrusted: bool = True
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateLimits:
+    """Bounds of the state kept for a session; all times in seconds."""
+
+    session_idle: int = 24 * 3600
+    principal_window: int = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A validated policy."""
+
+    name: str
+    digest: str
+    """sha256 (hex) of the canonical policy, in every verdict."""
+    mode: Mode
+    tools: tuple[ToolMapping, ...]
+    is_internal: Callable[[Destination], bool]
+    is_allowed: Callable[[Destination], bool]
+    is_denied: Callable[[Destination], bool]
+    rules: tuple[Rule, ...]
+    limits: StateLimits = StateLimits()
+    paths: tuple[str, ...] = ()
+    """The files it was read from."""
+    _memo: dict[str, ToolMapping | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def mapping(self, tool: str) -> ToolMapping | None:
+        """Return the first mapping that claims the tool, in file order."""
+        try:
+            return self._memo[tool]
+        except KeyError:
+            found = next((m for m in self.tools if m.matches(tool)), None)
+            if len(self._memo) < MEMO_LIMIT:
+                self._memo[tool] = found
+            return found
+
+    def standing(self, destination: Destination) -> Standing:
+        """Return where a destination stands.  A deny beats every allow."""
+        if destination.kind == "malformed":
+            return Standing.MALFORMED
+        if destination.kind == "missing":
+            return Standing.MISSING
+        if self.is_denied(destination):
+            return Standing.DENIED
+        if self.is_internal(destination):
+            return Standing.INTERNAL
+        return Standing.ALLOWED if self.is_allowed(destination) else Standing.EXTERNAL
+
+
+MEMO_LIMIT: Final = 4096
+"""Distinct tool names remembered; a client that invents names must not grow the process."""
+

@@ -1,0 +1,149 @@
+"""What the service needs from the outside, as protocols.  Pure: no I/O.
+
+Adapters implement these; :mod:`guard.wiring` joins them.  Tests use the real adapters wherever
+one can run (Redis always).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from guard.core.model import ClassifiedCall, Finding, Identity, Json, Role
+    from guard.core.trajectory import Snapshot
+    from guard.core.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A call that is asked for: appended as *attempted* before anything is decided."""
+
+    call_id: str
+    identity: Identity
+    role: Role
+    at: float
+    unlabelled: int = 0
+    """Results of this principal released unlabelled since its last attempt was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The end of an attempt: executed (its result came back) or refused."""
+
+    call_id: str
+    identity: Identity
+    role: Role
+    at: float
+    executed: bool
+
+
+class SessionStore(Protocol):
+    """The trajectories.  One network round trip per method, however many items are in flight."""
+
+    async def attempt(self, attempt: Attempt) -> Snapshot:
+        """Append the call as attempted and return the state before it, atomically.
+
+        Raises:
+            StateError: the store did not answer in time, or is not fit to be used.
+        """
+        ...
+
+    async def complete(self, completion: Completion) -> None:
+        """Mark the call executed or refused.
+
+        Raises:
+            StateError: as above; the caller must remember that the result is unlabelled.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class ModelRunner(Protocol):
+    """Scores feature rows with a verified model artefact."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def features(self) -> tuple[str, ...]: ...
+
+    def score(self, row: Sequence[float]) -> float:
+        """Return the probability of the positive class, in [0, 1].
+
+        Raises:
+            ModelError: the row does not have the model's number of features.
+        """
+        ...
+
+
+class Detector(Protocol):
+    """Produces findings.  A detector is one file in ``guard/detectors``."""
+
+    @property
+    def name(self) -> str: ...
+
+    def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:
+        """Return the evidence found.  May raise: an error blocks the call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """Everything the audit log and the metrics say about one decision."""
+
+    call: ClassifiedCall
+    verdict: Verdict
+    seconds: float
+    """Time from the parsed call to the verdict, the state store included."""
+    models: Mapping[str, str]
+    """Digest of each model by name."""
+
+
+class AuditLog(Protocol):
+    """One line per decision.  Called before the call is forwarded."""
+
+    def decision(self, record: DecisionRecord) -> None:
+        """Write the line of a decision.
+
+        Raises:
+            AuditError: it could not be written; the call must be blocked.
+        """
+        ...
+
+    def event(self, name: str, fields: Mapping[str, Json]) -> None:
+        """Write a line about something other than a decision (a refusal of unreadable input,
+        a reload, a worker that was killed).
+
+        Raises:
+            AuditError: it could not be written.
+        """
+        ...
+
+
+class Metrics(Protocol):
+    """Counters and histograms with closed label sets."""
+
+    def decision(self, record: DecisionRecord) -> None: ...
+    def error(self, stage: str) -> None:
+        """Count an error of a stage: parse, state, detector, rule, model, audit, hook, upstream."""
+        ...
+
+    def fail_closed(self, stage: str, *, active: bool) -> None:
+        """Set the gauge that says a part is failing and calls are blocked for it."""
+        ...
+
+    def redis_latency(self, seconds: float) -> None: ...
+    def upstream_latency(self, seconds: float) -> None: ...
+
+
+class Clock(Protocol):
+    """Where time comes from; replay uses the trace's own."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...

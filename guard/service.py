@@ -1,0 +1,219 @@
+"""The guard as two questions: may this call go out, and what came back.  Never raises.
+
+``Guard.authorize`` runs hops 3 to 6 of ``docs/architecture.md``: one atomic round trip to the
+store, the detectors, the pure PDP, the audit line and the metrics.  ``Guard.observe`` is the road
+back.  What happens on the wire with a verdict (hop 7) is the PEP's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from guard.core.classify import classify
+from guard.core.errors import AuditError
+from guard.core.model import ClassifiedCall, Role
+from guard.core.pdp import decide
+from guard.core.policy import Situation
+from guard.core.ports import Attempt, Completion, DecisionRecord
+from guard.core.trajectory import Snapshot
+from guard.core.verdict import Action, Reason, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from guard.core.model import Finding, ToolCall, ToolResult
+    from guard.core.policy import Policy
+    from guard.core.ports import AuditLog, Detector, Metrics, SessionStore
+
+
+class Guard:
+    """The PDP with its information points around it.
+
+    Args:
+        policy: the policy in force; :meth:`swap_policy` replaces it whole.
+        store: where the trajectories live.
+        detectors: evidence producers, asked in order.
+        audit: written before any call is forwarded.
+        metrics: closed label sets only.
+        model_digests: for audit lines, by model name.
+        entering: called with each call before CPU-bound judgement starts and with None after it;
+            the supervisor reads from it which call a hung worker was judging.
+    """
+
+    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
+        self,
+        *,
+        policy: Policy | None,
+        store: SessionStore,
+        detectors: Sequence[Detector],
+        audit: AuditLog,
+        metrics: Metrics,
+        model_digests: Mapping[str, str] | None = None,
+        entering: Callable[[ToolCall | None], None] | None = None,
+    ) -> None:
+        self._policy = policy
+        self._store = store
+        self._detectors = tuple(detectors)
+        self._audit = audit
+        self._metrics = metrics
+        self._model_digests = dict(model_digests or {})
+        self._entering = entering
+        self._unlabelled: dict[str, int] = {}
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy in force."""
+        return self._policy
+
+    def swap_policy(self, policy: Policy) -> None:
+        """Put another validated policy in force for every call judged from now on."""
+        self._policy = policy
+
+    async def authorize(self, calls: Sequence[ToolCall]) -> list[tuple[ClassifiedCall, Verdict]]:
+        """Judge the calls of one message; one round trip however many there are.
+
+        Never raises: whatever goes wrong is a block with an audit line and a counter.  A refused
+        call has been marked so in the store; the caller marks the rest through :meth:`observe`.
+
+        A message is forwarded whole or not at all: where any of its calls is refused, so are the
+        others (reason ``batch_refused``).
+        """
+        judged = list(await asyncio.gather(*(self._judge(call) for call in calls)))
+        if len(judged) > 1 and not all(v.enforced.forwards for _, v, _ in judged):
+            judged = [self._with_batch(item) for item in judged]
+        answers: list[tuple[ClassifiedCall, Verdict]] = []
+        for classified, verdict, seconds in judged:
+            final = self._record(classified, verdict, seconds)
+            answers.append((classified, final))
+        refused = [c for c, v in answers if not v.enforced.forwards]
+        if refused:
+            await asyncio.gather(*(self._complete(c, c.call.at, executed=False) for c in refused))
+        return answers
+
+    async def observe(self, result: ToolResult) -> None:
+        """Mark the call of a result executed.  Never raises.
+
+        Where the store cannot be told, a local mark is kept and written with the next attempt of
+        that principal, before anything of it is judged.
+        """
+        await self._complete(result.call, result.at, executed=True)
+
+    async def _judge(self, call: ToolCall) -> tuple[ClassifiedCall, Verdict, float]:
+        started = time.perf_counter()
+        policy = self._policy
+        errors: list[str] = []
+        try:
+            if policy is None:
+                classified = ClassifiedCall(call, Role.OTHER, mapped=False)
+            else:
+                classified = classify(policy, call)
+        except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
+            classified = ClassifiedCall(call, Role.OTHER, mapped=False)
+            errors.append(f"classify: {type(error).__name__}")
+            self._metrics.error("parse")
+        snapshot = await self._attempt(classified, errors)
+        if self._entering is not None:
+            self._entering(call)
+        findings = self._detect(classified, snapshot, errors)
+        situation = Situation(classified, snapshot, tuple(findings), tuple(errors))
+        verdict = decide(policy, situation)
+        if self._entering is not None:
+            self._entering(None)
+        if len(verdict.errors) > len(errors):
+            self._metrics.error("rule")
+        return classified, verdict, time.perf_counter() - started
+
+    async def _attempt(self, classified: ClassifiedCall, errors: list[str]) -> Snapshot:
+        call = classified.call
+        marks = self._unlabelled.get(call.identity.principal, 0)
+        started = time.perf_counter()
+        try:
+            snapshot = await self._store.attempt(
+                Attempt(call.id, call.identity, classified.role, call.at, unlabelled=marks)
+            )
+        except Exception as error:  # noqa: BLE001  (no state, no decision: block)
+            errors.append(f"state: {type(error).__name__}")
+            self._metrics.error("state")
+            self._metrics.fail_closed("state", active=True)
+            return Snapshot()
+        self._metrics.redis_latency(time.perf_counter() - started)
+        self._metrics.fail_closed("state", active=False)
+        if marks:
+            self._unlabelled[call.identity.principal] -= marks
+        return snapshot
+
+    def _detect(
+        self, classified: ClassifiedCall, snapshot: Snapshot, errors: list[str]
+    ) -> list[Finding]:
+        findings: list[Finding] = []
+        for detector in self._detectors:
+            try:
+                findings.extend(detector.inspect(classified, snapshot))
+            except Exception as error:  # noqa: BLE001  (a detector that raises must block)
+                errors.append(f"detector `{detector.name}`: {type(error).__name__}")
+                self._metrics.error("detector")
+        return findings
+
+    def _record(self, classified: ClassifiedCall, verdict: Verdict, seconds: float) -> Verdict:
+        """Write the audit line; a verdict that cannot be recorded is a block."""
+        record = DecisionRecord(classified, verdict, seconds, self._model_digests)
+        try:
+            self._audit.decision(record)
+        except AuditError:
+            self._metrics.error("audit")
+            self._metrics.fail_closed("audit", active=True)
+            reason = Reason("audit_error", "", Action.BLOCK, "the decision could not be recorded")
+            verdict = Verdict(
+                Action.BLOCK,
+                verdict.mode,
+                (reason, *verdict.reasons),
+                verdict.policy,
+                errors=(*verdict.errors, "audit"),
+                score=verdict.score,
+            )
+            record = DecisionRecord(classified, verdict, seconds, self._model_digests)
+        else:
+            self._metrics.fail_closed("audit", active=False)
+        self._metrics.decision(record)
+        return verdict
+
+    async def _complete(self, classified: ClassifiedCall, at: float, *, executed: bool) -> None:
+        call = classified.call
+        try:
+            await self._store.complete(
+                Completion(call.id, call.identity, classified.role, at, executed=executed)
+            )
+        except Exception:  # noqa: BLE001  (the mark below keeps what the store could not take)
+            self._metrics.error("state")
+            self._metrics.fail_closed("state", active=True)
+            if executed:
+                principal = call.identity.principal
+                self._unlabelled[principal] = self._unlabelled.get(principal, 0) + 1
+
+    @staticmethod
+    def _with_batch(
+        item: tuple[ClassifiedCall, Verdict, float],
+    ) -> tuple[ClassifiedCall, Verdict, float]:
+        classified, verdict, seconds = item
+        if not verdict.enforced.forwards:
+            return item
+        reason = Reason(
+            "batch_refused",
+            "",
+            Action.BLOCK,
+            "another call of the same batch was refused",
+            remedy="send this call on its own",
+        )
+        refused = Verdict(
+            Action.BLOCK,
+            verdict.mode,
+            (reason, *verdict.reasons),
+            verdict.policy,
+            verdict.errors,
+            verdict.score,
+        )
+        return classified, refused, seconds
+
+

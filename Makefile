@@ -1,0 +1,85 @@
+# `make demo` and `make test` need only make and Python 3.11 or newer; everything else comes from
+# the locks in requirements/, by hash, into .venv.
+PYTHON ?= $(shell command -v python3.11 2>/dev/null || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+# xdist workers; every test makes its own sockets, directories and redis-server.
+WORKERS ?= 2
+RUNTIME := $(VENV)/.runtime-installed
+DEV := $(VENV)/.dev-installed
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
+# pip checks no hashes inside an isolated build, so build tools are locked and installed first.
+FROM_LOCK := $(PIP) install --no-build-isolation --require-hashes -r
+INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench train lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@"$(PYTHON)" -c 'import sys; sys.exit("Python 3.11 or newer is needed, $(PYTHON) is older; set PYTHON=...") if sys.version_info < (3, 11) else None'
+	"$(PYTHON)" -m venv $(VENV)
+
+$(RUNTIME): requirements/runtime.txt pyproject.toml | $(BIN)/python
+	$(FROM_LOCK) requirements/build.txt
+	$(FROM_LOCK) requirements/runtime.txt
+	$(INSTALL_SELF)
+	@touch $@
+
+# The development lock holds everything the runtime lock holds.
+$(DEV): requirements/dev.txt pyproject.toml | $(BIN)/python
+	$(FROM_LOCK) requirements/build.txt
+	$(FROM_LOCK) requirements/dev.txt
+	$(INSTALL_SELF)
+	@touch $@ $(RUNTIME)
+
+setup: $(DEV) ## install everything and the git hooks
+	@if git rev-parse --git-dir >/dev/null 2>&1; then $(BIN)/pre-commit install >/dev/null; fi
+
+demo: $(RUNTIME) ## watch an attack being refused while the benign mail goes through
+	$(BIN)/guard demo $(ARGS)
+
+test: $(DEV) ## every test
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+check: fmt-check lint types imports policy ## what CI runs besides the tests
+
+fmt: $(DEV) ## format and fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+fmt-check: $(DEV) ## fail where the format differs
+	$(BIN)/ruff format --check .
+
+lint: $(DEV) spell ## ruff, docstrings of tests
+	$(BIN)/ruff check .
+	$(BIN)/interrogate tests
+
+spell: $(DEV) ## codespell
+	$(BIN)/codespell guard tests docs policies *.md
+
+types: $(DEV) ## mypy strict
+	$(BIN)/mypy
+
+imports: $(DEV) ## the direction of imports
+	$(BIN)/lint-imports --no-cache
+
+policy: $(DEV) ## check and test the shipped policies
+	$(BIN)/guard check $(filter-out %_test.yaml,$(wildcard policies/*.yaml policies/examples/*.yaml))
+	$(BIN)/guard test policies
+
+bench: $(DEV) ## side by side with stock mitmdump
+	$(BIN)/guard bench proxy --json $(ARGS)
+
+train: $(DEV) ## make the shipped classifier again (needs the trace data)
+	$(BIN)/python -m guard.lab.train_prefix $(ARGS)
+
+lock: ## rewrite requirements/ from pyproject.toml (needs uv)
+	./requirements/lock.sh
+
+clean: ## remove what make made
+	rm -rf $(VENV) build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

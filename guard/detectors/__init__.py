@@ -1,0 +1,100 @@
+"""Detectors: evidence producers, one file each, found by discovery.
+
+A detector gives findings and never decides.  To add one, put one module into this package with
+one concrete :class:`DetectorPlugin` in it; nothing else has to change.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect as reflection
+import pkgutil
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from guard.core.errors import GuardError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import ModuleType
+    from typing import Self
+
+    from guard.core.model import ClassifiedCall, Finding
+    from guard.core.ports import ModelRunner
+    from guard.core.trajectory import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorResources:
+    """What a detector may be built from."""
+
+    models: Mapping[str, ModelRunner] = field(default_factory=dict)
+    """Verified models by name."""
+
+
+class DetectorPlugin(ABC):
+    """Base of every detector; satisfies :class:`guard.core.ports.Detector`."""
+
+    name: ClassVar[str]
+    """Unique among the detectors; it appears in findings, errors and audit lines."""
+
+    @classmethod
+    @abstractmethod
+    def create(cls, resources: DetectorResources) -> Self:
+        """Return the detector, ready to be asked.
+
+        Raises:
+            GuardError: something it needs is missing; the guard must not start without it.
+        """
+
+    @abstractmethod
+    def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:
+        """Return the evidence found.  May raise: an error blocks the call."""
+
+
+def discover_detectors() -> tuple[type[DetectorPlugin], ...]:
+    """Return the detector of every module in this package, by name.
+
+    Raises:
+        GuardError: a module cannot be imported or does not define exactly one detector, or two
+            detectors share a name.  A detector that silently went missing would be a hole.
+    """
+    found: dict[str, type[DetectorPlugin]] = {}
+    for info in pkgutil.iter_modules(__path__):
+        full_name = f"{__name__}.{info.name}"
+        try:
+            module = importlib.import_module(full_name)
+        except Exception as error:
+            message = f"detector module `{full_name}` cannot be imported ({type(error).__name__})"
+            raise GuardError(message) from error
+        detector = _only_detector(module)
+        if detector.name in found:
+            message = f"two detectors are called `{detector.name}`, rename one"
+            raise GuardError(message)
+        found[detector.name] = detector
+    return tuple(found[name] for name in sorted(found))
+
+
+def create_detectors(resources: DetectorResources) -> tuple[DetectorPlugin, ...]:
+    """Return every discovered detector, built from the resources.
+
+    Raises:
+        GuardError: as :func:`discover_detectors` and :meth:`DetectorPlugin.create`.
+    """
+    return tuple(detector.create(resources) for detector in discover_detectors())
+
+
+def _only_detector(module: ModuleType) -> type[DetectorPlugin]:
+    classes = [
+        member
+        for member in vars(module).values()
+        if isinstance(member, type)
+        and issubclass(member, DetectorPlugin)
+        and member.__module__ == module.__name__
+        and not reflection.isabstract(member)
+    ]
+    if len(classes) != 1 or not isinstance(getattr(classes[0], "name", None), str):
+        message = f"module `{module.__name__}` must define exactly one detector with a name"
+        raise GuardError(message)
+    return classes[0]

@@ -1,0 +1,78 @@
+"""The prefix-13 forest of the recall-before-send paper, asked immediately before a send.
+
+The score is evidence about the road to the send, never about malice: on benign sends that are
+grounded in memory it fires as well.  Policies should escalate on it, not block on it alone; the
+model's card has the figures.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from guard.core.errors import ModelError
+from guard.core.model import Finding, Role
+from guard.core.trajectory import FEATURES_13
+from guard.detectors import DetectorPlugin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from guard.core.model import ClassifiedCall
+    from guard.core.ports import ModelRunner
+    from guard.core.trajectory import Snapshot
+    from guard.detectors import DetectorResources
+
+MODEL: Final = "prefix-13"
+
+
+class PrefixClassifier(DetectorPlugin):
+    """Scores the executed calls before a send, of the session and of the principal."""
+
+    name: ClassVar[str] = "prefix_classifier"
+
+    def __init__(self, model: ModelRunner) -> None:
+        self._model = model
+
+    @classmethod
+    def create(cls, resources: DetectorResources) -> Self:
+        """Return the detector around the model ``prefix-13``.
+
+        Raises:
+            ModelError: the model is missing or was trained on other features.
+        """
+        model = resources.models.get(MODEL)
+        if model is None:
+            message = f"model `{MODEL}` is missing, point the guard at the shipped models directory"
+            raise ModelError(message)
+        if model.features != FEATURES_13:
+            message = f"model `{MODEL}` was trained on other features, use the shipped artefact"
+            raise ModelError(message)
+        return cls(model)
+
+    def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:
+        """Return one ``prefix_score`` for a send or an unmapped call, nothing for others.
+
+        An unmapped tool may be a send under another name, so it is scored as one.  The principal's
+        window is scored too, because a client that opens a new session must not lose its past.
+        """
+        if call.role is not Role.SEND and call.mapped:
+            return ()
+        session_row = snapshot.session.trajectory.features_13()
+        principal_row = snapshot.principal.trajectory.features_13()
+        session = self._model.score(session_row)
+        # One session per principal is the common case, and then the rows are the same.
+        principal = session if principal_row == session_row else self._model.score(principal_row)
+        score = max(session, principal)
+        return (
+            Finding(
+                detector=self.name,
+                code="prefix_score",
+                score=score,
+                detail=(
+                    f"calls before this one look like a recall-driven send: {score:.2f} "
+                    f"(session {session:.2f}, principal {principal:.2f})"
+                ),
+                data={"model": MODEL, "session": session, "principal": principal},
+            ),
+        )

@@ -40,6 +40,8 @@ class Guard:
         model_digests: for audit lines, by model name.
         entering: called with each call before CPU-bound judgement starts and with None after it;
             the supervisor reads from it which call a hung worker was judging.
+        open_loop: for replay: a refused call is not marked so in the store, because in the
+            recording it was executed.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -52,6 +54,7 @@ class Guard:
         metrics: Metrics,
         model_digests: Mapping[str, str] | None = None,
         entering: Callable[[ToolCall | None], None] | None = None,
+        open_loop: bool = False,
     ) -> None:
         self._policy = policy
         self._store = store
@@ -60,6 +63,7 @@ class Guard:
         self._metrics = metrics
         self._model_digests = dict(model_digests or {})
         self._entering = entering
+        self._open_loop = open_loop
         self._unlabelled: dict[str, int] = {}
 
     @property
@@ -88,7 +92,7 @@ class Guard:
             final = self._record(classified, verdict, seconds)
             answers.append((classified, final))
         refused = [c for c, v in answers if not v.enforced.forwards]
-        if refused:
+        if refused and not self._open_loop:
             await asyncio.gather(*(self._complete(c, c.call.at, executed=False) for c in refused))
         return answers
 

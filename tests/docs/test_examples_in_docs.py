@@ -1,0 +1,47 @@
+"""The examples in the documents are real: policies load, console commands parse."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from guard.policies_io import load_policy
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def blocks(language):
+    """Return the fenced blocks of a language, each with its document and position."""
+    found = []
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        for match in re.finditer(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(pytest.param(match[1], id=f"{path.name}:{line}"))
+    return found
+
+
+@pytest.mark.parametrize("text", blocks("yaml"))
+def test_a_policy_in_a_document_loads(text, tmp_path):
+    """Whoever copies a policy from a document gets one without an error."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(text, encoding="utf-8")
+
+    assert load_policy((path,)).rules
+
+
+@pytest.mark.parametrize("text", blocks("console"))
+def test_options_in_a_document_exist(text):
+    """Every option of a guard command in a document is one that the command has."""
+    import typer
+
+    from guard.cli import app
+
+    commands = typer.main.get_command(app).commands
+    for line in text.replace("\\\n", " ").splitlines():
+        words = line.split("#")[0].split()
+        if words[:1] != ["guard"]:
+            continue
+        known = {option for p in commands[words[1]].params for option in p.opts}
+        assert {word for word in words if word.startswith("--")} - known == set()

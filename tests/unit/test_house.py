@@ -1,0 +1,298 @@
+"""The house itself: sizes, names, import direction, and docs that keep up with the code."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = sorted((ROOT / "guard").rglob("*.py"))
+DOCS = ROOT / "docs"
+
+SIZE_LIMIT = 300
+LONGER: dict[str, tuple[int, str]] = {}
+"""Module -> (lines it may have, why).  An entry that is not needed any more fails."""
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
+
+
+def relative(path):
+    """Name a file from the repository's root."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def tracked_text_files():
+    """Return the files git tracks that people write, or everything outside .venv without git."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=False
+    )
+    names = [name for name in listed.stdout.split("\0") if name]
+    suffixes = {".py", ".md", ".toml", ".yaml", ".yml", ".lua", ".txt", ".json", ".sh", ""}
+    return [ROOT / n for n in names if Path(n).suffix in suffixes and (ROOT / n).is_file()]
+
+
+def code_in(text):
+    """Return everything that stands in backticks."""
+    return set(re.findall(r"`([^`\n]+)`", text))
+
+
+def words_in(text):
+    """Return the words that stand in backticks."""
+    return {word for piece in code_in(text) for word in re.findall(r"[\w.-]+", piece)}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_no_module_is_named_after_nothing(path):
+    """A name such as utils says nothing and attracts everything."""
+    assert path.stem not in FORBIDDEN_NAMES
+    assert not FORBIDDEN_NAMES & set(path.relative_to(ROOT).parent.parts)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_modules_stay_small(path):
+    """No module grows beyond the limit unless the reason stands here."""
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    allowed, why = LONGER.get(relative(path), (SIZE_LIMIT, "the limit"))
+
+    assert lines <= allowed, why
+    if relative(path) in LONGER:
+        assert lines > SIZE_LIMIT, "it is small enough again, remove it from LONGER"
+
+
+def test_exceptions_from_the_size_limit_exist():
+    """A stale exception would hide the next module of that name."""
+    assert set(LONGER) <= {relative(path) for path in MODULES}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_every_module_says_what_it_is_for(path):
+    """The first line of the docstring is the module's purpose."""
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_no_check_is_an_assert(path):
+    """The guard runs under -O, which removes asserts."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+
+    assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+
+
+def test_imports_point_inward():
+    """The import-linter contracts hold."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "importlinter.cli", "lint", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "0 broken" in ran.stdout
+
+
+def test_nothing_names_the_machine_it_was_written_on():
+    """Paths of one machine mean nothing on another and tell about their author."""
+    pattern = re.compile(r"(?<![\w./:-])/(?:home|Users|root|work)/[\w.-]|/opt/v(?:env)?/|file:///")
+    offenders = [
+        f"{relative(path)}:{number}"
+        for path in tracked_text_files()
+        if path != Path(__file__).resolve()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if pattern.search(line)
+    ]
+
+    assert offenders == []
+
+
+def test_locks_have_hashes_and_no_index():
+    """A lock installs the same bytes from whichever index its user trusts."""
+    for name in ("build", "runtime", "dev"):
+        text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
+        pins = re.split(r"\n(?=[^\s#])", text.strip())
+
+        assert pins
+        assert all("==" in pin and "--hash=sha256:" in pin for pin in pins)
+        assert "://" not in text
+        assert "--index" not in text
+
+
+def test_the_development_lock_holds_the_runtime_lock():
+    """What is tested is what is shipped."""
+    runtime, dev = (
+        set(
+            re.findall(
+                r"^(\S+==[^\s;]+)",
+                (ROOT / "requirements" / name).read_text(encoding="utf-8"),
+                re.MULTILINE,
+            )
+        )
+        for name in ("runtime.txt", "dev.txt")
+    )
+
+    assert runtime - dev == set()
+
+
+def test_make_targets_named_in_documents_exist():
+    """Whoever copies a command from a document must not be told that there is no such rule."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE))
+    documents = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+    named = {
+        target
+        for path in documents
+        for target in re.findall(
+            r"(?:^|`)make ([a-z][a-z-]*)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
+
+    assert {"demo", "test", "check", "bench", "fmt"} <= named
+    assert named - targets == set()
+
+
+def test_every_rule_type_is_documented():
+    """docs/policies.md has a row for each rule type that discovery finds."""
+    from guard.rules import discover_rule_types
+
+    documented = words_in((DOCS / "policies.md").read_text(encoding="utf-8"))
+
+    assert {str(name) for name in discover_rule_types()} - documented == set()
+
+
+def test_every_metric_is_documented():
+    """docs/metrics.md names each metric that the registry has."""
+    from guard.adapters.prometheus import PrometheusMetrics
+
+    documented = words_in((DOCS / "metrics.md").read_text(encoding="utf-8"))
+    metrics = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in PrometheusMetrics().registry.collect()
+    }
+
+    assert len(metrics) > 5
+    assert metrics - documented == set()
+
+
+def test_every_audit_field_is_documented():
+    """docs/metrics.md names each field of an audit line."""
+    from guard.adapters import audit_log
+
+    documented = words_in((DOCS / "metrics.md").read_text(encoding="utf-8"))
+    fields = {value for name, value in vars(audit_log).items() if name.startswith("FIELD_")}
+
+    assert len(fields) > 10
+    assert fields - documented == set()
+
+
+def test_every_setting_is_documented():
+    """docs/operations.md names each setting of guard run."""
+    from guard.settings import Settings
+
+    documented = words_in((DOCS / "operations.md").read_text(encoding="utf-8"))
+
+    assert set(Settings.model_fields) - documented == set()
+
+
+def test_every_command_is_documented():
+    """The README names each command of the command line."""
+    import typer
+
+    from guard.cli import app
+
+    documented = code_in((ROOT / "README.md").read_text(encoding="utf-8"))
+    commands = set(typer.main.get_command(app).commands)
+
+    assert {"run", "demo", "check", "replay"} <= commands
+    assert {f"guard {name}" for name in commands} - documented == set()
+
+
+def refusal_codes():
+    """Return every code that the source can give to an unreadable message."""
+    found = {"body_too_large"}
+    for path in MODULES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        constants = {
+            target.id: node.value.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant)
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and node.args):
+                continue
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if name not in {"MessageError", "_refused"}:
+                continue
+            first = node.args[0]
+            code = getattr(first, "value", None) or constants.get(getattr(first, "id", ""))
+            if isinstance(code, str):
+                found.add(code)
+    return found
+
+
+def test_every_refusal_code_is_documented():
+    """docs/metrics.md names each code that a refused message can get."""
+    documented = words_in((DOCS / "metrics.md").read_text(encoding="utf-8"))
+    codes = refusal_codes()
+
+    assert {"duplicate_key", "bad_json", "unknown_method"} <= codes
+    assert codes - documented == set()
+
+
+def test_every_refusal_code_is_a_metric_label():
+    """A code outside the closed set would be counted as other, and be invisible."""
+    from guard.adapters.prometheus import REFUSAL_CODES
+
+    assert refusal_codes() - set(REFUSAL_CODES) == set()
+
+
+def test_every_test_named_in_the_bypass_table_exists():
+    """A row that claims a test has one."""
+    text = (DOCS / "bypass-resistance.md").read_text(encoding="utf-8")
+    named = {piece for piece in code_in(text) if piece.startswith("tests/")}
+
+    assert named
+    for piece in sorted(named):
+        path, _, test = piece.partition("::")
+        assert (ROOT / path).is_file(), f"`{path}` does not exist"
+        assert f"def {test}" in (ROOT / path).read_text(encoding="utf-8"), piece
+
+
+def test_every_row_of_the_bypass_table_is_tested_or_open():
+    """Only a technique that works today may stand there without a test."""
+    rows = [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in (DOCS / "bypass-resistance.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| ") and not line.startswith("| technique")
+    ]
+
+    assert len(rows) > 20
+    for technique, _, status, _, test in rows:
+        assert status in {"denied", "seen", "open"}, technique
+        assert bool(test) is (status != "open"), technique
+
+
+def test_links_between_documents_lead_somewhere():
+    """A relative link names a file that exists."""
+    broken = [
+        f"{relative(path)} -> {target}"
+        for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+        if not (path.parent / target).exists()
+    ]
+
+    assert broken == []
+
+
+def test_ci_runs_what_the_readme_says():
+    """The README's test command and CI's are one."""
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+    assert script[-1] == "make test"
+    assert "make check" in script
+    assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,0 +1,6 @@
+"""``python -m guard``."""
+
+from guard.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The default PEP: mitmproxy in our own process, with only the addons the guard needs."""

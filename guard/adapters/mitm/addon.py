@@ -1,0 +1,250 @@
+"""The addon: mitmproxy's hooks to the gate and back.
+
+mitmproxy logs a hook that raises and lets the flow go on, so every hook here catches everything
+and ends in a block.  Whatever is not HTTP the gate can read (raw TCP, UDP, DNS, WebSocket,
+``CONNECT``) is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from mitmproxy import http
+
+from guard.core.errors import MessageError, OversizeError
+from guard.exchange import Exchange
+from guard.identity import STRIPPED_HEADERS, STRIPPED_PREFIX
+from guard.protocols.content_coding import decode_content
+from guard.protocols.http_message import HttpReply, HttpRequest
+
+if TYPE_CHECKING:
+    from mitmproxy import dns, tcp, udp
+    from mitmproxy.connection import Client
+
+    from guard.adapters.mitm.layers import GuardChunkHook
+    from guard.core.ports import Metrics
+    from guard.exchange import EventReader, Gate
+
+EXCHANGE: Final = "guard.exchange"
+READER: Final = "guard.reader"
+FORWARDED_AT: Final = "guard.forwarded_at"
+
+
+class GuardAddon:
+    """Stands between mitmproxy and the gate.
+
+    Args:
+        gate: judges requests and observes answers.
+        metrics: for what fails outside the gate.
+    """
+
+    def __init__(self, gate: Gate, metrics: Metrics) -> None:
+        self._gate = gate
+        self._metrics = metrics
+        self._in_flight: set[str] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were forwarded and have no complete answer yet."""
+        return len(self._in_flight)
+
+    # --- HTTP, on the way out -----------------------------------------------------------------
+
+    async def request(self, flow: http.HTTPFlow) -> None:
+        """Judge a complete request before mitmproxy connects upstream."""
+        try:
+            outcome = await self._judge(flow)
+        except MessageError as error:
+            outcome = self._gate.refuse_unread(error, None, None)
+        except BaseException as error:
+            # Also a cancelled task: set the refusal, then let the cancellation go on.
+            self._fail(flow, "hook")
+            if not isinstance(error, Exception):
+                raise
+            return
+        if isinstance(outcome, HttpReply):
+            _answer(flow, outcome)
+            return
+        try:
+            _prepare(flow)
+        except Exception:  # noqa: BLE001  (a request that was not cleaned must not be sent)
+            self._fail(flow, "hook")
+            return
+        flow.metadata[EXCHANGE] = outcome
+        flow.metadata[FORWARDED_AT] = time.perf_counter()
+        self._in_flight.add(flow.id)
+
+    async def _judge(self, flow: http.HTTPFlow) -> Exchange | HttpReply:
+        request = flow.request
+        if request.trailers:
+            raise MessageError("trailers", "request trailers are not accepted")
+        if "upgrade" in request.headers or "http2-settings" in request.headers:
+            raise MessageError("upgrade", "protocol upgrades are not accepted", status=403)
+        coding = request.headers.get("transfer-encoding", "identity").strip().lower()
+        if coding not in {"identity", "chunked"}:
+            raise MessageError("bad_transfer_encoding", "only chunked bodies are accepted")
+        return await self._gate.on_request(_read(flow, self._gate.body_limit))
+
+    # --- HTTP, on the way back ----------------------------------------------------------------
+
+    async def responseheaders(self, flow: http.HTTPFlow) -> None:
+        """Let an event stream through event by event; everything else is read whole."""
+        try:
+            exchange = flow.metadata.get(EXCHANGE)
+            if exchange is None or flow.response is None:
+                return
+            started = flow.metadata.get(FORWARDED_AT)
+            if started is not None:
+                self._metrics.upstream_latency(time.perf_counter() - started)
+            kind = flow.response.headers.get("content-type", "").split(";", 1)[0].strip().lower()
+            if kind == "text/event-stream" and not flow.response.headers.get("content-encoding"):
+                flow.metadata[READER] = self._gate.event_reader(exchange)
+                flow.response.stream = True
+        except Exception:  # noqa: BLE001  (see module docstring)
+            self._fail(flow, "hook")
+
+    async def guard_chunk(self, hook: GuardChunkHook) -> None:
+        """Judge a chunk of a streamed answer; on any error nothing more of it is released."""
+        try:
+            reader: EventReader = hook.flow.metadata[READER]
+            hook.release = await (reader.feed(hook.chunk) if hook.chunk else reader.end())
+        except OversizeError as error:
+            hook.stop = True
+            self._metrics.refusal(error.code)
+        except Exception:  # noqa: BLE001  (see module docstring)
+            hook.stop = True
+            self._metrics.error("hook")
+
+    async def response(self, flow: http.HTTPFlow) -> None:
+        """Observe the results in a complete answer."""
+        self._in_flight.discard(flow.id)
+        try:
+            exchange = flow.metadata.get(EXCHANGE)
+            if exchange is None or flow.response is None or READER in flow.metadata:
+                return
+            await self._gate.on_answer(exchange, self._answer_body(flow.response))
+        except Exception:  # noqa: BLE001  (see module docstring)
+            self._fail(flow, "hook")
+
+    def _answer_body(self, response: http.Response) -> bytes:
+        encoding = response.headers.get("content-encoding")
+        try:
+            return decode_content(
+                response.raw_content or b"", encoding, limit=self._gate.body_limit
+            )
+        except MessageError:
+            # The call is executed all the same; what it answered has simply not been read.
+            self._metrics.error("parse")
+            return b""
+
+    async def error(self, flow: http.HTTPFlow) -> None:
+        """Count what mitmproxy refused or lost by itself; record it where it was never judged."""
+        self._in_flight.discard(flow.id)
+        try:
+            if EXCHANGE in flow.metadata:
+                self._metrics.error("upstream")
+                return
+            text = flow.error.msg if flow.error else ""
+            if "body exceeds" in text:
+                self._gate.refuse_unread(OversizeError(text), None, None)
+            elif "disconnected" not in text.lower():
+                self._gate.refuse_unread(MessageError("bad_http", text), None, None)
+        except Exception:  # noqa: BLE001  (see module docstring)
+            self._metrics.error("hook")
+
+    # --- what is not HTTP the gate can read ---------------------------------------------------
+
+    async def guard_unreadable(self, client: Client, message: str) -> None:
+        """Record a request head that could not be parsed; mitmproxy answers 400 and closes."""
+        try:
+            self._gate.refuse_unread(MessageError("bad_http", message), None, None)
+        except Exception:  # noqa: BLE001  (see module docstring)
+            self._metrics.error("hook")
+
+    def http_connect(self, flow: http.HTTPFlow) -> None:
+        """Refuse a tunnel: its bytes would skip every other hook."""
+        _answer(flow, self._refused("connect", "tunnels are not accepted here"))
+
+    def websocket_start(self, flow: http.HTTPFlow) -> None:
+        """Refuse a WebSocket that got this far."""
+        self._refused("upgrade", "protocol upgrades are not accepted")
+        flow.kill()
+
+    def tcp_message(self, flow: tcp.TCPFlow) -> None:
+        """Blank raw bytes; killing the flow alone does not stop them."""
+        for message in flow.messages:
+            message.content = b""
+        self._refused("raw_tcp", "raw tcp is not accepted")
+
+    def udp_message(self, flow: udp.UDPFlow) -> None:
+        """Blank raw datagrams."""
+        for message in flow.messages:
+            message.content = b""
+        self._refused("raw_udp", "raw udp is not accepted")
+
+    def dns_request(self, flow: dns.DNSFlow) -> None:
+        """Refuse names: a query is a message to whoever serves the zone."""
+        self._refused("dns", "dns is not accepted")
+        if flow.live:
+            flow.kill()
+
+    def _refused(self, code: str, message: str) -> HttpReply:
+        reply = self._gate.refuse_unread(MessageError(code, message, status=403), None, None)
+        return reply if isinstance(reply, HttpReply) else HttpReply(403, "text/plain", b"")
+
+    def _fail(self, flow: http.HTTPFlow, stage: str) -> None:
+        self._metrics.error(stage)
+        reply = self._refused("guard_error", "the guard failed while judging this message")
+        _answer(flow, HttpReply(503, reply.content_type, reply.body))
+
+
+def _read(flow: http.HTTPFlow, limit: int) -> HttpRequest:
+    """Turn mitmproxy's request into the gate's frozen one (hop 1)."""
+    request = flow.request
+    headers = tuple(
+        (name.decode("latin-1").lower(), value.decode("latin-1"))
+        for name, value in request.headers.fields
+    )
+    encodings = [value for name, value in headers if name == "content-encoding"]
+    if len(encodings) > 1:
+        raise MessageError("duplicate_header", "header `content-encoding` occurs twice")
+    body = decode_content(
+        request.raw_content or b"", encodings[0] if encodings else None, limit=limit
+    )
+    return HttpRequest(
+        method=request.method,
+        scheme=request.scheme,
+        host=f"{request.host}:{request.port}",
+        target=request.path,
+        headers=headers,
+        body=body,
+        server=_listener(flow),
+        connection=flow.client_conn.id,
+    )
+
+
+def _listener(flow: http.HTTPFlow) -> str:
+    host, port = flow.client_conn.sockname[:2]
+    return f"{host}:{port}"
+
+
+def _prepare(flow: http.HTTPFlow) -> None:
+    """Make the request one that the upstream frames as the guard read it."""
+    headers = flow.request.headers
+    for name in list(headers):
+        lowered = name.lower()
+        if lowered.startswith(STRIPPED_PREFIX) or lowered in STRIPPED_HEADERS:
+            headers.pop(name, None)
+    body = flow.request.raw_content or b""
+    headers.pop("transfer-encoding", None)
+    if body or "content-length" in headers or flow.request.method in {"POST", "PUT", "PATCH"}:
+        headers["content-length"] = str(len(body))
+    # The answer is read too: ask for one the guard never has to decompress.
+    headers["accept-encoding"] = "identity"
+
+
+def _answer(flow: http.HTTPFlow, reply: HttpReply) -> None:
+    headers = {"content-type": reply.content_type, "cache-control": "no-store"}
+    flow.metadata.pop(EXCHANGE, None)
+    flow.response = http.Response.make(reply.status, reply.body, {**headers, **dict(reply.headers)})

@@ -1,0 +1,51 @@
+"""The command line: one file per command.
+
+Exit codes: 0 ok, 1 failed, 2 blocked or failed test, 3 invalid policy or input.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from guard import __version__
+
+app = typer.Typer(
+    name="guard",
+    help="An inline egress guard for LLM agents: every tool call is judged before a byte leaves.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _version(*, value: bool) -> None:
+    if value:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    version: bool = typer.Option(
+        False, "--version", callback=lambda v: _version(value=v), is_eager=True, help="Show it."
+    ),
+) -> None:
+    del version
+
+
+def _mount() -> None:
+    from guard.cli import check, demo, replay, run
+
+    app.command()(run.run)
+    app.command(hidden=True)(run.worker)
+    app.command()(check.check)
+    app.command()(replay.replay)
+    app.command()(demo.demo)
+
+
+def main() -> None:
+    """Run the command line."""
+    _mount()
+    app()

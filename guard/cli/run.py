@@ -1,0 +1,94 @@
+"""``guard run``: serve until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from guard.core.errors import GuardError, PolicyError
+from guard.policies_io import load_policies
+from guard.settings import Settings, load_settings
+
+
+def run(
+    policy: Annotated[
+        list[Path] | None, typer.Option("--policy", "-p", help="Policy file; repeat to merge.")
+    ] = None,
+    reverse: Annotated[
+        list[str] | None,
+        typer.Option("--reverse", "-r", help="HOST:PORT=URL: listen here, forward there; repeat."),
+    ] = None,
+    redis: Annotated[
+        str | None,
+        typer.Option(help="`embedded` (a private redis-server, the default) or a redis URL."),
+    ] = None,
+    admin: Annotated[
+        str | None, typer.Option(help="HOST:PORT of /metrics, /healthz, /readyz.")
+    ] = None,
+    audit: Annotated[Path | None, typer.Option(help="Append one JSON line per decision.")] = None,
+    models: Annotated[
+        Path | None, typer.Option(help="Model directory with its manifest (default: shipped).")
+    ] = None,
+    credentials: Annotated[
+        Path | None, typer.Option(help="TOML file: principal = sha256 of its proxy secret.")
+    ] = None,
+    body_limit: Annotated[str | None, typer.Option(help="Largest body, e.g. 16m.")] = None,
+    state_timeout: Annotated[
+        float | None, typer.Option(help="Seconds a call to Redis may take.")
+    ] = None,
+    heartbeat: Annotated[
+        float | None, typer.Option(help="Seconds without a heartbeat before a worker is replaced.")
+    ] = None,
+    drain: Annotated[float | None, typer.Option(help="Seconds for calls in flight at stop.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with any of these settings.")
+    ] = None,
+) -> None:
+    """Stand between agents and their tools; every setting is also GUARD_* in the environment.
+
+    Example: guard run -p policies/default.yaml -r 127.0.0.1:8080=http://127.0.0.1:9000
+    """
+    given = {key: value for key, value in locals().items() if key != "config"}
+    try:
+        settings = load_settings(config, **given)
+        if not settings.policy or not settings.reverse:
+            missing = "--policy FILE" if not settings.policy else "--reverse HOST:PORT=URL"
+            msg = f"nothing to do: give at least one {missing}"
+            raise GuardError(msg)
+        load_policies(settings.policy)
+    except PolicyError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(3) from error
+    except GuardError as error:
+        typer.echo(f"guard run: {error}", err=True)
+        raise typer.Exit(3) from error
+    from guard.supervisor import Supervisor
+
+    try:
+        code = Supervisor(settings).run()
+    except GuardError as error:
+        typer.echo(f"guard run: {error}", err=True)
+        raise typer.Exit(1) from error
+    raise typer.Exit(code)
+
+
+def worker(directory: Path, redis_url: str) -> None:
+    """Serve under a supervisor (internal); settings come on standard input."""
+    from guard.wiring import serve
+
+    settings = Settings.model_validate_json(sys.stdin.readline())
+    # Long-lived objects are made by now: keep the collector from walking them on every pass.
+    gc.freeze()
+    try:
+        asyncio.run(serve(settings, redis_url, directory))
+    except PolicyError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(3) from error
+    except (GuardError, OSError) as error:
+        typer.echo(f"guard run: {error}", err=True)
+        raise typer.Exit(1) from error

@@ -1,0 +1,253 @@
+"""One HTTP exchange, whichever PEP it came through: hops 1, 2 and 7.
+
+The gate finds the one protocol that claims a request, has it read once, asks the service, and
+returns either an :class:`Exchange` (forward it) or an :class:`HttpReply` (answer it, forward
+nothing).  On the way back it matches results to calls and tells the service.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import AuditError, MessageError
+from guard.core.model import ToolCall, ToolResult
+from guard.core.verdict import Mode
+from guard.identity import Credentials, identify
+from guard.protocols import Refusal
+from guard.protocols.sse import EventCutter, event_data
+from guard.protocols.strict_json import parse_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from guard.core.model import ClassifiedCall, Json
+    from guard.core.ports import AuditLog, Clock, Metrics
+    from guard.protocols import ProtocolModule
+    from guard.protocols.http_message import HttpReply, HttpRequest
+    from guard.service import Guard
+
+PENDING_LIMIT: Final = 100_000
+"""Calls whose results are awaited outside their own exchange; the oldest is forgotten first and
+then simply stays *attempted*, which frees nobody."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request that was forwarded, until its answer is complete."""
+
+    protocol: ProtocolModule | None
+    server: str
+    owner: tuple[str, str] = ("", "")
+    """Principal and session: a JSON-RPC id is unique within them and nowhere else."""
+    calls: dict[str | None, ClassifiedCall] = field(default_factory=dict)
+    """Calls still without a result, by correlation."""
+
+
+class Gate:
+    """The road of a message through the guard, without any proxy in it.
+
+    Args:
+        guard: judges calls and observes results.
+        protocols: from :func:`guard.protocols.discover_protocols`.
+        audit: told of requests that could not be read.
+        metrics: likewise.
+        clock: seconds since the epoch.
+        credentials: of the principals; none means everybody is anonymous.
+        body_limit: bytes a body, or one event of a stream, may have.
+    """
+
+    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
+        self,
+        *,
+        guard: Guard,
+        protocols: Sequence[ProtocolModule],
+        audit: AuditLog,
+        metrics: Metrics,
+        clock: Clock,
+        credentials: Credentials | None = None,
+        body_limit: int = 16 * 1024 * 1024,
+    ) -> None:
+        self._guard = guard
+        self._protocols = [p for p in protocols if not p.claims_rest]
+        self._rest = next(p for p in protocols if p.claims_rest)
+        self._audit = audit
+        self._metrics = metrics
+        self._clock = clock
+        self._credentials = credentials or Credentials()
+        self.body_limit = body_limit
+        self._pending: OrderedDict[tuple[str, str, str], ClassifiedCall] = OrderedDict()
+
+    async def on_request(self, request: HttpRequest) -> Exchange | HttpReply:
+        """Judge a request.  An :class:`Exchange` means: forward the very bytes that were read.
+
+        Raises nothing; whatever goes wrong is a refusal.  In monitor mode what cannot be read is
+        recorded and forwarded.
+        """
+        decision_id = uuid.uuid4().hex
+        protocol = self._rest
+        try:
+            protocol = self._claimant(request)
+            message = protocol.parse(request)
+            identity = identify(request, message, self._credentials)
+        except MessageError as error:
+            return self.refuse_unread(error, protocol, request, decision_id)
+        except Exception as error:  # noqa: BLE001  (hop 2 must end in a refusal, whatever it met)
+            self._metrics.error("parse")
+            unread = MessageError("guard_error", type(error).__name__, status=503)
+            return self.refuse_unread(unread, protocol, request, decision_id)
+        owner = (identity.principal, identity.session)
+        if not message.calls:
+            return Exchange(protocol, request.server, owner)
+        at = self._clock.now()
+        calls = [
+            ToolCall(
+                id=decision_id if index == 0 else uuid.uuid4().hex,
+                identity=identity,
+                tool=parsed.tool,
+                arguments=parsed.arguments,
+                protocol=protocol.name,
+                at=at,
+                server=request.server,
+            )
+            for index, parsed in enumerate(message.calls)
+        ]
+        answers = await self._guard.authorize(calls)
+        if not all(verdict.enforced.forwards for _, verdict in answers):
+            refusals = [
+                None if verdict.enforced.forwards else Refusal(classified.call.id, verdict)
+                for classified, verdict in answers
+            ]
+            return protocol.refuse(message, refusals)
+        exchange = Exchange(protocol, request.server, owner)
+        for parsed, (classified, _) in zip(message.calls, answers, strict=True):
+            exchange.calls[parsed.correlation] = classified
+            self._remember(owner, parsed.correlation, classified)
+        return exchange
+
+    async def on_answer(self, exchange: Exchange, body: bytes) -> None:
+        """Observe the results in a complete answer body."""
+        if exchange.protocol is None:
+            return
+        try:
+            content: Json = parse_json(body) if body else None
+        except MessageError:
+            content = body.decode("utf-8", "replace")
+        await self._observe(exchange, content)
+        # An answer that is complete and names no id still ends the calls of its exchange.
+        for correlation in list(exchange.calls):
+            await self._finish(exchange, correlation, content, is_error=True)
+
+    def event_reader(self, exchange: Exchange) -> EventReader:
+        """Return the reader for an answer that is a stream of server-sent events."""
+        return EventReader(self, exchange)
+
+    async def on_event(self, exchange: Exchange, event: bytes) -> None:
+        """Observe the results in one event; it is released after this returns."""
+        data = event_data(event)
+        if not data:
+            return
+        try:
+            content = parse_json(data.encode())
+        except MessageError:
+            return
+        await self._observe(exchange, content)
+
+    def refuse_unread(
+        self,
+        error: MessageError,
+        protocol: ProtocolModule | None,
+        request: HttpRequest | None,
+        decision_id: str | None = None,
+    ) -> Exchange | HttpReply:
+        """Record a request that could not be read and return its refusal."""
+        protocol = protocol or self._rest
+        decision_id = decision_id or uuid.uuid4().hex
+        policy = self._guard.policy
+        monitor = policy is not None and policy.mode is Mode.MONITOR
+        self._metrics.refusal(error.code)
+        try:
+            self._audit.event(
+                "guard.unreadable",
+                {
+                    "decision_id": decision_id,
+                    "code": error.code,
+                    "action": "block",
+                    "enforced": "allow" if monitor else "block",
+                    "protocol": protocol.name,
+                    "server": request.server if request else "",
+                },
+            )
+        except AuditError:
+            self._metrics.error("audit")
+            self._metrics.fail_closed("audit", active=True)
+        if monitor and request is not None and error.code != "bad_credential":
+            return Exchange(None, request.server)
+        return protocol.unreadable(error, decision_id)
+
+    def _claimant(self, request: HttpRequest) -> ProtocolModule:
+        claimants = [p for p in self._protocols if p.claims(request)]
+        if len(claimants) > 1:
+            raise MessageError("two_protocols", "two protocols claim this request")
+        return claimants[0] if claimants else self._rest
+
+    async def _observe(self, exchange: Exchange, content: Json) -> None:
+        if exchange.protocol is None:
+            return
+        for result in exchange.protocol.results(content):
+            await self._finish(
+                exchange, result.correlation, result.content, is_error=result.is_error
+            )
+
+    async def _finish(
+        self, exchange: Exchange, correlation: str | None, content: Json, *, is_error: bool
+    ) -> None:
+        """Tell the service of one result, once, wherever it came back."""
+        classified = exchange.calls.pop(correlation, None)
+        if correlation is not None:
+            pending = self._pending.pop((*exchange.owner, correlation), None)
+            classified = classified or pending
+        if classified is None:
+            return
+        await self._guard.observe(ToolResult(classified, content, self._clock.now(), is_error))
+
+    def _remember(
+        self, owner: tuple[str, str], correlation: str | None, classified: ClassifiedCall
+    ) -> None:
+        if correlation is None:
+            return
+        self._pending[(*owner, correlation)] = classified
+        while len(self._pending) > PENDING_LIMIT:
+            self._pending.popitem(last=False)
+
+
+class EventReader:
+    """Lets a stream of server-sent events through, event by event.
+
+    Only an event that carries a result waits, for one round trip to the store.
+    """
+
+    def __init__(self, gate: Gate, exchange: Exchange) -> None:
+        self._gate = gate
+        self._exchange = exchange
+        self._cutter = EventCutter(gate.body_limit)
+
+    async def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the bytes that may be released after a chunk, in order.
+
+        Raises:
+            OversizeError: one event is larger than the limit.
+        """
+        events = self._cutter.feed(chunk)
+        for event in events:
+            await self._gate.on_event(self._exchange, event)
+        return events
+
+    async def end(self) -> list[bytes]:
+        """Return what is left at the end of the stream."""
+        rest = self._cutter.rest()
+        if rest:
+            await self._gate.on_event(self._exchange, rest)
+        return [rest] if rest else []

@@ -1,0 +1,131 @@
+"""Who is calling, and how that is known: the ladders of principal and session.  Pure: no I/O.
+
+The principal comes from authentication; all unauthenticated traffic of one listener is one
+principal.  The session key is taken from the first of ``X-Guard-Session``, ``Mcp-Session-Id``, a
+session id in ``_meta`` or ``baggage``, ``traceparent``, and the connection.  A client chooses most
+of these, so they separate and never widen: labels and the wider window belong to the principal.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import MessageError
+from guard.core.model import Identity, PrincipalRung, SessionRung
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from guard.protocols import Message
+    from guard.protocols.http_message import HttpRequest
+
+SESSION_HEADER: Final = "x-guard-session"
+STRIPPED_PREFIX: Final = "x-guard-"
+STRIPPED_HEADERS: Final = frozenset({"proxy-authorization", "proxy-connection"})
+"""Never sent upstream, nor is anything that starts with ``STRIPPED_PREFIX``."""
+MAX_ID: Final = 256
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,256}")
+
+
+class Credentials:
+    """The proxy credentials the guard knows.
+
+    Args:
+        digests: sha256 (hex) of each secret, by principal.
+    """
+
+    def __init__(self, digests: Mapping[str, str] | None = None) -> None:
+        self._digests = dict(digests or {})
+
+    @property
+    def required(self) -> bool:
+        """Whether any principal has a credential; then no unauthenticated call is accepted."""
+        return bool(self._digests)
+
+    def principal(self, header: str | None) -> str | None:
+        """Return the principal that a ``Proxy-Authorization`` value proves.
+
+        Basic (user is the principal) and Bearer are understood.
+
+        Raises:
+            MessageError: a credential is required and this one is missing or wrong.
+        """
+        if not self.required:
+            return None
+        name, secret = _read_credential(header)
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        for principal, expected in self._digests.items():
+            if hmac.compare_digest(digest, expected) and name in {None, principal}:
+                return principal
+        message = "a valid proxy credential is required"
+        raise MessageError("bad_credential", message, status=407)
+
+
+def _read_credential(header: str | None) -> tuple[str | None, str]:
+    scheme, _, value = (header or "").partition(" ")
+    if scheme.lower() == "bearer":
+        return None, value.strip()
+    if scheme.lower() == "basic":
+        try:
+            name, _, secret = base64.b64decode(value, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return None, ""
+        return name, secret
+    return None, ""
+
+
+def identify(
+    request: HttpRequest, message: Message, credentials: Credentials, *, tenant: str = "default"
+) -> Identity:
+    """Return who makes a request.
+
+    Raises:
+        MessageError: a credential is required and missing, or an id is malformed or repeated.
+    """
+    principal = credentials.principal(request.header("proxy-authorization"))
+    session, rung = _session(request, message)
+    return Identity(
+        principal=principal or f"anonymous@{request.server}",
+        session=session,
+        tenant=tenant,
+        principal_rung=PrincipalRung.CREDENTIAL if principal else PrincipalRung.ANONYMOUS,
+        session_rung=rung,
+    )
+
+
+def _session(request: HttpRequest, message: Message) -> tuple[str, SessionRung]:
+    for name, rung in (
+        (SESSION_HEADER, SessionRung.GUARD_HEADER),
+        ("mcp-session-id", SessionRung.MCP_SESSION),
+    ):
+        if (value := request.header(name)) is not None:
+            return _checked(name, value), rung
+    if message.session_id is not None:
+        return _checked("_meta session id", message.session_id), SessionRung.META
+    if (baggage := request.header("baggage")) and (value := _from_baggage(baggage)):
+        return _checked("baggage session id", value), SessionRung.META
+    if trace := _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip()):
+        return trace[1], SessionRung.TRACEPARENT
+    return f"connection:{request.connection}", SessionRung.CONNECTION
+
+
+def _from_baggage(baggage: str) -> str | None:
+    """Return ``session.id`` of a W3C baggage header."""
+    for member in baggage.split(","):
+        key, _, value = member.split(";", 1)[0].partition("=")
+        if key.strip() in {"session.id", "session_id"}:
+            return value.strip()
+    return None
+
+
+def _checked(name: str, value: str) -> str:
+    if not _VISIBLE.fullmatch(value):
+        message = f"`{name}` must be 1 to {MAX_ID} visible ascii characters"
+        raise MessageError("bad_session_id", message)
+    return value

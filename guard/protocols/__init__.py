@@ -1,0 +1,134 @@
+"""Protocol modules: one file per wire format, found by discovery.
+
+A protocol module turns one HTTP request into tool calls exactly once (hop 2), words a refusal so
+that the client can act on it (hop 7), and finds tool results in what comes back.  A request that
+two modules claim, or that its one claimant cannot read one way only, is refused.
+
+Adding a wire format is one new file in this package that defines a :class:`ProtocolModule`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from guard.core.errors import MessageError
+    from guard.core.model import Json
+    from guard.core.verdict import Verdict
+    from guard.protocols.http_message import HttpReply, HttpRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedCall:
+    """One tool call as it stands in a message."""
+
+    tool: str
+    arguments: Mapping[str, Json]
+    correlation: str | None = None
+    """What its result will carry (a JSON-RPC id with its type); None where the result is the
+    answer to this very exchange."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request, read once."""
+
+    calls: tuple[ParsedCall, ...] = ()
+    session_id: str | None = None
+    """A session id found in the message (MCP ``_meta``), if any."""
+    parsed: Json = None
+    """What the protocol module wants to remember of the message, e.g. the ids in a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedResult:
+    """One result found in an answer."""
+
+    correlation: str | None
+    content: Json
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one call of a message does not go out."""
+
+    decision_id: str
+    verdict: Verdict
+
+
+class ProtocolModule(ABC):
+    """One wire format."""
+
+    name: ClassVar[str]
+    claims_rest: ClassVar[bool] = False
+    """True for the one module that takes what nobody else claims."""
+
+    @abstractmethod
+    def claims(self, request: HttpRequest) -> bool:
+        """Return whether the request is of this format, however broken."""
+
+    @abstractmethod
+    def parse(self, request: HttpRequest) -> Message:
+        """Read the request.
+
+        Raises:
+            MessageError: it cannot be read one way only.
+        """
+
+    @abstractmethod
+    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
+        """Return the answer to a message that is not forwarded.
+
+        Args:
+            message: the message as parsed.
+            refusals: one entry per call of the message, None for a call that by itself would
+                have been forwarded.
+        """
+
+    @abstractmethod
+    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
+        """Return the answer to a request that could not be read."""
+
+    def results(self, content: Json) -> Sequence[ParsedResult]:
+        """Return the results in one answer body, or in one event of a streamed answer.
+
+        Args:
+            content: the parsed JSON where the body is JSON, else its text.
+        """
+        return (ParsedResult(None, content),)
+
+
+def discover_protocols() -> tuple[ProtocolModule, ...]:
+    """Import every module of this package and return one instance of each protocol in it."""
+    found: dict[str, ProtocolModule] = {}
+    for info in sorted(pkgutil.iter_modules(__path__), key=lambda item: item.name):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        for item in vars(module).values():
+            if _is_concrete(item) and item.__module__ == module.__name__:
+                if item.name in found:
+                    msg = f"two protocol modules are named `{item.name}`"
+                    raise TypeError(msg)
+                found[item.name] = item()
+    return tuple(sorted(found.values(), key=lambda p: p.claims_rest))
+
+
+def _is_concrete(item: object) -> bool:
+    return isinstance(item, type) and issubclass(item, ProtocolModule) and item is not ProtocolModule
+
+
+__all__ = [
+    "Message",
+    "ParsedCall",
+    "ParsedResult",
+    "ProtocolModule",
+    "Refusal",
+    "discover_protocols",
+]

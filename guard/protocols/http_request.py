@@ -1,0 +1,64 @@
+"""What no other protocol claims: an HTTP request is itself a call, named ``http.request``.
+
+Never a free pass.  The policy decides on its URL like on any destination; refusals are RFC 9457
+problem documents.  Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from guard.protocols import Message, ParsedCall, ProtocolModule
+from guard.protocols.http_message import HttpReply
+from guard.protocols.observation import observation, sentence, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from guard.core.errors import MessageError
+    from guard.core.model import Json
+    from guard.protocols import Refusal
+    from guard.protocols.http_message import HttpRequest
+
+TOOL: Final = "http.request"
+
+
+class HttpRequestProtocol(ProtocolModule):
+    """The protocol of last resort."""
+
+    name: ClassVar[str] = "http"
+    claims_rest: ClassVar[bool] = True
+
+    def claims(self, request: HttpRequest) -> bool:
+        """Return True: whatever is left."""
+        return True
+
+    def parse(self, request: HttpRequest) -> Message:
+        """Return the request as one call with arguments ``method``, ``url``, ``host``, ``body``."""
+        arguments = {
+            "method": request.method,
+            "url": request.url,
+            "host": request.host,
+            "content_type": request.media_type,
+            "body": request.body.decode("utf-8", "replace"),
+        }
+        return Message((ParsedCall(TOOL, arguments),))
+
+    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
+        """Return 403 with a problem document."""
+        refusal = next(r for r in refusals if r is not None)
+        return problem(403, "refused by the egress guard", sentence(refusal), observation(refusal))
+
+    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
+        """Return the error's status with a problem document."""
+        return problem(
+            error.status, "not readable one way only", str(error), unreadable(error, decision_id)
+        )
+
+
+def problem(status: int, title: str, detail: str, fields: Json) -> HttpReply:
+    """Return an RFC 9457 problem document."""
+    document = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    body = json.dumps({**document, "guard": fields}).encode()
+    return HttpReply(status, "application/problem+json", body)

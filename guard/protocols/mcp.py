@@ -1,0 +1,216 @@
+"""MCP Streamable HTTP, revisions 2025-06-18 and 2025-11-25.  Pure: no I/O.
+
+Requests, batches, notifications and responses in a POST; answers as JSON or as server-sent
+events.  Decisions are made on the body, never on ``Mcp-*`` headers.  A refusal of a tool call is
+a tool result with ``isError`` (spec, "Tools: error handling"), so that the agent can read it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from guard.core.errors import MessageError
+from guard.protocols import Message, ParsedCall, ParsedResult, ProtocolModule
+from guard.protocols.http_message import HttpReply
+from guard.protocols.jsonrpc import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    REFUSED,
+    correlation,
+    read_messages,
+    refuse_lookalikes,
+)
+from guard.protocols.observation import observation, sentence, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from guard.core.model import Json
+    from guard.protocols import Refusal
+    from guard.protocols.http_message import HttpRequest
+    from guard.protocols.jsonrpc import RpcMessage
+
+TOOL_CALL: Final = "tools/call"
+CALL_METHODS: Final = frozenset(
+    {"resources/read", "resources/subscribe", "prompts/get", "completion/complete"}
+)
+"""Methods that carry arguments to the server or content back: judged as calls of that name."""
+PLAIN_METHODS: Final = frozenset(
+    {
+        "initialize",
+        "ping",
+        "tools/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/unsubscribe",
+        "prompts/list",
+        "logging/setLevel",
+        "tasks/get",
+        "tasks/list",
+        "tasks/cancel",
+        "tasks/result",
+        "notifications/initialized",
+        "notifications/cancelled",
+        "notifications/progress",
+        "notifications/message",
+        "notifications/roots/list_changed",
+        "notifications/tasks/status",
+        "notifications/elicitation/complete",
+    }
+)
+"""Methods that pass: they name no destination and carry no payload of the agent's choosing."""
+_CALL_MEMBERS: Final = frozenset({"name", "arguments", "_meta", "task"})
+_HEADERS: Final = ("mcp-session-id", "mcp-protocol-version", "mcp-method")
+_BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
+
+
+class McpProtocol(ProtocolModule):
+    """MCP over Streamable HTTP."""
+
+    name: ClassVar[str] = "mcp"
+
+    def claims(self, request: HttpRequest) -> bool:
+        """Return whether it is MCP, however broken: by header, by body, by what it looks like."""
+        if any(request.has_header(name) for name in _HEADERS):
+            return True
+        if request.method not in _BODY_METHODS or not request.body:
+            return False
+        if b"jsonrpc" in request.body:
+            return True
+        try:
+            value = request.json()
+        except MessageError:
+            return False
+        items = value if isinstance(value, list) else [value]
+        return any(isinstance(i, dict) and _is_rpc(i) for i in items)
+
+    def parse(self, request: HttpRequest) -> Message:
+        """Read a POST body; GET (the server's stream) and DELETE (end of session) carry no call."""
+        if request.method in {"GET", "DELETE"}:
+            if request.body:
+                raise MessageError("unexpected_body", f"{request.method} must not have a body")
+            return Message()
+        if request.method != "POST":
+            message = f"method `{request.method[:20]}` is not part of mcp"
+            raise MessageError("bad_http_method", message, status=405)
+        if request.media_type != "application/json":
+            message = "an mcp message must have content type application/json"
+            raise MessageError("bad_content_type", message, status=415)
+        _check_charset(request)
+        value = request.json()
+        messages = read_messages(value)
+        calls = tuple(call for message in messages for call in _calls(message))
+        return Message(calls, _meta_session(messages), parsed=(isinstance(value, list), messages))
+
+    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
+        """Answer every request of the message; none of it was forwarded."""
+        is_batch, rpc_messages = message.parsed
+        pending = iter(refusals)
+        answers: list[Json] = []
+        for rpc in rpc_messages:
+            refusal = next(pending) if _is_call(rpc) else None
+            if rpc.method is not None and rpc.id is not None:
+                answers.append(_answer(rpc, refusal))
+        return _reply(200, answers if is_batch else answers[0])
+
+    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
+        """Return a JSON-RPC error without an id: which request it was could not be read."""
+        code = PARSE_ERROR if error.code in {"bad_json", "duplicate_key"} else INVALID_REQUEST
+        fields = unreadable(error, decision_id)
+        return _reply(
+            error.status,
+            {
+                "jsonrpc": "2.0",
+                "id": None,
+                "error": {"code": code, "message": str(error), "data": {"guard": fields}},
+            },
+        )
+
+    def results(self, content: Json) -> Sequence[ParsedResult]:
+        """Return the JSON-RPC responses in a body or an event; requests of the server are none."""
+        items = content if isinstance(content, list) else [content]
+        found: list[ParsedResult] = []
+        for item in items:
+            if not isinstance(item, dict) or "method" in item or "id" not in item:
+                continue
+            identifier = item["id"]
+            if isinstance(identifier, bool) or not isinstance(identifier, (str, int)):
+                continue
+            key = correlation(identifier)
+            failed = "error" in item
+            found.append(ParsedResult(key, item.get("error" if failed else "result"), failed))
+        return found
+
+
+def _is_rpc(item: dict[str, Json]) -> bool:
+    folded = {key.casefold() for key in item}
+    return "jsonrpc" in folded or {"method", "params"} <= folded
+
+
+def _check_charset(request: HttpRequest) -> None:
+    for parameter in (request.header("content-type") or "").split(";")[1:]:
+        name, _, value = parameter.strip().lower().partition("=")
+        if name == "charset" and value.strip('"') not in {"utf-8", "utf8"}:
+            raise MessageError("bad_content_type", "json must be utf-8", status=415)
+
+
+def _is_call(rpc: RpcMessage) -> bool:
+    return rpc.method == TOOL_CALL or rpc.method in CALL_METHODS
+
+
+def _calls(rpc: RpcMessage) -> list[ParsedCall]:
+    if rpc.method is None or rpc.method in PLAIN_METHODS:
+        return []
+    if not _is_call(rpc):
+        raise MessageError("unknown_method", f"method `{rpc.method[:60]}` is not known")
+    if rpc.id is None:
+        raise MessageError("call_without_id", f"`{rpc.method}` must be a request, with an id")
+    if rpc.method != TOOL_CALL:
+        arguments = {key: value for key, value in rpc.params.items() if key != "_meta"}
+        return [ParsedCall(rpc.method, arguments, rpc.correlation)]
+    refuse_lookalikes(rpc.params, _CALL_MEMBERS)
+    if unknown := rpc.params.keys() - _CALL_MEMBERS:
+        raise MessageError("bad_call", f"unknown member `{min(unknown)[:40]}` in a tool call")
+    name, arguments = rpc.params.get("name"), rpc.params.get("arguments", {})
+    if not isinstance(name, str) or not name:
+        raise MessageError("call_without_name", "`tools/call` must have a name")
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict):
+        raise MessageError("bad_call", "the arguments of a tool call must be an object")
+    refuse_lookalikes(arguments, ())
+    return [ParsedCall(name, arguments, rpc.correlation)]
+
+
+def _meta_session(messages: Sequence[RpcMessage]) -> str | None:
+    """Return the session id in ``_meta``, if the messages agree on one."""
+    found: set[str] = set()
+    for message in messages:
+        meta = message.params.get("_meta")
+        if isinstance(meta, dict):
+            for key in ("session_id", "sessionId", "session.id"):
+                if isinstance(meta.get(key), str):
+                    found.add(meta[key])
+    return found.pop() if len(found) == 1 else None
+
+
+def _answer(rpc: RpcMessage, refusal: Refusal | None) -> Json:
+    if refusal is None:
+        error = {
+            "code": REFUSED,
+            "message": "not forwarded: another message of the same batch was refused",
+            "data": {"guard": {"code": "batch_refused", "retry": True}},
+        }
+        return {"jsonrpc": "2.0", "id": rpc.id, "error": error}
+    fields = {"guard": observation(refusal)}
+    if rpc.method == TOOL_CALL:
+        content = [{"type": "text", "text": sentence(refusal)}]
+        result = {"content": content, "structuredContent": fields, "isError": True}
+        return {"jsonrpc": "2.0", "id": rpc.id, "result": result}
+    error = {"code": REFUSED, "message": sentence(refusal), "data": fields}
+    return {"jsonrpc": "2.0", "id": rpc.id, "error": error}
+
+
+def _reply(status: int, document: Json) -> HttpReply:
+    return HttpReply(status, "application/json", json.dumps(document).encode())

@@ -1,0 +1,59 @@
+"""What an agent reads when a call of it is refused.  Pure: no I/O.
+
+Structured, so that a loop can act on it: a reason code, what kind of step would help, whether to
+retry, the decision id.  Never the contents of a list, never the text of the refused call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from guard.core.verdict import Action
+
+if TYPE_CHECKING:
+    from guard.core.errors import MessageError
+    from guard.core.model import Json
+    from guard.protocols import Refusal
+
+APPROVAL = "a human can approve it: ask the operator to run `guard approve` with the decision id"
+NO_RETRY = "do not retry the same call"
+
+
+def observation(refusal: Refusal) -> dict[str, Json]:
+    """Return the structured observation of a refusal."""
+    verdict = refusal.verdict
+    ask = verdict.action is Action.ASK
+    winning = [r for r in verdict.reasons if r.action is verdict.action]
+    remedies = [r.remedy for r in winning if r.remedy]
+    return {
+        "decision": verdict.action.label,
+        "decision_id": refusal.decision_id,
+        "code": "approval_required" if ask else winning[0].code if winning else "refused",
+        "reasons": [{"code": r.code, "rule": r.rule} for r in winning],
+        "remedy": "; ".join(dict.fromkeys(remedies)) or (APPROVAL if ask else NO_RETRY),
+        "retry": any(r.code == "guard_error" for r in winning),
+    }
+
+
+def sentence(refusal: Refusal) -> str:
+    """Return the refusal in words, for a model to read."""
+    fields = observation(refusal)
+    reasons = ", ".join(f"{r['code']} ({r['rule'] or 'guard'})" for r in fields["reasons"])
+    verb = "needs approval" if fields["decision"] == "ask" else "was refused"
+    return (
+        f"This call {verb} by the egress guard and did not reach the tool. "
+        f"Reason: {reasons or fields['code']}. What would help: {fields['remedy']}. "
+        f"Retry: {'later' if fields['retry'] else 'no'}. Decision id: {fields['decision_id']}."
+    )
+
+
+def unreadable(error: MessageError, decision_id: str) -> dict[str, Json]:
+    """Return the observation for a request that could not be read one way only."""
+    return {
+        "decision": "block",
+        "decision_id": decision_id,
+        "code": error.code,
+        "reasons": [{"code": error.code, "rule": ""}],
+        "remedy": str(error),
+        "retry": False,
+    }

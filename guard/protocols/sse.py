@@ -1,0 +1,63 @@
+"""Server-sent events cut out of a byte stream, unchanged.  Pure: no I/O.
+
+WHATWG HTML, section 9.2.6: lines end in LF, CR or CRLF; a blank line ends an event.  The cutter
+keeps every byte, so an event that is released is released as it was sent.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from guard.core.errors import OversizeError
+
+_BLANK: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n|\Z))")
+"""The end of a line followed by an empty line.  A CR that ends the buffer waits for its LF."""
+
+
+class EventCutter:
+    """Cuts a stream into events.
+
+    Args:
+        limit: bytes one event may have.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._buffer = bytearray()
+        self._scanned = 0
+        self._limit = limit
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the events completed by a chunk, each with its final blank line.
+
+        Raises:
+            OversizeError: an event grew beyond the limit.
+        """
+        self._buffer += chunk
+        events: list[bytes] = []
+        start = 0
+        position = max(self._scanned - 3, 0)
+        while match := _BLANK.search(self._buffer, max(position, start)):
+            events.append(bytes(self._buffer[start : match.end()]))
+            start = position = match.end()
+        del self._buffer[:start]
+        self._scanned = len(self._buffer)
+        if len(self._buffer) > self._limit:
+            raise OversizeError(f"a server-sent event is larger than {self._limit} bytes")
+        return events
+
+    def rest(self) -> bytes:
+        """Return what is left when the stream ends: an event that was never finished."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        return rest
+
+
+def event_data(event: bytes) -> str:
+    """Return the data of one event: its ``data`` lines joined by LF, empty where it has none."""
+    lines = []
+    for line in re.split(r"\r\n|\n|\r", event.decode("utf-8", "replace").removeprefix("\ufeff")):
+        name, _, value = line.partition(":")
+        if name == "data":
+            lines.append(value.removeprefix(" "))
+    return "\n".join(lines)

@@ -1,0 +1,192 @@
+"""Ports, URLs and paths: where the guard runs, never what it decides (that is policy).
+
+Every setting comes from the command line, else ``GUARD_*`` in the environment, else the TOML file
+named by ``--config``, else the default here.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from guard.core.errors import GuardError
+
+EMBEDDED: Final = "embedded"
+_SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+class Listener(BaseModel):
+    """One ``--reverse HOST:PORT=URL``."""
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str
+    port: int = Field(ge=0, le=65535)
+    upstream: str
+    """``http://host:port`` or ``https://host:port``."""
+
+    @classmethod
+    def parse(cls, text: str) -> Listener:
+        """Read ``HOST:PORT=URL``.
+
+        Raises:
+            ValueError: it is not of that form.
+        """
+        address, equals, url = text.partition("=")
+        host, port = _address(address)
+        parts = urlsplit(url)
+        if not equals or parts.scheme not in {"http", "https"} or not parts.hostname:
+            msg = f"`{text}` is not HOST:PORT=URL, for example 127.0.0.1:8080=http://127.0.0.1:9000"
+            raise ValueError(msg)
+        if parts.path not in {"", "/"} or parts.query or parts.username:
+            msg = f"the upstream of `{text}` must have no path: clients' paths are kept as they are"
+            raise ValueError(msg)
+        port_part = f":{parts.port}" if parts.port else ""
+        name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        return cls(host=host, port=port, upstream=f"{parts.scheme}://{name}{port_part}")
+
+    @property
+    def mode(self) -> str:
+        """mitmproxy's spelling of this listener."""
+        return f"reverse:{self.upstream}@{self.host}:{self.port}"
+
+
+class Settings(BaseSettings):
+    """All settings of ``guard run``."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="GUARD_", extra="forbid", frozen=True, nested_model_default_partial_update=False
+    )
+
+    policy: list[Path] = Field(default_factory=list)
+    reverse: list[str] = Field(default_factory=list)
+    redis: str = EMBEDDED
+    admin: str = "127.0.0.1:9464"
+    audit: Path | None = None
+    models: Path | None = None
+    credentials: Path | None = None
+    """TOML file of principals: ``name = "sha256 of the secret"``."""
+    body_limit: int = 16 * 1024 * 1024
+    """Bytes of one message body, before and after decoding."""
+    state_timeout: float = Field(default=0.25, gt=0)
+    """Seconds a call to Redis may take."""
+    heartbeat: float = Field(default=5.0, gt=0)
+    """Seconds without a heartbeat after which a worker is killed and replaced."""
+    drain: float = Field(default=5.0, ge=0)
+    """Seconds that calls in flight get on shutdown."""
+    restarts: int = Field(default=0, ge=0)
+    """Set by the supervisor: how often it has replaced the worker."""
+    pulse: Path | None = None
+    """Set by the supervisor: the file the worker's heartbeat goes to."""
+
+    @field_validator("reverse")
+    @classmethod
+    def _listeners(cls, value: list[str]) -> list[str]:
+        for text in value:
+            Listener.parse(text)
+        return value
+
+    @field_validator("admin")
+    @classmethod
+    def _admin(cls, value: str) -> str:
+        _address(value)
+        return value
+
+    @field_validator("body_limit", mode="before")
+    @classmethod
+    def _size(cls, value: object) -> object:
+        match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+        return int(match[1]) * _UNITS[match[2].lower()] if match else value
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """The reverse listeners, parsed."""
+        return [Listener.parse(text) for text in self.reverse]
+
+    @property
+    def admin_address(self) -> tuple[str, int]:
+        """Host and port of the admin endpoint."""
+        return _address(self.admin)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order the sources: command line, environment, file (see :func:`load_settings`)."""
+        del dotenv_settings, file_secret_settings
+        file_settings = InitSettingsSource(settings_cls, _file_values)
+        return (init_settings, env_settings, file_settings)
+
+
+_file_values: dict[str, Any] = {}
+"""The values of the config file being loaded; only :func:`load_settings` writes it."""
+
+
+def load_settings(config: Path | None, **given: Any) -> Settings:
+    """Return the settings from all sources; options that are None were not given.
+
+    Raises:
+        GuardError: a value is wrong, with the setting's name and what is right.
+    """
+    _file_values.clear()
+    if config is not None:
+        try:
+            _file_values.update(tomllib.loads(config.read_text(encoding="utf-8")))
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            msg = f"config file `{config}` cannot be read: {error}"
+            raise GuardError(msg) from error
+    try:
+        return Settings(**{key: value for key, value in given.items() if value not in (None, [])})
+    except ValidationError as error:
+        details = "; ".join(
+            f"setting `{'.'.join(str(part) for part in e['loc'])}`: {e['msg']}"
+            for e in error.errors()
+        )
+        raise GuardError(details) from error
+    finally:
+        _file_values.clear()
+
+
+def load_credentials(path: Path | None) -> dict[str, str]:
+    """Return sha256 digests by principal.
+
+    Raises:
+        GuardError: the file cannot be read or a value is not a sha256 in hex.
+    """
+    if path is None:
+        return {}
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        msg = f"credentials file `{path}` cannot be read: {error}"
+        raise GuardError(msg) from error
+    for name, digest in values.items():
+        if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
+            msg = f"credentials file `{path}`: principal `{name}` needs the sha256 of its secret"
+            raise GuardError(msg)
+    return values
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit():
+        msg = f"`{text}` is not HOST:PORT"
+        raise ValueError(msg)
+    return host.strip("[]"), int(port)

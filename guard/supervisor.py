@@ -1,0 +1,141 @@
+"""The supervisor: owns the embedded Redis, watches the worker's heartbeat, replaces the worker.
+
+The worker is a process of its own because nothing inside a Python process can stop Python code
+that loops.  State lives in Redis, so a replaced worker forgets nothing that was decided.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.audit_log import open_audit_log
+from guard.adapters.heartbeat import Pulse
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.settings import EMBEDDED
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from guard.settings import Settings
+
+POLL_SECONDS: Final = 0.05
+START_SECONDS: Final = 30.0
+"""How long a worker may take to its first heartbeat."""
+BACKOFF_SECONDS: Final = (0.0, 0.1, 0.5, 1.0, 2.0)
+"""Pause before the next worker, by how many in a row died young."""
+YOUNG_SECONDS: Final = 10.0
+CONFIG_ERROR: Final = 3
+"""Exit code of a worker that cannot use its policy or input; it is not started again."""
+
+
+class Supervisor:
+    """Runs one worker until told to stop.
+
+    Args:
+        settings: of ``guard run``, complete.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stopping = False
+        self._restarts = 0
+        self._young_deaths = 0
+
+    def run(self) -> int:
+        """Serve until SIGTERM or SIGINT; return the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
+        redis = EmbeddedRedis() if self._settings.redis == EMBEDDED else None
+        try:
+            url = self._settings.redis
+            if redis is not None:
+                redis.start()
+                url = redis.url
+            return self._watch(directory, url)
+        finally:
+            if redis is not None:
+                redis.stop()
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._stopping = True
+
+    def _watch(self, directory: Path, url: str) -> int:
+        pulse = Pulse.create(directory / "pulse")
+        while True:
+            pulse.reset()
+            started = time.monotonic()
+            worker = self._start(directory, url)
+            code = self._until_dead(worker, pulse, started)
+            if self._stopping:
+                return 0 if code in {0, -signal.SIGTERM} else 1
+            if code in {0, CONFIG_ERROR}:
+                return code
+            self._restarts += 1
+            self._record_death(pulse, code)
+            young = time.monotonic() - started < YOUNG_SECONDS
+            self._young_deaths = self._young_deaths + 1 if young else 0
+            self._pause(BACKOFF_SECONDS[min(self._young_deaths, len(BACKOFF_SECONDS) - 1)])
+
+    def _start(self, directory: Path, url: str) -> subprocess.Popen[bytes]:
+        settings = self._settings.model_copy(
+            update={"restarts": self._restarts, "pulse": directory / "pulse"}
+        )
+        # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
+        command = [sys.executable, "-O", "-m", "guard", "worker", str(directory), url]
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603  (our own module)
+        if worker.stdin is not None:
+            worker.stdin.write(settings.model_dump_json().encode() + b"\n")
+            worker.stdin.close()
+        return worker
+
+    def _until_dead(self, worker: subprocess.Popen[bytes], pulse: Pulse, started: float) -> int:
+        """Wait for the worker's end; bring it about where the heartbeat stops."""
+        stopped_at: float | None = None
+        while True:
+            try:
+                return worker.wait(POLL_SECONDS)
+            except subprocess.TimeoutExpired:
+                pass
+            now = time.monotonic()
+            if self._stopping and stopped_at is None:
+                worker.send_signal(signal.SIGTERM)
+                stopped_at = now
+            if stopped_at is not None and now - stopped_at > self._settings.drain + 5:
+                worker.kill()
+            beat = pulse.last_beat()
+            limit = self._settings.heartbeat if beat else START_SECONDS
+            if stopped_at is None and now - (beat or started) > limit:
+                worker.kill()
+
+    def _record_death(self, pulse: Pulse, code: int) -> None:
+        """Write the audit line of the worker, and of the call that it was judging."""
+        audit = open_audit_log(self._settings.audit)
+        try:
+            note = pulse.current()
+            fields = {"exit_code": code, "restarts": self._restarts, "judging": note}
+            audit.event("guard.worker_lost", fields)
+        finally:
+            audit.close()
+        print(  # noqa: T201  (operators read the supervisor's stderr)
+            f"guard worker lost (exit {code}), starting another: {json.dumps(fields)}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def _pause(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._stopping and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+
+

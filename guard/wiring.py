@@ -1,0 +1,173 @@
+"""The composition root: from settings to a guard that serves.
+
+The only module that knows every part.  ``serve`` is what a worker process runs; ``guard replay``
+and the benchmarks join the same parts without a proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.admin_server import AdminServer, HealthReport
+from guard.adapters.audit_log import open_audit_log
+from guard.adapters.heartbeat import Pulse
+from guard.adapters.mitm.addon import GuardAddon
+from guard.adapters.mitm.master import build_master, listening
+from guard.adapters.onnx import load_models
+from guard.adapters.prometheus import PrometheusMetrics
+from guard.adapters.redis.store import RedisSessionStore
+from guard.detectors import DetectorResources, create_detectors
+from guard.exchange import Gate
+from guard.identity import Credentials
+from guard.policies_io import load_policies
+from guard.protocols import discover_protocols
+from guard.service import Guard
+from guard.settings import load_credentials
+from guard.shipped import models_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
+    from guard.adapters.mitm.master import LeanMaster
+    from guard.core.policy import Policy
+    from guard.settings import Settings
+
+BEAT_SECONDS: Final = 0.1
+
+
+class WallClock:
+    """Time as the machine tells it."""
+
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        return time.time()  # noqa: TID251  (this is the clock that everything else is given)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything one worker is made of."""
+
+    guard: Guard
+    gate: Gate
+    store: RedisSessionStore
+    metrics: PrometheusMetrics
+    audit: AuditLogFile | NoAuditLog
+    policy: Policy
+
+
+def assemble(settings: Settings, redis_url: str, pulse: Pulse | None = None) -> Parts:
+    """Join the parts.
+
+    Raises:
+        GuardError: a policy, model, credential file or audit log that cannot be used.
+    """
+    policy = load_policies(settings.policy)
+    models = load_models(settings.models or models_directory())
+    digests = {name: model.digest for name, model in models.items()}
+    metrics = PrometheusMetrics(policy, digests)
+    metrics.worker_restarts(settings.restarts)
+    audit = open_audit_log(settings.audit)
+    store = RedisSessionStore(
+        redis_url,
+        session_idle=policy.limits.session_idle,
+        principal_window=policy.limits.principal_window,
+        timeout=settings.state_timeout,
+    )
+    guard = Guard(
+        policy=policy,
+        store=store,
+        detectors=create_detectors(DetectorResources(models)),
+        audit=audit,
+        metrics=metrics,
+        model_digests=digests,
+        entering=pulse.judging if pulse else None,
+    )
+    gate = Gate(
+        guard=guard,
+        protocols=discover_protocols(),
+        audit=audit,
+        metrics=metrics,
+        clock=WallClock(),
+        credentials=Credentials(load_credentials(settings.credentials)),
+        body_limit=settings.body_limit,
+    )
+    return Parts(guard, gate, store, metrics, audit, policy)
+
+
+async def serve(settings: Settings, redis_url: str, confdir: Path) -> None:
+    """Serve until SIGTERM or SIGINT, then drain.
+
+    Raises:
+        GuardError: a part cannot be used; nothing was served.
+    """
+    pulse = Pulse(settings.pulse) if settings.pulse else None
+    parts = assemble(settings, redis_url, pulse)
+    await parts.store.verify()
+    addon = GuardAddon(parts.gate, parts.metrics)
+    master = build_master(
+        addon,
+        [listener.mode for listener in settings.listeners],
+        confdir=confdir,
+        body_limit=settings.body_limit,
+    )
+    admin = AdminServer(*settings.admin_address, parts.metrics, lambda: _health(parts))
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGHUP, parts.audit.reopen)
+    beats = loop.create_task(_beat(pulse)) if pulse else None
+    running = loop.create_task(master.run())
+    try:
+        addresses = await listening(master)
+        _announce(addresses, admin, parts)
+        await asyncio.wait(
+            [running, loop.create_task(stopping.wait())], return_when=asyncio.FIRST_COMPLETED
+        )
+        await _drain(master, addon, settings.drain)
+    finally:
+        master.shutdown()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        if beats:
+            beats.cancel()
+        admin.close()
+        await parts.store.aclose()
+        parts.audit.close()
+
+
+async def _beat(pulse: Pulse) -> None:
+    while True:
+        pulse.beat()
+        await asyncio.sleep(BEAT_SECONDS)
+
+
+async def _drain(master: LeanMaster, addon: GuardAddon, seconds: float) -> None:
+    """Stop listening, then give the calls in flight their time."""
+    master.options.update(mode=[])
+    deadline = time.monotonic() + seconds
+    while addon.in_flight and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+
+
+def _health(parts: Parts) -> HealthReport:
+    failing = parts.metrics.failing()
+    return HealthReport(not failing, dict.fromkeys(failing, "failing closed"))
+
+
+def _announce(addresses: list[tuple[str, int]], admin: AdminServer, parts: Parts) -> None:
+    where = " ".join(f"{host}:{port}" for host, port in addresses)
+    print(  # noqa: T201  (the line operators and scripts wait for)
+        f"guard ready on {where} admin {admin.host}:{admin.port} policy {parts.policy.name}"
+        f" ({parts.policy.mode.value}) digest {parts.policy.digest[:12]}",
+        file=sys.stderr,
+        flush=True,
+    )
+

@@ -1,0 +1,48 @@
+"""Fixtures: a real guard process in front of an upstream that remembers every byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.running_guard import RunningGuard, Upstream, start_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    """Return a fresh upstream."""
+    server = Upstream()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def launch(tmp_path: Path, upstream: Upstream) -> Iterator[Callable[..., RunningGuard]]:
+    """Start guards of one's own; they are stopped at the end of the test."""
+    guards: list[RunningGuard] = []
+
+    def start(**options: Any) -> RunningGuard:
+        guard = start_guard(tmp_path / f"guard{len(guards)}", upstream, **options)
+        guards.append(guard)
+        return guard
+
+    yield start
+    for guard in guards:
+        guard.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
+    """Return one guard for every test of a module that leaves it as it was."""
+    server = Upstream()
+    guard = start_guard(
+        tmp_path_factory.mktemp("guard"), server, options=("--body-limit", "64k")
+    )
+    yield guard
+    guard.stop()
+    server.close()

@@ -1,0 +1,238 @@
+"""A real guard process between a raw client and an upstream that keeps every byte it receives."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[2]
+WAIT_SECONDS = 30.0
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
+    """Poll until the condition is true and return its value; fail the test where it never is."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        threading.Event().wait(0.02)
+    pytest.fail(f"{what} did not happen within {seconds} s")
+
+
+class Upstream:
+    """A tool server that answers every MCP request and remembers every byte it was sent."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.answer: Callable[[bytes], bytes] = default_answer
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        buffer = b""
+        with client:
+            while True:
+                try:
+                    data = client.recv(65536)
+                except OSError:
+                    return
+                if not data:
+                    return
+                self.received += data
+                buffer += data
+                while (request := _complete(buffer)) is not None:
+                    buffer = buffer[len(request) :]
+                    client.sendall(self.answer(request))
+
+    def close(self) -> None:
+        """Stop accepting."""
+        self._socket.close()
+
+
+def _complete(buffer: bytes) -> bytes | None:
+    head, blank, rest = buffer.partition(b"\r\n\r\n")
+    if not blank:
+        return None
+    match = re.search(rb"(?i)\r\ncontent-length:\s*(\d+)", head)
+    size = int(match[1]) if match else 0
+    return head + blank + rest[:size] if len(rest) >= size else None
+
+
+def default_answer(request: bytes) -> bytes:
+    """Answer a JSON-RPC request with a tool result, anything else with an empty 200."""
+    body = request.partition(b"\r\n\r\n")[2]
+    try:
+        message = json.loads(body)
+    except ValueError:
+        return b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+    items = message if isinstance(message, list) else [message]
+    answers = [
+        {"jsonrpc": "2.0", "id": i["id"], "result": {"content": [{"type": "text", "text": "done"}]}}
+        for i in items
+        if "id" in i
+    ]
+    return json_response(answers if isinstance(message, list) else answers[0])
+
+
+def json_response(document: Any) -> bytes:
+    """Return an HTTP response with a JSON body."""
+    body = json.dumps(document).encode()
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    return head.encode() + b"\r\n\r\n" + body
+
+
+@dataclass
+class RunningGuard:
+    """A ``guard run`` process and what the tests ask of it."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    admin: int
+    audit_path: Path
+    log_path: Path
+    upstream: Upstream
+    ports: list[int] = field(default_factory=list)
+
+    def send(self, data: bytes, *, port: int | None = None, close: bool = False) -> bytes:
+        """Send raw bytes and return everything that comes back until the guard is silent."""
+        with socket.create_connection(("127.0.0.1", port or self.port), timeout=10) as client:
+            client.sendall(data)
+            if close:
+                client.shutdown(socket.SHUT_WR)
+            return _read_response(client)
+
+    def post(self, document: Any, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+        """POST JSON and return status and parsed body."""
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        lines = {"host": f"127.0.0.1:{self.port}", "content-type": "application/json"}
+        lines |= {"content-length": str(len(body))} | (headers or {})
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        raw = self.send(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
+        status, _, rest = raw.partition(b"\r\n\r\n")
+        code = int(status.split(b" ", 2)[1])
+        return code, json.loads(rest) if rest else None
+
+    def audit(self) -> list[dict[str, Any]]:
+        """Return the audit lines so far."""
+        if not self.audit_path.exists():
+            return []
+        return [json.loads(line) for line in self.audit_path.read_text("utf-8").splitlines()]
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the sum of a metric's samples whose labels include those given."""
+        url = f"http://127.0.0.1:{self.admin}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as response:
+            text = response.read().decode()
+        total = 0.0
+        for line in text.splitlines():
+            match = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
+            if match and match[1] == name:
+                found = dict(re.findall(r'(\w+)="([^"]*)"', match[2] or ""))
+                if labels.items() <= found.items():
+                    total += float(match[3])
+        return total
+
+    def stop(self) -> int:
+        """Stop the guard as an operator would and return its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+
+def _read_response(client: socket.socket) -> bytes:
+    """Read one complete response, or what there is when the connection ends."""
+    data = b""
+    while True:
+        try:
+            chunk = client.recv(65536)
+        except (TimeoutError, ConnectionResetError):
+            return data
+        if not chunk:
+            return data
+        data += chunk
+        head, blank, rest = data.partition(b"\r\n\r\n")
+        match = re.search(rb"(?i)\r\ncontent-length:\s*(\d+)", head)
+        if blank and match and len(rest) >= int(match[1]):
+            return data
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def start_guard(  # noqa: PLR0913
+    directory: Path,
+    upstream: Upstream,
+    *,
+    policy: Path | None = None,
+    options: tuple[str, ...] = (),
+    environment: dict[str, str] | None = None,
+    wait: bool = True,
+) -> RunningGuard:
+    """Start ``guard run`` as a user would and wait for its ready line."""
+    directory.mkdir(parents=True, exist_ok=True)
+    port, admin = free_port(), free_port()
+    audit, log = directory / "audit.jsonl", directory / "guard.log"
+    command = [sys.executable, "-m", "guard", "run", "--policy"]
+    command += [str(policy or ROOT / "policies" / "default.yaml")]
+    command += ["--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream.port}"]
+    command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit), *options]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stderr=output, stdout=output, cwd=ROOT, env={**os.environ, **(environment or {})}
+        )
+    guard = RunningGuard(process, port, admin, audit, log, upstream)
+    if wait:
+        ready(guard)
+    return guard
+
+
+def ready(guard: RunningGuard, times: int = 1) -> None:
+    """Wait until the guard has said that it is ready so many times."""
+
+    def said() -> bool:
+        if guard.process.poll() is not None:
+            pytest.fail(f"the guard ended: {guard.log_path.read_text('utf-8')}")
+        return guard.log_path.read_text("utf-8").count("guard ready") >= times
+
+    wait_until(said, "the guard's ready line")
+
+
+def tool_call(
+    to: str = "team@example.com", tool: str = "email_send_email", ident: int | str = 1
+) -> dict[str, Any]:
+    """Return a ``tools/call`` request that sends mail."""
+    arguments = {"to": to, "subject": "status", "body": "all is well"}
+    return {
+        "jsonrpc": "2.0",
+        "id": ident,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments},
+    }

@@ -1,0 +1,304 @@
+"""The failure matrix: what cannot be read one way only never reaches the upstream.
+
+Each row sends real bytes through a real guard process and asserts four things: the upstream
+received nothing, the client got a clear refusal, one audit line was written, one counter rose.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+
+import pytest
+
+from tests.e2e.running_guard import RunningGuard, tool_call, wait_until
+
+SECRET = "quarterly-figures-7731"
+
+
+def _send(body: bytes, *headers: str, method: str = "POST", target: str = "/mcp") -> bytes:
+    lines = ["host: tools.test", *headers]
+    if not any(h.lower().startswith(("content-length", "transfer-encoding")) for h in headers):
+        lines.append(f"content-length: {len(body)}")
+    return f"{method} {target} HTTP/1.1\r\n".encode() + "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def _json(body: bytes, *headers: str) -> bytes:
+    return _send(body, "content-type: application/json", *headers)
+
+
+def _call(**changes: object) -> bytes:
+    call = tool_call()
+    call["params"]["arguments"]["body"] = SECRET
+    return json.dumps(call | changes).encode()
+
+
+def _params(**changes: object) -> bytes:
+    return _call(params=tool_call()["params"] | changes)
+
+
+def _chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
+    return b"".join(b"%x\r\n%s\r\n" % (len(c), c) for c in chunks) + end
+
+
+GOOD = _call()
+BOMB = gzip.compress(b"[" + b" " * 2_000_000 + b"]")
+JSONRPC_ESCAPED = GOOD.replace(b'"jsonrpc"', b'"\\u006asonrpc"').replace(b'"method"', b'"Method"')
+WEBSOCKET = (
+    "connection: upgrade",
+    "upgrade: websocket",
+    "sec-websocket-version: 13",
+    "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+)
+TE = "transfer-encoding: chunked"
+
+ROWS = [
+    pytest.param(_json(GOOD[:-1]), "bad_json", id="truncated json"),
+    pytest.param(_json(b"{]" + GOOD), "bad_json", id="unparsable json"),
+    pytest.param(_json(b"\xef\xbb\xbf" + GOOD), "bad_json", id="byte order mark"),
+    pytest.param(_json(GOOD.decode().encode("utf-16")), "bad_json", id="utf-16"),
+    pytest.param(_json(GOOD.replace(b'"id": 1', b'"id": NaN')), "bad_json", id="nan"),
+    pytest.param(_json(GOOD + b"{}"), "bad_json", id="two documents"),
+    pytest.param(_json(b"/* */" + GOOD), "bad_json", id="comment in json"),
+    pytest.param(_json(b"[" * 60_000), "bad_json", id="nested too deep"),
+    pytest.param(
+        _json(GOOD[:-1] + b',"method":"ping"}'), "duplicate_key", id="duplicate key in envelope"
+    ),
+    pytest.param(
+        _json(GOOD.replace(b'"to":', b'"to": "a@evil.test", "to":')),
+        "duplicate_key",
+        id="duplicate key in arguments",
+    ),
+    pytest.param(
+        _json(_params(Name="other_tool")), "ambiguous_key", id="member in another case in params"
+    ),
+    pytest.param(
+        _json(GOOD.replace(b'"method"', b'"Method"')), "ambiguous_key", id="method in another case"
+    ),
+    pytest.param(_json(JSONRPC_ESCAPED), "ambiguous_key", id="escaped member names"),
+    pytest.param(_send(GOOD, "content-type: text/plain"), "bad_content_type", id="text/plain"),
+    pytest.param(_send(GOOD), "bad_content_type", id="no content type"),
+    pytest.param(
+        _send(GOOD, "content-type: application/json; charset=utf-7"),
+        "bad_content_type",
+        id="charset that is not utf-8",
+    ),
+    pytest.param(
+        _send(GOOD, "content-type: application/json", "content-type: text/plain"),
+        "duplicate_header",
+        id="two content types",
+    ),
+    pytest.param(
+        _json(BOMB, "content-encoding: gzip"), "body_too_large", id="decompression bomb"
+    ),
+    pytest.param(
+        _json(gzip.compress(GOOD)[:-4], "content-encoding: gzip"),
+        "bad_content_encoding",
+        id="truncated gzip",
+    ),
+    pytest.param(
+        _json(gzip.compress(b"{}") + gzip.compress(GOOD), "content-encoding: gzip"),
+        "bad_content_encoding",
+        id="second gzip member",
+    ),
+    pytest.param(
+        _json(zlib.compress(GOOD)[2:-4], "content-encoding: deflate"),
+        "bad_content_encoding",
+        id="raw deflate",
+    ),
+    pytest.param(
+        _json(GOOD, "content-encoding: x-rot13"), "bad_content_encoding", id="unknown coding"
+    ),
+    pytest.param(
+        _json(gzip.compress(GOOD), "content-encoding: gzip, gzip"),
+        "bad_content_encoding",
+        id="two codings",
+    ),
+    pytest.param(_json(b'"' + b"x" * 70_000 + b'"'), "body_too_large", id="body over the limit"),
+    pytest.param(
+        _json(_chunked(*[b" " * 10_000] * 8), TE), "body_too_large", id="chunked over the limit"
+    ),
+    pytest.param(_json(_call(method="tools/invoke")), "unknown_method", id="unknown method"),
+    pytest.param(_json(_call(method="Tools/Call")), "unknown_method", id="method name in capitals"),
+    pytest.param(_json(_params(name=None)), "call_without_name", id="call without a name"),
+    pytest.param(_json(_params(name=7)), "call_without_name", id="name that is a number"),
+    pytest.param(_json(_params(extra=1)), "bad_call", id="unknown member in params"),
+    pytest.param(_json(_params(arguments=["a"])), "bad_call", id="arguments that are a list"),
+    pytest.param(_json(_call(extra=1)), "bad_jsonrpc", id="unknown member in envelope"),
+    pytest.param(_json(_call(jsonrpc="1.0")), "bad_jsonrpc", id="json-rpc 1.0"),
+    pytest.param(_json(_call(id=None)), "bad_jsonrpc", id="id null"),
+    pytest.param(_json(_call(id=True)), "bad_jsonrpc", id="id true"),
+    pytest.param(_json(_call(result={})), "bad_jsonrpc", id="request and response at once"),
+    pytest.param(_json(b"[]"), None, id="empty array is no mcp message"),
+    pytest.param(_json(b"[" + GOOD + b"," + GOOD + b"]"), "bad_jsonrpc", id="equal ids in a batch"),
+    pytest.param(
+        _json(GOOD.replace(b'"id": 1, ', b"")), "call_without_id", id="call as a notification"
+    ),
+    pytest.param(
+        _send(GOOD, "content-type: application/json", method="PUT"), "bad_http_method", id="put"
+    ),
+    pytest.param(
+        _json(GOOD, "mcp-session-id: a", "mcp-session-id: b"), "duplicate_header", id="two sessions"
+    ),
+    pytest.param(
+        _json(GOOD, "x-guard-session: " + "s" * 300), "bad_session_id", id="session id too long"
+    ),
+    pytest.param(
+        _json(GOOD, "x-guard-session: a b"), "bad_session_id", id="session id with a space"
+    ),
+    pytest.param(
+        _json(GOOD, f"content-length: {len(GOOD)}", TE), "bad_http", id="length and chunking"
+    ),
+    pytest.param(
+        _json(GOOD, "content-length: 3", f"content-length: {len(GOOD)}"),
+        "bad_http",
+        id="two lengths",
+    ),
+    pytest.param(_json(GOOD, "content-length: +9"), "bad_http", id="signed length"),
+    pytest.param(
+        _json(_chunked(GOOD), "transfer-encoding: xchunked"), "bad_http", id="unknown chunking"
+    ),
+    pytest.param(
+        _json(_chunked(GOOD), "transfer-encoding: chunked", "transfer-encoding: identity"),
+        "bad_http",
+        id="two transfer encodings",
+    ),
+    pytest.param(
+        _json(_chunked(gzip.compress(GOOD)), "transfer-encoding: gzip, chunked"),
+        "bad_transfer_encoding",
+        id="gzip as transfer encoding",
+    ),
+    pytest.param(_json(GOOD, "transfer-encoding : chunked"), "bad_http", id="space in a name"),
+    pytest.param(b"\x16\x00garbage\r\n\r\n" + GOOD, "bad_http", id="not http"),
+    pytest.param(b"GET / HTTP/1.1\r\nx: " + b"y" * 80_000, "bad_http", id="endless head"),
+    pytest.param(_send(b"", *WEBSOCKET, method="GET", target="/ws"), "upgrade", id="websocket"),
+    pytest.param(
+        _json(GOOD, "connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAMA"),
+        "upgrade",
+        id="h2c upgrade",
+    ),
+    pytest.param(
+        b"CONNECT evil.test:443 HTTP/1.1\r\nhost: evil.test:443\r\n\r\n" + GOOD,
+        "bad_http",
+        id="bytes after connect",
+    ),
+    pytest.param(
+        _send(SECRET.encode(), "content-type: text/plain", target="/collect"),
+        None,
+        id="plain post to a tool server",
+    ),
+    pytest.param(
+        _send(b"", method="GET", target=f"/collect?d={SECRET}"), None, id="plain get with a query"
+    ),
+    pytest.param(_json(_call(params=tool_call("a@evil.test")["params"])), None, id="stranger"),
+    pytest.param(
+        _json(_call(params=tool_call(tool="post_everywhere")["params"])), None, id="unmapped tool"
+    ),
+    pytest.param(
+        _json(
+            b"["
+            + json.dumps(tool_call(ident=1)).encode()
+            + b","
+            + json.dumps(tool_call("a@evil.test", ident=2)).encode()
+            + b"]"
+        ),
+        None,
+        id="batch with one stranger",
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "code"), ROWS)
+def test_what_cannot_go_out_never_reaches_the_upstream(
+    shared_guard: RunningGuard, data: bytes, code: str | None
+) -> None:
+    """Upstream silent, client refused, one audit line, one counter up."""
+    received = len(shared_guard.upstream.received)
+    lines = len(shared_guard.audit())
+    name = "guard_decisions_total" if code is None else "guard_refusals_total"
+    labels = {} if code is None else {"code": code}
+    counted = shared_guard.metric(name, **labels)
+
+    reply = shared_guard.send(data)
+
+    wait_until(lambda: len(shared_guard.audit()) > lines, "an audit line")
+    new = shared_guard.audit()[lines:]
+    assert len(shared_guard.upstream.received) == received
+    assert SECRET.encode() not in bytes(shared_guard.upstream.received)
+    assert reply[:12] != b"HTTP/1.1 200" or b"isError" in reply or b'"error"' in reply
+    assert SECRET.encode() not in reply
+    assert SECRET not in json.dumps(new)
+    if code is None:
+        assert {line["enforced"] for line in new} == {"block"} or "ask" in {
+            line["enforced"] for line in new
+        }
+    else:
+        assert [line["code"] for line in new] == [code]
+    assert shared_guard.metric(name, **labels) == counted + len(new)
+
+
+def test_a_benign_call_goes_through_unchanged(shared_guard: RunningGuard) -> None:
+    """The matrix is worth something only if the guard lets honest calls pass."""
+    before = len(shared_guard.upstream.received)
+
+    status, answer = shared_guard.post(tool_call(ident="abc"))
+
+    assert (status, answer["id"]) == (200, "abc")
+    assert answer["result"]["content"][0]["text"] == "done"
+    body = bytes(shared_guard.upstream.received[before:]).partition(b"\r\n\r\n")[2]
+    assert json.loads(body) == tool_call(ident="abc")
+
+
+def test_a_compressed_and_chunked_benign_call_is_framed_anew(shared_guard: RunningGuard) -> None:
+    """The upstream gets the coded body with a length, never our client's chunking."""
+    before = len(shared_guard.upstream.received)
+    body = gzip.compress(json.dumps(tool_call()).encode())
+
+    reply = shared_guard.send(_json(_chunked(body[:10], body[10:]), "content-encoding: gzip", TE))
+
+    assert reply.startswith(b"HTTP/1.1 200")
+    head, _, sent = bytes(shared_guard.upstream.received[before:]).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert sent == body
+
+
+def test_guard_headers_and_credentials_are_not_sent_upstream(shared_guard: RunningGuard) -> None:
+    """What identifies the agent to the guard is nobody else's business."""
+    before = len(shared_guard.upstream.received)
+
+    headers = {"x-guard-session": "s1", "X-Guard-Anything": "x", "proxy-authorization": "Bearer t"}
+    shared_guard.post(tool_call(), headers)
+
+    head = bytes(shared_guard.upstream.received[before:]).lower()
+    assert b"x-guard" not in head
+    assert b"proxy-authorization" not in head
+
+
+def test_a_refusal_is_a_tool_result_the_agent_can_read(shared_guard: RunningGuard) -> None:
+    """A refused tool call answers with isError, a code, a remedy and a decision id."""
+    status, answer = shared_guard.post(tool_call("a@evil.test"))
+
+    result = answer["result"]
+    observation = result["structuredContent"]["guard"]
+    assert status == 200
+    assert result["isError"] is True
+    assert observation["decision"] == "block"
+    assert observation["retry"] is False
+    assert observation["remedy"]
+    assert "evil.test" not in json.dumps(result)
+    assert observation["decision_id"] in {line.get("decision_id") for line in shared_guard.audit()}
+
+
+def test_a_batch_is_forwarded_whole_or_not_at_all(shared_guard: RunningGuard) -> None:
+    """Every request of a refused batch is answered; a batch of benign calls passes."""
+    benign = [tool_call(ident=1), tool_call(ident=2)]
+    mixed = [tool_call(ident=1), tool_call("a@evil.test", ident=2)]
+
+    _, passed = shared_guard.post(benign)
+    _, refused = shared_guard.post(mixed)
+
+    assert [item["result"].get("isError", False) for item in passed] == [False, False]
+    codes = [item["result"]["structuredContent"]["guard"]["code"] for item in refused]
+    assert codes[0] == "batch_refused"
+    assert codes[1] != "batch_refused"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.policies_io import load_policy
+from guard.policies_io import load_policies
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -28,7 +28,7 @@ def test_a_policy_in_a_document_loads(text, tmp_path):
     path = tmp_path / "policy.yaml"
     path.write_text(text, encoding="utf-8")
 
-    assert load_policy((path,)).rules
+    assert load_policies((path,)).rules
 
 
 @pytest.mark.parametrize("text", blocks("console"))
@@ -36,9 +36,10 @@ def test_options_in_a_document_exist(text):
     """Every option of a guard command in a document is one that the command has."""
     import typer
 
-    from guard.cli import app
+    from guard import cli
 
-    commands = typer.main.get_command(app).commands
+    cli._mount()
+    commands = typer.main.get_command(cli.app).commands
     for line in text.replace("\\\n", " ").splitlines():
         words = line.split("#")[0].split()
         if words[:1] != ["guard"]:

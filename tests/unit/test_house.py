@@ -13,7 +13,9 @@ MODULES = sorted((ROOT / "guard").rglob("*.py"))
 DOCS = ROOT / "docs"
 
 SIZE_LIMIT = 300
-LONGER: dict[str, tuple[int, str]] = {}
+LONGER: dict[str, tuple[int, str]] = {
+    "guard/lab/train_prefix.py": (450, "offline: one experiment reads best from top to bottom"),
+}
 """Module -> (lines it may have, why).  An entry that is not needed any more fails."""
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 
@@ -83,7 +85,7 @@ def test_no_check_is_an_assert(path):
 def test_imports_point_inward():
     """The import-linter contracts hold."""
     ran = subprocess.run(
-        [sys.executable, "-m", "importlinter.cli", "lint", "--no-cache"],
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -201,10 +203,11 @@ def test_every_command_is_documented():
     """The README names each command of the command line."""
     import typer
 
-    from guard.cli import app
+    from guard import cli
 
     documented = code_in((ROOT / "README.md").read_text(encoding="utf-8"))
-    commands = set(typer.main.get_command(app).commands)
+    cli._mount()
+    commands = {n for n, c in typer.main.get_command(cli.app).commands.items() if not c.hidden}
 
     assert {"run", "demo", "check", "replay"} <= commands
     assert {f"guard {name}" for name in commands} - documented == set()

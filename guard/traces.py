@@ -149,7 +149,7 @@ def _read_lines(path: str, stream: IO[bytes] | gzip.GzipFile) -> Iterator[Run]:
         if len(line) > MAX_LINE_BYTES:
             raise TraceError(path, number, f"longer than {MAX_LINE_BYTES} bytes, split the run")
         if line.strip():
-            yield parse_run(line, path=path, line=number)
+            yield parse_run(line.strip(), path=path, line=number)
 
 
 def parse_run(text: bytes, *, path: str = "<memory>", line: int = 0) -> Run:

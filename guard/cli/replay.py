@@ -1,0 +1,139 @@
+"""``guard replay``: run recorded agent runs through a policy and write what it decides."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from guard.adapters.onnx import load_models
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.core.errors import GuardError, PolicyError
+from guard.core.verdict import Action, Mode
+from guard.detectors import DetectorResources, create_detectors
+from guard.policies_io import load_policies
+from guard.replay import Replay, Summary, fresh_store
+from guard.shipped import models_directory
+from guard.traces import TraceError, read_traces
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
+
+    from guard.core.policy import Policy
+
+EXIT_FAILED = 1
+EXIT_INVALID = 3
+EMBEDDED = "embedded"
+
+
+def replay(
+    traces: Annotated[
+        list[Path], typer.Argument(help="Trace files, format v1: .jsonl or .jsonl.gz.")
+    ],
+    policy: Annotated[
+        list[Path], typer.Option("--policy", help="Policy files; several make one policy.")
+    ],
+    redis: Annotated[
+        str, typer.Option("--redis", help="`embedded`, or the URL of your own Redis.")
+    ] = EMBEDDED,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the verdicts here, not to stdout.")
+    ] = None,
+    models: Annotated[
+        Path | None, typer.Option("--models", help="Models directory; the shipped one if unset.")
+    ] = None,
+) -> None:
+    """Judge every call of recorded runs and write one JSON line per call.
+
+    Open-loop: a call that would have been refused still counts as executed, as it was in the
+    recording.  Exit code 0: replayed; 1: failed; 3: the policy or a trace is invalid.
+    """
+    console = Console(stderr=True, highlight=False, markup=False)
+    if out is not None and out.resolve() in {path.resolve() for path in traces}:
+        console.print(f"`{out}` is one of the traces, write the verdicts to another file")
+        raise typer.Exit(EXIT_INVALID)
+    try:
+        loaded = load_policies(policy)
+        # Read once ahead: a bad line is refused before anything is judged, and the bar has an end.
+        total = sum(1 for _ in read_traces(traces))
+    except (PolicyError, TraceError) as error:
+        console.print(str(error), soft_wrap=True)
+        raise typer.Exit(EXIT_INVALID) from None
+    started = time.perf_counter()
+    try:
+        with ExitStack() as stack:
+            sink = stack.enter_context(out.open("w", encoding="utf-8")) if out else sys.stdout
+            url = stack.enter_context(EmbeddedRedis()).url if redis == EMBEDDED else redis
+            advance = stack.enter_context(_Bar(console, total))
+            job = _replay(loaded, traces, url, models or models_directory(), (sink, advance))
+            summary = asyncio.run(job)
+    except (GuardError, OSError) as error:
+        console.print(f"the replay failed: {error}", soft_wrap=True)
+        raise typer.Exit(EXIT_FAILED) from None
+    console.print(_table(summary, loaded, time.perf_counter() - started))
+
+
+async def _replay(
+    policy: Policy,
+    traces: list[Path],
+    url: str,
+    models: Path,
+    output: tuple[TextIO, Callable[[], object]],
+) -> Summary:
+    sink, advance = output
+    runners = load_models(models)
+    detectors = create_detectors(DetectorResources(models=runners))
+    digests = {name: runner.digest for name, runner in runners.items()}
+    async with fresh_store(url, policy.limits) as store:
+        engine = Replay(policy, store, detectors, digests)
+        return await engine.run(read_traces(traces), sink.write, advance)
+
+
+class _Bar:
+    """A progress bar on a terminal, nothing elsewhere."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._progress = Progress(
+            TextColumn("replaying"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("replaying", total=total)
+
+    def __enter__(self) -> Callable[[], object]:
+        self._progress.start()
+        return lambda: self._progress.advance(self._task)
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+def _table(summary: Summary, policy: Policy, seconds: float) -> Table:
+    """Return the counts by role and action; in monitor mode of what enforce mode would do."""
+    would = "would " if policy.mode is Mode.MONITOR else ""
+    table = Table(
+        title=f"{policy.name} ({policy.mode.value})",
+        caption=(
+            f"{summary.runs} runs, {summary.calls} calls in {seconds:.1f} s: "
+            f"{summary.runs / seconds if seconds else 0:.0f} runs/s"
+        ),
+    )
+    table.add_column("role")
+    for action in Action:
+        table.add_column(f"{would}{action.label}", justify="right")
+    for role, counts in summary.rows():
+        table.add_row(role, *(str(count) for count in counts))
+    return table

@@ -1,0 +1,168 @@
+"""Tests of the prefix classifier and of detector discovery."""
+
+import sys
+
+import pytest
+
+import guard.detectors as package
+from guard.adapters.onnx import load_models
+from guard.core.errors import GuardError, ModelError
+from guard.core.model import ClassifiedCall, Identity, Role, ToolCall
+from guard.core.trajectory import FEATURES_13, FEATURES_19, Snapshot, Trajectory, Window
+from guard.detectors import DetectorResources, create_detectors, discover_detectors
+from guard.detectors.prefix_classifier import PrefixClassifier
+from guard.shipped import models_directory
+
+
+class CountingModel:
+    """Scores a row by its number of recalls, and remembers what it was asked."""
+
+    name = "prefix-13"
+    digest = ""
+
+    def __init__(self, features=FEATURES_13):
+        self.features = features
+        self.rows = []
+
+    def score(self, row):
+        self.rows.append(row)
+        return min(row[0] / 10, 1.0)
+
+
+def call(role, *, mapped=True):
+    """Return a classified call of a role."""
+    request = ToolCall("d", Identity("p", "s"), "tool", {}, "trace", 0.0)
+    return ClassifiedCall(request, role, mapped=mapped)
+
+
+def snapshot(session, principal):
+    """Return a snapshot with that many recalls in the session's and the principal's window."""
+    windows = (
+        Window(trajectory=Trajectory.of([Role.RECALL] * count)) for count in (session, principal)
+    )
+    return Snapshot(*windows)
+
+
+def detector(model):
+    """Return the detector around a model."""
+    return PrefixClassifier.create(DetectorResources(models={"prefix-13": model}))
+
+
+def test_a_send_is_scored_on_the_session_and_the_principal():
+    """The worse of the two counts, and both are in the evidence."""
+    for session, principal, worse in [(1, 4, 0.4), (6, 2, 0.6)]:
+        [finding] = detector(CountingModel()).inspect(call(Role.SEND), snapshot(session, principal))
+        assert (finding.code, finding.score) == ("prefix_score", worse)
+        assert finding.data == {
+            "model": "prefix-13",
+            "session": session / 10,
+            "principal": principal / 10,
+        }
+
+
+def test_equal_windows_are_scored_once():
+    """A principal's first session costs one inference, not two."""
+    model = CountingModel()
+    [finding] = detector(model).inspect(call(Role.SEND), snapshot(3, 3))
+    assert len(model.rows) == 1
+    assert finding.data["session"] == finding.data["principal"] == 0.3
+
+
+def test_an_unmapped_call_is_scored_as_a_send():
+    """A tool name the policy does not know never disables the detector."""
+    findings = detector(CountingModel()).inspect(call(Role.OTHER, mapped=False), snapshot(2, 2))
+    assert [f.score for f in findings] == [0.2]
+
+
+@pytest.mark.parametrize("role", [role for role in Role if role is not Role.SEND])
+def test_other_mapped_roles_give_no_finding(role):
+    """The classifier speaks about sends only."""
+    assert detector(CountingModel()).inspect(call(role), snapshot(5, 5)) == ()
+
+
+def test_the_shipped_model_tells_roads_apart():
+    """The artefact in the path is the trained one: recall before the draft, or none."""
+    model = load_models(models_directory())["prefix-13"]
+    scores = []
+    for road in ([Role.LIST, Role.RECALL, Role.RETRIEVE, Role.DRAFT], [Role.LIST, Role.DRAFT]):
+        window = Window(trajectory=Trajectory.of(road))
+        [finding] = detector(model).inspect(call(Role.SEND), Snapshot(window, window))
+        scores.append(finding.score)
+    assert scores[0] > 0.9
+    assert scores[1] < 0.1
+
+
+def test_a_missing_model_stops_the_start():
+    """A guard without its classifier does not start in silence."""
+    with pytest.raises(ModelError, match="`prefix-13` is missing"):
+        PrefixClassifier.create(DetectorResources())
+
+
+def test_a_model_of_other_features_stops_the_start():
+    """Nineteen features would be scored as if they were thirteen others."""
+    with pytest.raises(ModelError, match="other features"):
+        detector(CountingModel(FEATURES_19))
+
+
+def test_discovery_finds_the_classifier():
+    """The shipped detector needs no registration."""
+    assert PrefixClassifier in discover_detectors()
+
+
+DROPPED = """
+from guard.core.model import Finding
+from guard.detectors import DetectorPlugin
+
+class Dropped(DetectorPlugin):
+    name = "dropped"
+
+    @classmethod
+    def create(cls, resources):
+        return cls()
+
+    def inspect(self, call, snapshot):
+        return (Finding(self.name, "seen"),)
+"""
+
+
+@pytest.fixture
+def drop(tmp_path, monkeypatch):
+    """Put modules into the detector package for one test."""
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    before = set(sys.modules)
+
+    def write(name, text):
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+
+    yield write
+    for name in set(sys.modules) - before:
+        if name.startswith("guard.detectors."):
+            del sys.modules[name]
+            vars(package).pop(name.rpartition(".")[2], None)
+
+
+def test_a_detector_dropped_in_as_one_file_runs(drop):
+    """Adding a detector is one new file and nothing else."""
+    drop("dropped_detector", DROPPED)
+    resources = DetectorResources(models={"prefix-13": CountingModel()})
+    detectors = {each.name: each for each in create_detectors(resources)}
+    assert set(detectors) == {"dropped", "prefix_classifier"}
+    [finding] = detectors["dropped"].inspect(call(Role.SAVE), Snapshot())
+    assert finding.code == "seen"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\n", "exactly one detector"),
+        (DROPPED.replace('name = "dropped"', ""), "exactly one detector with a name"),
+        (DROPPED + DROPPED.replace("Dropped", "Second"), "exactly one detector"),
+        (DROPPED.replace('"dropped"', '"prefix_classifier"'), "two detectors are called"),
+        ("def broken(:\n", r"cannot be imported \(SyntaxError\)"),
+    ],
+)
+def test_a_module_that_is_no_detector_stops_the_start(drop, text, message):
+    """A detector that went missing in silence would be a hole."""
+    drop("faulty_detector", text)
+    with pytest.raises(GuardError, match=message):
+        discover_detectors()

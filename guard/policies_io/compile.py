@@ -1,0 +1,172 @@
+"""Policy files to one :class:`Policy`: read, validate, merge, lint, compile.
+
+Several files make one policy: tool mappings and rules in the order given, lists united.  Every
+problem of one stage is reported at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from guard.core.destinations import PatternSet, parse_pattern
+from guard.core.errors import PolicyError, PolicyProblem
+from guard.core.jsonpath import compile_path
+from guard.core.policy import Policy, StateLimits, ToolMapping
+from guard.policies_io.lint import lint
+from guard.policies_io.schema import NESTED, PolicyDocument, suggestion, validate
+from guard.policies_io.yaml_loader import load_document
+from guard.rules import discover_rule_types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from guard.core.model import Json
+    from guard.policies_io.schema import ToolEntry
+    from guard.policies_io.yaml_loader import Document, Location
+    from guard.rules import RuleConfig
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFile:
+    """One validated file."""
+
+    source: Document
+    content: PolicyDocument
+    rules: tuple[RuleConfig, ...]
+
+    @property
+    def canonical(self) -> Json:
+        """The content as JSON values, defaults filled in: what the digest is taken of."""
+        content = self.content.model_dump(mode="json", exclude={"rules"})
+        return {**content, "rules": [rule.model_dump(mode="json") for rule in self.rules]}
+
+
+def load_policies(paths: Sequence[Path]) -> Policy:
+    """Return the one policy that the files make together.
+
+    Raises:
+        PolicyError: with every problem found, each with its file, line and rule id.
+    """
+    if not paths:
+        raise PolicyError((PolicyProblem("", 0, "no policy file is named; name at least one"),))
+    types = discover_rule_types()
+    files: list[PolicyFile] = []
+    problems: list[PolicyProblem] = []
+    for path in paths:
+        try:
+            files.append(_load(path, types))
+        except PolicyError as error:
+            problems.extend(error.problems)
+    if not problems:
+        problems.extend(lint(files))
+    if problems:
+        raise PolicyError(tuple(problems))
+    return _compile(files)
+
+
+def _load(path: Path, types: dict[str, type[RuleConfig]]) -> PolicyFile:
+    document = load_document(path)
+    problems = list(document.problems)
+    unreadable = {problem.line for problem in problems}
+    rules: list[RuleConfig] = []
+    content: PolicyDocument | None = None
+    if document.value is not None or not problems:
+        content, errors = validate(PolicyDocument, document.value, NESTED)
+        for index, raw in enumerate(_raw_rules(document)):
+            rule, more = _rule(raw, types)
+            errors.extend((("rules", index, *location), message) for location, message in more)
+            if rule is not None:
+                rules.append(rule)
+        problems.extend(
+            PolicyProblem(document.path, document.line(location), message)
+            for location, message in errors
+            if document.line(location) not in unreadable
+        )
+    if problems or content is None:
+        problems.sort(key=lambda problem: problem.line)
+        raise PolicyError(tuple(_named(document, problem) for problem in problems))
+    return PolicyFile(document, content, tuple(rules))
+
+
+def _raw_rules(document: Document) -> Iterator[Json]:
+    """Yield the rules as read; whatever is no mapping the document's model has refused."""
+    rules = document.value.get("rules") if isinstance(document.value, dict) else None
+    if isinstance(rules, list):
+        yield from rules
+
+
+def _rule(
+    raw: Json, types: dict[str, type[RuleConfig]]
+) -> tuple[RuleConfig | None, list[tuple[Location, str]]]:
+    if not isinstance(raw, dict):
+        return None, []
+    name = raw.get("type")
+    if name is None:
+        known = ", ".join(f"`{known}`" for known in sorted(types))
+        return None, [((), f"missing field `type`; it is one of {known}")]
+    rule_type = types.get(name) if isinstance(name, str) else None
+    if rule_type is None:
+        hint = suggestion(str(name), types) or f"; known are {', '.join(sorted(types))}"
+        return None, [(("type",), f"unknown rule type `{name}`{hint}")]
+    return validate(rule_type, raw, {(): rule_type})
+
+
+def _named(document: Document, problem: PolicyProblem) -> PolicyProblem:
+    """Add the id of the rule whose lines the problem lies in."""
+    for index, raw in enumerate(_raw_rules(document)):
+        start = document.lines[("rules", index)]
+        end = document.ends.get(("rules", index), start + 1)
+        if start <= problem.line < end and isinstance(raw, dict):
+            identifier = raw.get("id")
+            return replace(problem, rule=identifier) if isinstance(identifier, str) else problem
+    return problem
+
+
+def _compile(files: Sequence[PolicyFile]) -> Policy:
+    canonical = json.dumps(
+        [file.canonical for file in files], sort_keys=True, separators=(",", ":")
+    )
+    state = next((f.content.state for f in files if f.content.state is not None), None)
+    return Policy(
+        name="+".join(file.content.name for file in files),
+        digest=hashlib.sha256(canonical.encode()).hexdigest(),
+        mode=files[0].content.mode,
+        tools=tuple(
+            _mapping(entry, file.source.line(("tools", index)))
+            for file in files
+            for index, entry in enumerate(file.content.tools)
+        ),
+        is_internal=_patterns(d for file in files for d in file.content.internal_domains),
+        is_allowed=_patterns(d for file in files for d in file.content.allow),
+        is_denied=_patterns(d for file in files for d in file.content.deny),
+        rules=tuple(rule for file in files for rule in file.rules),
+        limits=StateLimits(state.session_idle, state.principal_window) if state else StateLimits(),
+        paths=tuple(file.source.path for file in files),
+    )
+
+
+def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
+    return ToolMapping(
+        pattern=", ".join(pattern.text for pattern in entry.match),
+        matches=_any(tuple(pattern.matches for pattern in entry.match)),
+        role=entry.role,
+        destinations=tuple(compile_path(path) for path in entry.destinations),
+        body=tuple(compile_path(path) for path in entry.body),
+        ignore=tuple(compile_path(path) for path in entry.ignore),
+        results_untrusted=entry.results == "untrusted",
+        line=line,
+    )
+
+
+def _any(tests: tuple[Callable[[str], bool], ...]) -> Callable[[str], bool]:
+    # `is True`: str.__eq__ answers NotImplemented, which is truthy, to what is no text.
+    return lambda name: any(test(name) is True for test in tests)
+
+
+def _patterns(texts: Iterable[str]) -> PatternSet:
+    return PatternSet(tuple(parse_pattern(text) for text in dict.fromkeys(texts)))

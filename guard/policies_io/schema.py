@@ -1,0 +1,214 @@
+"""What a policy file may contain, as pydantic models, and their errors in plain words."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    field_validator,
+)
+
+from guard.core.destinations import parse_pattern
+from guard.core.jsonpath import compile_path
+from guard.core.model import Json, Role
+from guard.core.verdict import Mode
+from guard.rules import Pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from guard.policies_io.yaml_loader import Location
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_DURATION: Final = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d)", re.ASCII)
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+MAX_DURATION: Final = 366 * 86400
+_INTERNAL: Final = re.compile(r"(\*\.)?[^\s*@/:]+", re.ASCII)
+
+
+def _duration(value: Json) -> int:
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
+    if not 0 < seconds <= MAX_DURATION:
+        raise ValueError("a duration is a number with `s`, `m`, `h` or `d`, e.g. `24h`")
+    return seconds
+
+
+def _path(value: Json) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a JSONPath is a text such as `$.to`")  # noqa: TRY004  (pydantic reports ValueErrors)
+    compile_path(value)
+    return value
+
+
+def _destination(value: Json) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a destination is a text such as `alice@example.com`; quote it")  # noqa: TRY004  (as above)
+    parse_pattern(value)
+    return value
+
+
+def _internal(value: Json) -> str:
+    text = _destination(value)
+    if not _INTERNAL.fullmatch(text):
+        raise ValueError(f"`{text}` is not a domain; write `example.com` or `*.example.com`")
+    return text
+
+
+def _allowed(value: Json) -> str:
+    text = _destination(value)
+    if text.strip() == "*":
+        raise ValueError(
+            "`*` would allow every destination; write a `destination` rule with standing "
+            "`external` if that is meant"
+        )
+    return text
+
+
+Duration = Annotated[int, PlainValidator(_duration), PlainSerializer(lambda seconds: seconds)]
+PathText = Annotated[str, PlainValidator(_path)]
+DestinationText = Annotated[str, PlainValidator(_destination)]
+InternalText = Annotated[str, PlainValidator(_internal)]
+AllowedText = Annotated[str, PlainValidator(_allowed)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+    )
+
+
+class StateEntry(_Strict):
+    """How long the state of a session and of a principal is kept."""
+
+    session_idle: Duration = 24 * 3600
+    principal_window: Duration = 24 * 3600
+
+
+class ToolEntry(_Strict):
+    """What the tools that ``match`` claims do, and where in their arguments what is."""
+
+    match: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    role: Role
+    destinations: tuple[PathText, ...] = ()
+    body: tuple[PathText, ...] = ()
+    ignore: tuple[PathText, ...] = ()
+    results: Literal["untrusted", "trusted"] = "untrusted"
+    description: Annotated[str, Field(max_length=2000)] = ""
+
+
+class PolicyDocument(_Strict):
+    """One policy file.  Its rules are validated one by one, each by its rule type."""
+
+    version: Literal[1]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    description: Annotated[str, Field(max_length=4000)] = ""
+    mode: Mode = Mode.ENFORCE
+    internal_domains: tuple[InternalText, ...] = ()
+    allow: tuple[AllowedText, ...] = ()
+    deny: tuple[DestinationText, ...] = ()
+    state: StateEntry | None = None
+    tools: tuple[ToolEntry, ...] = ()
+    rules: tuple[dict[str, Any], ...] = ()
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _no_bool(cls, value: Json) -> Json:
+        # True equals 1 in Python, and so it would in a Literal.
+        if isinstance(value, bool):
+            raise ValueError("must be `1`")  # noqa: TRY004  (pydantic reports ValueErrors)
+        return value
+
+
+NESTED: Final[dict[Location, type[BaseModel]]] = {
+    (): PolicyDocument,
+    ("tools",): ToolEntry,
+    ("state",): StateEntry,
+}
+"""Models by location, list indexes left out, for suggestions."""
+
+
+def validate(
+    model: type[ModelT], value: Json, nested: dict[Location, type[BaseModel]]
+) -> tuple[ModelT | None, list[tuple[Location, str]]]:
+    """Return the validated model, or what is wrong as (location, message) pairs.
+
+    JSON mode lets lists be tuples and texts be enumerations, and nothing else be anything else.
+    """
+    try:
+        return model.model_validate_json(json.dumps(value)), []
+    except ValidationError as error:
+        items = error.errors(include_url=False)
+        return None, [
+            (item["loc"], _message(item, nested)) for item in items if not _follows(item, items)
+        ]
+
+
+def _follows(item: Any, items: Iterable[Any]) -> bool:
+    """Return whether a list is too short only because of an item that was refused."""
+    depth = len(item["loc"])
+    return item["type"] == "too_short" and any(
+        other["loc"][:depth] == item["loc"] and len(other["loc"]) > depth for other in items
+    )
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean `x`?``, or nothing where nothing is near."""
+    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+_TYPES: Final = {
+    "string_type": "a text; quote it",
+    "bool_type": "`true` or `false`",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping of fields",
+    "model_type": "a mapping of fields",
+    "model_attributes_type": "a mapping of fields",
+}
+
+
+def _message(item: Any, nested: dict[Location, type[BaseModel]]) -> str:
+    """Put one pydantic error into the style of the guard."""
+    location: Location = item["loc"]
+    name = _field(location)
+    kind: str = item["type"]
+    context: dict[str, Any] = item.get("ctx", {})
+    if kind == "missing":
+        return f"missing field `{name}`"
+    if kind == "extra_forbidden":
+        model = nested.get(tuple(step for step in location[:-1] if isinstance(step, str)))
+        return f"unknown field `{name}`" + suggestion(name, model.model_fields if model else ())
+    if kind in {"enum", "literal_error"}:
+        expected = str(context["expected"]).replace("'", "`")
+        hint = suggestion(str(item["input"]), re.findall(r"`([^`]+)`", expected))
+        return f"`{name}` must be {expected}{hint}"
+    if kind in _TYPES:
+        return f"`{name}` must be {_TYPES[kind]}"
+    plain: str = item["msg"]
+    return f"`{name}`" + {
+        "too_short": " is empty; write at least one item or remove it",
+        "string_pattern_mismatch": f" must match `{context.get('pattern')}`",
+        "value_error": f": {context.get('error')}",
+    }.get(kind, f": {plain[:1].lower()}{plain[1:]}")
+
+
+def _field(location: Location) -> str:
+    """Return the name of a field for messages: ``standing``, or ``standing[0]`` for an item."""
+    last = location[-1] if location else "policy"
+    if isinstance(last, int):
+        return f"{location[-2]}[{last}]" if len(location) > 1 else f"item {last}"
+    return last

@@ -1,0 +1,243 @@
+"""Rule types: one file here is one rule type, found by discovery.  Pure: no I/O.
+
+A rule type is a :class:`RuleConfig` with a ``type: Literal["name"]`` and a ``judge``; its fields
+are what a policy may write.  The validated object is itself the compiled rule.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterable, Iterator  # noqa: TC003  (pydantic reads annotations)
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
+
+from guard.core.model import Role, Standing, Target
+from guard.core.tool_patterns import ToolPattern
+from guard.core.verdict import Action, Reason
+
+if TYPE_CHECKING:
+    from guard.core.model import ClassifiedCall, Json
+    from guard.core.policy import Situation
+
+NEVER_ALLOWED: Final = frozenset({Standing.DENIED, Standing.MALFORMED, Standing.MISSING})
+"""Standings that no rule can allow: nobody can mean to send there."""
+EVIDENCE_TARGETS: Final = 5
+"""Targets named in a reason; a call can have thousands."""
+EVIDENCE_PATH: Final = 64
+"""Characters of an argument path kept; the keys in it are the caller's text."""
+
+
+def _effect(value: Json) -> Action:
+    labels = {action.label: action for action in Action}
+    if not isinstance(value, str) or value not in labels:
+        raise ValueError("must be one of `allow`, `redact`, `ask`, `block`")
+    return labels[value]
+
+
+Effect = Annotated[Action, PlainValidator(_effect), PlainSerializer(lambda action: action.label)]
+Pattern = Annotated[
+    ToolPattern,
+    PlainValidator(ToolPattern.parse),
+    PlainSerializer(lambda pattern: pattern.source),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MappingOutline:
+    """What a rule may know of a tool mapping when the policy is checked."""
+
+    patterns: tuple[ToolPattern, ...]
+    role: Role
+    has_targets: bool
+    """Whether its calls can have destinations."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutline:
+    """What a rule may know of the rest of its policy when it is checked."""
+
+    mappings: tuple[MappingOutline, ...]
+
+    @property
+    def roles(self) -> frozenset[Role]:
+        """Roles that some mapping has."""
+        return frozenset(mapping.role for mapping in self.mappings)
+
+    @property
+    def claims_everything(self) -> bool:
+        """Whether no tool is left unmapped."""
+        return any(p.is_everything for mapping in self.mappings for p in mapping.patterns)
+
+
+class RuleConfig(BaseModel):
+    """Base of every rule type: the filters that all rules share.
+
+    A restricting rule concerns a call if *any* of its targets has one of the ``standing`` values;
+    an allowing rule only if *all* have, and there is one.  Without ``standing``, an allowing rule
+    concerns a call whose every target could be allowed, and a send only if it has a target.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+    )
+
+    can_redact: ClassVar[bool] = False
+    """Whether the type says what to redact; ``effect: redact`` is an error otherwise."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+    effect: Effect
+    roles: Annotated[tuple[Role, ...], Field(min_length=1)] | None = None
+    """Only calls of tools with one of these roles.  An unmapped tool has role ``other``."""
+    tools: Annotated[tuple[Pattern, ...], Field(min_length=1)] | None = None
+    """Only calls of tools whose name one of these patterns claims."""
+    mapped: bool | None = None
+    """Only calls of mapped tools (true), or only of unmapped ones (false)."""
+    standing: Annotated[tuple[Standing, ...], Field(min_length=1)] | None = None
+    """Only calls with destinations of these standings; see above for any and all."""
+    remedy: Annotated[str, Field(max_length=500)] = ""
+    """What the agent is told would help; no line of it may name what a list contains."""
+    description: Annotated[str, Field(max_length=2000)] = ""
+    """For people who read the policy."""
+
+    def match(self, situation: Situation) -> Reason | None:
+        """Return why the rule applies, or None.  May raise: an error blocks the call."""
+        targets = self._concerned(situation.call)
+        return None if targets is None else self.judge(situation, targets)
+
+    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
+        """Return the reason if the rule applies to a call that its filters let through.
+
+        Args:
+            situation: the call, the state before it, the findings.
+            targets: the destinations the rule is about: those with its standings, or all.
+        """
+        raise NotImplementedError
+
+    def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (for overriding)
+        """Yield what makes this rule useless or unsafe in its policy; each is an error."""
+        return ()
+
+    def reason(
+        self, code: str, detail: str, targets: tuple[Target, ...], **evidence: Json
+    ) -> Reason:
+        """Return a reason with this rule's id, effect and remedy, and no argument text."""
+        if targets:
+            evidence["targets"] = [
+                {
+                    "standing": target.standing.value,
+                    "kind": target.destination.kind,
+                    "path": target.path[:EVIDENCE_PATH],
+                }
+                for target in targets[:EVIDENCE_TARGETS]
+            ]
+            evidence["target_count"] = len(targets)
+        return Reason(code, self.id, self.effect, detail, evidence, self.remedy)
+
+    def _concerned(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
+        if self.roles is not None and call.role not in self.roles:
+            return None
+        if self.mapped is not None and call.mapped is not self.mapped:
+            return None
+        if self.tools is not None and not any(p.matches(call.call.tool) for p in self.tools):
+            return None
+        if self.effect is Action.ALLOW:
+            return self._allowable(call)
+        if self.standing is None:
+            return call.targets
+        hit = tuple(target for target in call.targets if target.standing in self.standing)
+        return hit or None
+
+    def _allowable(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
+        if not call.targets and (call.role is Role.SEND or self.standing is not None):
+            return None
+        for target in call.targets:
+            if target.standing in NEVER_ALLOWED:
+                return None
+            if self.standing is not None and target.standing not in self.standing:
+                return None
+        return call.targets
+
+    def filter_problems(self, outline: PolicyOutline) -> Iterator[str]:
+        """Yield what is wrong with the shared filters in this policy."""
+        if self.effect is Action.REDACT and not self.can_redact:
+            yield "effect `redact` needs a rule type that says what to redact; use `ask` or `block`"
+        if self.effect is Action.ALLOW and self.standing is not None:
+            for standing in sorted(NEVER_ALLOWED & set(self.standing)):
+                yield f"a destination that is `{standing}` can never be allowed; remove it"
+        if not self._can_match(outline):
+            yield f"the rule can never match: {self._why_never(outline)}"
+
+    def _can_match(self, outline: PolicyOutline) -> bool:
+        unmapped = (
+            self.mapped is not True
+            and (self.roles is None or Role.OTHER in self.roles)
+            and not outline.claims_everything
+        )
+        return unmapped or (
+            self.mapped is not False and any(self._meets(m) for m in outline.mappings)
+        )
+
+    def _meets(self, mapping: MappingOutline) -> bool:
+        return (
+            (self.roles is None or mapping.role in self.roles)
+            and (self.standing is None or mapping.has_targets)
+            and (
+                self.tools is None
+                or any(mine.overlaps(its) for mine in self.tools for its in mapping.patterns)
+            )
+        )
+
+    def _why_never(self, outline: PolicyOutline) -> str:
+        if self.mapped is False and outline.claims_everything:
+            return "a tool mapping claims every tool, so none is unmapped"
+        if self.mapped is False:
+            return "an unmapped tool has role `other`; remove `roles`"
+        if self.roles is not None and not outline.roles & set(self.roles):
+            names = ", ".join(f"`{role}`" for role in self.roles)
+            return f"no tool mapping has role {names}; map a tool to it or remove the rule"
+        if self.tools is not None:
+            return "no tool mapping with such a role claims a tool that `tools` names"
+        return "no tool mapping that it selects has `destinations`"
+
+
+def discover_rule_types() -> dict[str, type[RuleConfig]]:
+    """Return every rule type by name, from every module in this package's path.
+
+    Raises:
+        TypeError: a rule type has no ``type: Literal["name"]``, or two have one name.
+    """
+    found: dict[str, type[RuleConfig]] = {}
+    for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        for value in vars(module).values():
+            if not _is_rule_type(value, module.__name__):
+                continue
+            name = _type_name(value)
+            if name in found:
+                raise TypeError(
+                    f"rule type `{name}` is defined by `{found[name].__module__}` and by "
+                    f"`{module.__name__}`; rename one"
+                )
+            found[name] = value
+    return found
+
+
+def _is_rule_type(value: Any, module: str) -> bool:
+    return (
+        inspect.isclass(value)
+        and issubclass(value, RuleConfig)
+        and value is not RuleConfig
+        and value.__module__ == module
+    )
+
+
+def _type_name(rule_type: type[RuleConfig]) -> str:
+    declared = rule_type.model_fields.get("type")
+    names = get_args(declared.annotation) if declared is not None else ()
+    if len(names) != 1 or not isinstance(names[0], str):
+        raise TypeError(f"`{rule_type.__name__}` must declare `type: Literal[...]` with one name")
+    return names[0]

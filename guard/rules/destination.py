@@ -1,0 +1,44 @@
+"""Rule type ``destination``: speaks for calls by where their destinations stand.  Pure: no I/O.
+
+Reason codes: ``destination_denied``, ``destination_malformed``, ``destination_missing``,
+``destination_external``, ``destination_allowed``, ``destination_internal``: the worst standing
+among the destinations the rule is about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from pydantic import Field
+
+from guard.core.model import Standing
+from guard.rules import RuleConfig
+
+if TYPE_CHECKING:
+    from guard.core.model import Target
+    from guard.core.policy import Situation
+    from guard.core.verdict import Reason
+
+WORST_FIRST: Final = tuple(Standing)
+"""``Standing`` is declared worst first."""
+
+DETAILS: Final = {
+    Standing.DENIED: "a destination is on the deny list",
+    Standing.MALFORMED: "a destination cannot be read one way only",
+    Standing.MISSING: "the call sends and names no destination where the policy looks for one",
+    Standing.EXTERNAL: "a destination is neither internal nor on the allowlist",
+    Standing.ALLOWED: "every destination is internal or on the allowlist",
+    Standing.INTERNAL: "every destination is internal",
+}
+
+
+class DestinationRule(RuleConfig):
+    """Applies to calls with destinations of the given standings."""
+
+    type: Literal["destination"]
+    standing: Annotated[tuple[Standing, ...], Field(min_length=1)]
+
+    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:  # noqa: ARG002  (the filters have looked at the call)
+        """Return the reason, named after the worst standing among the targets."""
+        worst = min((target.standing for target in targets), key=WORST_FIRST.index)
+        return self.reason(f"destination_{worst.value}", DETAILS[worst], targets)

@@ -1,0 +1,41 @@
+"""The fast path and the general one answer alike, and no key can imitate another path."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonpath_rfc9535 import find as reference_find
+
+from guard.core.jsonpath import compile_path, member_path
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | st.text("a'\\]", max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["to", "cc", "a'b", "a\\b", "é"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+PATHS = ["$.to", "$.to[*]", "$", "$.*", "$..to", "$['a\\'b']", "$.to.cc", "$.to[0]", "$.é"]
+
+
+@pytest.mark.parametrize("text", PATHS)
+@given(document=JSON)
+def test_every_query_gives_what_the_reference_gives(text, document):
+    """Paths and values equal those of the RFC 9535 library, for both implementations."""
+    found = list(compile_path(text).find(document))
+
+    assert found == [(node.path(), node.value) for node in reference_find(text, document)]
+
+
+def test_a_key_cannot_imitate_the_path_of_another_member():
+    """A key with quotes in it has a path of its own."""
+    assert member_path("$", "a']['b") != member_path(member_path("$", "a"), "b")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "to", "$.", "$[", "$.to\n", "$[?search(@.x, 'a')]", "$[?match(@.x, 'a')]"]
+)
+def test_what_is_no_path_or_uses_a_backtracking_regex_is_refused(text):
+    """The error is a ValueError that shows the text."""
+    with pytest.raises(ValueError, match="is not a JSONPath"):
+        compile_path(text)

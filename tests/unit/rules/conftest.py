@@ -1,0 +1,72 @@
+"""Builders for situations; a rule sees nothing else."""
+
+import pytest
+
+from guard.core.model import (
+    ClassifiedCall,
+    Destination,
+    Finding,
+    Identity,
+    Role,
+    Standing,
+    Target,
+    ToolCall,
+)
+from guard.core.policy import Situation
+from guard.core.trajectory import Snapshot, Trajectory, Window
+
+
+def _window(roles, in_flight=()):
+    trajectory = Trajectory.of(roles)
+    attempted = list(trajectory.executed)
+    for role in in_flight:
+        attempted[list(Role).index(role)] += 1
+    return Window(trajectory=trajectory, attempted=tuple(attempted))
+
+
+@pytest.fixture
+def situation():
+    """Return a builder of situations."""
+
+    def build(
+        role="send",
+        standings=(),
+        *,
+        tool="mail_send",
+        mapped=True,
+        session=(),
+        principal=(),
+        in_flight=(),
+        scores=(),
+        model="prefix-13",
+    ):
+        call = ToolCall("id", Identity("p", "s"), tool, {"to": "x"}, "mcp", 0.0)
+        targets = tuple(
+            Target(Destination("mail", f"secret{i}@x.example", "x.example"), Standing(s), "$['to']")
+            for i, s in enumerate(standings)
+        )
+        snapshot = Snapshot(
+            _window(map(Role, session), map(Role, in_flight)), _window(map(Role, principal))
+        )
+        findings = tuple(
+            Finding("d", "prefix_score", score, data={"model": model}) for score in scores
+        )
+        return Situation(ClassifiedCall(call, Role(role), mapped, targets), snapshot, findings)
+
+    return build
+
+
+@pytest.fixture
+def rule():
+    """Return a builder of rules from what a policy would write."""
+    import json
+
+    from guard.rules import discover_rule_types
+
+    types = discover_rule_types()
+
+    def build(kind, effect="block", **fields):
+        raw = {"id": "r", "type": kind, "effect": effect, **fields}
+        return types[kind].model_validate_json(json.dumps(raw))
+
+    return build

@@ -1,0 +1,37 @@
+"""The rule type ``destination``."""
+
+import pytest
+
+ALL = ["denied", "malformed", "missing", "external", "allowed", "internal"]
+
+
+@pytest.mark.parametrize("standing", ALL)
+def test_the_code_names_the_standing(rule, situation, standing):
+    """Each standing has one reason code."""
+    reason = rule("destination", standing=ALL).match(situation(standings=[standing]))
+    assert reason.code == f"destination_{standing}"
+
+
+def test_the_worst_standing_gives_the_code(rule, situation):
+    """A call with several destinations is named after its worst."""
+    reason = rule("destination", standing=ALL).match(
+        situation(standings=["internal", "external", "denied"])
+    )
+    assert reason.code == "destination_denied"
+
+
+def test_one_external_recipient_among_many_is_enough_to_block(rule, situation):
+    """An attacker hides the address among internal ones."""
+    blocked = rule("destination", standing=["external"]).match(
+        situation(standings=["internal"] * 50 + ["external"])
+    )
+    assert blocked.evidence["target_count"] == 1
+
+
+def test_one_external_recipient_among_many_is_enough_not_to_allow(rule, situation):
+    """The same call is not allowed by the rule for internal ones."""
+    allowing = rule("destination", "allow", standing=["internal", "allowed"])
+    assert allowing.match(situation(standings=["internal"] * 50 + ["external"])) is None
+    assert (
+        allowing.match(situation(standings=["internal", "allowed"])).code == "destination_allowed"
+    )

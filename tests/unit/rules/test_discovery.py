@@ -1,0 +1,96 @@
+"""A rule type is one new file."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import guard.rules
+from guard.policies_io import PolicyError, load_policies
+from guard.rules import discover_rule_types
+
+NIGHT = '''
+"""Rule type ``argument_count``, dropped in by a test."""
+from typing import Literal
+from guard.rules import RuleConfig
+
+class ArgumentCountRule(RuleConfig):
+    type: Literal["{name}"]
+    at_least: int
+
+    def judge(self, situation, targets):
+        count = len(situation.call.call.arguments)
+        return self.reason("argument_count", "", targets) if count >= self.at_least else None
+
+    def problems(self, outline):
+        if self.at_least < 0:
+            yield "`at_least` is negative"
+'''
+POLICY = """version: 1
+name: dropped-in
+tools:
+  - match: [mail_send]
+    role: send
+    destinations: ["$.to"]
+rules:
+  - {{id: allow, type: tool, effect: allow}}
+  - {{id: many, type: argument_count, at_least: {at_least}, effect: block}}
+"""
+
+
+@pytest.fixture
+def drop_in(tmp_path, monkeypatch):
+    """Return a function that adds a file to the package's path, for this test only."""
+    monkeypatch.setattr(guard.rules, "__path__", [*guard.rules.__path__, str(tmp_path)])
+
+    def add(module, name):
+        (tmp_path / f"{module}.py").write_text(NIGHT.format(name=name), encoding="utf-8")
+
+    before = set(sys.modules)
+    yield add
+    for module in set(sys.modules) - before:
+        if module.startswith("guard.rules."):
+            monkeypatch.delitem(sys.modules, module)
+            monkeypatch.delattr(guard.rules, module.removeprefix("guard.rules."), raising=False)
+
+
+def test_the_shipped_rule_types_are_found():
+    """Each file gives its one type."""
+    assert {"tool", "destination", "sequence", "score"} <= set(discover_rule_types())
+
+
+def test_a_dropped_in_file_is_a_rule_type_that_policies_can_use(drop_in, tmp_path, situation):
+    """No other file changes."""
+    drop_in("argument_count_by_test", "argument_count")
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY.format(at_least=1), encoding="utf-8")
+
+    rule = load_policies([path]).rules[1]
+
+    assert rule.match(situation(standings=["external"])).code == "argument_count"
+
+
+def test_its_own_problems_are_reported_like_any_other(drop_in, tmp_path):
+    """``problems`` of a rule type becomes file, line and rule id."""
+    drop_in("argument_count_by_test", "argument_count")
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY.format(at_least=-1), encoding="utf-8")
+
+    with pytest.raises(PolicyError) as caught:
+        load_policies([path])
+
+    assert str(caught.value) == f"{path}:9: rule `many`: `at_least` is negative"
+
+
+def test_two_types_with_one_name_are_an_error(drop_in):
+    """Neither wins silently."""
+    drop_in("another_tool", "tool")
+    with pytest.raises(TypeError, match="rule type `tool` is defined by"):
+        discover_rule_types()
+
+
+def test_the_package_holds_nothing_but_rule_types():
+    """Every file in the package defines exactly one."""
+    files = {path.stem for path in Path(guard.rules.__file__).parent.glob("*.py")} - {"__init__"}
+    modules = {t.__module__.rpartition(".")[2] for t in discover_rule_types().values()}
+    assert files == modules

@@ -1,0 +1,126 @@
+"""The admin port: ``/metrics``, ``/healthz`` and ``/readyz``, served from a thread of its own.
+
+A thread, so that the port answers while the event loop is busy.  It has no authentication and must
+listen where only operators and the scraper reach it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import make_wsgi_app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+    from guard.adapters.prometheus import PrometheusMetrics
+
+SOCKET_SECONDS: Final = 5
+"""How long a client of the admin port may take over a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """Whether calls are being decided, and which parts keep them from it."""
+
+    ready: bool
+    stages: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong, by failing stage; empty where all is well."""
+
+
+class AdminServer:
+    """Serves the admin endpoints from the moment it is made until it is closed.
+
+    Args:
+        host: address to listen on.
+        port: 0 chooses a free one; see :attr:`port`.
+        metrics: whose registry ``/metrics`` shows.
+        health: asked for ``/readyz``, from the server's thread; if it raises, not ready.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+
+    def __init__(
+        self, host: str, port: int, metrics: PrometheusMetrics, health: Callable[[], HealthReport]
+    ) -> None:
+        self._health = health
+        self._metrics = make_wsgi_app(metrics.registry)
+        self._server = make_server(
+            host, port, self._answer, server_class=_Server, handler_class=_Handler
+        )
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="guard-admin", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def host(self) -> str:
+        """The address listened on."""
+        return str(self._server.server_address[0])
+
+    @property
+    def port(self) -> int:
+        """The port listened on."""
+        return self._server.server_port
+
+    def close(self) -> None:
+        """Stop answering and free the port."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+    def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
+            return _json(start_response, HTTPStatus.METHOD_NOT_ALLOWED, {"error": "use GET"})
+        if path == "/metrics":
+            pages: Iterable[bytes] = self._metrics(environ, start_response)
+            return pages
+        if path == "/healthz":
+            return _json(start_response, HTTPStatus.OK, {"alive": True})
+        if path == "/readyz":
+            report = self._report()
+            status = HTTPStatus.OK if report.ready else HTTPStatus.SERVICE_UNAVAILABLE
+            body = {"ready": report.ready, "stages": dict(report.stages)}
+            return _json(start_response, status, body)
+        paths = "try `/metrics`, `/healthz` or `/readyz`"
+        return _json(start_response, HTTPStatus.NOT_FOUND, {"error": paths})
+
+    def _report(self) -> HealthReport:
+        try:
+            return self._health()
+        except Exception as error:  # noqa: BLE001  (what cannot say that it is ready is not)
+            return HealthReport(ready=False, stages={"health": type(error).__name__})
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away is not worth a traceback on stderr."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = SOCKET_SECONDS
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base's name)
+        """Scrapes are not logged."""
+
+
+def _json(
+    start_response: StartResponse, status: HTTPStatus, body: Mapping[str, object]
+) -> Iterable[bytes]:
+    data = json.dumps(body).encode("ascii") + b"\n"
+    headers = [("Content-Type", "application/json"), ("Content-Length", str(len(data)))]
+    start_response(f"{status.value} {status.phrase}", headers)
+    return [data]

@@ -1,0 +1,111 @@
+"""Tells the demo's story on a terminal, for someone who has never seen the guard."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
+
+from guard.demo.processes import Places
+from guard.demo.routes import Via
+from guard.demo.scenario import SEND, Ending, Step
+
+ROUTES = {
+    Via.MEMORY: "A document tells the agent to remember an address. A later session recalls it.",
+    Via.DOCUMENT: "A document tells the agent where to send data, in the session that reads it.",
+    Via.SESSION_SPLIT: (
+        "Read, save, recall and send happen in four sessions: no session shows the whole attack."
+    ),
+}
+LONGEST = 300
+
+
+class Narrator:
+    """Writes the story to a console; text that came from tools is shown, never interpreted."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._session = ""
+
+    def opening(self, policy: str) -> None:
+        """Say what is being started."""
+        self._console.print(
+            "Starting two MCP servers (mail, memory), the guard in front of them with "
+            f"{policy}, and a private Redis."
+        )
+
+    def benign(self) -> None:
+        """Head the benign session."""
+        self._console.rule("1. Everyday work", align="left")
+        self._line("The agent mails the weekly summary to its own team.")
+
+    def attack(self, via: Via, attacker: str) -> None:
+        """Head the attack."""
+        self._console.rule("2. The attack", align="left")
+        self._line(ROUTES[via])
+        self._line(f"The planted address: {attacker}")
+
+    def step(self, step: Step) -> None:
+        """Tell one tool call."""
+        if step.session != self._session:
+            self._session = step.session
+            self._line(f"session {step.session}", style="bold")
+        mark, style = ("✗", "red") if step.refused else ("✓", "green")
+        line = Text(f"  {mark} ", style=style)
+        line.append(printable(f"{step.what} "), style="default")
+        line.append(f"({step.tool})", style="dim")
+        self._console.print(line)
+        if step.refused and step.tool == SEND:
+            self._observation(step)
+
+    def ending(self, ending: Ending, seconds: float) -> None:
+        """Sum up what was proven."""
+        self._console.rule("What the proof says", align="left")
+        self._verdict(
+            f"everyday mail: {ending.benign_delivered} arrived (mail server's outbox)",
+            good=ending.benign_delivered >= 1,
+        )
+        self._verdict(
+            f"attack: {ending.attack_refused} refused (agent's answer and audit log)",
+            good=ending.attack_refused >= 1,
+        )
+        self._verdict(
+            f"attack: {ending.attack_delivered} arrived (mail server's outbox)",
+            good=ending.attack_delivered == 0,
+        )
+        self._line(f"{seconds:.1f} seconds, everything included.", style="dim")
+
+    def kept(self, places: Places) -> None:
+        """Say where the files are."""
+        self._line(
+            f"Kept in {places.directory}: audit.jsonl, guard.log, mail.sqlite, memory.sqlite"
+        )
+
+    def _observation(self, step: Step) -> None:
+        if step.outcome.structured:
+            shown = json.dumps(dict(step.outcome.structured), indent=2)
+        else:
+            shown = step.outcome.text
+        self._console.print(
+            Panel(
+                Text(printable(shown, longest=2000)),
+                title="what the agent is told instead",
+                title_align="left",
+                border_style="red",
+            )
+        )
+
+    def _verdict(self, text: str, *, good: bool) -> None:
+        mark, style = ("✓", "green") if good else ("✗", "bold red")
+        self._line(f"{mark} {text}", style=style)
+
+    def _line(self, text: str, style: str = "") -> None:
+        self._console.print(Text(printable(text), style=style))
+
+
+def printable(text: str, longest: int = LONGEST) -> str:
+    """Return the text fit for a terminal: no control characters, no endless lines."""
+    shown = "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
+    return shown if len(shown) <= longest else f"{shown[:longest]}…"

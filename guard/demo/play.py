@@ -1,0 +1,145 @@
+"""Plays the whole demo: stores, processes, sessions, proofs; and cleans up whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from guard.core.destinations import read_destinations
+from guard.core.model import Standing
+from guard.core.policy import Policy
+from guard.demo.narration import Narrator
+from guard.demo.processes import DemoError, Places, stage
+from guard.demo.routes import Via
+from guard.demo.scenario import Ending, Step, Story, Tell, seed
+from guard.reporting import Check, Report, machine
+
+WHOLE_SECONDS: Final = 90
+"""After this the demo gives up and cleans up; it takes a tenth of that."""
+PASSES: Final = frozenset({Standing.INTERNAL, Standing.ALLOWED})
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A demo that was played to its end."""
+
+    ending: Ending
+    steps: tuple[Step, ...]
+    seconds: float
+    directory: Path | None
+    """Where the files were kept, if they were."""
+
+
+def passes_by_policy(policy: Policy, attacker: str) -> bool:
+    """Return whether the policy lets mail to all of this address through anyway."""
+    standings = {policy.standing(found) for found in read_destinations(attacker)}
+    return bool(standings) and standings <= PASSES
+
+
+def play(policy: Path, attacker: str, via: Via, *, keep: bool, narrator: Narrator) -> Played:
+    """Play the demo and return what was proven.
+
+    Raises:
+        DemoError: it could not be played; nothing is left running.
+    """
+    started = time.perf_counter()
+    steps: list[Step] = []
+
+    def tell(step: Step) -> None:
+        steps.append(step)
+        narrator.step(step)
+
+    with _directory(keep=keep) as directory:
+        places = Places(directory, policy)
+        narrator.opening(policy.name)
+        seed(places, attacker)
+        try:
+            ending = asyncio.run(_sessions(places, attacker, via, narrator, tell))
+        except Exception as error:
+            raise DemoError(_cause(error)) from error
+        seconds = time.perf_counter() - started
+        narrator.ending(ending, seconds)
+        if keep:
+            narrator.kept(places)
+    return Played(ending, tuple(steps), seconds, directory if keep else None)
+
+
+def report(played: Played, attacker: str, via: Via) -> Report:
+    """Return the figures of a demo that was played."""
+    ending = played.ending
+    return Report(
+        name="demo",
+        machine=machine(),
+        checks=[
+            Check(
+                id="benign_delivered",
+                value=ending.benign_delivered,
+                unit="count",
+                n=1,
+                target=">= 1",
+            ),
+            Check(
+                id="attack_refused", value=ending.attack_refused, unit="count", n=1, target=">= 1"
+            ),
+            Check(
+                id="attack_delivered",
+                value=ending.attack_delivered,
+                unit="count",
+                n=1,
+                target="0",
+            ),
+            Check(id="seconds", value=round(played.seconds, 2), unit="s", target="< 20"),
+        ],
+        details={
+            "via": via.value,
+            "attacker": attacker,
+            "observation": dict(ending.observation),
+            "observation_text": ending.observation_text,
+            "steps": [asdict(step) for step in played.steps],
+            "kept": None if played.directory is None else str(played.directory),
+        },
+    )
+
+
+async def _sessions(
+    places: Places, attacker: str, via: Via, narrator: Narrator, tell: Tell
+) -> Ending:
+    _stop_cleanly_on_sigterm()
+    async with asyncio.timeout(WHOLE_SECONDS), stage(places) as running:
+        story = Story(running, places, tell)
+        narrator.benign()
+        await story.benign()
+        narrator.attack(via, attacker)
+        await story.attack(via)
+        return story.ending
+
+
+def _stop_cleanly_on_sigterm() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+
+@contextmanager
+def _directory(*, keep: bool) -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="guard-demo-"))
+    try:
+        yield directory
+    finally:
+        if not keep:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _cause(error: BaseException) -> str:
+    """Return the message of the first cause inside the groups that task groups wrap errors in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, DemoError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,198 @@
+"""Starts the demo's processes on loopback and ends every one of them, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import guard
+
+START_SECONDS: Final = 30.0
+"""Longest wait for a process to be ready; a loaded machine is slow, a broken one never is."""
+STOP_SECONDS: Final = 8.0
+POLL_SECONDS: Final = 0.02
+READY_WORDS: Final = "guard ready"
+"""What ``guard run`` prints on standard error once every listener accepts."""
+LOG_TAIL: Final = 12
+
+
+class DemoError(Exception):
+    """The demo could not be played; says nothing about the guard's verdicts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The running processes, as the agent reaches them: through the guard only."""
+
+    mail_url: str
+    memory_url: str
+    admin_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The demo's files, all in one directory."""
+
+    directory: Path
+    policy: Path
+
+    @property
+    def mail(self) -> Path:
+        """SQLite file of the mail server."""
+        return self.directory / "mail.sqlite"
+
+    @property
+    def memory(self) -> Path:
+        """SQLite file of the memory server."""
+        return self.directory / "memory.sqlite"
+
+    @property
+    def audit(self) -> Path:
+        """The guard's audit log."""
+        return self.directory / "audit.jsonl"
+
+    @property
+    def guard_log(self) -> Path:
+        """What the guard wrote to standard error."""
+        return self.directory / "guard.log"
+
+
+@asynccontextmanager
+async def stage(places: Places) -> AsyncIterator[Stage]:
+    """Start both servers and the guard in front of them; stop them on the way out.
+
+    Raises:
+        DemoError: a process ended before it was ready, or took too long.
+    """
+    running: list[asyncio.subprocess.Process] = []
+    try:
+        mail_port, memory_port = await _servers(places, running)
+        mail, memory, admin = _free_ports(3)
+        await _start_guard(
+            places,
+            running,
+            "--reverse",
+            f"127.0.0.1:{mail}=http://127.0.0.1:{mail_port}",
+            "--reverse",
+            f"127.0.0.1:{memory}=http://127.0.0.1:{memory_port}",
+            "--admin",
+            f"127.0.0.1:{admin}",
+        )
+        yield Stage(
+            f"http://127.0.0.1:{mail}/mcp",
+            f"http://127.0.0.1:{memory}/mcp",
+            f"http://127.0.0.1:{admin}",
+        )
+    finally:
+        # The guard was started last and stops first, while its upstreams still answer.
+        for process in reversed(running):
+            await _stop(process)
+
+
+async def _servers(places: Places, running: list[asyncio.subprocess.Process]) -> tuple[int, int]:
+    started = []
+    for name, database in (("mail_server", places.mail), ("memory_server", places.memory)):
+        log = places.directory / f"{name}.log"
+        arguments = ("-m", f"guard.demo.{name}", "--port", "0", "--db", str(database))
+        process = await _spawn(arguments, log, stdout=asyncio.subprocess.PIPE)
+        running.append(process)
+        started.append((process, log))
+    mail, memory = [await _printed_port(process, log) for process, log in started]
+    return mail, memory
+
+
+async def _spawn(arguments: tuple[str, ...], log: Path, stdout: int) -> asyncio.subprocess.Process:
+    with log.open("wb") as stderr:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            # `-m guard` must find this guard, installed or not.
+            cwd=Path(guard.__file__).parent.parent,
+            # Ctrl-C reaches the demo only, which then stops its processes in order.
+            start_new_session=True,
+        )
+
+
+async def _printed_port(process: asyncio.subprocess.Process, log: Path) -> int:
+    if process.stdout is None:
+        raise DemoError("a server was started without a pipe to read its port from")
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            line = await process.stdout.readline()
+        return int(line)
+    except (TimeoutError, ValueError) as error:
+        raise DemoError(f"a demo server did not start:\n{_tail(log)}") from error
+
+
+async def _start_guard(
+    places: Places, running: list[asyncio.subprocess.Process], *listeners: str
+) -> None:
+    process = await _spawn(
+        (
+            "-m",
+            "guard",
+            "run",
+            "--policy",
+            str(places.policy),
+            "--redis",
+            "embedded",
+            "--audit",
+            str(places.audit),
+            *listeners,
+        ),
+        places.guard_log,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    running.append(process)
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while READY_WORDS not in places.guard_log.read_text("utf-8", "replace"):
+                if process.returncode is not None:
+                    raise DemoError(
+                        f"the guard ended before it was ready:\n{_tail(places.guard_log)}"
+                    )
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError as error:
+        raise DemoError(f"the guard was not ready in time:\n{_tail(places.guard_log)}") from error
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    if process.returncode is None:
+        process.terminate()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+    try:
+        # Whatever the process started and left behind is in the session made for it.
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago; a thief makes the guard fail to start, loudly."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text("utf-8", "replace").splitlines()[-LOG_TAIL:])

@@ -22,6 +22,7 @@ rules:
     standing: [internal, allowed]
     effect: allow
 """
+EFFECTS = "`allow`, `redact`, `ask`, `block`"
 MORE = """version: 1
 name: more
 allow: [alice@partner.example]
@@ -117,7 +118,7 @@ def test_every_problem_of_every_file_is_reported_at_once(write):
     assert found == [
         f"{first}:1: missing field `name`",
         f"{first}:2: unknown field `nam`; did you mean `name`?",
-        f"{first}:14: rule `allow-internal`: `effect`: must be one of `allow`, `redact`, `ask`, `block`",
+        f"{first}:14: rule `allow-internal`: `effect`: must be one of {EFFECTS}",
         f"{second}:3: duplicate key `name`; it is already on line 2",
         f"{second}:4: `tools` must be a list",
     ]
@@ -131,8 +132,10 @@ def test_files_that_contradict_each_other_are_refused(write):
     found = _problems([first, second])
 
     assert [line.removeprefix(f"{second}:") for line in found] == [
-        f"15: mode `monitor` differs from `enforce` of `{first}`; write the same in every file "
-        "(left out, it is `enforce`)",
+        (
+            f"15: mode `monitor` differs from `enforce` of `{first}`; write the same in every "
+            "file (left out, it is `enforce`)"
+        ),
         "16: `state` differs from that of an earlier file; keep one",
         f"5: pattern `mail_send` is already mapped at {first}:5; remove one of them",
         f"10: rule `allow-internal`: duplicate rule id; it is already at {first}:10",

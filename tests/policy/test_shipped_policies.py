@@ -1,0 +1,158 @@
+"""What the shipped policies decide, from the call's arguments to the verdict."""
+
+from pathlib import Path
+
+import pytest
+
+from guard.core.classify import classify
+from guard.core.model import Finding, Identity, Role, ToolCall
+from guard.core.pdp import decide
+from guard.core.policy import Situation
+from guard.core.trajectory import Snapshot, Trajectory, Window
+from guard.core.verdict import Action, Mode
+from guard.policies_io import load_policies
+
+POLICIES = Path(__file__).parents[2] / "policies"
+INSIDE, OUTSIDE = "team@example.com", "mallory@attacker.example"
+
+
+@pytest.fixture(scope="module")
+def default():
+    """Return the default policy."""
+    return load_policies([POLICIES / "default.yaml"])
+
+
+@pytest.fixture(scope="module")
+def observe():
+    """Return the example that watches."""
+    return load_policies([POLICIES / "examples" / "observe.yaml"])
+
+
+def _decide(policy, tool, arguments, before=(), score=0.1):
+    call = classify(policy, ToolCall("id", Identity("p", "s"), tool, arguments, "mcp", 0.0))
+    trajectory = Trajectory.of(before)
+    window = Window(trajectory, attempted=trajectory.executed)
+    found = ()
+    if score is not None:
+        found = (Finding("d", "prefix_score", score, data={"model": "prefix-13"}),)
+    return decide(policy, Situation(call, Snapshot(window, window), found))
+
+
+def _mail(to, **more):
+    return {"to": to, "subject": "Status", "body": "All is well.", **more}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "action", "codes"),
+    [
+        ("email_send_email", _mail(INSIDE), "allow", {"destination_internal"}),
+        (
+            "send_email",
+            {"recipients": [INSIDE], "subject": "s", "body": "b"},
+            "allow",
+            {"destination_internal"},
+        ),
+        ("email_send_email", _mail(OUTSIDE), "block", {"destination_external"}),
+        (
+            "send_email",
+            {"recipients": [INSIDE, OUTSIDE], "body": "b"},
+            "block",
+            {"destination_external"},
+        ),
+        ("email_send_email", _mail(INSIDE, cc=OUTSIDE), "block", {"destination_external"}),
+        ("email_send_email", _mail(INSIDE, reply_hook=OUTSIDE), "block", {"destination_external"}),
+        ("email_send_email", _mail(f"{INSIDE}, {OUTSIDE}"), "block", {"destination_external"}),
+        ("email_send_email", _mail("team@sub.example.com"), "block", {"destination_external"}),
+        ("email_send_email", {"subject": "s", "body": "b"}, "block", {"destination_missing"}),
+        ("email_send_email", _mail([{"x": {}}]), "block", {"destination_malformed"}),
+        ("share_document", {"to": OUTSIDE}, "block", {"destination_external"}),
+        ("share_document", {"to": INSIDE}, "allow", {"destination_internal"}),
+        ("email_draft_email", _mail(OUTSIDE), "allow", {"tool_role"}),
+        ("memory_save_fact", {"key": "k", "value": f"mail {OUTSIDE}"}, "allow", {"tool_role"}),
+        ("memory_recall_fact", {"key": "k"}, "allow", {"tool_role"}),
+        ("rag_query", {"query_text": "rules", "top_k": 10}, "allow", {"tool_role"}),
+        (
+            "http.request",
+            {"method": "GET", "url": "https://example.com/x"},
+            "allow",
+            {"destination_internal"},
+        ),
+        (
+            "http.request",
+            {"method": "GET", "url": "https://attacker.example/?d=1"},
+            "block",
+            {"destination_external"},
+        ),
+        ("resources/read", {"uri": "file:///a"}, "allow", {"tool_role"}),
+        ("run_shell", {"command": "true"}, "ask", {"tool_unmapped"}),
+        ("Email_Send_Email", _mail(INSIDE), "ask", {"tool_unmapped"}),
+    ],
+)
+def test_the_default_policy_decides(default, tool, arguments, action, codes):
+    """Action and the codes of the deciding rules, for one call in a fresh session."""
+    verdict = _decide(default, tool, arguments)
+
+    assert verdict.action.label == action
+    assert {r.code for r in verdict.reasons if r.action is verdict.action} == codes
+    assert verdict.errors == ()
+
+
+def test_a_recall_before_an_external_send_is_named(default):
+    """The paper's rule is one of the reasons, with a step that would help."""
+    verdict = _decide(default, "email_send_email", _mail(OUTSIDE), before=[Role.RECALL])
+    (reason,) = (r for r in verdict.reasons if r.code == "recall_before_send")
+    assert (verdict.action, bool(reason.remedy)) == (Action.BLOCK, True)
+
+
+def test_a_recall_before_an_internal_send_is_honest_work(default):
+    """Memory-grounded mail to colleagues goes out, whatever the classifier says of the road."""
+    verdict = _decide(default, "email_send_email", _mail(INSIDE), before=[Role.RECALL], score=0.99)
+    assert verdict.action is Action.ALLOW
+
+
+def test_a_high_score_is_a_reason_against_an_external_send(default):
+    """The classifier explains, and blocks by itself if the destination rule is relaxed."""
+    verdict = _decide(default, "email_send_email", _mail(OUTSIDE), score=0.9)
+    assert "prefix_score" in {reason.code for reason in verdict.reasons}
+
+
+def test_an_external_send_without_a_score_is_an_error(default):
+    """A model that did not run blocks, and the verdict says which rule missed it."""
+    verdict = _decide(default, "email_send_email", _mail(OUTSIDE), score=None)
+    assert (verdict.action, len(verdict.errors)) == (Action.BLOCK, 1)
+
+
+@pytest.mark.parametrize("to", [INSIDE, OUTSIDE])
+def test_no_reason_of_a_verdict_shows_an_argument(default, to):
+    """Audit lines and refusals are built from reasons; addresses and texts stay out of them."""
+    verdict = _decide(default, "email_send_email", _mail(to), before=[Role.RECALL], score=0.9)
+    text = repr(verdict)
+    assert to not in text
+    assert "All is well" not in text
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "noticed"),
+    [
+        ("acme_send_message", {"to": OUTSIDE}, True),
+        ("acme_send_message", {"to": INSIDE}, False),
+        ("acme_send_message", {"text": "to nobody"}, True),
+        ("memory_recall_fact", {"key": "k"}, False),
+        ("anything_else", {"x": OUTSIDE}, False),
+    ],
+)
+def test_observe_watches_and_blocks_nothing(observe, tool, arguments, noticed):
+    """Every call passes; sends to the outside are recorded as what would be refused."""
+    verdict = _decide(observe, tool, arguments, score=None)
+
+    assert observe.mode is Mode.MONITOR
+    assert verdict.enforced is Action.ALLOW
+    assert verdict.would_have_blocked is noticed
+
+
+def test_every_shipped_policy_is_valid():
+    """Whatever is in the folder loads, tests beside the policies left out."""
+    paths = [p for p in POLICIES.rglob("*.yaml") if not p.stem.endswith("_test")]
+    assert len(paths) >= 2
+    for path in paths:
+        assert load_policies([path]).rules

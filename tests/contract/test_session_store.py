@@ -1,0 +1,197 @@
+"""What every ``SessionStore`` must do, run on the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.errors import StateError
+from guard.core.model import ROLES, Identity, Role
+from guard.core.ports import Attempt, Completion, SessionStore
+from guard.core.trajectory import Snapshot, Trajectory, Window
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from guard.adapters.redis.embedded import EmbeddedRedis
+
+ALICE = Identity("alice", "one")
+SERIAL = itertools.count()
+
+
+def attempt_of(role: Role, identity: Identity = ALICE, unlabelled: int = 0) -> Attempt:
+    """Return an attempt of this role."""
+    return Attempt("id", identity, role, 0.0, unlabelled=unlabelled)
+
+
+def end_of(role: Role, identity: Identity = ALICE, *, executed: bool) -> Completion:
+    """Return the end of a call of this role."""
+    return Completion("id", identity, role, 0.0, executed=executed)
+
+
+def counts(*roles: Role) -> tuple[int, ...]:
+    """Return how often each role occurs, in storage order."""
+    return tuple(roles.count(role) for role in ROLES)
+
+
+@pytest.fixture
+async def store(redis_server: EmbeddedRedis, redis_namespace: str) -> AsyncIterator[SessionStore]:
+    """A fresh store."""
+    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
+    yield store
+    await store.aclose()
+
+
+calls = st.lists(
+    st.tuples(
+        st.sampled_from(ROLES), st.sampled_from(["executed", "refused", "open"]), st.booleans()
+    ),
+    max_size=14,
+)
+
+
+def model_of(
+    history: list[tuple[Role, str, bool]],
+) -> Window:
+    """Return what a window must be after a history, from the pure core alone."""
+    refused = [role for role, fate, _ in history if fate == "refused"]
+    in_a_row = 0
+    for _, fate, _ in history:
+        in_a_row = {"executed": 0, "refused": in_a_row + 1, "open": in_a_row}[fate]
+    return Window(
+        Trajectory.of(role for role, fate, _ in history if fate == "executed"),
+        counts(*(role for role, _, _ in history)),
+        counts(*refused),
+        in_a_row,
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(history=calls)
+def test_the_store_counts_exactly_what_the_core_counts(
+    redis_server: EmbeddedRedis, history: list[tuple[Role, str, bool]]
+) -> None:
+    """For any history over two sessions, both windows equal the fold of the pure core."""
+
+    async def replay() -> tuple[Snapshot, Snapshot]:
+        namespace = f"fold-{next(SERIAL)}"
+        store = RedisSessionStore.at(redis_server.url, namespace=namespace, timeout=5.0)
+        sessions = {True: ALICE, False: Identity("alice", "two")}
+        for role, fate, first in history:
+            await store.attempt(attempt_of(role, sessions[first]))
+            if fate != "open":
+                await store.complete(end_of(role, sessions[first], executed=fate == "executed"))
+        seen = [await store.attempt(attempt_of(Role.OTHER, sessions[s])) for s in (True, False)]
+        await store.aclose()
+        return seen[0], seen[1]
+
+    first, second = asyncio.run(replay())
+
+    assert first.session == model_of([call for call in history if call[2]])
+    assert second.session == model_of([call for call in history if not call[2]])
+    assert first.principal == model_of(history)
+
+
+async def test_a_new_session_has_an_empty_history(store: SessionStore) -> None:
+    """The first snapshot is the state before the first call."""
+    assert await store.attempt(attempt_of(Role.SEND)) == Snapshot()
+
+
+async def test_two_parallel_calls_of_one_session_see_each_other(store: SessionStore) -> None:
+    """Of two attempts in flight, exactly one sees none and the other sees the first."""
+    seen = await asyncio.gather(*(store.attempt(attempt_of(Role.RECALL)) for _ in range(2)))
+
+    assert sorted(s.session.possible(Role.RECALL) for s in seen) == [0, 1]
+    assert sorted(s.principal.possible(Role.RECALL) for s in seen) == [0, 1]
+
+
+async def test_parallel_calls_on_two_connections_see_each_other(
+    store: SessionStore, redis_server: EmbeddedRedis, redis_namespace: str
+) -> None:
+    """The script is atomic on the server, not merely ordered by one connection."""
+    other = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
+
+    seen = await asyncio.gather(
+        *(s.attempt(attempt_of(Role.SEND)) for _ in range(20) for s in (store, other))
+    )
+    await other.aclose()
+
+    assert sorted(s.session.attempted[ROLES.index(Role.SEND)] for s in seen) == list(range(40))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(Identity("bob", "one"), id="principal"),
+        pytest.param(Identity("alice", "one", tenant="acme"), id="tenant"),
+        pytest.param(Identity("alice", "one", tenant="default}:x"), id="tenant-with-brace"),
+        pytest.param(Identity("aliceone", ""), id="concatenation"),
+        pytest.param(Identity("\ud800", "one"), id="lone-surrogate"),
+    ],
+)
+async def test_nobody_sees_the_history_of_another(store: SessionStore, other: Identity) -> None:
+    """Principals and tenants share nothing, whatever text they choose for themselves."""
+    await store.attempt(attempt_of(Role.RECALL))
+
+    assert await store.attempt(attempt_of(Role.SEND, other)) == Snapshot()
+
+
+async def test_a_new_session_of_a_principal_keeps_the_principal_window(
+    store: SessionStore,
+) -> None:
+    """Choosing a new session id does not shed what the principal did."""
+    await store.attempt(attempt_of(Role.RECALL))
+    await store.complete(end_of(Role.RECALL, executed=True))
+
+    seen = await store.attempt(attempt_of(Role.SEND, Identity("alice", "two")))
+
+    assert seen.session == Window()
+    assert seen.principal.trajectory == Trajectory.of([Role.RECALL])
+
+
+async def test_unlabelled_results_are_in_the_snapshot_of_the_attempt_that_reports_them(
+    store: SessionStore,
+) -> None:
+    """The call that carries the marks is already judged on them, and so is the next."""
+    first = await store.attempt(attempt_of(Role.SEND, unlabelled=3))
+    second = await store.attempt(attempt_of(Role.SEND))
+
+    assert [first.session.unlabelled, first.principal.unlabelled] == [3, 3]
+    assert [second.session.unlabelled, second.principal.unlabelled] == [3, 3]
+    assert first.session.attempted == counts()
+
+
+async def test_a_negative_number_of_marks_is_an_error(store: SessionStore) -> None:
+    """Marks never cancel each other out."""
+    with pytest.raises(StateError, match="negative"):
+        await store.attempt(attempt_of(Role.SEND, unlabelled=-1))
+
+
+@pytest.mark.parametrize("executed", [True, False])
+async def test_a_completion_without_a_trace_of_its_attempt_counts(
+    store: SessionStore, *, executed: bool
+) -> None:
+    """After the attempt expired, what is possible is what was executed, never less than none."""
+    await store.complete(end_of(Role.RECALL, executed=executed))
+
+    seen = await store.attempt(attempt_of(Role.SEND))
+
+    assert seen.session.possible(Role.RECALL) == int(executed)
+    assert seen.session.trajectory == Trajectory.of([Role.RECALL] if executed else [])
+
+
+async def test_an_execution_ends_a_run_of_refusals(store: SessionStore) -> None:
+    """The deny-loop counter starts again; the total stays."""
+    for executed in (False, False, True, False):
+        await store.attempt(attempt_of(Role.SEND))
+        await store.complete(end_of(Role.SEND, executed=executed))
+
+    seen = (await store.attempt(attempt_of(Role.SEND))).session
+
+    assert (seen.refused_in_a_row, seen.refused) == (1, counts(*[Role.SEND] * 3))

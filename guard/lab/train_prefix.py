@@ -219,6 +219,38 @@ def evaluate_benign(forest: RandomForestClassifier, path: Path) -> dict[str, Jso
     return {"first_sends": len(rows), "flagged": int(flagged.sum())}
 
 
+def evaluate_sends(forest: RandomForestClassifier, path: Path) -> dict[str, Json]:
+    """Return what the score says of every send of the training runs, as the guard asks it.
+
+    In-sample, hence flattering, and still poor: the guard also scores the principal's window,
+    which holds the sessions before the trigger, and the forest never saw a prefix like that.
+    """
+    rows: list[tuple[float, ...]] = []
+    attacks: list[bool] = []
+    for run in read_traces([path]):
+        attackers = {address.lower() for address in run.labels["attacker_recipients"]}
+        sessions: dict[str, Trajectory] = {}
+        principal = Trajectory()
+        for call in run.calls:
+            role = ONTOLOGY.get(call.tool, Role.OTHER)
+            session = sessions.get(call.session, Trajectory())
+            if role is Role.SEND:
+                rows += [session.features_13(), principal.features_13()]
+                attacks.append(not attackers.isdisjoint(recipients(call)))
+            sessions[call.session] = session.append(role)
+            principal = principal.append(role)
+    scores = forest.predict_proba(np.array(rows, dtype=np.float32))[:, 1].reshape(-1, 2)
+    attack = np.array(attacks)
+    measured: dict[str, Json] = {}
+    for name, chosen in (("to_attacker", attack), ("other", ~attack)):
+        measured[name] = {
+            "sends": int(chosen.sum()),
+            "flagged_by_session": int((scores[chosen, 0] >= THRESHOLD).sum()),
+            "flagged_by_either": int((scores[chosen].max(axis=1) >= THRESHOLD).sum()),
+        }
+    return measured
+
+
 def describe_cost(measured: dict[str, Json]) -> str:
     """Return in words what the threshold costs, by the grouped figures."""
     grouped = measured["grouped_model_x_defence"]
@@ -262,8 +294,9 @@ def make_card(data: Dataset, source: Path, measured: dict[str, Json]) -> dict[st
         "limits": (
             "Evidence about the road to a send, not about malice: do not block on it alone. Runs "
             "at temperature 0 repeat, so random folds flatter; the grouped figures are the ones to "
-            "expect on an unseen agent. The forest saw first sends only; later sends of a session "
-            "are scored on a longer prefix than it was trained on."
+            "expect on an unseen agent. The forest saw first sends of one session only; later sends, "
+            "and the principal's window over several sessions, are longer prefixes than it was "
+            "trained on, and it flags nearly all of them."
         ),
         "paper": {"citation": CITATION, "withdrawn": WITHDRAWN},
         "versions": {
@@ -312,6 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     measured = evaluate(data)
     measured["onnx_equals_forest_to"] = limit
+    measured["every_send_of_the_training_runs"] = evaluate_sends(forest, options.traces)
     benign = options.traces.with_name("benign_memory_dev.jsonl")
     if benign.is_file():
         measured["benign_memory_grounded"] = evaluate_benign(forest, benign)

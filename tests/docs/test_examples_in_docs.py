@@ -5,6 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from guard.core.classify import classify
+from guard.core.model import Identity, ToolCall
+from guard.core.pdp import decide
+from guard.core.policy import Situation
+from guard.core.trajectory import Snapshot
 from guard.policies_io import load_policies
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,3 +51,41 @@ def test_options_in_a_document_exist(text):
             continue
         known = {option for p in commands[words[1]].params for option in p.opts}
         assert {word for word in words if word.startswith("--")} - known == set()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "action"),
+    [
+        pytest.param("send_email", {"to": "a@example.com", "body": "x"}, "allow", id="internal"),
+        pytest.param("send_email", {"to": "partner@example.org"}, "allow", id="on the list"),
+        pytest.param("send_email", {"to": "a@elsewhere.test"}, "block", id="stranger"),
+        pytest.param(
+            "send_email",
+            {"to": "a@example.com", "bcc": "b@elsewhere.test"},
+            "block",
+            id="stranger in an undeclared argument",
+        ),
+        pytest.param(
+            "send_email",
+            {"to": "a@example.com", "options": {"copy": ["b@elsewhere.test"]}},
+            "block",
+            id="stranger deep in an undeclared argument",
+        ),
+        pytest.param("send_email", {"body": "x"}, "block", id="no destination"),
+        pytest.param("memory_search", {"query": "x"}, "allow", id="recall"),
+        pytest.param("send_email_v2", {"to": "a@elsewhere.test"}, "block", id="unmapped tool"),
+    ],
+)
+def test_the_readme_policy_judges_what_the_readme_says(tool, arguments, action, tmp_path):
+    """What the README says of its policy is what the policy does."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        re.search(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1], encoding="utf-8"
+    )
+    policy = load_policies((path,))
+    call = ToolCall("1", Identity("p", "s"), tool, arguments, "mcp", at=0.0)
+
+    verdict = decide(policy, Situation(classify(policy, call), Snapshot(), ()))
+
+    assert action == verdict.action.label

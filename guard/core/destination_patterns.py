@@ -46,20 +46,21 @@ class DestinationPattern:
         if destination.kind in _UNMATCHABLE:
             return False
         match self.form:
-            case "any":
-                return True
             case "host":
-                return destination.host == self.value
+                matched = destination.host == self.value
             case "subdomains":
-                return destination.host.endswith(f".{self.value}")
-            case "mailbox" | "handle":
-                kind = "mail" if self.form == "mailbox" else "handle"
-                return destination.kind == kind and destination.canonical == self.value
+                matched = destination.host.endswith(f".{self.value}")
+            case "mailbox":
+                matched = destination.kind == "mail" and destination.canonical == self.value
+            case "handle":
+                matched = destination.kind == "handle" and destination.canonical == self.value
             case "url":
-                return destination.kind == "url" and _under(destination.canonical, self.value)
+                matched = destination.kind == "url" and _under(destination.canonical, self.value)
             case "network":
-                return _inside(destination.host, self.network)
-        return False
+                matched = _inside(destination.host, self.network)
+            case _:
+                matched = self.form == "any"
+        return matched
 
 
 def _under(url: str, prefix: str) -> bool:
@@ -201,9 +202,7 @@ class PatternSet:
     _hosts: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     _parents: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     _exact: set[tuple[str, str]] = field(default_factory=set, init=False, repr=False, compare=False)
-    _urls: dict[str, list[str]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _urls: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _networks: list[Network] = field(default_factory=list, init=False, repr=False, compare=False)
     _any: bool = field(default=False, init=False, repr=False, compare=False)
 
@@ -235,8 +234,8 @@ class PatternSet:
                 self._exact.add(("handle", pattern.value))
             case "url":
                 self._urls.setdefault(_origin(pattern.value), []).append(pattern.value)
-            case _ if pattern.network is not None:
-                self._networks.append(pattern.network)
+            case _:
+                self._networks.extend([pattern.network] if pattern.network else [])
 
     def matches(self, destination: Destination) -> bool:
         """Return whether any of the patterns matches the destination."""

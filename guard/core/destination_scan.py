@@ -23,13 +23,17 @@ FIND_LIMIT: Final = 1000
 CANDIDATE_LIMIT: Final = 5000
 """Places looked at in one text; a text with more of them gets a malformed destination."""
 
-_FOLDED: Final = {
-    **dict.fromkeys([0x00AD, 0x061C, 0x180E, 0xFEFF, *range(0x200B, 0x2010)]),
-    **dict.fromkeys([*range(0x202A, 0x202F), *range(0x2060, 0x2070), *range(0xFE00, 0xFE10)]),
-    **{0xFF20: "@", 0xFE6B: "@", 0xFF0E: ".", 0x3002: ".", 0xFF61: ".", 0xFE52: "."},
-    **{0xFF1A: ":", 0xFE55: ":", 0xFF0F: "/", 0xFF05: "%"},
-    **{0xFF10 + digit: str(digit) for digit in range(10)},
-}
+_DROPPED: Final = dict.fromkeys(
+    [
+        *(0x00AD, 0x061C, 0x180E, 0xFEFF),
+        *range(0x200B, 0x2010),
+        *range(0x202A, 0x202F),
+        *range(0x2060, 0x2070),
+        *range(0xFE00, 0xFE10),
+    ]
+)
+_STRUCTURE: Final = str.maketrans("＠﹫．。｡﹒：﹕／％", "@@....::/%")  # noqa: RUF001 - look-alikes
+_FOLDED: Final = _DROPPED | _STRUCTURE | {0xFF10 + digit: str(digit) for digit in range(10)}
 """Zero-width characters dropped, look-alikes of structure and digits replaced.  Full NFKC would
 be quadratic in runs of combining marks; letters are mapped when a host is canonicalised."""
 
@@ -38,7 +42,7 @@ _LOCAL_END: Final = re.compile(r"[\w.+-]++\Z")
 _DOMAIN: Final = re.compile(r"\[[0-9A-Za-z:.]{2,64}\]|[\w-]{1,63}(?:\.[\w-]{1,63}){1,126}+")
 _LOCAL_LIMIT: Final = 64
 _SCHEME_END: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}\Z")
-_URL_REST: Final = re.compile(r"[^\s\x00-\x1f\x7f<>\"`]{1,%d}+" % (URL_LIMIT + 1))
+_URL_REST: Final = re.compile(rf"[^\s\x00-\x1f\x7f<>\"`]{{1,{URL_LIMIT + 1}}}+")
 _AUTHORITY: Final = re.compile(r"[^\s/?#<>\"`]{0,512}+")
 _TRAILING: Final = ".,;:!?'\")]}*_|"
 _NUMBER: Final = r"(?:0[xX][0-9A-Fa-f]{1,8}|[0-9]{1,11})"

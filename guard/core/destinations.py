@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MISSING",
     "READ_LIMIT",
+    "TEXT_LIST_LIMIT",
     "DestinationPattern",
     "PatternSet",
     "find_destinations",
@@ -40,12 +41,15 @@ MISSING: Final = Destination("missing", "", "")
 READ_LIMIT: Final = 1000
 """Destinations read from one argument; where there are more, the last one is malformed."""
 
+TEXT_LIST_LIMIT: Final = 1 << 18
+"""Characters of one declared string; a longer one is malformed."""
+
 _CACHED_LENGTH: Final = 256
 _CACHE_SIZE: Final = 4096
 _INT_LIMIT: Final = 1 << 128
 """Integers from here on are malformed: no account number is as long, and printing them costs."""
 
-_SPACES: Final = re.compile(r"[ \t]*+")
+_EMPTY: Final = re.compile(r"[ \t\r\n,;]*+")
 _STOP: Final = re.compile(r'[",;\r\n]')
 _GROUP: Final = re.compile(r"[\w .'-]{1,64}:(?!//)")
 _ADDRESS_KINDS: Final = frozenset({"mail", "url", "host", "ip", "malformed"})
@@ -121,6 +125,8 @@ def _read_short(text: str) -> tuple[Destination, ...]:
 
 def _read_list(text: str) -> tuple[Destination, ...]:
     """Return the destinations of a text with recipients between ``,`` ``;`` and line ends."""
+    if len(text) > TEXT_LIST_LIMIT:
+        return (malformed(text),)
     found: dict[Destination, None] = {}
     group = False
     for item, separator in _split(text):
@@ -153,7 +159,7 @@ def _split(text: str) -> Iterator[tuple[str, str]]:
     """
     length, position = len(text), 0
     while position < length:
-        start = position = _SPACES.match(text, position).end()  # type: ignore[union-attr]
+        start = position = _EMPTY.match(text, position).end()  # type: ignore[union-attr]
         url = URL_START.match(text, start) is not None
         separator = ""
         while stop := _STOP.search(text, position):

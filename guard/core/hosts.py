@@ -75,9 +75,13 @@ def canonical_ip(text: str) -> str | None:
         text = text[1:-1]
     if ":" not in text:
         return _canonical_ipv4(text.lower())
+    text = _ZONE.sub("", text)
     try:
-        address = ipaddress.IPv6Address(_ZONE.sub("", text))
+        # A second `%` would pass as a zone id of the address module's own.
+        address = None if "%" in text else ipaddress.IPv6Address(text)
     except ValueError:
+        return None
+    if address is None:
         return None
     return str(address.ipv4_mapped or address)
 
@@ -131,16 +135,11 @@ def canonical_host(text: str) -> str | None:
     if len(text) > HOST_LIMIT + 1:
         return None
     host = text.lower().removesuffix(".") if text.isascii() else _mapped(text)
-    if host is None or not host:
-        return None
-    if host.isascii() and "xn--" not in host:
-        if not _ASCII_HOST.fullmatch(host):
-            return None
-    else:
+    if host is not None and not (host.isascii() and "xn--" not in host):
         labels = [_canonical_label(label) for label in host.split(".")]
-        if None in labels:
-            return None
-        host = ".".join(label for label in labels if label)
+        host = None if None in labels else ".".join(label for label in labels if label)
+    if host is None or not _ASCII_HOST.fullmatch(host):
+        return None
     if _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
         return _canonical_ipv4(host)
     return host if len(host) <= HOST_LIMIT else None

@@ -30,6 +30,7 @@ _PHONE: Final = re.compile(r"\+?[0-9(][0-9 ()/-]{3,}")
 
 def read_recipient(text: str) -> tuple[Destination, ...]:
     """Return the destinations of one recipient; more than one only of a ``mailto:`` URI."""
+    text = text.strip()
     if not text:
         return ()
     if URL_START.match(text):
@@ -72,9 +73,7 @@ def _unfit(folded: str) -> bool:
     """Return whether brackets, open quotes or quoted addresses make a handle ambiguous."""
     if "<" in folded or ">" in folded:
         return True
-    return '"' in folded and (
-        '"' in QUOTED.sub("", folded) or not set(folded).isdisjoint(":/\\.")
-    )
+    return '"' in folded and ('"' in QUOTED.sub("", folded) or not set(folded).isdisjoint(":/\\."))
 
 
 def _read_host(text: str, folded: str) -> Destination | None:

@@ -14,7 +14,8 @@ URL_LIMIT: Final = 8192
 URL_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}://")
 
 REFUSED_SCHEMES: Final = frozenset(
-    "about blob data file filesystem javascript mailto sip sips vbscript view-source".split()
+    {"about", "blob", "data", "file", "filesystem", "javascript", "mailto", "sip", "sips"}
+    | {"vbscript", "view-source"}
 )
 """Schemes that name no receiver in a URL, or hide one (``mailto:`` is read as mail, not as URL)."""
 

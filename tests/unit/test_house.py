@@ -213,6 +213,24 @@ def test_every_command_is_documented():
     assert {f"guard {name}" for name in commands} - documented == set()
 
 
+def test_no_document_names_a_command_that_does_not_exist():
+    """The README promises nothing that the command line does not have."""
+    import typer
+
+    from guard import cli
+
+    cli._mount()
+    commands = set(typer.main.get_command(cli.app).commands)
+    named = {
+        match[1]
+        for path in [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
+        for piece in code_in(path.read_text(encoding="utf-8"))
+        if (match := re.match(r"guard ([a-z]+)", piece))
+    }
+
+    assert named - commands == set()
+
+
 def refusal_codes():
     """Return every code that the source can give to an unreadable message."""
     found = {"body_too_large"}

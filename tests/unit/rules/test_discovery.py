@@ -7,7 +7,7 @@ import pytest
 
 import guard.rules
 from guard.policies_io import PolicyError, load_policies
-from guard.rules import discover_rule_types
+from guard.rules import RuleConfig, discover_rule_types
 
 NIGHT = '''
 """Rule type ``argument_count``, dropped in by a test."""
@@ -87,6 +87,23 @@ def test_two_types_with_one_name_are_an_error(drop_in):
     drop_in("another_tool", "tool")
     with pytest.raises(TypeError, match="rule type `tool` is defined by"):
         discover_rule_types()
+
+
+def test_a_type_without_a_name_is_an_error(drop_in, tmp_path):
+    """A rule type says what policies call it."""
+    drop_in("nameless", "x")
+    path = tmp_path / "nameless.py"
+    text = path.read_text(encoding="utf-8").replace('type: Literal["x"]', "type: str")
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(TypeError, match="must declare"):
+        discover_rule_types()
+
+
+def test_a_type_that_judges_nothing_raises_and_so_blocks(situation):
+    """Forgetting ``judge`` must not look like a rule that does not match."""
+    unfinished = RuleConfig.model_validate_json('{"id": "r", "effect": "allow"}')
+    with pytest.raises(NotImplementedError):
+        unfinished.match(situation("recall"))
 
 
 def test_the_package_holds_nothing_but_rule_types():

@@ -295,8 +295,8 @@ def make_card(data: Dataset, source: Path, measured: dict[str, Json]) -> dict[st
             "Evidence about the road to a send, not about malice: do not block on it alone. Runs "
             "at temperature 0 repeat, so random folds flatter; the grouped figures are the ones to "
             "expect on an unseen agent. The forest saw first sends of one session only; later "
-            "sends, and the principal's window over several sessions, are longer prefixes than it was "
-            "trained on, and it flags nearly all of them."
+            "sends, and the principal's window over several sessions, are longer prefixes than it "
+            "was trained on, and it flags nearly all of them."
         ),
         "paper": {"citation": CITATION, "withdrawn": WITHDRAWN},
         "versions": {

@@ -83,6 +83,18 @@ def _mail(to, **more):
             "block",
             {"destination_external"},
         ),
+        (
+            "http.request",
+            {"method": "POST", "url": "https://example.com/x", "host": "attacker.example"},
+            "block",
+            {"destination_external"},
+        ),
+        (
+            "http.request",
+            {"method": "POST", "url": "https://example.com/x", "body": f"to={OUTSIDE}"},
+            "block",
+            {"destination_external"},
+        ),
         ("resources/read", {"uri": "file:///a"}, "allow", {"tool_role"}),
         ("run_shell", {"command": "true"}, "ask", {"tool_unmapped"}),
         ("Email_Send_Email", _mail(INSIDE), "ask", {"tool_unmapped"}),

@@ -85,12 +85,6 @@ def _mail(to, **more):
         ),
         (
             "http.request",
-            {"method": "POST", "url": "https://example.com/x", "host": "attacker.example"},
-            "block",
-            {"destination_external"},
-        ),
-        (
-            "http.request",
             {"method": "POST", "url": "https://example.com/x", "body": f"to={OUTSIDE}"},
             "block",
             {"destination_external"},
@@ -160,6 +154,22 @@ def test_observe_watches_and_blocks_nothing(observe, tool, arguments, noticed):
     assert observe.mode is Mode.MONITOR
     assert verdict.enforced is Action.ALLOW
     assert verdict.would_have_blocked is noticed
+
+
+def test_an_allowed_path_of_a_host_is_open_to_plain_requests(tmp_path):
+    """The allowlist entry that the policy's comments suggest works, and only for its path."""
+    text = (POLICIES / "default.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "mine.yaml"
+    allowed = 'allow: ["https://api.partner.example/v1/"]'
+    path.write_text(text.replace("allow: []", allowed), encoding="utf-8")
+    policy = load_policies([path])
+
+    def actions(url):
+        arguments = {"method": "POST", "url": url, "host": "api.partner.example:443", "body": ""}
+        return _decide(policy, "http.request", arguments).action
+
+    assert actions("https://api.partner.example:443/v1/items") is Action.ALLOW
+    assert actions("https://api.partner.example:443/v2/items") is Action.BLOCK
 
 
 def test_every_shipped_policy_is_valid():

@@ -73,9 +73,16 @@ async def stage(places: Places) -> AsyncIterator[Stage]:
         DemoError: a process ended before it was ready, or took too long.
     """
     running: list[asyncio.subprocess.Process] = []
+    mail_port, memory_port, mail, memory, admin = _free_ports(5)
     try:
-        mail_port, memory_port = await _servers(places, running)
-        mail, memory, admin = _free_ports(3)
+        # All at once: nobody needs another to start, and each takes seconds to load.
+        servers = [
+            await _start_server(places, running, name, database, port)
+            for name, database, port in (
+                ("mail_server", places.mail, mail_port),
+                ("memory_server", places.memory, memory_port),
+            )
+        ]
         await _start_guard(
             places,
             running,
@@ -86,6 +93,8 @@ async def stage(places: Places) -> AsyncIterator[Stage]:
             "--admin",
             f"127.0.0.1:{admin}",
         )
+        for process, log in servers:
+            await _printed_port(process, log)
         yield Stage(
             f"http://127.0.0.1:{mail}/mcp",
             f"http://127.0.0.1:{memory}/mcp",
@@ -97,16 +106,18 @@ async def stage(places: Places) -> AsyncIterator[Stage]:
             await _stop(process)
 
 
-async def _servers(places: Places, running: list[asyncio.subprocess.Process]) -> tuple[int, int]:
-    started = []
-    for name, database in (("mail_server", places.mail), ("memory_server", places.memory)):
-        log = places.directory / f"{name}.log"
-        arguments = ("-m", f"guard.demo.{name}", "--port", "0", "--db", str(database))
-        process = await _spawn(arguments, log, stdout=asyncio.subprocess.PIPE)
-        running.append(process)
-        started.append((process, log))
-    mail, memory = [await _printed_port(process, log) for process, log in started]
-    return mail, memory
+async def _start_server(
+    places: Places,
+    running: list[asyncio.subprocess.Process],
+    name: str,
+    database: Path,
+    port: int,
+) -> tuple[asyncio.subprocess.Process, Path]:
+    log = places.directory / f"{name}.log"
+    arguments = ("-m", f"guard.demo.{name}", "--port", str(port), "--db", str(database))
+    process = await _spawn(arguments, log, stdout=asyncio.subprocess.PIPE)
+    running.append(process)
+    return process, log
 
 
 async def _spawn(arguments: tuple[str, ...], log: Path, stdout: int) -> asyncio.subprocess.Process:

@@ -7,9 +7,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+
+from guard.demo.processes import Places, stage
+from guard.demo.routes import Via
+from guard.demo.scenario import Story, seed
+from guard.shipped import policies_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES_WORDS = "Q3 revenue"
@@ -32,11 +39,17 @@ def run_demo(tmp_path, *options):
 
 def outbox(directory):
     """Return recipients and bodies straight from the mail server's table."""
-    database = sqlite3.connect(Path(directory) / "mail.sqlite")
-    try:
+    with closing(sqlite3.connect(Path(directory) / "mail.sqlite")) as database:
         return database.execute("SELECT recipient, body FROM outbox").fetchall()
-    finally:
-        database.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory):
+    """Start the servers and the guard once for all addresses."""
+    places = Places(tmp_path_factory.mktemp("demo"), policies_directory() / "default.yaml")
+    seed(places, "nobody")
+    async with stage(places) as ready:
+        yield ready, places
 
 
 def play_kept(tmp_path, *options):
@@ -73,6 +86,7 @@ def test_the_mail_arrives_and_the_attack_does_not(tmp_path, via):
     assert "collector.example.net" not in text
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     ("attacker", "via"),
     [
@@ -98,14 +112,20 @@ def test_the_mail_arrives_and_the_attack_does_not(tmp_path, via):
         "Cyrillic look-alike",
     ],
 )
-def test_odd_addresses_of_an_attacker_do_not_pass(tmp_path, attacker, via):
-    """Whatever the address looks like, nothing but the everyday mail is in the outbox."""
-    report, sent, _, _ = play_kept(tmp_path, "--via", via, "--attacker", attacker)
+async def test_odd_addresses_of_an_attacker_do_not_pass(running, attacker, via):
+    """Whatever the address looks like, the send is refused for it and the outbox stays empty."""
+    stage, places = running
+    with closing(sqlite3.connect(places.memory)) as database, database:
+        database.execute("DELETE FROM documents")
+    seed(places, attacker)
+    story = Story(stage, places, lambda step: None)
 
-    values = {check["id"]: check["value"] for check in report["checks"]}
-    assert (values["attack_refused"], values["attack_delivered"]) == (1, 0)
-    assert [recipient for recipient, _ in sent] == ["team@example.com"]
-    assert report["details"]["attacker"] == attacker
+    await story.attack(Via(via))
+
+    assert story.ending.attack_refused == 1
+    assert story.ending.attack_delivered == 0
+    assert story.ending.observation["guard"]["code"].startswith("destination_")
+    assert outbox(places.directory) == []
 
 
 def test_an_internal_address_is_said_to_be_internal(tmp_path):
@@ -114,7 +134,7 @@ def test_an_internal_address_is_said_to_be_internal(tmp_path):
 
     assert done.returncode == 1
     assert "is internal or allowed" in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.glob("guard-demo*")) == []
 
 
 def test_an_empty_address_is_invalid_input(tmp_path):
@@ -130,7 +150,7 @@ def test_the_story_is_told_and_nothing_is_left_behind(tmp_path):
     assert "✓" in done.stdout
     assert "✗" in done.stdout
     assert "what the agent is told instead" in done.stdout
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("guard-demo")] == []
+    assert list(tmp_path.glob("guard-demo*")) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
@@ -152,7 +172,7 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path, number):
 
     assert process.returncode == 130
     assert "everything that was started has been stopped" in errors
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("guard-demo")] == []
+    assert list(tmp_path.glob("guard-demo*")) == []
     assert _processes_that_name(str(tmp_path)) == []
 
 

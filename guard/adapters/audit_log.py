@@ -35,7 +35,7 @@ EVENT_DECISION: Final = "guard.decision"
 """Value of ``event`` in the line of a decision; other lines carry the name they were given."""
 
 FIELD_EVENT: Final = "event"
-FIELD_DECISION: Final = "decision"
+FIELD_DECISION: Final = "decision_id"
 """The decision id: also in the refusal that the agent saw, and what ``guard approve`` takes."""
 FIELD_AT: Final = "at"
 """ISO 8601 in UTC, to the millisecond: when the call was read."""
@@ -188,9 +188,7 @@ class AuditLogFile:
 
     def _write(self, fields: Mapping[str, Json]) -> None:
         try:
-            line = (
-                _ENCODE(fields).encode("ascii") + b"\n"
-            )
+            line = _ENCODE(fields).encode("ascii") + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
             msg = f"the audit line cannot be written as JSON: {type(error).__name__}"
             raise AuditError(msg) from error

@@ -77,7 +77,7 @@ def test_a_decision_becomes_one_line_with_the_whole_schema(tmp_path):
     assert lines(tmp_path / "audit.jsonl") == [
         {
             "event": "guard.decision",
-            "decision": "d-1",
+            "decision_id": "d-1",
             "at": "2023-11-14T22:13:20.250+00:00",
             "principal": "agent",
             "principal_rung": "credential",
@@ -247,7 +247,7 @@ def test_a_short_write_is_an_audit_error_and_does_not_swallow_the_next_line(tmp_
 
     cut, following = path.read_text("utf-8").splitlines()
     assert len(cut) == 10
-    assert json.loads(following)["decision"] == "next"
+    assert json.loads(following)["decision_id"] == "next"
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_after_rotation_lines_go_to_the_new_file(tmp_path):
         log.reopen()
     log.decision(record(call_id="unlinked, still open"))
 
-    assert [line["decision"] for line in lines(tmp_path / "audit.jsonl.1")] == ["old"]
+    assert [line["decision_id"] for line in lines(tmp_path / "audit.jsonl.1")] == ["old"]
 
 
 def test_an_event_carries_its_name_and_time(tmp_path):
@@ -356,6 +356,6 @@ def test_processes_that_share_a_file_keep_their_lines_whole(tmp_path):
     for worker in workers:
         worker.join()
 
-    assert {line["decision"] for line in lines(path)} == {
+    assert {line["decision_id"] for line in lines(path)} == {
         f"{worker}-{index}" for worker in range(4) for index in range(200)
     }

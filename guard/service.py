@@ -64,7 +64,7 @@ class Guard:
         self._model_digests = dict(model_digests or {})
         self._entering = entering
         self._open_loop = open_loop
-        self._unlabelled: dict[str, int] = {}
+        self._unlabelled: dict[tuple[str, str], int] = {}
 
     @property
     def policy(self) -> Policy | None:
@@ -131,22 +131,27 @@ class Guard:
 
     async def _attempt(self, classified: ClassifiedCall, errors: list[str]) -> Snapshot:
         call = classified.call
-        marks = self._unlabelled.get(call.identity.principal, 0)
+        # Taken out before the wait: two parallel attempts must not both carry the same marks.
+        owner = (call.identity.tenant, call.identity.principal)
+        marks = self._unlabelled.pop(owner, 0)
         started = time.perf_counter()
         try:
             snapshot = await self._store.attempt(
                 Attempt(call.id, call.identity, classified.role, call.at, unlabelled=marks)
             )
         except Exception as error:  # noqa: BLE001  (no state, no decision: block)
+            self._mark_unlabelled(owner, marks)
             errors.append(f"state: {type(error).__name__}")
             self._metrics.error("state")
             self._metrics.fail_closed("state", active=True)
             return Snapshot()
         self._metrics.redis_latency(time.perf_counter() - started)
         self._metrics.fail_closed("state", active=False)
-        if marks:
-            self._unlabelled[call.identity.principal] -= marks
         return snapshot
+
+    def _mark_unlabelled(self, owner: tuple[str, str], marks: int) -> None:
+        if marks:
+            self._unlabelled[owner] = self._unlabelled.get(owner, 0) + marks
 
     def _detect(
         self, classified: ClassifiedCall, snapshot: Snapshot, errors: list[str]
@@ -193,8 +198,7 @@ class Guard:
             self._metrics.error("state")
             self._metrics.fail_closed("state", active=True)
             if executed:
-                principal = call.identity.principal
-                self._unlabelled[principal] = self._unlabelled.get(principal, 0) + 1
+                self._mark_unlabelled((call.identity.tenant, call.identity.principal), 1)
 
     @staticmethod
     def _with_batch(
@@ -219,5 +223,3 @@ class Guard:
             verdict.score,
         )
         return classified, refused, seconds
-
-

@@ -59,7 +59,7 @@ class Listener(BaseModel):
 
     @property
     def mode(self) -> str:
-        """mitmproxy's spelling of this listener."""
+        """The listener in the spelling of mitmproxy."""
         return f"reverse:{self.upstream}@{self.host}:{self.port}"
 
 

@@ -7,6 +7,7 @@ that loops.  State lives in Redis, so a replaced worker forgets nothing that was
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -92,7 +93,15 @@ class Supervisor:
             update={"restarts": self._restarts, "pulse": directory / "pulse"}
         )
         # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
-        command = [sys.executable, "-O", "-m", "guard", "worker", str(directory), url]
+        command = [
+            sys.executable,
+            "-O",
+            "-m",
+            "guard.worker",
+            str(os.getpid()),
+            str(directory),
+            url,
+        ]
         worker = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603  (our own module)
         if worker.stdin is not None:
             worker.stdin.write(settings.model_dump_json().encode() + b"\n")
@@ -137,5 +146,3 @@ class Supervisor:
         deadline = time.monotonic() + seconds
         while not self._stopping and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
-
-

@@ -74,12 +74,7 @@ def assemble(settings: Settings, redis_url: str, pulse: Pulse | None = None) -> 
     metrics = PrometheusMetrics(policy, digests)
     metrics.worker_restarts(settings.restarts)
     audit = open_audit_log(settings.audit)
-    store = RedisSessionStore(
-        redis_url,
-        session_idle=policy.limits.session_idle,
-        principal_window=policy.limits.principal_window,
-        timeout=settings.state_timeout,
-    )
+    store = RedisSessionStore.at(redis_url, limits=policy.limits, timeout=settings.state_timeout)
     guard = Guard(
         policy=policy,
         store=store,
@@ -152,9 +147,9 @@ async def _beat(pulse: Pulse) -> None:
 async def _drain(master: LeanMaster, addon: GuardAddon, seconds: float) -> None:
     """Stop listening, then give the calls in flight their time."""
     master.options.update(mode=[])
-    deadline = time.monotonic() + seconds
-    while addon.in_flight and time.monotonic() < deadline:
-        await asyncio.sleep(0.02)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await addon.idle()
 
 
 def _health(parts: Parts) -> HealthReport:
@@ -170,4 +165,3 @@ def _announce(addresses: list[tuple[str, int]], admin: AdminServer, parts: Parts
         file=sys.stderr,
         flush=True,
     )
-

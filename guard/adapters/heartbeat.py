@@ -11,10 +11,11 @@ import json
 import mmap
 import struct
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from guard.core.model import Json, ToolCall
 
 SIZE: Final = 4096

@@ -5,6 +5,8 @@ Exit codes: 0 ok, 1 failed, 2 blocked or failed test, 3 invalid policy or input.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from guard import __version__
@@ -19,7 +21,7 @@ app = typer.Typer(
 )
 
 
-def _version(*, value: bool) -> None:
+def _version(value: bool) -> None:
     if value:
         typer.echo(__version__)
         raise typer.Exit
@@ -27,10 +29,9 @@ def _version(*, value: bool) -> None:
 
 @app.callback()
 def _root(
-    *,
-    version: bool = typer.Option(
-        False, "--version", callback=lambda v: _version(value=v), is_eager=True, help="Show it."
-    ),
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     del version
 
@@ -39,7 +40,6 @@ def _mount() -> None:
     from guard.cli import check, demo, replay, run
 
     app.command()(run.run)
-    app.command(hidden=True)(run.worker)
     app.command()(check.check)
     app.command()(replay.replay)
     app.command()(demo.demo)

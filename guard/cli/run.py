@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +9,7 @@ import typer
 
 from guard.core.errors import GuardError, PolicyError
 from guard.policies_io import load_policies
-from guard.settings import Settings, load_settings
+from guard.settings import load_settings
 
 
 def run(
@@ -44,7 +41,9 @@ def run(
     heartbeat: Annotated[
         float | None, typer.Option(help="Seconds without a heartbeat before a worker is replaced.")
     ] = None,
-    drain: Annotated[float | None, typer.Option(help="Seconds for calls in flight at stop.")] = None,
+    drain: Annotated[
+        float | None, typer.Option(help="Seconds for calls in flight at stop.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file with any of these settings.")
     ] = None,
@@ -75,20 +74,3 @@ def run(
         typer.echo(f"guard run: {error}", err=True)
         raise typer.Exit(1) from error
     raise typer.Exit(code)
-
-
-def worker(directory: Path, redis_url: str) -> None:
-    """Serve under a supervisor (internal); settings come on standard input."""
-    from guard.wiring import serve
-
-    settings = Settings.model_validate_json(sys.stdin.readline())
-    # Long-lived objects are made by now: keep the collector from walking them on every pass.
-    gc.freeze()
-    try:
-        asyncio.run(serve(settings, redis_url, directory))
-    except PolicyError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(3) from error
-    except (GuardError, OSError) as error:
-        typer.echo(f"guard run: {error}", err=True)
-        raise typer.Exit(1) from error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from guard.core.destinations import MISSING, find_destinations, read_destinations
+from guard.core.hosts import malformed
+from guard.core.jsonpath import member_path
 from guard.core.model import ClassifiedCall, Role, Standing, Target
 
 if TYPE_CHECKING:
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json, ToolCall
     from guard.core.policy import Policy, ToolMapping
+
+SCAN_LIMIT: Final = 1024 * 1024
+"""Characters of undeclared arguments looked through per call.  What is beyond makes the call
+malformed: the limit must free nobody, and a policy can declare large payloads as body."""
 
 
 def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
@@ -74,7 +80,12 @@ def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> Cl
 
 
 def _undeclared(policy: Policy, arguments: Json, declared: frozenset[str]) -> Iterator[Target]:
+    room = SCAN_LIMIT
     for path, text in _strings(arguments, "$", declared):
+        room -= len(text)
+        if room < 0:
+            yield Target(malformed(path), Standing.MALFORMED, path)
+            return
         for destination in find_destinations(text):
             yield Target(destination, policy.standing(destination), path)
 
@@ -92,9 +103,10 @@ def _strings(
             yield where, item
         elif isinstance(item, dict):
             for key, inner in item.items():
-                inner_path = f"{where}['{key}']"
-                if where != "$":
-                    yield where, key
+                inner_path = member_path(where, key)
+                # What is spelt like an identifier cannot be an address, a URL or an IP.
+                if not key.isidentifier():
+                    yield inner_path, key
                 stack.append((inner_path, inner))
         elif isinstance(item, list):
             stack.extend((f"{where}[{index}]", inner) for index, inner in enumerate(item))

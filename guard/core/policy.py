@@ -1,6 +1,6 @@
 """The policy as the PDP sees it: mappings, lists and compiled rules.  Pure: no I/O.
 
-A :class:`Policy` is built by :mod:`guard.policy_file` from strict YAML and never changes; a reload
+A :class:`Policy` is built by :mod:`guard.policies_io` from strict YAML and never changes; a reload
 swaps the whole object.
 """
 
@@ -32,8 +32,8 @@ class Situation:
     @property
     def score(self) -> float | None:
         """The highest prefix score among the findings."""
-        scores = [f.score for f in self.findings if f.code == "prefix_score" and f.score is not None]
-        return max(scores, default=None)
+        found = (f.score for f in self.findings if f.code == "prefix_score")
+        return max((score for score in found if score is not None), default=None)
 
 
 @runtime_checkable
@@ -125,4 +125,3 @@ class Policy:
 
 MEMO_LIMIT: Final = 4096
 """Distinct tool names remembered; a client that invents names must not grow the process."""
-

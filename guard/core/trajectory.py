@@ -112,8 +112,7 @@ class Trajectory:
             last=index,
             recall_chain=chain,
             max_recall_chain=max(self.max_recall_chain, chain),
-            recall_before_send=self.recall_before_send
-            or (is_send and self.count(Role.RECALL) > 0),
+            recall_before_send=self.recall_before_send or (is_send and self.count(Role.RECALL) > 0),
             save_before_send=self.save_before_send or (is_send and self.count(Role.SAVE) > 0),
         )
 

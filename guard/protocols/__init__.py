@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -121,7 +120,8 @@ def discover_protocols() -> tuple[ProtocolModule, ...]:
 
 
 def _is_concrete(item: object) -> bool:
-    return isinstance(item, type) and issubclass(item, ProtocolModule) and item is not ProtocolModule
+    is_protocol = isinstance(item, type) and issubclass(item, ProtocolModule)
+    return is_protocol and item is not ProtocolModule
 
 
 __all__ = [

@@ -32,21 +32,30 @@ class HttpRequestProtocol(ProtocolModule):
 
     def claims(self, request: HttpRequest) -> bool:
         """Return True: whatever is left."""
+        del request
         return True
 
     def parse(self, request: HttpRequest) -> Message:
-        """Return the request as one call with arguments ``method``, ``url``, ``host``, ``body``."""
+        """Return the request as one call with arguments ``method``, ``url``, ``host``, ``body``.
+
+        Raises:
+            MessageError: it says it is JSON and cannot be read as such one way only.
+        """
+        media = request.media_type
+        if request.body and (media == "application/json" or media.endswith("+json")):
+            request.json()
         arguments = {
             "method": request.method,
             "url": request.url,
             "host": request.host,
-            "content_type": request.media_type,
+            "content_type": media,
             "body": request.body.decode("utf-8", "replace"),
         }
         return Message((ParsedCall(TOOL, arguments),))
 
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
         """Return 403 with a problem document."""
+        del message
         refusal = next(r for r in refusals if r is not None)
         return problem(403, "refused by the egress guard", sentence(refusal), observation(refusal))
 

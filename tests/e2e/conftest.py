@@ -40,9 +40,7 @@ def launch(tmp_path: Path, upstream: Upstream) -> Iterator[Callable[..., Running
 def shared_guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
     """Return one guard for every test of a module that leaves it as it was."""
     server = Upstream()
-    guard = start_guard(
-        tmp_path_factory.mktemp("guard"), server, options=("--body-limit", "64k")
-    )
+    guard = start_guard(tmp_path_factory.mktemp("guard"), server, options=("--body-limit", "64k"))
     yield guard
     guard.stop()
     server.close()

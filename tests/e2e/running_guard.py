@@ -187,7 +187,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start_guard(  # noqa: PLR0913
+def start_guard(
     directory: Path,
     upstream: Upstream,
     *,
@@ -205,9 +205,10 @@ def start_guard(  # noqa: PLR0913
     command += ["--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream.port}"]
     command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit), *options]
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stderr=output, stdout=output, cwd=ROOT, env={**os.environ, **(environment or {})}
-        )
+        variables = {**os.environ, **(environment or {})}
+        # The worker runs with -O: without its bytecode cache every start compiles every library.
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)
+        process = subprocess.Popen(command, stderr=output, stdout=output, cwd=ROOT, env=variables)
     guard = RunningGuard(process, port, admin, audit, log, upstream)
     if wait:
         ready(guard)

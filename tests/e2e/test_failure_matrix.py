@@ -21,7 +21,12 @@ def _send(body: bytes, *headers: str, method: str = "POST", target: str = "/mcp"
     lines = ["host: tools.test", *headers]
     if not any(h.lower().startswith(("content-length", "transfer-encoding")) for h in headers):
         lines.append(f"content-length: {len(body)}")
-    return f"{method} {target} HTTP/1.1\r\n".encode() + "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+    return (
+        f"{method} {target} HTTP/1.1\r\n".encode()
+        + "\r\n".join(lines).encode()
+        + b"\r\n\r\n"
+        + body
+    )
 
 
 def _json(body: bytes, *headers: str) -> bytes:
@@ -89,9 +94,7 @@ ROWS = [
         "duplicate_header",
         id="two content types",
     ),
-    pytest.param(
-        _json(BOMB, "content-encoding: gzip"), "body_too_large", id="decompression bomb"
-    ),
+    pytest.param(_json(BOMB, "content-encoding: gzip"), "body_too_large", id="decompression bomb"),
     pytest.param(
         _json(gzip.compress(GOOD)[:-4], "content-encoding: gzip"),
         "bad_content_encoding",

@@ -7,24 +7,23 @@ and ends in a block.  Whatever is not HTTP the gate can read (raw TCP, UDP, DNS,
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
 from mitmproxy import http
 
 from guard.core.errors import MessageError, OversizeError
-from guard.exchange import Exchange
 from guard.identity import STRIPPED_HEADERS, STRIPPED_PREFIX
 from guard.protocols.content_coding import decode_content
 from guard.protocols.http_message import HttpReply, HttpRequest
 
 if TYPE_CHECKING:
     from mitmproxy import dns, tcp, udp
-    from mitmproxy.connection import Client
 
-    from guard.adapters.mitm.layers import GuardChunkHook
+    from guard.adapters.mitm.layers import GuardChunkHook, GuardUnreadableHook
     from guard.core.ports import Metrics
-    from guard.exchange import EventReader, Gate
+    from guard.exchange import EventReader, Exchange, Gate
 
 EXCHANGE: Final = "guard.exchange"
 READER: Final = "guard.reader"
@@ -43,11 +42,12 @@ class GuardAddon:
         self._gate = gate
         self._metrics = metrics
         self._in_flight: set[str] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
-    @property
-    def in_flight(self) -> int:
-        """Requests that were forwarded and have no complete answer yet."""
-        return len(self._in_flight)
+    async def idle(self) -> None:
+        """Wait until no request is without its complete answer."""
+        await self._idle.wait()
 
     # --- HTTP, on the way out -----------------------------------------------------------------
 
@@ -74,6 +74,7 @@ class GuardAddon:
         flow.metadata[EXCHANGE] = outcome
         flow.metadata[FORWARDED_AT] = time.perf_counter()
         self._in_flight.add(flow.id)
+        self._idle.clear()
 
     async def _judge(self, flow: http.HTTPFlow) -> Exchange | HttpReply:
         request = flow.request
@@ -118,7 +119,7 @@ class GuardAddon:
 
     async def response(self, flow: http.HTTPFlow) -> None:
         """Observe the results in a complete answer."""
-        self._in_flight.discard(flow.id)
+        self._ended(flow)
         try:
             exchange = flow.metadata.get(EXCHANGE)
             if exchange is None or flow.response is None or READER in flow.metadata:
@@ -140,7 +141,7 @@ class GuardAddon:
 
     async def error(self, flow: http.HTTPFlow) -> None:
         """Count what mitmproxy refused or lost by itself; record it where it was never judged."""
-        self._in_flight.discard(flow.id)
+        self._ended(flow)
         try:
             if EXCHANGE in flow.metadata:
                 self._metrics.error("upstream")
@@ -155,10 +156,10 @@ class GuardAddon:
 
     # --- what is not HTTP the gate can read ---------------------------------------------------
 
-    async def guard_unreadable(self, client: Client, message: str) -> None:
+    async def guard_unreadable(self, hook: GuardUnreadableHook) -> None:
         """Record a request head that could not be parsed; mitmproxy answers 400 and closes."""
         try:
-            self._gate.refuse_unread(MessageError("bad_http", message), None, None)
+            self._gate.refuse_unread(MessageError("bad_http", hook.message), None, None)
         except Exception:  # noqa: BLE001  (see module docstring)
             self._metrics.error("hook")
 
@@ -188,6 +189,11 @@ class GuardAddon:
         self._refused("dns", "dns is not accepted")
         if flow.live:
             flow.kill()
+
+    def _ended(self, flow: http.HTTPFlow) -> None:
+        self._in_flight.discard(flow.id)
+        if not self._in_flight:
+            self._idle.set()
 
     def _refused(self, code: str, message: str) -> HttpReply:
         reply = self._gate.refuse_unread(MessageError(code, message, status=403), None, None)

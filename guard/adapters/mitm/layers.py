@@ -15,8 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from mitmproxy import http
-from mitmproxy.connection import Client
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import (
@@ -30,6 +28,9 @@ from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from mitmproxy import http
+    from mitmproxy.connection import Client
 
 HEAD_LIMIT: Final = 64 * 1024
 """Bytes a request head may have before its blank line."""
@@ -62,6 +63,10 @@ class GuardUnreadableHook(commands.StartHook):
     client: Client
     message: str
 
+    def args(self) -> list[object]:
+        """Hand the addon the hook itself: mitmproxy passes one argument and no more."""
+        return [self]
+
 
 class GuardedHttpStream(http_layers.HttpStream):
     """An HTTP stream whose streamed answer passes the guard chunk by chunk."""
@@ -92,10 +97,19 @@ class GuardedHttp1Server(http_layers.Http1Server):
 
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
         """Parse the head; report what mitmproxy would only log."""
+        # The refusal and the close come before the log line, and a closed connection runs no more
+        # hooks: hold them until it is known whether one is due.
+        held: list[commands.Command] = []
         for command in self._read_head(event):
+            if isinstance(command, (commands.SendData, commands.CloseConnection)):
+                held.append(command)
+                continue
             if isinstance(command, commands.Log):
                 yield GuardUnreadableHook(self.context.client, command.message)
+            yield from held
+            held.clear()
             yield command
+        yield from held
 
     def _read_head(self, event: events.ConnectionEvent) -> Iterator[commands.Command]:
         if len(self.buf) > HEAD_LIMIT and b"\r\n\r\n" not in bytes(self.buf)[: HEAD_LIMIT + 4]:

@@ -79,4 +79,3 @@ async def listening(master: LeanMaster, tries: int = 500) -> list[tuple[str, int
         await asyncio.sleep(0.01)
     msg = "the listeners did not come up in time"
     raise GuardError(msg)
-

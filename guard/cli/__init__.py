@@ -37,12 +37,13 @@ def _root(
 
 
 def _mount() -> None:
-    from guard.cli import check, demo, replay, run
+    from guard.cli import bench, check, demo, replay, run
 
     app.command()(run.run)
     app.command()(check.check)
     app.command()(replay.replay)
     app.command()(demo.demo)
+    app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:

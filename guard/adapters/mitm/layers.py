@@ -71,6 +71,19 @@ class GuardUnreadableHook(commands.StartHook):
 class GuardedHttpStream(http_layers.HttpStream):
     """An HTTP stream whose streamed answer passes the guard chunk by chunk."""
 
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Handle an event without the one hook per request that nobody listens to."""
+        generator = super()._handle_event(event)
+        reply = None
+        while True:
+            try:
+                command = generator.send(reply)
+            except StopIteration:
+                return
+            reply = None
+            if not isinstance(command, http_layers.HttpRequestHeadersHook):
+                reply = yield command
+
     def state_stream_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
         """Ask the addon about every chunk before it is sent."""
         if isinstance(event, ResponseData):

@@ -6,30 +6,79 @@ Never ``mitmdump -s``: a syntax error saved into a script unloads it and traffic
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from typing import TYPE_CHECKING, Final
 
 from mitmproxy import options
+from mitmproxy.addonmanager import AddonManager
 from mitmproxy.addons import core, next_layer, proxyserver, tlsconfig
+from mitmproxy.exceptions import AddonHalt
 from mitmproxy.master import Master
 
 from guard.adapters.mitm import layers
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from mitmproxy.hooks import Hook
 
     from guard.adapters.mitm.addon import GuardAddon
 
 log: Final = logging.getLogger("guard.mitm")
 
 
+class ListenerTable(AddonManager):
+    """An addon manager that looks up who listens to a hook once, not at every event.
+
+    mitmproxy asks every addon at every event, and announces an ``update`` after each hook of a
+    flow; nobody here listens to that.  What a listener raises is still caught and logged, which
+    is why every hook of the guard catches its own errors first.
+    """
+
+    def __init__(self, master: Master) -> None:
+        super().__init__(master)  # type: ignore[no-untyped-call]  # mitmproxy is untyped here
+        self._listeners: dict[str, list[Callable[..., object]]] = {}
+
+    def add(self, *addons: object) -> None:
+        """Add addons and forget who listened before."""
+        super().add(*addons)  # type: ignore[no-untyped-call]  # mitmproxy is untyped here
+        self._listeners.clear()
+
+    def remove(self, addon: object) -> None:
+        """Remove an addon and forget who listened before."""
+        super().remove(addon)  # type: ignore[no-untyped-call]  # mitmproxy is untyped here
+        self._listeners.clear()
+
+    async def handle_lifecycle(self, event: Hook) -> None:
+        """Call the hook's listeners."""
+        await self.trigger_event(event)
+
+    async def trigger_event(self, event: Hook) -> None:
+        """Call the hook's listeners."""
+        listeners = self._listeners.get(event.name)
+        if listeners is None:
+            listeners = [f for addon in self.chain for _, f in self._iter_hooks(addon, event)]
+            self._listeners[event.name] = listeners
+        for listener in listeners:
+            try:
+                result = listener(*event.args())
+                if inspect.isawaitable(result):
+                    await result
+            except AddonHalt:
+                return
+            except Exception:
+                log.exception("a `%s` hook failed", event.name)
+
+
 class LeanMaster(Master):
-    """A master that calls only the hooks somebody listens to."""
+    """A master with the addons a guard needs, and no other."""
 
     def __init__(self, opts: options.Options, addon: GuardAddon) -> None:
         super().__init__(opts)
+        self.addons = ListenerTable(self)
         layers.install()
         layers.verify()
         self.server = proxyserver.Proxyserver()

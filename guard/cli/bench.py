@@ -1,0 +1,58 @@
+"""``guard bench NAME``: one file in ``guard/lab`` per benchmark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from guard.core.errors import GuardError
+from guard.lab.bench_proxy import bench_proxy
+from guard.reporting import Report
+from guard.shipped import policies_directory
+
+app = typer.Typer(help="Measure the guard on this machine, side by side with what it replaces.")
+EXIT_FAILED = 1
+
+
+@app.callback()
+def _group() -> None:
+    """Keep ``guard bench proxy`` a sub-command even while it is the only one."""
+
+
+@app.command()
+def proxy(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
+) -> None:
+    """Requests per second against stock mitmdump, decision times, growth, memory, round trips."""
+    console = Console(stderr=True)
+    try:
+        with console.status("starting") as status:
+            report = bench_proxy(
+                policy or policies_directory() / "default.yaml",
+                rounds=rounds,
+                seconds=seconds,
+                progress=status.update,
+            )
+    except GuardError as error:
+        typer.echo(f"guard bench: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from error
+    show(report, as_json=json)
+
+
+def show(report: Report, *, as_json: bool) -> None:
+    """Print a report for a person, or as one JSON object."""
+    if as_json:
+        typer.echo(report.to_json())
+        return
+    table = Table("check", "value", "unit", "n", "target", title=f"guard bench {report.name}")
+    for check in report.checks:
+        value = check.reason if check.value is None else f"{check.value:g}"
+        table.add_row(check.id, value, check.unit, str(check.n or ""), check.target or "")
+    Console().print(table)

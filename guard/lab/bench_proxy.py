@@ -1,0 +1,278 @@
+"""``guard bench proxy``: the guard beside stock mitmdump, in one run, as ratios.
+
+Rounds alternate between the two, so a noisy machine is noisy for both.  Decision times, growth,
+memory and round trips are measured in this process on the same store and models as live traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.adapters.audit_log import NoAuditLog
+from guard.adapters.onnx import load_models
+from guard.adapters.prometheus import PrometheusMetrics
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.errors import GuardError
+from guard.core.model import Identity, ToolCall, ToolResult
+from guard.detectors import DetectorResources, create_detectors
+from guard.lab.bench_processes import rig
+from guard.lab.load import generator, run_load
+from guard.policies_io import load_policies
+from guard.reporting import Check, Report, machine
+from guard.service import Guard
+from guard.shipped import models_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HEADROOM: Final = 10.0
+"""The generator must do this many times the fastest proxy, or the ratio would measure it."""
+LONG_SESSION: Final = 100_000
+SAMPLE: Final = 400
+
+
+@dataclass(slots=True)
+class Rounds:
+    """Requests per second of each contestant, round by round."""
+
+    direct: list[float] = field(default_factory=list)
+    mitmdump: list[float] = field(default_factory=list)
+    guard: list[float] = field(default_factory=list)
+
+    def ratio(self) -> float:
+        """Return the median over rounds of guard / mitmdump."""
+        return median(g / m for g, m in zip(self.guard, self.mitmdump, strict=True))
+
+
+def bench_proxy(
+    policy: Path, *, rounds: int, seconds: float, progress: Callable[[str], None]
+) -> Report:
+    """Run everything and return the report.
+
+    Raises:
+        GuardError: a part could not be started.
+    """
+    with rig(policy) as ports:
+        progress("warming up")
+        for port in (ports.upstream, ports.mitmdump, ports.guard):
+            run_load(port, 16, 1.0)
+        sixteen = Rounds()
+        for number in range(rounds):
+            progress(f"16 connections, round {number + 1} of {rounds}")
+            sixteen.direct.append(run_load(ports.upstream, 16, seconds / 2).per_second)
+            sixteen.mitmdump.append(run_load(ports.mitmdump, 16, seconds).per_second)
+            sixteen.guard.append(run_load(ports.guard, 16, seconds).per_second)
+        progress("1 connection")
+        single = {
+            name: run_load(port, 1, seconds)
+            for name, port in (
+                ("direct", ports.upstream),
+                ("mitmdump", ports.mitmdump),
+                ("guard", ports.guard),
+            )
+        }
+        in_proxy = _audited(ports.audit)
+    progress("decisions in process")
+    inside = asyncio.run(_inside(policy, progress))
+    return Report(
+        name="proxy",
+        machine=machine(),
+        checks=[
+            _ratio(sixteen),
+            Check(
+                id="added_latency_ms_c1",
+                value=round(single["guard"].p50_ms - single["direct"].p50_ms, 3),
+                unit="ms",
+            ),
+            *inside.checks,
+        ],
+        details={
+            "generator": generator(),
+            "rounds": {
+                "direct": sixteen.direct,
+                "mitmdump": sixteen.mitmdump,
+                "guard": sixteen.guard,
+            },
+            "one_connection_p50_ms": {name: load.p50_ms for name, load in single.items()},
+            "errors": {name: load.errors for name, load in single.items()},
+            "in_proxy_decision_ms": in_proxy,
+            "durability": "embedded redis, nothing persisted",
+            **inside.details,
+        },
+    )
+
+
+def _ratio(rounds: Rounds) -> Check:
+    fastest = max(median(rounds.mitmdump), median(rounds.guard))
+    headroom = median(rounds.direct) / fastest
+    value, reason = round(rounds.ratio(), 3), None
+    if headroom < HEADROOM:
+        value = None  # type: ignore[assignment]
+        reason = f"the generator does only {headroom:.1f} times the fastest proxy, not {HEADROOM}"
+    return Check(
+        id="ratio_vs_mitmdump_c16",
+        value=value,
+        unit="ratio",
+        n=len(rounds.guard),
+        target=">= 1.0, goal 1.3",
+        reason=reason,
+    )
+
+
+def _audited(path: Path) -> dict[str, float]:
+    """Return what the guard itself wrote about the last decisions, at one connection."""
+    lines = path.read_text(encoding="utf-8").splitlines()[-2000:]
+    times = sorted(json.loads(line).get("milliseconds", 0.0) for line in lines)
+    if not times:
+        return {}
+    return {"p50": times[len(times) // 2], "p99": times[int(len(times) * 0.99)], "n": len(times)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    checks: list[Check]
+    details: dict[str, Any]
+
+
+async def _inside(policy_path: Path, progress: Callable[[str], None]) -> _Inside:
+    with EmbeddedRedis() as redis:
+        policy = load_policies([policy_path])
+        models = load_models(models_directory())
+        store = RedisSessionStore.at(redis.url, limits=policy.limits, timeout=5.0)
+        await store.verify()
+        guard = Guard(
+            policy=policy,
+            store=store,
+            detectors=create_detectors(DetectorResources(models)),
+            audit=NoAuditLog(),
+            metrics=PrometheusMetrics(policy),
+        )
+        try:
+            driver = _Driver(guard)
+            await driver.calls("warm", 300)
+            trips = await _round_trips(store, driver)
+            times = sorted(await driver.calls("quiet", 4000))
+            memory = await _bytes_per_session(store, driver)
+            progress(f"a session of {LONG_SESSION:,} calls")
+            growth = await _growth(driver)
+        finally:
+            await store.aclose()
+    p50, p99 = times[len(times) // 2] * 1000, times[int(len(times) * 0.99)] * 1000
+    checks = [
+        Check(id="decision_p50_ms", value=round(p50, 4), unit="ms", n=len(times), target="<= 0.4"),
+        Check(id="decision_p99_ms", value=round(p99, 4), unit="ms", n=len(times), target="<= 2"),
+        Check(
+            id="growth_call_100000_vs_10",
+            value=round(growth, 3),
+            unit="ratio",
+            n=SAMPLE,
+            target="<= 1.1",
+        ),
+        Check(id="redis_bytes_per_session", value=memory, unit="bytes", n=1, target="<= 4096"),
+        Check(id="round_trips_request", value=trips[0], unit="count", n=100, target="= 1"),
+        Check(id="round_trips_result", value=trips[1], unit="count", n=100, target="= 1"),
+    ]
+    return _Inside(checks, {})
+
+
+class _Driver:
+    """Sends calls through the service, one after the other or many at once."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def judge(self, session: str) -> Any:
+        """Judge one send and return it classified."""
+        call = ToolCall(
+            id=uuid.uuid4().hex,
+            identity=Identity(f"agent-{session}", session),
+            tool="email_send_email",
+            arguments={"to": "team@example.com", "subject": "status", "body": "all is well"},
+            protocol="mcp",
+            at=0.0,
+        )
+        ((classified, verdict),) = await self._guard.authorize([call])
+        if not verdict.enforced.forwards:
+            msg = f"the benchmark's own call was refused: {verdict.reasons[0].code}"
+            raise GuardError(msg)
+        return classified
+
+    async def finish(self, classified: Any) -> None:
+        """Observe the result of a call."""
+        await self._guard.observe(ToolResult(classified, "sent", 0.0))
+
+    async def calls(self, session: str, count: int) -> list[float]:
+        """Make calls one after the other; return the seconds each decision took."""
+        times = []
+        for _ in range(count):
+            started = time.perf_counter()
+            classified = await self.judge(session)
+            times.append(time.perf_counter() - started)
+            await self.finish(classified)
+        return times
+
+    async def burst(self, session: str, count: int) -> None:
+        """Make calls a hundred at a time."""
+        for _ in range(0, count, 100):
+            judged = await asyncio.gather(*(self.judge(session) for _ in range(100)))
+            await asyncio.gather(*(self.finish(classified) for classified in judged))
+
+
+async def _round_trips(store: RedisSessionStore, driver: _Driver) -> tuple[float, float]:
+    """Return commands sent to Redis per request and per result."""
+    before = await _commands(store)
+    judged = [await driver.judge("trips") for _ in range(100)]
+    between = await _commands(store)
+    for classified in judged:
+        await driver.finish(classified)
+    after = await _commands(store)
+    return (between - before) / 100, (after - between) / 100
+
+
+async def _commands(store: RedisSessionStore) -> int:
+    """Count the commands clients sent, from INFO commandstats."""
+    reply = await store.client.execute("INFO", "commandstats")
+    text = reply.decode() if isinstance(reply, bytes) else ""
+    total = 0
+    for line in text.splitlines():
+        name, _, values = line.partition(":")
+        # What a script calls is counted as well; only what crossed the wire is a round trip.
+        if name in {"cmdstat_evalsha", "cmdstat_eval", "cmdstat_script|load"}:
+            total += int(values.split(",", 1)[0].removeprefix("calls="))
+    return total
+
+
+async def _bytes_per_session(store: RedisSessionStore, driver: _Driver) -> int:
+    """Return the memory of the keys of one session of ten calls, its principal's included."""
+    before = await _keys(store)
+    await driver.calls("memory", 10)
+    new = await _keys(store) - before
+    sizes = [await store.client.execute("MEMORY", "USAGE", key) for key in new]
+    return sum(size for size in sizes if isinstance(size, int))
+
+
+async def _keys(store: RedisSessionStore) -> set[bytes]:
+    reply = await store.client.execute("KEYS", "*")
+    return set(reply) if isinstance(reply, list) else set()
+
+
+async def _growth(driver: _Driver) -> float:
+    """Return the median decision time at call 100,000 over that at call 10, interleaved."""
+    await driver.burst("long", LONG_SESSION)
+    short, long = [], []
+    for number in range(SAMPLE):
+        name = f"short-{number}"
+        await driver.calls(name, 9)
+        short += await driver.calls(name, 1)
+        # As much work before it as before the short one's, so that caches are as warm.
+        await driver.calls("long", 9)
+        long += await driver.calls("long", 1)
+    return median(long) / median(short)

@@ -84,7 +84,10 @@ class Guard:
         A message is forwarded whole or not at all: where any of its calls is refused, so are the
         others (reason ``batch_refused``).
         """
-        judged = list(await asyncio.gather(*(self._judge(call) for call in calls)))
+        if len(calls) == 1:  # the common case: no task, no extra turn of the event loop
+            judged = [await self._judge(calls[0])]
+        else:
+            judged = list(await asyncio.gather(*(self._judge(call) for call in calls)))
         if len(judged) > 1 and not all(v.enforced.forwards for _, v, _ in judged):
             judged = [self._with_batch(item) for item in judged]
         answers: list[tuple[ClassifiedCall, Verdict]] = []

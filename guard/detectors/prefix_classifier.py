@@ -7,6 +7,7 @@ model's card has the figures.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import ModelError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from guard.detectors import DetectorResources
 
 MODEL: Final = "prefix-13"
+REMEMBERED_ROWS: Final = 4096
 
 
 class PrefixClassifier(DetectorPlugin):
@@ -32,7 +34,8 @@ class PrefixClassifier(DetectorPlugin):
     name: ClassVar[str] = "prefix_classifier"
 
     def __init__(self, model: ModelRunner) -> None:
-        self._model = model
+        # The score of a row never changes, and real sessions share few rows.  Errors are not kept.
+        self._score = lru_cache(maxsize=REMEMBERED_ROWS)(model.score)
 
     @classmethod
     def create(cls, resources: DetectorResources) -> Self:
@@ -60,9 +63,9 @@ class PrefixClassifier(DetectorPlugin):
             return ()
         session_row = snapshot.session.trajectory.features_13()
         principal_row = snapshot.principal.trajectory.features_13()
-        session = self._model.score(session_row)
+        session = self._score(session_row)
         # One session per principal is the common case, and then the rows are the same.
-        principal = session if principal_row == session_row else self._model.score(principal_row)
+        principal = session if principal_row == session_row else self._score(principal_row)
         score = max(session, principal)
         return (
             Finding(

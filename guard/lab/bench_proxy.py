@@ -71,6 +71,7 @@ def bench_proxy(
             sixteen.mitmdump.append(run_load(ports.mitmdump, 16, seconds).per_second)
             sixteen.guard.append(run_load(ports.guard, 16, seconds).per_second)
         progress("1 connection")
+        before = _line_count(ports.audit)
         single = {
             name: run_load(port, 1, seconds)
             for name, port in (
@@ -79,7 +80,7 @@ def bench_proxy(
                 ("guard", ports.guard),
             )
         }
-        in_proxy = _audited(ports.audit)
+        in_proxy = _audited(ports.audit, before)
     progress("decisions in process")
     inside = asyncio.run(_inside(policy, progress))
     return Report(
@@ -127,9 +128,13 @@ def _ratio(rounds: Rounds) -> Check:
     )
 
 
-def _audited(path: Path) -> dict[str, float]:
-    """Return what the guard itself wrote about the last decisions, at one connection."""
-    lines = path.read_text(encoding="utf-8").splitlines()[-2000:]
+def _line_count(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+def _audited(path: Path, skip: int) -> dict[str, float]:
+    """Return what the guard itself wrote about its decisions at one connection."""
+    lines = path.read_text(encoding="utf-8").splitlines()[skip:]
     times = sorted(json.loads(line).get("milliseconds", 0.0) for line in lines)
     if not times:
         return {}

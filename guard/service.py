@@ -163,7 +163,7 @@ class Guard:
         for detector in self._detectors:
             try:
                 findings.extend(detector.inspect(classified, snapshot))
-            except Exception as error:  # noqa: BLE001  (a detector that raises must block)
+            except BaseException as error:  # noqa: BLE001  (no await here: nothing is cancelled)
                 errors.append(f"detector `{detector.name}`: {type(error).__name__}")
                 self._metrics.error("detector")
         return findings

@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.audit_log import open_audit_log
 from guard.adapters.heartbeat import Pulse
 from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.core.errors import GuardError
 from guard.settings import EMBEDDED
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from guard.core.model import Json
     from guard.settings import Settings
 
 POLL_SECONDS: Final = 0.05
@@ -33,8 +35,6 @@ START_SECONDS: Final = 30.0
 BACKOFF_SECONDS: Final = (0.0, 0.1, 0.5, 1.0, 2.0)
 """Pause before the next worker, by how many in a row died young."""
 YOUNG_SECONDS: Final = 10.0
-CONFIG_ERROR: Final = 3
-"""Exit code of a worker that cannot use its policy or input; it is not started again."""
 
 
 class Supervisor:
@@ -47,6 +47,7 @@ class Supervisor:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stopping = False
+        self._redis: EmbeddedRedis | None = None
         self._restarts = 0
         self._young_deaths = 0
 
@@ -55,16 +56,16 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
         directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
-        redis = EmbeddedRedis() if self._settings.redis == EMBEDDED else None
         try:
             url = self._settings.redis
-            if redis is not None:
-                redis.start()
-                url = redis.url
+            if url == EMBEDDED:
+                self._redis = EmbeddedRedis()
+                self._redis.start()
+                url = self._redis.url
             return self._watch(directory, url)
         finally:
-            if redis is not None:
-                redis.stop()
+            if self._redis is not None:
+                self._redis.stop()
             shutil.rmtree(directory, ignore_errors=True)
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
@@ -80,7 +81,8 @@ class Supervisor:
             code = self._until_dead(worker, pulse, started)
             if self._stopping:
                 return 0 if code in {0, -signal.SIGTERM} else 1
-            if code in {0, CONFIG_ERROR}:
+            # A worker that never came up cannot use what it was given; another would not either.
+            if code == 0 or (not self._restarts and not pulse.last_beat()):
                 return code
             self._restarts += 1
             self._record_death(pulse, code)
@@ -116,6 +118,7 @@ class Supervisor:
                 return worker.wait(POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 pass
+            self._keep_redis()
             now = time.monotonic()
             if self._stopping and stopped_at is None:
                 worker.send_signal(signal.SIGTERM)
@@ -127,20 +130,30 @@ class Supervisor:
             if stopped_at is None and now - (beat or started) > limit:
                 worker.kill()
 
-    def _record_death(self, pulse: Pulse, code: int) -> None:
-        """Write the audit line of the worker, and of the call that it was judging."""
+    def _keep_redis(self) -> None:
+        """Bring the embedded Redis back where it died; calls are refused until it answers."""
+        if self._redis is None or self._stopping or self._redis.pid is not None:
+            return
+        self._note("guard.redis_lost", {})
+        try:
+            self._redis.start()
+        except GuardError as error:
+            self._note("guard.redis_lost", {"error": str(error)})
+
+    def _note(self, event: str, fields: dict[str, Json]) -> None:
+        """Write an audit line about something other than a call, and say it on stderr."""
         audit = open_audit_log(self._settings.audit)
         try:
-            note = pulse.current()
-            fields = {"exit_code": code, "restarts": self._restarts, "judging": note}
-            audit.event("guard.worker_lost", fields)
+            audit.event(event, fields)
         finally:
             audit.close()
-        print(  # noqa: T201  (operators read the supervisor's stderr)
-            f"guard worker lost (exit {code}), starting another: {json.dumps(fields)}",
-            file=sys.stderr,
-            flush=True,
-        )
+        sys.stderr.write(f"{event}: {json.dumps(fields)}\n")
+        sys.stderr.flush()
+
+    def _record_death(self, pulse: Pulse, code: int) -> None:
+        """Write the audit line of the worker, and of the call that it was judging."""
+        fields = {"exit_code": code, "restarts": self._restarts, "judging": pulse.current()}
+        self._note("guard.worker_lost", fields)
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -30,7 +30,7 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
     for rule in policy.rules:
         try:
             reason_or_none = rule.match(situation)
-        except Exception as error:  # noqa: BLE001  (a rule that raises must block, whatever it raised)
+        except BaseException as error:  # noqa: BLE001  (a rule that raises must block)
             errors.append(f"rule `{rule.id}`: {type(error).__name__}")
             reasons.append(Reason("rule_error", rule.id, Action.BLOCK, type(error).__name__))
         else:

@@ -1,0 +1,333 @@
+"""The failure matrix, second half: parts of the guard fail, and nothing goes out for it.
+
+Each test breaks one part of a real guard (its Redis, a rule, a detector, the audit file, the
+worker itself) and asserts that a send is refused, that the upstream received nothing, that an
+audit line and the gauge say so, and, where the part comes back, that the guard recovers alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from guard.adapters.redis.embedded import EmbeddedRedis
+from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, ready, tool_call, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Launch = Callable[..., RunningGuard]
+
+BROKEN_DETECTOR = """
+from guard.detectors import DetectorPlugin
+
+
+class Broken(DetectorPlugin):
+    name = "broken"
+
+    @classmethod
+    def create(cls, resources):
+        return cls()
+
+    def inspect(self, call, snapshot):
+        if "trip" not in str(call.call.arguments):
+            return ()
+        {action}
+"""
+BROKEN_RULE = """
+from typing import Literal
+
+from guard.rules import RuleConfig
+
+
+class Broken(RuleConfig):
+    type: Literal["broken"]
+
+    def judge(self, situation, targets):
+        raise {error}
+"""
+PLUGIN = "import {package}\n{package}.__path__.append({path!r})\n"
+
+
+@pytest.fixture
+def redis() -> Iterator[EmbeddedRedis]:
+    """Return a Redis of the test's own, to be broken."""
+    with EmbeddedRedis() as server:
+        yield server
+
+
+def plug_in(directory: Path, package: str, name: str, source: str) -> dict[str, str]:
+    """Drop one module into a package of the guard; return the environment that does it."""
+    plugins, site = directory / "plugins", directory / "site"
+    plugins.mkdir(parents=True)
+    site.mkdir()
+    (plugins / f"{name}.py").write_text(source, encoding="utf-8")
+    text = PLUGIN.format(package=package, path=str(plugins))
+    (site / "sitecustomize.py").write_text(text, encoding="utf-8")
+    return {"PYTHONPATH": os.pathsep.join((str(site), str(ROOT)))}
+
+
+def refused(guard: RunningGuard, call: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Send a call that must be refused and return the observation."""
+    received = len(guard.upstream.received)
+    status, answer = guard.post(call or tool_call())
+    assert status == 200
+    assert answer["result"]["isError"] is True, answer
+    assert len(guard.upstream.received) == received
+    observation: dict[str, Any] = answer["result"]["structuredContent"]["guard"]
+    line = next(x for x in guard.audit() if x.get("decision_id") == observation["decision_id"])
+    assert line["enforced"] == "block"
+    return observation
+
+
+def passes(guard: RunningGuard) -> bool:
+    """Return whether a benign send goes through now."""
+    status, answer = guard.post(tool_call())
+    return status == 200 and "isError" not in answer["result"]
+
+
+def test_a_dead_redis_refuses_sends_and_a_restarted_one_is_found(
+    launch: Launch, redis: EmbeddedRedis
+) -> None:
+    """State gone: refuse, say so, recover without a restart of the guard."""
+    guard = launch(options=("--redis", redis.url))
+    assert passes(guard)
+    pid = redis.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: redis.pid is None, "the death of redis")
+
+    observation = refused(guard)
+
+    assert observation["code"] == "guard_error"
+    assert observation["retry"] is True
+    assert guard.metric("guard_fail_closed", stage="state") == 1
+    redis.start()
+    wait_until(lambda: passes(guard), "recovery")
+    assert guard.metric("guard_fail_closed", stage="state") == 0
+
+
+def test_a_dead_embedded_redis_is_brought_back(launch: Launch) -> None:
+    """The supervisor restarts the server it owns; calls are refused until it answers."""
+    guard = launch()
+    children = Path(f"/proc/{guard.process.pid}/task/{guard.process.pid}/children")
+    pids = [int(pid) for pid in children.read_text("utf-8").split()]
+    server = next(p for p in pids if "redis" in Path(f"/proc/{p}/cmdline").read_text("utf-8"))
+
+    os.kill(server, signal.SIGKILL)
+
+    wait_until(lambda: any(x["event"] == "guard.redis_lost" for x in guard.audit()), "a line")
+    wait_until(lambda: passes(guard), "recovery")
+
+
+def test_a_redis_that_hangs_refuses_sends_within_the_deadline(
+    launch: Launch, redis: EmbeddedRedis
+) -> None:
+    """A server that accepts and never answers is a server that is gone."""
+    guard = launch(options=("--redis", redis.url))
+    assert passes(guard)
+    assert redis.pid is not None
+    os.kill(redis.pid, signal.SIGSTOP)
+    try:
+        assert refused(guard)["code"] == "guard_error"
+    finally:
+        os.kill(redis.pid, signal.SIGCONT)
+
+    wait_until(lambda: passes(guard), "recovery")
+
+
+@pytest.mark.parametrize(
+    "action", ["raise ValueError('no')", "raise KeyboardInterrupt", "raise SystemExit(3)", "1 / 0"]
+)
+def test_a_detector_that_raises_refuses_the_call(
+    launch: Launch, tmp_path: Path, action: str
+) -> None:
+    """Whatever a detector raises, the call does not go out, and the next one is judged."""
+    source = BROKEN_DETECTOR.format(action=action)
+    environment = plug_in(tmp_path / "x", "guard.detectors", "broken", source)
+    guard = launch(environment=environment)
+    received = len(guard.upstream.received)
+
+    with suppress(OSError, ValueError, IndexError):
+        guard.post(tool_call() | {"id": "trip"} | {"params": trip()})
+
+    assert len(guard.upstream.received) == received
+    wait_until(lambda: recovers(guard), "the next call passing")
+    wait_until(lambda: any(tells(line) for line in guard.audit()), "an audit line")
+
+
+def trip() -> dict[str, Any]:
+    """Return the params of a call that trips the broken detector."""
+    arguments = {"to": "team@example.com", "subject": "trip", "body": "x"}
+    return {"name": "email_send_email", "arguments": arguments}
+
+
+def recovers(guard: RunningGuard) -> bool:
+    """Return whether a benign send goes through, where the guard can be reached at all."""
+    with suppress(OSError, ValueError, IndexError):
+        return passes(guard)
+    return False
+
+
+def tells(line: dict[str, Any]) -> bool:
+    """Return whether an audit line reports the broken part."""
+    return bool(line.get("errors")) or line["event"] == "guard.worker_lost"
+
+
+@pytest.mark.parametrize("error", ["ValueError('no')", "RecursionError", "MemoryError"])
+def test_a_rule_that_raises_refuses_the_call(launch: Launch, tmp_path: Path, error: str) -> None:
+    """A broken rule is a rule that blocks, even beside a rule that allows."""
+    environment = plug_in(tmp_path / "x", "guard.rules", "broken", BROKEN_RULE.format(error=error))
+    policy = tmp_path / "policy.yaml"
+    text = (ROOT / "policies" / "default.yaml").read_text("utf-8")
+    policy.write_text(f"{text}\n  - id: broken\n    type: broken\n    effect: ask\n", "utf-8")
+    guard = launch(environment=environment, policy=policy)
+
+    observation = refused(guard)
+
+    assert observation["code"] == "rule_error"
+    assert guard.metric("guard_errors_total", stage="rule") == 1
+
+
+def test_a_detector_that_never_ends_costs_the_worker_and_not_the_data(
+    launch: Launch, tmp_path: Path
+) -> None:
+    """A busy loop is ended from outside; its call is named in the audit and never goes out."""
+    source = BROKEN_DETECTOR.format(action="while True: pass")
+    environment = plug_in(tmp_path / "x", "guard.detectors", "broken", source)
+    guard = launch(environment=environment, options=("--heartbeat", "1"))
+    received = len(guard.upstream.received)
+
+    with suppress(OSError, ValueError, IndexError):
+        guard.post(tool_call() | {"params": trip()})
+
+    lost = wait_until(
+        lambda: [x for x in guard.audit() if x["event"] == "guard.worker_lost"], "the loss"
+    )
+    assert lost[0]["judging"]["tool"] == "email_send_email"
+    assert len(guard.upstream.received) == received
+    ready(guard, times=2)
+    assert passes(guard)
+    assert guard.metric("guard_worker_restarts") == 1
+
+
+def test_an_audit_that_cannot_be_written_refuses_the_call(launch: Launch) -> None:
+    """A decision that cannot be recorded is not carried out."""
+    if not Path("/dev/full").exists():
+        pytest.skip("/dev/full is a device of Linux")
+    guard = launch(options=("--audit", "/dev/full"))
+    received = len(guard.upstream.received)
+
+    _, answer = guard.post(tool_call())
+
+    assert answer["result"]["structuredContent"]["guard"]["code"] == "audit_error"
+    assert len(guard.upstream.received) == received
+    assert guard.metric("guard_fail_closed", stage="audit") == 1
+
+
+def test_a_bad_policy_stops_the_start(launch: Launch, tmp_path: Path) -> None:
+    """Exit code 3 and the line that is wrong; nothing ever listened."""
+    policy = tmp_path / "bad.yaml"
+    policy.write_text("version: 1\nname: bad\nmode: enforce\nrulez: []\n", encoding="utf-8")
+    guard = launch(policy=policy, wait=False)
+
+    assert guard.process.wait(60) == 3
+    assert f"{policy}:4" in guard.log_path.read_text("utf-8")
+
+
+def test_a_tampered_model_stops_the_start(launch: Launch, tmp_path: Path) -> None:
+    """A model whose bytes are not the manifest's is not loaded, and nothing is served."""
+    models = tmp_path / "models"
+    shutil.copytree(ROOT / "models", models)
+    with (models / "prefix-13.onnx").open("ab") as file:
+        file.write(b"\0")
+    guard = launch(options=("--models", str(models)), wait=False)
+
+    assert guard.process.wait(60) == 1
+    assert "prefix-13" in guard.log_path.read_text("utf-8")
+
+
+def test_a_killed_worker_is_replaced_and_forgets_nothing(launch: Launch) -> None:
+    """kill -9 in the middle of a session: the trajectory is in Redis, the next worker has it."""
+    guard = launch()
+    headers = {"x-guard-session": "s"}
+    recall = tool_call(tool="memory_recall_fact")
+    recall["params"]["arguments"] = {"key": "k"}
+    guard.post(recall, headers)
+    wait_until(lambda: worker_of(guard), "a worker")
+
+    os.kill(worker_of(guard) or 0, signal.SIGKILL)
+    ready(guard, times=2)
+
+    _, answer = guard.post(tool_call("a@evil.test"), headers)
+    rules = [r["rule"] for r in answer["result"]["structuredContent"]["guard"]["reasons"]]
+    assert "recall-before-external-send" in rules
+
+
+def test_nothing_outlives_a_killed_supervisor(launch: Launch) -> None:
+    """kill -9 of the supervisor ends its worker and its Redis as well."""
+    guard = launch()
+    children = Path(f"/proc/{guard.process.pid}/task/{guard.process.pid}/children")
+    pids = [int(pid) for pid in children.read_text("utf-8").split()]
+    assert len(pids) == 2
+
+    guard.process.kill()
+
+    wait_until(lambda: not any(alive(pid) for pid in pids), "the end of the children")
+
+
+def test_a_stop_lets_the_call_in_flight_finish(launch: Launch, upstream: Upstream) -> None:
+    """SIGTERM drains: the answer that was on its way still arrives."""
+    guard = launch()
+    default = upstream.answer
+
+    def slow(request: bytes) -> bytes:
+        guard.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        return default(request)
+
+    upstream.answer = slow
+
+    _, answer = guard.post(tool_call())
+
+    assert answer["result"]["content"][0]["text"] == "done"
+    assert guard.process.wait(20) == 0
+
+
+def worker_of(guard: RunningGuard) -> int | None:
+    """Return the process id of the worker."""
+    listing = subprocess.run(
+        ["ps", "-o", "pid,args", "--ppid", str(guard.process.pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [x for x in listing.stdout.splitlines() if "guard.worker" in x]
+    return int(lines[0].split()[0]) if lines else None
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process exists and is no zombie."""
+    with suppress(OSError):
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text("utf-8")
+    return False
+
+
+def test_everything_that_was_audited_is_json(launch: Launch) -> None:
+    """Lines of worker and supervisor are whole, one object each."""
+    guard = launch()
+    guard.post(tool_call("a@evil.test"))
+
+    lines = guard.audit_path.read_text("utf-8").splitlines()
+
+    assert all(isinstance(json.loads(line), dict) for line in lines)
+    assert lines

@@ -80,6 +80,11 @@ class Gate:
         self.body_limit = body_limit
         self._pending: OrderedDict[tuple[str, str, str], ClassifiedCall] = OrderedDict()
 
+    @property
+    def awaited(self) -> int:
+        """Calls forwarded whose result has not come back."""
+        return len(self._pending)
+
     async def on_request(self, request: HttpRequest) -> Exchange | HttpReply:
         """Judge a request.  An :class:`Exchange` means: forward the very bytes that were read.
 

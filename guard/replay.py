@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from guard.core.model import ClassifiedCall, Json
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import DecisionRecord, Detector, SessionStore
+    from guard.core.trajectory import Window
     from guard.core.verdict import Reason, Verdict
     from guard.traces import Call, Run
 
@@ -82,6 +83,12 @@ class ErrorCounter:
 
     def refusal(self, code: str) -> None:
         """Drop a refusal of unreadable input; a trace has none."""
+
+    def session_seen(self, session: Window) -> None:
+        """Drop what is known of a session."""
+
+    def unlabelled_marks(self, count: int) -> None:
+        """Drop the gauge."""
 
     def redis_latency(self, seconds: float) -> None:
         """Drop a latency."""

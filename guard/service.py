@@ -150,11 +150,15 @@ class Guard:
             return Snapshot()
         self._metrics.redis_latency(time.perf_counter() - started)
         self._metrics.fail_closed("state", active=False)
+        self._metrics.session_seen(snapshot.session)
+        if marks:
+            self._metrics.unlabelled_marks(sum(self._unlabelled.values()))
         return snapshot
 
     def _mark_unlabelled(self, owner: tuple[str, str], marks: int) -> None:
         if marks:
             self._unlabelled[owner] = self._unlabelled.get(owner, 0) + marks
+            self._metrics.unlabelled_marks(sum(self._unlabelled.values()))
 
     def _detect(
         self, classified: ClassifiedCall, snapshot: Snapshot, errors: list[str]

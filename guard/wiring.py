@@ -93,6 +93,7 @@ def assemble(settings: Settings, redis_url: str, pulse: Pulse | None = None) -> 
         credentials=Credentials(load_credentials(settings.credentials)),
         body_limit=settings.body_limit,
     )
+    metrics.show_awaited(lambda: gate.awaited)
     return Parts(guard, gate, store, metrics, audit, policy)
 
 

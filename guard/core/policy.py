@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from guard.core.model import ClassifiedCall, Destination, Finding, Json, Role
+    from guard.core.tool_patterns import ToolPattern
     from guard.core.trajectory import Snapshot
     from guard.core.verdict import Action, Mode, Reason
 
@@ -63,7 +64,7 @@ class ToolMapping:
     """What the policy says of the tools that one pattern claims."""
 
     pattern: str
-    """The glob or expression as written, for messages."""
+    """The globs or expressions as written, for messages."""
     matches: Callable[[str], bool]
     role: Role
     destinations: tuple[PathQuery, ...] = ()
@@ -72,6 +73,12 @@ class ToolMapping:
     """Arguments that are neither; what is declared nowhere is looked through for destinations."""
     results_untrusted: bool = True
     line: int = 0
+    patterns: tuple[ToolPattern, ...] = ()
+    """One by one what ``pattern`` and ``matches`` join."""
+
+    def claimant(self, tool: str) -> str:
+        """Return the one pattern, as written, that claims a tool this mapping claims."""
+        return next((p.text for p in self.patterns if p.matches(tool) is True), self.pattern)
 
 
 @dataclass(frozen=True, slots=True)

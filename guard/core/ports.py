@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guard.core.model import ClassifiedCall, Finding, Identity, Json, Role
-    from guard.core.trajectory import Snapshot
+    from guard.core.trajectory import Snapshot, Window
     from guard.core.verdict import Verdict
 
 
@@ -139,6 +139,14 @@ class Metrics(Protocol):
 
     def refusal(self, code: str) -> None:
         """Count a request that was refused because it could not be read one way only."""
+        ...
+
+    def session_seen(self, session: Window) -> None:
+        """Observe the session of a call, as it was before the call."""
+        ...
+
+    def unlabelled_marks(self, count: int) -> None:
+        """Set how many results were released that the store could not be told of."""
         ...
 
     def redis_latency(self, seconds: float) -> None: ...

@@ -160,6 +160,7 @@ def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
         ignore=tuple(compile_path(path) for path in entry.ignore),
         results_untrusted=entry.results == "untrusted",
         line=line,
+        patterns=entry.match,
     )
 
 

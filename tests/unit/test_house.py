@@ -272,6 +272,59 @@ def test_every_refusal_code_is_a_metric_label():
     assert refusal_codes() - set(REFUSAL_CODES) == set()
 
 
+def reason_codes():
+    """Return every code, or beginning of one, that the source can give to a reason."""
+    found = set()
+    for path in MODULES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        constants = {
+            target.id: node.value.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant)
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and node.args):
+                continue
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if name in {"Reason", "reason"}:
+                found |= set(_texts(node.args[0], constants))
+    return found
+
+
+def _texts(node, constants):
+    """Yield the texts an expression can have: both sides of a choice, the start of an f-string."""
+    if isinstance(node, ast.IfExp):
+        yield from _texts(node.body, constants)
+        yield from _texts(node.orelse, constants)
+    elif isinstance(node, ast.Constant):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
+        yield node.values[0].value
+    elif isinstance(node, ast.Name) and isinstance(constants.get(node.id), str):
+        yield constants[node.id]
+
+
+def test_every_reason_code_is_a_metric_label_and_documented():
+    """A code that is missing from REASON_CODES in metric_labels.py would be counted as other."""
+    from guard.adapters.metric_labels import REASON_CODES
+
+    codes = reason_codes()
+    documented = words_in((DOCS / "metrics.md").read_text(encoding="utf-8"))
+
+    assert {"no_policy", "tool_unmapped", "recall_before_send", "destination_"} <= codes
+    unknown = {
+        code
+        for code in codes
+        if not any(
+            known == code or (code[-1] == "_" and known.startswith(code)) for known in REASON_CODES
+        )
+    }
+    assert unknown == set()
+    assert REASON_CODES - documented == set()
+
+
 def test_every_test_named_in_the_bypass_table_exists():
     """A row that claims a test has one."""
     text = (DOCS / "bypass-resistance.md").read_text(encoding="utf-8")

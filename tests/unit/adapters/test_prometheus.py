@@ -10,29 +10,53 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import guard
 from guard import __version__
-from guard.adapters.prometheus import (
-    DECIDED_WITHOUT_RULE,
-    REFUSAL_CODES,
-    STAGES,
-    PrometheusMetrics,
-)
+from guard.adapters.metric_labels import DECIDED_WITHOUT_RULE, REFUSAL_CODES, STAGES
+from guard.adapters.prometheus import PrometheusMetrics
 from guard.core.model import ClassifiedCall, Identity, Role, ToolCall
+from guard.core.policy import MEMO_LIMIT, Policy, ToolMapping
 from guard.core.ports import DecisionRecord
+from guard.core.tool_patterns import ToolPattern
+from guard.core.trajectory import Window
 from guard.core.verdict import Action, Mode, Reason, Verdict
 
-POLICY = SimpleNamespace(
-    name="default", digest="d1", rules=(SimpleNamespace(id="no-outside"), SimpleNamespace(id="two"))
+TOOLS = (ToolPattern.parse("mail_*"), ToolPattern.parse("t"))
+MAPPING = ToolMapping(
+    "mail_*, t", lambda name: any(p.matches(name) for p in TOOLS), Role.SEND, patterns=TOOLS
 )
+
+
+def policy(*rules, name="default", digest="d1", mode=Mode.ENFORCE, tools=(MAPPING,)):
+    """Return a policy with rules of these ids."""
+    return Policy(
+        name=name,
+        digest=digest,
+        mode=mode,
+        tools=tools,
+        is_internal=bool,
+        is_allowed=bool,
+        is_denied=bool,
+        rules=tuple(SimpleNamespace(id=rule) for rule in rules),
+    )
+
+
+POLICY = policy("no-outside", "two")
 
 
 def record(
-    *, decided_by=("no-outside",), code="c", mode=Mode.ENFORCE, score=None, session="s", tool="t"
+    *,
+    decided_by=("no-outside",),
+    code="c",
+    mode=Mode.ENFORCE,
+    score=None,
+    session="s",
+    tool="t",
+    mapped=True,
 ):
     """Return a record of a blocked send that took half a millisecond."""
     call = ToolCall("d", Identity("p", session), tool, {}, "mcp", 0.0)
     reasons = (Reason(code, "", Action.BLOCK),) if code else ()
     verdict = Verdict(Action.BLOCK, mode, reasons, "d1", score=score, decided_by=decided_by)
-    return DecisionRecord(ClassifiedCall(call, Role.SEND, mapped=True), verdict, 0.0005, {})
+    return DecisionRecord(ClassifiedCall(call, Role.SEND, mapped=mapped), verdict, 0.0005, {})
 
 
 def sample(metrics, series, /, **labels):
@@ -78,6 +102,8 @@ def test_no_client_can_make_new_series():
 
     def feed(number):
         metrics.decision(record(session=f"s{number}", tool=f"t{number}", score=0.3))
+        metrics.decision(record(tool=f"mail_{number}"))
+        metrics.decision(record(tool=f"u{number}", mapped=False))
         metrics.decision(record(decided_by=(f"rule{number}",), mode=Mode.MONITOR))
         metrics.decision(record(decided_by=(), code=f"code{number}"))
         metrics.refusal(f"refusal{number}")
@@ -93,6 +119,103 @@ def test_no_client_can_make_new_series():
     assert len(metrics._children) < 10
     assert sample(metrics, "guard_refusals_total", code="other") == 50
     assert sample(metrics, "guard_errors_total", stage="other") == 50
+
+
+@pytest.mark.parametrize(
+    ("tool", "mapped", "expected"),
+    [
+        pytest.param("t", True, "t", id="named by the policy"),
+        pytest.param("mail_send", True, "mail_*", id="claimed by a glob"),
+        pytest.param("mail_send", False, "unmapped", id="claimed by no mapping"),
+        pytest.param("gone", True, "other", id="mapped by a policy that was just replaced"),
+    ],
+)
+def test_the_tool_label_is_what_the_policy_wrote(tool, mapped, expected):
+    """A client's own spelling never becomes a label."""
+    metrics = PrometheusMetrics(POLICY)
+
+    metrics.decision(record(tool=tool, mapped=mapped))
+
+    assert sample(metrics, "guard_tool_decisions_total", tool=expected, action="block") == 1
+
+
+def test_invented_tool_names_do_not_grow_the_process():
+    """The names remembered behind a glob are bounded, and the count stays right beyond."""
+    metrics = PrometheusMetrics(POLICY)
+
+    for number in range(MEMO_LIMIT + 10):
+        metrics.decision(record(tool=f"mail_{number}"))
+
+    assert len(metrics._tool_labels) == MEMO_LIMIT
+    total = sample(metrics, "guard_tool_decisions_total", tool="mail_*", action="block")
+    assert total == MEMO_LIMIT + 10
+
+
+def test_a_reason_counts_once_per_decision_under_the_action_it_asked_for():
+    """Two rules with one code are one reason; an undeclared code counts as `other`."""
+    metrics = PrometheusMetrics(POLICY)
+    reasons = (
+        Reason("destination_external", "a", Action.BLOCK),
+        Reason("destination_external", "b", Action.BLOCK),
+        Reason("tool_role", "c", Action.ALLOW),
+        Reason("invented", "d", Action.ASK),
+    )
+    verdict = Verdict(Action.BLOCK, Mode.ENFORCE, reasons, "d1", decided_by=("a", "b"))
+    call = record().call
+
+    metrics.decision(DecisionRecord(call, verdict, 0.001, {}))
+
+    counted = {
+        (s.labels["code"], s.labels["action"])
+        for family in metrics.registry.collect()
+        if family.name == "guard_reasons"
+        for s in family.samples
+        if s.value
+    }
+    expected = {("destination_external", "block"), ("tool_role", "allow"), ("other", "ask")}
+    assert expected == counted
+    code = "destination_external"
+    assert sample(metrics, "guard_reasons_total", code=code, action="block") == 1
+
+
+def test_what_a_rate_is_taken_of_begins_at_zero():
+    """A counter that appears with its first event hides that event from every rate."""
+    metrics = PrometheusMetrics(POLICY)
+
+    for labels in (
+        {"tool": "mail_*", "action": "block"},
+        {"tool": "unmapped", "action": "ask"},
+    ):
+        assert sample(metrics, "guard_tool_decisions_total", **labels) == 0
+    labels = {"action": "block", "role": "send", "rule": "none", "mode": "enforce"}
+    assert sample(metrics, "guard_decisions_total", **labels) == 0
+    assert sample(metrics, "guard_would_have_blocked_total", role="send", rule="none") == 0
+    assert sample(metrics, "guard_refusals_total", code="bad_json") == 0
+
+
+def test_the_session_of_a_call_is_observed_as_it_was_before_the_call():
+    """The first call of a session is number 1; refusals directly before a call are a run."""
+    metrics = PrometheusMetrics(POLICY)
+
+    metrics.session_seen(Window())
+    metrics.session_seen(Window(attempted=(2, 0, 0, 0, 1, 0, 0), refused_in_a_row=3))
+
+    assert sample(metrics, "guard_session_calls_bucket", le="1.0") == 1
+    assert sample(metrics, "guard_session_calls_sum") == 1 + 4
+    assert sample(metrics, "guard_refused_in_a_row_bucket", le="2.0") == 1
+    assert sample(metrics, "guard_refused_in_a_row_sum") == 3
+
+
+def test_calls_awaited_are_counted_when_asked_for():
+    """The gauge shows the number at the time of the scrape."""
+    metrics = PrometheusMetrics(POLICY)
+    pending = []
+    metrics.show_awaited(lambda: len(pending))
+    pending.append("call")
+    metrics.unlabelled_marks(2)
+
+    assert sample(metrics, "guard_calls_awaited") == 1
+    assert sample(metrics, "guard_unlabelled_marks") == 2
 
 
 def test_monitor_mode_counts_what_it_would_have_blocked():
@@ -144,9 +267,7 @@ def test_a_new_policy_replaces_the_old_one():
     """Digest and name are one series, and the rule ids are the new policy's."""
     metrics = PrometheusMetrics(POLICY, {"prefix13": "ff"})
     metrics.decision(record())
-    metrics.set_policy(
-        SimpleNamespace(name="next", digest="d2", rules=(SimpleNamespace(id="three"),))
-    )
+    metrics.set_policy(policy("three", name="next", digest="d2"))
     metrics.decision(record())
 
     assert sample(metrics, "guard_policy_info", digest="d1", name="default") is None

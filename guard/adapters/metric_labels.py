@@ -1,0 +1,106 @@
+"""The values that metric labels may take, and the bounds of histograms.  Pure: no I/O.
+
+A label never takes a value from outside these sets and the policy's own names; what is not among
+them counts as ``other``.  Whoever adds a code adds it here: the house test says which is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+STAGES: Final = (
+    "parse",
+    "state",
+    "detector",
+    "rule",
+    "model",
+    "audit",
+    "hook",
+    "upstream",
+    "other",
+)
+"""Parts that can fail; the last stands for any name that is not among them."""
+DECIDED_WITHOUT_RULE: Final = frozenset(
+    {"no_policy", "guard_error", "no_rule_matched", "audit_error", "batch_refused"}
+)
+"""Reason codes of verdicts that no rule decided; they stand in the ``rule`` label."""
+REFUSAL_CODES: Final = frozenset(
+    {
+        "ambiguous_key",
+        "bad_call",
+        "bad_content_encoding",
+        "bad_content_type",
+        "bad_credential",
+        "bad_http",
+        "bad_http_method",
+        "bad_json",
+        "bad_jsonrpc",
+        "bad_session_id",
+        "bad_transfer_encoding",
+        "body_too_large",
+        "call_without_id",
+        "call_without_name",
+        "connect",
+        "dns",
+        "duplicate_header",
+        "duplicate_key",
+        "guard_error",
+        "raw_tcp",
+        "raw_udp",
+        "trailers",
+        "two_protocols",
+        "unexpected_body",
+        "unknown_method",
+        "upgrade",
+    }
+)
+"""Refusals of what was never a call: the codes of :class:`guard.core.errors.MessageError`."""
+REASON_CODES: Final = frozenset(
+    {
+        "audit_error",
+        "batch_refused",
+        "destination_allowed",
+        "destination_denied",
+        "destination_external",
+        "destination_internal",
+        "destination_malformed",
+        "destination_missing",
+        "guard_error",
+        "no_policy",
+        "no_rule_matched",
+        "prefix_score",
+        "recall_before_send",
+        "rule_error",
+        "sequence",
+        "tool_role",
+        "tool_unmapped",
+    }
+)
+"""Why calls get the verdict they get: the codes of :class:`guard.core.verdict.Reason`."""
+UNMAPPED: Final = "unmapped"
+"""Stands in the ``tool`` label for every tool that no mapping claims."""
+OTHER: Final = "other"
+NONE: Final = "none"
+TIME_BUCKETS: Final = (
+    0.00005,
+    0.0001,
+    0.0002,
+    0.0004,
+    0.0007,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+)
+"""Seconds."""
+SCORE_BUCKETS: Final = tuple(step / 10 for step in range(1, 11))
+RUN_BUCKETS: Final = (0, 1, 2, 3, 5, 10, 20, 50)
+"""Refusals in a row."""
+CALL_BUCKETS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+"""Calls of one session."""

@@ -17,7 +17,8 @@ from guard.core.model import ToolCall, ToolResult
 from guard.core.verdict import Mode
 from guard.identity import Credentials, identify
 from guard.protocols import Refusal
-from guard.protocols.sse import EventCutter, event_data
+from guard.protocols.content_coding import StreamDecoder
+from guard.protocols.sse import EventCutter, read_event
 from guard.protocols.strict_json import parse_json
 
 if TYPE_CHECKING:
@@ -145,20 +146,36 @@ class Gate:
         for correlation in list(exchange.calls):
             await self._finish(exchange, correlation, content, is_error=True)
 
-    def event_reader(self, exchange: Exchange) -> EventReader:
-        """Return the reader for an answer that is a stream of server-sent events."""
-        return EventReader(self, exchange)
+    def event_reader(self, exchange: Exchange, encoding: str = "") -> EventReader:
+        """Return the reader for an answer that is a stream of server-sent events.
+
+        Raises:
+            MessageError: the content encoding is not understood.
+        """
+        return EventReader(self, exchange, StreamDecoder(encoding, limit=self.body_limit))
 
     async def on_event(self, exchange: Exchange, event: bytes) -> None:
-        """Observe the results in one event; it is released after this returns."""
-        data = event_data(event)
+        """Observe the results in one event; it is released after this returns.
+
+        Raises:
+            MessageError: a protocol that frames its results in events claims the exchange, and
+                this one cannot be read one way only: its reader could take it for a result.
+        """
+        name, data = read_event(event)
         if not data:
             return
         try:
             content = parse_json(data.encode())
         except MessageError:
-            return
+            framed = exchange.protocol is not None and exchange.protocol.event_names
+            if not framed or name not in framed or self._monitoring():
+                return
+            raise
         await self._observe(exchange, content)
+
+    def _monitoring(self) -> bool:
+        policy = self._guard.policy
+        return policy is not None and policy.mode is Mode.MONITOR
 
     def refuse_unread(
         self,
@@ -170,8 +187,7 @@ class Gate:
         """Record a request that could not be read and return its refusal."""
         protocol = protocol or self._rest
         decision_id = decision_id or uuid.uuid4().hex
-        policy = self._guard.policy
-        monitor = policy is not None and policy.mode is Mode.MONITOR
+        monitor = self._monitoring()
         self._metrics.refusal(error.code)
         try:
             self._audit.event(
@@ -234,18 +250,19 @@ class EventReader:
     Only an event that carries a result waits, for one round trip to the store.
     """
 
-    def __init__(self, gate: Gate, exchange: Exchange) -> None:
+    def __init__(self, gate: Gate, exchange: Exchange, decoder: StreamDecoder) -> None:
         self._gate = gate
         self._exchange = exchange
+        self._decoder = decoder
         self._cutter = EventCutter(gate.body_limit)
 
     async def feed(self, chunk: bytes) -> list[bytes]:
         """Return the bytes that may be released after a chunk, in order.
 
         Raises:
-            OversizeError: one event is larger than the limit.
+            MessageError: the chunk cannot be decoded, or one event is larger than the limit.
         """
-        events = self._cutter.feed(chunk)
+        events = self._cutter.feed(self._decoder.feed(chunk))
         for event in events:
             await self._gate.on_event(self._exchange, event)
         return events

@@ -69,6 +69,9 @@ class ProtocolModule(ABC):
     name: ClassVar[str]
     claims_rest: ClassVar[bool] = False
     """True for the one module that takes what nobody else claims."""
+    event_names: ClassVar[frozenset[str]] = frozenset()
+    """Names of the server-sent events that carry its messages; such an event that cannot be read
+    one way only ends the stream."""
 
     @abstractmethod
     def claims(self, request: HttpRequest) -> bool:

@@ -1,14 +1,14 @@
 """Decoding of ``Content-Encoding`` with a limit on what may come out.  Pure: no I/O.
 
 A body the guard cannot decode is a body it has not read, and is refused.  The limit holds while
-decoding, so a decompression bomb costs at most the limit.
+decoding: a decompression bomb costs the limit and what one small step of input can become.
 """
 
 from __future__ import annotations
 
 import io
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import brotli
 import zstandard
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 CODE: Final = "bad_content_encoding"
 _STEP: Final = 64 * 1024
+_BOMB_STEP: Final = 64
+"""Bytes of input per step where the library cannot limit its output: sixteen bytes of brotli can
+become 16 MiB."""
+_DAMAGED: Final = (zlib.error, brotli.error, zstandard.ZstdError, EOFError)
 
 
 def decode_content(body: bytes, encoding: str | None, *, limit: int) -> bytes:
@@ -44,7 +48,7 @@ def decode_content(body: bytes, encoding: str | None, *, limit: int) -> bytes:
         raise MessageError(CODE, f"content encoding `{coding[:40]}` is not understood", status=415)
     try:
         return decoder(body, limit)
-    except (zlib.error, brotli.error, zstandard.ZstdError, EOFError) as error:
+    except _DAMAGED as error:
         raise MessageError(CODE, f"the body is not valid {coding}") from error
 
 
@@ -69,10 +73,10 @@ def _deflate(body: bytes, limit: int) -> bytes:
 def _brotli(body: bytes, limit: int) -> bytes:
     decoder = brotli.Decompressor()
     out = bytearray()
-    for start in range(0, len(body), _STEP):
+    for start in range(0, len(body), _BOMB_STEP):
         if decoder.is_finished():
             raise EOFError
-        out += decoder.process(body[start : start + _STEP])
+        out += decoder.process(body[start : start + _BOMB_STEP])
         _check(len(out), limit)
     if not decoder.is_finished():
         raise EOFError
@@ -104,3 +108,104 @@ _DECODERS: Final[dict[str, Callable[[bytes, int], bytes]]] = {
     "br": _brotli,
     "zstd": _zstd,
 }
+
+
+class StreamDecoder:
+    """Takes the content coding off a stream, chunk by chunk, as soon as the sender flushes.
+
+    Args:
+        encoding: value of ``Content-Encoding``; at most one coding is understood.
+        limit: bytes that one chunk may become.
+
+    Raises:
+        MessageError: the coding is not understood.
+    """
+
+    def __init__(self, encoding: str, *, limit: int) -> None:
+        self._coding = encoding.strip().lower() or "identity"
+        self._limit = limit
+        step = _STEPS.get(self._coding)
+        if step is None:
+            message = f"content encoding `{self._coding[:40]}` is not understood"
+            raise MessageError(CODE, message, status=415)
+        self._step = step()
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return what a chunk decodes to, empty where more input is needed.
+
+        Raises:
+            OversizeError: more than ``limit`` bytes came out.
+            MessageError: damaged data, or data after its end.
+        """
+        try:
+            return self._step(chunk, self._limit)
+        except _DAMAGED as error:
+            raise MessageError(CODE, f"the stream is not valid {self._coding}") from error
+
+
+class _Decompressor(Protocol):
+    def process(self, data: bytes) -> bytes: ...
+    def is_finished(self) -> bool: ...
+
+
+class _Zstd:
+    """zstandard's decompressor with the names of brotli's."""
+
+    def __init__(self) -> None:
+        self._decoder = zstandard.ZstdDecompressor().decompressobj()
+
+    def process(self, data: bytes) -> bytes:
+        decoded = self._decoder.decompress(data)
+        if self._decoder.unused_data:
+            raise EOFError
+        return decoded
+
+    def is_finished(self) -> bool:
+        return self._decoder.eof
+
+
+def _identity_step() -> Callable[[bytes, int], bytes]:
+    def step(chunk: bytes, limit: int) -> bytes:
+        _check(len(chunk), limit)
+        return chunk
+
+    return step
+
+
+def _zlib_step(window: int) -> Callable[[bytes, int], bytes]:
+    decoder = zlib.decompressobj(window)
+
+    def step(chunk: bytes, limit: int) -> bytes:
+        if decoder.eof and chunk:
+            raise EOFError
+        out = decoder.decompress(chunk, limit + 1)
+        _check(len(out), limit)
+        if decoder.unused_data:
+            raise EOFError
+        return out
+
+    return step
+
+
+def _sliced_step(decoder: _Decompressor) -> Callable[[bytes, int], bytes]:
+    def step(chunk: bytes, limit: int) -> bytes:
+        out = bytearray()
+        for start in range(0, len(chunk), _BOMB_STEP):
+            if decoder.is_finished():
+                raise EOFError
+            out += decoder.process(chunk[start : start + _BOMB_STEP])
+            _check(len(out), limit)
+        return bytes(out)
+
+    return step
+
+
+_STEPS: Final[dict[str, Callable[[], Callable[[bytes, int], bytes]]]] = {
+    "identity": _identity_step,
+    "gzip": lambda: _zlib_step(16 + zlib.MAX_WBITS),
+    "x-gzip": lambda: _zlib_step(16 + zlib.MAX_WBITS),
+    "deflate": lambda: _zlib_step(zlib.MAX_WBITS),
+    "br": lambda: _sliced_step(brotli.Decompressor()),
+    "zstd": lambda: _sliced_step(_Zstd()),
+}
+"""Per coding: what makes the function that decodes one chunk after another."""

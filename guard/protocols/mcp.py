@@ -69,6 +69,7 @@ class McpProtocol(ProtocolModule):
     """MCP over Streamable HTTP."""
 
     name: ClassVar[str] = "mcp"
+    event_names: ClassVar[frozenset[str]] = frozenset({"message"})
 
     def claims(self, request: HttpRequest) -> bool:
         """Return whether it is MCP, however broken: by header, by body, by what it looks like."""

@@ -53,11 +53,16 @@ class EventCutter:
         return rest
 
 
-def event_data(event: bytes) -> str:
-    """Return the data of one event: its ``data`` lines joined by LF, empty where it has none."""
-    lines = []
+def read_event(event: bytes) -> tuple[str, str]:
+    """Return name and data of one event: ``message`` where it has no name, data lines joined by LF.
+
+    A name without data is no event at all for its reader; the data is then empty.
+    """
+    name, lines = "message", []
     for line in re.split(r"\r\n|\n|\r", event.decode("utf-8", "replace").removeprefix("\ufeff")):
-        name, _, value = line.partition(":")
-        if name == "data":
+        field, _, value = line.partition(":")
+        if field == "data":
             lines.append(value.removeprefix(" "))
-    return "\n".join(lines)
+        elif field == "event":
+            name = value.removeprefix(" ") or "message"
+    return name, "\n".join(lines)

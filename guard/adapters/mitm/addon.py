@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from mitmproxy import http
 
+from guard.adapters.mitm.layers import AWAITED, CUT
 from guard.core.errors import MessageError, OversizeError
 from guard.identity import STRIPPED_HEADERS, STRIPPED_PREFIX
 from guard.protocols.content_coding import decode_content
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 EXCHANGE: Final = "guard.exchange"
 READER: Final = "guard.reader"
+REFUSED: Final = "guard.refused"
 FORWARDED_AT: Final = "guard.forwarded_at"
 
 
@@ -74,6 +76,7 @@ class GuardAddon:
         flow.metadata[EXCHANGE] = outcome
         flow.metadata[FORWARDED_AT] = time.perf_counter()
         self._in_flight.add(flow.id)
+        AWAITED[flow.client_conn.id] += 1
         self._idle.clear()
 
     async def _judge(self, flow: http.HTTPFlow) -> Exchange | HttpReply:
@@ -98,21 +101,37 @@ class GuardAddon:
             started = flow.metadata.get(FORWARDED_AT)
             if started is not None:
                 self._metrics.upstream_latency(time.perf_counter() - started)
-            kind = flow.response.headers.get("content-type", "").split(";", 1)[0].strip().lower()
-            if kind == "text/event-stream" and not flow.response.headers.get("content-encoding"):
-                flow.metadata[READER] = self._gate.event_reader(exchange)
+            headers = flow.response.headers
+            kind = headers.get("content-type", "").split(";", 1)[0].strip().lower()
+            if kind == "text/event-stream":
+                encoding = ", ".join(headers.get_all("content-encoding"))
+                flow.metadata[READER] = self._gate.event_reader(exchange, encoding)
+                _unsize(flow.response, flow.request)
                 flow.response.stream = True
+        except MessageError as error:
+            self._refuse_stream(flow, error)
         except Exception:  # noqa: BLE001  (see module docstring)
             self._fail(flow, "hook")
+
+    def _refuse_stream(self, flow: http.HTTPFlow, error: MessageError) -> None:
+        """Put a refusal in the place of an answer whose body has not arrived and may never end."""
+        reply = self._refused(error.code, str(error))
+        flow.response = http.Response.make(502, b"", {"content-type": reply.content_type})
+        flow.response.headers["content-length"] = str(len(reply.body))
+        flow.metadata[REFUSED] = reply.body
+        flow.response.stream = True
 
     async def guard_chunk(self, hook: GuardChunkHook) -> None:
         """Judge a chunk of a streamed answer; on any error nothing more of it is released."""
         try:
+            if REFUSED in hook.flow.metadata:
+                hook.release, hook.stop = [hook.flow.metadata[REFUSED]], True
+                return
             reader: EventReader = hook.flow.metadata[READER]
             hook.release = await (reader.feed(hook.chunk) if hook.chunk else reader.end())
-        except OversizeError as error:
+        except MessageError as error:
             hook.stop = True
-            self._metrics.refusal(error.code)
+            self._gate.refuse_unread(error, None, None)
         except Exception:  # noqa: BLE001  (see module docstring)
             hook.stop = True
             self._metrics.error("hook")
@@ -122,6 +141,9 @@ class GuardAddon:
         self._ended(flow)
         try:
             exchange = flow.metadata.get(EXCHANGE)
+            if flow.response is not None and REFUSED in flow.metadata:
+                flow.response.raw_content = flow.metadata[REFUSED]
+                return
             if exchange is None or flow.response is None or READER in flow.metadata:
                 return
             await self._gate.on_answer(exchange, self._answer_body(flow.response))
@@ -143,10 +165,11 @@ class GuardAddon:
         """Count what mitmproxy refused or lost by itself; record it where it was never judged."""
         self._ended(flow)
         try:
-            if EXCHANGE in flow.metadata:
-                self._metrics.error("upstream")
-                return
             text = flow.error.msg if flow.error else ""
+            if EXCHANGE in flow.metadata:
+                if text != CUT:
+                    self._metrics.error("upstream")
+                return
             if "body exceeds" in text:
                 self._gate.refuse_unread(OversizeError(text), None, None)
             elif "disconnected" not in text.lower():
@@ -191,7 +214,11 @@ class GuardAddon:
             flow.kill()
 
     def _ended(self, flow: http.HTTPFlow) -> None:
-        self._in_flight.discard(flow.id)
+        if flow.id in self._in_flight:
+            self._in_flight.discard(flow.id)
+            AWAITED[flow.client_conn.id] -= 1
+            if AWAITED[flow.client_conn.id] <= 0:
+                del AWAITED[flow.client_conn.id]
         if not self._in_flight:
             self._idle.set()
 
@@ -248,6 +275,15 @@ def _prepare(flow: http.HTTPFlow) -> None:
         headers["content-length"] = str(len(body))
     # The answer is read too: ask for one the guard never has to decompress.
     headers["accept-encoding"] = "identity"
+
+
+def _unsize(response: http.Response, request: http.Request) -> None:
+    """Frame a streamed answer for what is released: decoded, of a length nobody knows yet."""
+    headers = response.headers
+    if "content-length" in headers and request.is_http11 and response.is_http11:
+        headers["transfer-encoding"] = "chunked"
+    for name in ("content-encoding", "content-length"):
+        headers.pop(name, None)
 
 
 def _answer(flow: http.HTTPFlow, reply: HttpReply) -> None:

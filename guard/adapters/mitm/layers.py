@@ -1,25 +1,32 @@
-"""Two of mitmproxy's HTTP layers, with the hooks the guard needs and mitmproxy lacks.
+"""Parts of mitmproxy's proxy core, with the hooks the guard needs and mitmproxy lacks.
 
 * An answer that streams calls an awaited hook for each chunk, so that an event carrying a result
   can be judged on fresh state before it is released (docs/adr/0002).  mitmproxy's own stream
   callables are synchronous.
 * A request head that cannot be parsed calls a hook, so that it gets an audit line and a counter;
   mitmproxy only logs it.  A head that never ends is cut off.
+* A client that waits for an answer is not idle, however quiet the answer is; mitmproxy would cut
+  a stream off after ten minutes without a byte.
 
-Installed by replacing two names in ``mitmproxy.proxy.layers.http``; :func:`verify` is asked at
-start, because a guard whose replacement did not take must not serve.
+Installed by replacing names in ``mitmproxy.proxy``; :func:`verify` is asked at start, because a
+guard whose replacement did not take must not serve.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from mitmproxy.proxy import commands, events, layer
+from mitmproxy.proxy import commands, events, layer, server
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import (
+    RequestProtocolError,
     ResponseData,
     ResponseEndOfMessage,
+    ResponseProtocolError,
     ResponseTrailers,
     SendHttp,
 )
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
     from mitmproxy import http
     from mitmproxy.connection import Client
 
+CUT: Final = "the guard ended this answer"
+"""The message of the error that ends a streamed answer nothing more of which may be released."""
 HEAD_LIMIT: Final = 64 * 1024
 """Bytes a request head may have before its blank line."""
 
@@ -90,7 +99,8 @@ class GuardedHttpStream(http_layers.HttpStream):
             yield from self._pass(event.data)
         elif isinstance(event, ResponseEndOfMessage):
             yield from self._pass(b"")
-            yield from self.send_response(already_streamed=True)
+            if self.server_state != self.state_errored:
+                yield from self.send_response(already_streamed=True)
         elif isinstance(event, ResponseTrailers) and self.flow.response:
             self.flow.response.trailers = event.trailers
 
@@ -102,7 +112,12 @@ class GuardedHttpStream(http_layers.HttpStream):
             if data:
                 yield SendHttp(ResponseData(self.stream_id, data), self.context.client)
         if hook.stop:
-            yield commands.CloseConnection(self.context.client)
+            yield from self._cut()
+
+    def _cut(self) -> layer.CommandGenerator[None]:
+        """End both sides of this answer; other streams of the connections live on."""
+        yield SendHttp(RequestProtocolError(self.stream_id, CUT), self.context.server)
+        yield from self.handle_protocol_error(ResponseProtocolError(self.stream_id, CUT))
 
 
 class GuardedHttp1Server(http_layers.Http1Server):
@@ -134,8 +149,37 @@ class GuardedHttp1Server(http_layers.Http1Server):
         yield from super().read_headers(event)
 
 
+AWAITED: Final[Counter[str]] = Counter()
+"""Requests without a complete answer, by id of the client connection they came by."""
+
+
+class PatientWatchdog(server.TimeoutWatchdog):
+    """Closes client connections that are idle, and only those."""
+
+    async def watch(self) -> None:
+        """Wait until nothing was heard for the time-out and no answer is awaited."""
+        client: Client = self.callback.__self__.client  # type: ignore[attr-defined]
+        try:
+            while True:
+                await self.can_timeout.wait()
+                await asyncio.sleep(self.remaining())
+                if AWAITED[client.id] or not self.can_timeout.is_set():
+                    self.last_activity = time.time()  # noqa: TID251  (as in `remaining`)
+                elif self.remaining() <= 0:
+                    await self.callback()
+                    return
+        except asyncio.CancelledError:
+            return
+
+    def remaining(self) -> float:
+        """Return the seconds until the connection has been silent for the time-out."""
+        # mitmproxy's own mark of the last activity, on mitmproxy's own clock.
+        return self.timeout - (time.time() - self.last_activity)  # noqa: TID251
+
+
 def install() -> None:
     """Put the guard's layers in the place of mitmproxy's."""
+    server.TimeoutWatchdog = PatientWatchdog  # type: ignore[misc]
     http_layers.HttpStream = GuardedHttpStream  # type: ignore[misc]
     http_layers.Http1Server = GuardedHttp1Server  # type: ignore[misc]
 
@@ -147,6 +191,10 @@ def verify() -> None:
         GuardError: they are not, and no traffic may be served.
     """
     names = http_layers.HttpLayer.make_stream.__globals__
-    if names.get("HttpStream") is not GuardedHttpStream:
+    starts = server.ConnectionHandler.__init__.__globals__
+    if (
+        names.get("HttpStream") is not GuardedHttpStream
+        or starts.get("TimeoutWatchdog") is not PatientWatchdog
+    ):
         msg = "this mitmproxy does not take the guard's http layers; use a supported version"
         raise GuardError(msg)

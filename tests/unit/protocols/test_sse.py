@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core.errors import OversizeError
-from guard.protocols.sse import EventCutter, event_data
+from guard.protocols.sse import EventCutter, read_event
 
 STREAMS = st.lists(
     st.sampled_from([b"data: a", b"data:b", b": c", b"id: 1", b"\n", b"\r\n", b"\r", b"\xc3\xa9"])
@@ -40,12 +40,12 @@ def test_an_event_ends_at_a_blank_line_of_any_kind(newline: bytes) -> None:
     events = cutter.feed(first + b"data: two" + newline)
 
     assert events == [first]
-    assert event_data(events[0]) == "one"
+    assert read_event(events[0]) == ("message", "one")
 
 
 def test_data_lines_are_joined_and_comments_are_not_data() -> None:
     """The data of an event is its data lines joined by a line feed."""
-    assert event_data(b": hi\ndata: a\ndata:b\nevent: x\n\n") == "a\nb"
+    assert read_event(b": hi\ndata: a\ndata:b\nevent: x\n\n") == ("x", "a\nb")
 
 
 def test_an_event_without_end_is_not_kept_for_ever() -> None:

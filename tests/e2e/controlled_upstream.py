@@ -1,0 +1,143 @@
+"""An upstream that sends exactly what a test tells it, when it is told, and a client to match."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import struct
+import threading
+
+from tests.e2e.running_guard import _complete
+
+PATIENCE = 20.0
+_OPEN: list[socket.socket] = []
+EVENT_STREAM = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+)
+
+
+class Exchange:
+    """One request that has arrived, and the hand that answers it."""
+
+    def __init__(self, connection: socket.socket, request: bytes) -> None:
+        self.connection = connection
+        self.request = request
+
+    def head(self, extra: bytes = b"") -> None:
+        """Start a chunked stream of events."""
+        self.connection.sendall(EVENT_STREAM + extra + b"\r\n")
+
+    def chunk(self, data: bytes) -> None:
+        """Send one chunk."""
+        self.connection.sendall(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def end(self) -> None:
+        """End the chunked body."""
+        self.connection.sendall(b"0\r\n\r\n")
+
+    def die(self) -> None:
+        """Reset the connection."""
+        linger = struct.pack("ii", 1, 0)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self.connection.close()
+
+    def is_gone(self) -> bool:
+        """Wait until the other side has closed and return True."""
+        self.connection.settimeout(PATIENCE)
+        try:
+            return self.connection.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+class ControlledUpstream:
+    """Hands each request to the test, which answers it."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.received = bytearray()
+        self._arrived: queue.Queue[Exchange] = queue.Queue()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            _OPEN.append(connection)
+            threading.Thread(target=self._read, args=(connection,), daemon=True).start()
+
+    def _read(self, connection: socket.socket) -> None:
+        """Read one request; what follows on the connection is the test's to read."""
+        buffer = b""
+        while (request := _complete(buffer)) is None:
+            try:
+                data = connection.recv(65536)
+            except OSError:
+                return
+            if not data:
+                return
+            buffer += data
+            self.received += data
+        self._arrived.put(Exchange(connection, request))
+
+    def next(self) -> Exchange:
+        """Return the next request."""
+        return self._arrived.get(timeout=PATIENCE)
+
+    def close(self) -> None:
+        """Stop accepting."""
+        self._socket.close()
+
+
+class StreamClient:
+    """Sends raw bytes and reads what comes, as far as the test asks."""
+
+    def __init__(self, port: int, data: bytes) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        _OPEN.append(self.socket)
+        self.socket.sendall(data)
+        self.received = b""
+
+    def until(self, wanted: bytes) -> bytes:
+        """Read until the wanted bytes have come and return everything so far."""
+        while wanted not in self.received:
+            data = self.socket.recv(65536)
+            if not data:
+                raise AssertionError(f"the stream ended before {wanted!r}: {self.received!r}")
+            self.received += data
+        return self.received
+
+    def rest(self) -> bytes:
+        """Read until the other side closes and return everything."""
+        try:
+            while data := self.socket.recv(65536):
+                self.received += data
+        except ConnectionResetError:
+            pass
+        return self.received
+
+    def close(self) -> None:
+        """Leave."""
+        self.socket.close()
+
+
+def close_all() -> None:
+    """Close every socket that was opened here."""
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+def body_of(raw: bytes) -> bytes:
+    """Return the body of a chunked response, as far as it came."""
+    _, _, rest = raw.partition(b"\r\n\r\n")
+    body = b""
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        length = int(size or b"0", 16)
+        if length == 0:
+            break
+        body, rest = body + rest[:length], rest[length + 2 :]
+    return body

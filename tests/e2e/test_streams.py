@@ -1,0 +1,271 @@
+"""Streams pass event by event, in the upstream's own time, however they are coded or cut.
+
+No test looks at a clock.  The upstream sends the next piece only after the client has read the
+one before, so a guard that held anything back would never get past the first.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import TYPE_CHECKING
+
+import brotli
+import pytest
+import zstandard
+
+from tests.e2e.controlled_upstream import (
+    ControlledUpstream,
+    StreamClient,
+    body_of,
+    close_all,
+)
+from tests.e2e.running_guard import RunningGuard, start_guard, tool_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PROGRESS = b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"n":%d}}\n\n'
+RESULT = b'data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"ok"}]}}\n\n'
+
+
+@pytest.fixture(scope="module")
+def streaming(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
+    """Return a guard in front of an upstream whose every chunk a test controls."""
+    server = ControlledUpstream()
+    guard = start_guard(tmp_path_factory.mktemp("guard"), server, options=("--body-limit", "64k"))
+    yield guard
+    guard.stop()
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def _sockets() -> Iterator[None]:
+    """Close what a test opened."""
+    yield
+    close_all()
+
+
+def _post(document: object = None) -> bytes:
+    body = json.dumps(document or tool_call()).encode()
+    lines = (
+        "POST /mcp HTTP/1.1",
+        "host: tools.test",
+        "content-type: application/json",
+        "accept: application/json, text/event-stream",
+        f"content-length: {len(body)}",
+    )
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def _get() -> bytes:
+    return (
+        b"GET /mcp HTTP/1.1\r\nhost: tools.test\r\naccept: text/event-stream\r\n"
+        b"mcp-session-id: s1\r\n\r\n"
+    )
+
+
+def test_each_event_reaches_the_client_before_the_next_one_is_produced(
+    streaming: RunningGuard,
+) -> None:
+    """First event and gaps are the upstream's own, and the result follows unchanged."""
+    client = StreamClient(streaming.port, _post())
+    exchange = streaming.upstream.next()
+    exchange.head()
+    client.until(b"\r\n\r\n")
+
+    for number in range(5):
+        exchange.chunk(PROGRESS % number)
+        client.until(b'"n":%d' % number)
+    exchange.chunk(RESULT)
+    client.until(RESULT)
+    exchange.end()
+    client.until(b"0\r\n\r\n")
+
+    assert body_of(client.received) == b"".join(PROGRESS % n for n in range(5)) + RESULT
+
+
+def test_an_event_cut_anywhere_is_released_whole_and_unchanged(streaming: RunningGuard) -> None:
+    """Chunk boundaries inside an event and inside a character change nothing."""
+    event = RESULT.replace(b"ok", "Grüße 😀".encode())
+    client = StreamClient(streaming.port, _post())
+    exchange = streaming.upstream.next()
+    exchange.head()
+
+    for position in range(len(event)):
+        exchange.chunk(event[position : position + 1])
+    client.until(event[-8:])
+    exchange.end()
+    client.until(b"0\r\n\r\n")
+
+    assert body_of(client.received) == event
+
+
+def _gzip() -> Callable[[bytes], bytes]:
+    coder = zlib.compressobj(wbits=31)
+    return lambda data: coder.compress(data) + coder.flush(zlib.Z_SYNC_FLUSH)
+
+
+def _deflate() -> Callable[[bytes], bytes]:
+    coder = zlib.compressobj()
+    return lambda data: coder.compress(data) + coder.flush(zlib.Z_SYNC_FLUSH)
+
+
+def _brotli() -> Callable[[bytes], bytes]:
+    coder = brotli.Compressor()
+    return lambda data: coder.process(data) + coder.flush()
+
+
+def _zstd() -> Callable[[bytes], bytes]:
+    coder = zstandard.ZstdCompressor().compressobj()
+    return lambda data: coder.compress(data) + coder.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+
+
+@pytest.mark.parametrize(
+    ("coding", "coder"),
+    [
+        pytest.param(b"gzip", _gzip, id="gzip stream"),
+        pytest.param(b"deflate", _deflate, id="deflate stream"),
+        pytest.param(b"br", _brotli, id="brotli stream"),
+        pytest.param(b"zstd", _zstd, id="zstd stream"),
+    ],
+)
+def test_a_compressed_stream_is_decoded_event_by_event(
+    streaming: RunningGuard, coding: bytes, coder: Callable[[], Callable[[bytes], bytes]]
+) -> None:
+    """The client asked for no coding and gets none; each event still comes on its own."""
+    code = coder()
+    client = StreamClient(streaming.port, _post())
+    exchange = streaming.upstream.next()
+    exchange.head(b"content-encoding: " + coding + b"\r\n")
+
+    for number in range(3):
+        exchange.chunk(code(PROGRESS % number))
+        client.until(b'"n":%d' % number)
+    exchange.chunk(code(RESULT))
+    client.until(RESULT)
+    exchange.end()
+    client.until(b"0\r\n\r\n")
+
+    assert b"accept-encoding: identity" in exchange.request.lower()
+    assert b"content-encoding" not in client.received.lower()
+    assert body_of(client.received) == b"".join(PROGRESS % n for n in range(3)) + RESULT
+
+
+def test_a_stream_in_an_unknown_coding_is_refused_and_the_upstream_let_go(
+    streaming: RunningGuard,
+) -> None:
+    """What cannot be decoded is not released, and the client is told so at once."""
+    client = StreamClient(streaming.port, _post())
+    exchange = streaming.upstream.next()
+    exchange.head(b"content-encoding: x-rot13\r\n")
+    exchange.chunk(b"qngn: frperg\n\n")
+
+    reply = client.rest()
+
+    assert reply.startswith(b"HTTP/1.1 502")
+    assert b"bad_content_encoding" in reply
+    assert b"frperg" not in reply
+    assert exchange.is_gone()
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        pytest.param(b'data: {"id":1,"id":2}\n\n', "duplicate_key", id="event with two ids"),
+        pytest.param(b"data: {]\n\n", "bad_json", id="event that is not json"),
+        pytest.param(b"data: " + b"x" * 70_000, "body_too_large", id="event over the limit"),
+    ],
+)
+def test_an_event_that_cannot_be_read_ends_the_stream(
+    streaming: RunningGuard, data: bytes, code: str
+) -> None:
+    """Its reader could take it for a result that the guard has not seen."""
+    refusals = streaming.metric("guard_refusals_total", code=code)
+    client = StreamClient(streaming.port, _post())
+    exchange = streaming.upstream.next()
+    exchange.head()
+    exchange.chunk(PROGRESS % 7)
+    client.until(PROGRESS % 7)
+
+    exchange.chunk(data)
+
+    assert body_of(client.rest()) == PROGRESS % 7
+    assert exchange.is_gone()
+    assert streaming.metric("guard_refusals_total", code=code) == refusals + 1
+
+
+def test_a_bomb_in_a_compressed_stream_ends_it(streaming: RunningGuard) -> None:
+    """One chunk may become as much as one event may have, and no more."""
+    client = StreamClient(streaming.port, _post())
+    exchange = streaming.upstream.next()
+    exchange.head(b"content-encoding: br\r\n")
+    exchange.chunk(brotli.compress(b"data: " + bytes(50_000_000)))
+
+    assert body_of(client.rest()) == b""
+    assert exchange.is_gone()
+
+
+def test_a_client_that_leaves_takes_the_upstream_with_it(streaming: RunningGuard) -> None:
+    """The upstream is told at once and the guard is idle again."""
+    client = StreamClient(streaming.port, _get())
+    exchange = streaming.upstream.next()
+    exchange.head()
+    exchange.chunk(PROGRESS % 1)
+    client.until(PROGRESS % 1)
+
+    client.close()
+
+    assert exchange.is_gone()
+
+
+def test_an_upstream_that_dies_inside_an_event_ends_the_stream_without_it(
+    streaming: RunningGuard,
+) -> None:
+    """What is complete was delivered; the half event is not, and the client sees a broken body."""
+    client = StreamClient(streaming.port, _post())
+    exchange = streaming.upstream.next()
+    exchange.head()
+    exchange.chunk(PROGRESS % 1)
+    client.until(PROGRESS % 1)
+    exchange.chunk(RESULT[:40])
+
+    exchange.die()
+    reply = client.rest()
+
+    assert body_of(reply) == PROGRESS % 1
+    assert not reply.endswith(b"0\r\n\r\n")
+
+
+def test_comments_and_empty_events_pass_at_once(streaming: RunningGuard) -> None:
+    """Keep-alives and priming events carry nothing and wait for nothing."""
+    client = StreamClient(streaming.port, _get())
+    exchange = streaming.upstream.next()
+    exchange.head()
+
+    for piece in (b": keep-alive\n\n", b"id: 7\nretry: 100\ndata:\n\n", b"\n\n"):
+        exchange.chunk(piece)
+        client.until(piece)
+    exchange.end()
+    client.until(b"0\r\n\r\n")
+
+    assert body_of(client.received) == b": keep-alive\n\nid: 7\nretry: 100\ndata:\n\n\n\n"
+
+
+def test_a_result_on_the_get_stream_completes_the_call_of_another_exchange(
+    streaming: RunningGuard,
+) -> None:
+    """Results are matched by id and session, not by the exchange they come back in."""
+    call = _post(tool_call(ident="late")).replace(b"accept:", b"mcp-session-id: s1\r\naccept:")
+    poster = StreamClient(streaming.port, call)
+    posted = streaming.upstream.next()
+    posted.connection.sendall(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n")
+    poster.until(b"202")
+    listener = StreamClient(streaming.port, _get())
+    stream = streaming.upstream.next()
+    stream.head()
+
+    stream.chunk(RESULT.replace(b'"id":1', b'"id":"late"'))
+
+    listener.until(b'"late"')
+    listener.close()

@@ -1,0 +1,79 @@
+"""The watchdog closes idle clients, and never one that waits for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from mitmproxy.proxy import server
+
+from guard.adapters.mitm import layers
+
+
+class Handler:
+    """Stands for a connection handler: what the watchdog knows of it."""
+
+    def __init__(self) -> None:
+        self.client = SimpleNamespace(id="c1")
+        self.closed = asyncio.Event()
+
+    async def on_timeout(self) -> None:
+        self.closed.set()
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Make every sleep end at once, with the time-out passed; return how often that was."""
+    sleeps: list[float] = []
+    real = asyncio.sleep
+    now = [1000.0]
+
+    async def sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+        now[0] += max(seconds, 0)
+        await real(0)
+
+    monkeypatch.setattr(layers.asyncio, "sleep", sleep)
+    monkeypatch.setattr(layers.time, "time", lambda: now[0])
+    return sleeps
+
+
+async def test_an_idle_client_is_closed_after_the_time_out(slept: list[float]) -> None:
+    """A keep-alive connection nobody uses does not stay for ever."""
+    handler = Handler()
+    watchdog = layers.PatientWatchdog(600, handler.on_timeout)
+    watchdog.last_activity = 1000.0
+
+    await watchdog.watch()
+
+    assert handler.closed.is_set()
+    assert slept == [600]
+
+
+async def test_a_client_that_waits_for_an_answer_is_not_idle(slept: list[float]) -> None:
+    """A stream may be quiet for longer than the time-out; it is closed once nothing is awaited."""
+    handler = Handler()
+    watchdog = layers.PatientWatchdog(600, handler.on_timeout)
+    watchdog.last_activity = 1000.0
+    layers.AWAITED["c1"] += 1
+    try:
+        watching = asyncio.ensure_future(watchdog.watch())
+        while len(slept) < 5:
+            await asyncio.tasks.sleep(0)
+        assert not handler.closed.is_set()
+    finally:
+        del layers.AWAITED["c1"]
+    await watching
+
+    assert handler.closed.is_set()
+
+
+def test_mitmproxy_starts_the_guard_s_watchdog_after_install() -> None:
+    """A mitmproxy that took another one would cut quiet streams: the self-check sees it."""
+    layers.install()
+    layers.verify()
+
+    assert server.ConnectionHandler.__init__.__globals__["TimeoutWatchdog"] is (
+        layers.PatientWatchdog
+    )

@@ -16,12 +16,12 @@ from guard.core.policy import Situation
 from guard.core.trajectory import Snapshot, Trajectory, Window
 
 
-def _window(roles, in_flight=()):
+def _window(roles, in_flight=(), refused_in_a_row=0):
     trajectory = Trajectory.of(roles)
     attempted = list(trajectory.executed)
     for role in in_flight:
         attempted[list(Role).index(role)] += 1
-    return Window(trajectory=trajectory, attempted=tuple(attempted))
+    return Window(trajectory, tuple(attempted), refused_in_a_row=refused_in_a_row)
 
 
 @pytest.fixture
@@ -39,14 +39,19 @@ def situation():
         in_flight=(),
         scores=(),
         model="prefix-13",
+        arguments=None,
+        identity=None,
+        refused_in_a_row=(0, 0),
     ):
-        call = ToolCall("id", Identity("p", "s"), tool, {"to": "x"}, "mcp", 0.0)
+        arguments = {"to": "x"} if arguments is None else arguments
+        call = ToolCall("id", identity or Identity("p", "s"), tool, arguments, "mcp", 0.0)
         targets = tuple(
             Target(Destination("mail", f"secret{i}@x.example", "x.example"), Standing(s), "$['to']")
             for i, s in enumerate(standings)
         )
         snapshot = Snapshot(
-            _window(map(Role, session), map(Role, in_flight)), _window(map(Role, principal))
+            _window(map(Role, session), map(Role, in_flight), refused_in_a_row[0]),
+            _window(map(Role, principal), (), refused_in_a_row[1]),
         )
         findings = tuple(
             Finding("d", "prefix_score", score, data={"model": model}) for score in scores

@@ -86,6 +86,8 @@ class Settings(BaseSettings):
     """Seconds without a heartbeat after which a worker is killed and replaced."""
     drain: float = Field(default=5.0, ge=0)
     """Seconds that calls in flight get on shutdown."""
+    reload: float = Field(default=1.0, ge=0)
+    """Seconds between looks at the policy files; 0 looks at SIGHUP only."""
     restarts: int = Field(default=0, ge=0)
     """Set by the supervisor: how often it has replaced the worker."""
     pulse: Path | None = None

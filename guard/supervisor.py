@@ -50,11 +50,14 @@ class Supervisor:
         self._redis: EmbeddedRedis | None = None
         self._restarts = 0
         self._young_deaths = 0
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._beating = False
 
     def run(self) -> int:
         """Serve until SIGTERM or SIGINT; return the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_hangup)
         directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
         try:
             url = self._settings.redis
@@ -72,12 +75,19 @@ class Supervisor:
         del number, frame
         self._stopping = True
 
+    def _on_hangup(self, number: int, frame: FrameType | None) -> None:
+        # The worker owns policy and audit log; before its first heartbeat it has no handler.
+        del frame
+        if self._worker is not None and self._beating:
+            self._worker.send_signal(number)
+
     def _watch(self, directory: Path, url: str) -> int:
         pulse = Pulse.create(directory / "pulse")
         while True:
             pulse.reset()
             started = time.monotonic()
-            worker = self._start(directory, url)
+            worker = self._worker = self._start(directory, url)
+            self._beating = False
             code = self._until_dead(worker, pulse, started)
             if self._stopping:
                 return 0 if code in {0, -signal.SIGTERM} else 1
@@ -126,6 +136,7 @@ class Supervisor:
             if stopped_at is not None and now - stopped_at > self._settings.drain + 5:
                 worker.kill()
             beat = pulse.last_beat()
+            self._beating = bool(beat)
             limit = self._settings.heartbeat if beat else START_SECONDS
             if stopped_at is None and now - (beat or started) > limit:
                 worker.kill()

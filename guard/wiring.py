@@ -20,12 +20,12 @@ from guard.adapters.heartbeat import Pulse
 from guard.adapters.mitm.addon import GuardAddon
 from guard.adapters.mitm.master import build_master, listening
 from guard.adapters.onnx import load_models
+from guard.adapters.policy_files import PolicyFiles, PolicyReloader
 from guard.adapters.prometheus import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
 from guard.detectors import DetectorResources, create_detectors
 from guard.exchange import Gate
 from guard.identity import Credentials
-from guard.policies_io import load_policies
 from guard.protocols import discover_protocols
 from guard.service import Guard
 from guard.settings import load_credentials
@@ -60,15 +60,20 @@ class Parts:
     metrics: PrometheusMetrics
     audit: AuditLogFile | NoAuditLog
     policy: Policy
+    """The policy it started with."""
+    reloader: PolicyReloader
 
 
-def assemble(settings: Settings, redis_url: str, pulse: Pulse | None = None) -> Parts:
+def assemble(
+    settings: Settings, redis_url: str, pulse: Pulse | None = None, confdir: Path | None = None
+) -> Parts:
     """Join the parts.
 
     Raises:
         GuardError: a policy, model, credential file or audit log that cannot be used.
     """
-    policy = load_policies(settings.policy)
+    files = PolicyFiles(settings.policy, confdir)
+    policy = files.first()
     models = load_models(settings.models or models_directory())
     digests = {name: model.digest for name, model in models.items()}
     metrics = PrometheusMetrics(policy, digests)
@@ -94,7 +99,15 @@ def assemble(settings: Settings, redis_url: str, pulse: Pulse | None = None) -> 
         body_limit=settings.body_limit,
     )
     metrics.show_awaited(lambda: gate.awaited)
-    return Parts(guard, gate, store, metrics, audit, policy)
+
+    def swap(fresh: Policy) -> None:
+        store.set_limits(fresh.limits)
+        guard.swap_policy(fresh)
+
+    reloader = PolicyReloader(
+        files=files, current=lambda: guard.policy, swap=swap, audit=audit, metrics=metrics
+    )
+    return Parts(guard, gate, store, metrics, audit, policy, reloader)
 
 
 async def serve(settings: Settings, redis_url: str, confdir: Path) -> None:
@@ -104,7 +117,7 @@ async def serve(settings: Settings, redis_url: str, confdir: Path) -> None:
         GuardError: a part cannot be used; nothing was served.
     """
     pulse = Pulse(settings.pulse) if settings.pulse else None
-    parts = assemble(settings, redis_url, pulse)
+    parts = assemble(settings, redis_url, pulse, confdir)
     await parts.store.verify()
     addon = GuardAddon(parts.gate, parts.metrics)
     master = build_master(
@@ -116,10 +129,14 @@ async def serve(settings: Settings, redis_url: str, confdir: Path) -> None:
     admin = AdminServer(*settings.admin_address, parts.metrics, lambda: _health(parts))
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    background: list[asyncio.Task[object]] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    loop.add_signal_handler(signal.SIGHUP, parts.audit.reopen)
-    beats = loop.create_task(_beat(pulse)) if pulse else None
+    loop.add_signal_handler(signal.SIGHUP, _on_hangup, parts, background)
+    if pulse:
+        background.append(loop.create_task(_beat(pulse)))
+    if settings.reload:
+        background.append(loop.create_task(parts.reloader.watch(settings.reload)))
     running = loop.create_task(master.run())
     try:
         addresses = await listening(master)
@@ -132,11 +149,18 @@ async def serve(settings: Settings, redis_url: str, confdir: Path) -> None:
         master.shutdown()
         with contextlib.suppress(asyncio.CancelledError):
             await running
-        if beats:
-            beats.cancel()
+        for task in background:
+            task.cancel()
         admin.close()
         await parts.store.aclose()
         parts.audit.close()
+
+
+def _on_hangup(parts: Parts, background: list[asyncio.Task[object]]) -> None:
+    """Open the audit log anew and try the policy files at once."""
+    background[:] = [task for task in background if not task.done()]
+    background.append(asyncio.get_running_loop().create_task(parts.reloader.reload()))
+    parts.audit.reopen()
 
 
 async def _beat(pulse: Pulse) -> None:

@@ -65,6 +65,14 @@ class MetricFamilies:
             ("code",),
             registry=registry,
         )
+        self.policy_reloads = Counter(
+            "guard_policy_reloads_total",
+            "Attempts to put changed policy files in force, by outcome.",
+            ("outcome",),
+            registry=registry,
+        )
+        for outcome in ("swapped", "kept"):
+            self.policy_reloads.labels(outcome)
 
     def _make_histograms(self, registry: CollectorRegistry) -> None:
         self.decision_seconds = Histogram(
@@ -115,6 +123,11 @@ class MetricFamilies:
             "guard_policy_info",
             "The policy in force; always 1.",
             ("digest", "name"),
+            registry=registry,
+        )
+        self.policy_stale = Gauge(
+            "guard_policy_stale",
+            "1 while the policy files have a problem and an earlier policy is in force.",
             registry=registry,
         )
         self.models = Gauge(

@@ -15,6 +15,7 @@ STAGES: Final = (
     "rule",
     "model",
     "audit",
+    "policy",
     "hook",
     "upstream",
     "other",

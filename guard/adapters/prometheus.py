@@ -84,6 +84,12 @@ class PrometheusMetrics:
         self._families.policy.labels(policy.digest, policy.name).set(1)
         self._begin_at_zero(policy)
 
+    def policy_reload(self, outcome: str, policy: Policy) -> None:
+        """Count a reload; ``policy`` is the one in force after it."""
+        self._families.policy_reloads.labels(outcome).inc()
+        self._families.policy_stale.set(0 if outcome == "swapped" else 1)
+        self.set_policy(policy)
+
     def _begin_at_zero(self, policy: Policy) -> None:
         """Make the series that exist before anything happens.
 

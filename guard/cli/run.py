@@ -44,6 +44,10 @@ def run(
     drain: Annotated[
         float | None, typer.Option(help="Seconds for calls in flight at stop.")
     ] = None,
+    reload: Annotated[
+        float | None,
+        typer.Option(help="Seconds between looks at the policy files; 0: at SIGHUP only."),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file with any of these settings.")
     ] = None,

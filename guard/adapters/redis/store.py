@@ -37,15 +37,22 @@ class RedisSessionStore:
         namespace: str = "guard",
         limits: StateLimits | None = None,
     ) -> None:
-        limits = limits or StateLimits()
+        self.client = client
+        self._keys = Keys(namespace)
+        self.set_limits(limits or StateLimits())
+        self._attempt = load_script("attempt")
+        self._complete = load_script("complete")
+
+    def set_limits(self, limits: StateLimits) -> None:
+        """Take the limits of another policy for every window touched from now on.
+
+        Raises:
+            StateError: a limit would keep nothing.
+        """
         if min(limits.session_idle, limits.principal_window) <= 0:
             msg = "state limits must be at least one second, or nothing would be remembered"
             raise StateError(msg)
-        self.client = client
-        self._keys = Keys(namespace)
         self._ttls = (limits.session_idle * 1000, limits.principal_window * 1000)
-        self._attempt = load_script("attempt")
-        self._complete = load_script("complete")
 
     @classmethod
     def at(

@@ -1,0 +1,132 @@
+"""Policies change under live traffic; no request is ever judged without one."""
+
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait_until
+
+pytestmark = pytest.mark.e2e
+
+DEFAULT = (ROOT / "policies" / "default.yaml").read_text(encoding="utf-8")
+ROUNDS = 6
+
+
+@pytest.fixture
+def guard(tmp_path):
+    """Start a guard that looks at its policy file twenty times a second."""
+    upstream = Upstream()
+    policy = tmp_path / "policy.yaml"
+    write(policy, "start")
+    running = start_guard(tmp_path, upstream, policy=policy, options=("--reload", "0.05"))
+    yield running, policy
+    running.stop()
+    upstream.close()
+
+
+def write(path: Path, name: str, text: str = DEFAULT) -> None:
+    """Put a policy into place as an editor would: not atomically."""
+    path.write_text(text.replace("name: default", f"name: {name}"), encoding="utf-8")
+
+
+def test_no_call_is_judged_without_a_policy_while_policies_change(guard):
+    """Under constant traffic: valid changes are swapped, broken ones kept, every send judged."""
+    running, policy = guard
+    stop, answers = threading.Event(), []
+
+    def traffic(to, expected):
+        while not stop.is_set():
+            status, body = running.post(tool_call(to))
+            refused = bool(body["result"].get("isError"))
+            answers.append((status, refused, expected))
+
+    threads = [
+        threading.Thread(target=traffic, args=("team@example.com", False)),
+        threading.Thread(target=traffic, args=("x@outside.test", True)),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for turn in range(ROUNDS):
+            write(policy, f"turn-{turn}")
+            swaps = turn + 1
+            wait_until(
+                lambda swaps=swaps: (
+                    running.metric("guard_policy_reloads_total", outcome="swapped") == swaps
+                ),
+                "a swap",
+            )
+            write(policy, "broken", DEFAULT.replace("effect: block", "effect: blok"))
+            wait_until(
+                lambda swaps=swaps: (
+                    running.metric("guard_policy_reloads_total", outcome="kept") == swaps
+                ),
+                "a refused change",
+            )
+            assert running.metric("guard_policy_stale") == 1
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+
+    lines = running.audit()
+    decisions = [line for line in lines if line["event"] == "guard.decision"]
+    reloads = [line for line in lines if line["event"] == "guard.policy_reload"]
+    in_force = {line["policy"] for line in reloads} | {reloads[0]["previous"]}
+    assert len(answers) > 4 * ROUNDS
+    assert all(status == 200 and refused is expected for status, refused, expected in answers)
+    assert {line["policy"] for line in decisions} <= in_force
+    assert len({line["policy"] for line in decisions}) > 1
+    codes = {reason["code"] for line in decisions for reason in line["reasons"]}
+    assert not codes & {"no_policy", "guard_error", "rule_error"}
+    assert [line["outcome"] for line in reloads] == ["swapped", "kept"] * ROUNDS
+    assert running.metric("guard_policy_info", digest=reloads[-2]["policy"]) == 1
+    assert b"x@outside.test" not in bytes(running.upstream.received)
+
+
+def test_a_hang_up_of_the_supervisor_reloads_at_once(tmp_path):
+    """Operators signal the process that they started; what became stricter holds from then on."""
+    upstream = Upstream()
+    policy = tmp_path / "policy.yaml"
+    write(policy, "start")
+    running = start_guard(tmp_path, upstream, policy=policy, options=("--reload", "0"))
+    try:
+        assert not running.post(tool_call())[1]["result"].get("isError")
+        write(
+            policy,
+            "strict",
+            DEFAULT.replace("deny: []", "deny: [example.com]").replace(
+                "internal_domains:\n  - example.com", "internal_domains: [inside.test]"
+            ),
+        )
+        running.process.send_signal(signal.SIGHUP)
+        wait_until(
+            lambda: running.metric("guard_policy_reloads_total", outcome="swapped"), "the swap"
+        )
+        upstream.received.clear()
+
+        assert running.post(tool_call())[1]["result"]["isError"]
+        assert b"team@example.com" not in bytes(upstream.received)
+    finally:
+        running.stop()
+        upstream.close()
+
+
+def test_an_expression_that_fails_blocks_on_the_wire(tmp_path):
+    """A rule that cannot be evaluated is a block: the upstream receives nothing of the call."""
+    upstream = Upstream()
+    policy = tmp_path / "policy.yaml"
+    rule = '  - {id: fails, type: expression, effect: ask, when: "args.missing > 1"}\n'
+    write(policy, "failing", DEFAULT + rule)
+    running = start_guard(tmp_path, upstream, policy=policy)
+    try:
+        status, body = running.post(tool_call())
+
+        assert (status, body["result"]["isError"]) == (200, True)
+        assert running.audit()[-1]["reasons"][0]["code"] == "rule_error"
+        assert b"team@example.com" not in bytes(upstream.received)
+    finally:
+        running.stop()
+        upstream.close()

@@ -60,6 +60,13 @@ REASON_CODES: Final = frozenset(
     {
         "audit_error",
         "batch_refused",
+        "argument",
+        "argument_missing",
+        "expression",
+        "rate_exceeded",
+        "session_rung_low",
+        "principal_rung_low",
+        "deny_loop",
         "destination_allowed",
         "destination_denied",
         "destination_external",

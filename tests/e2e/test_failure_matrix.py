@@ -186,6 +186,11 @@ ROWS = [
         "bad_http",
         id="bytes after connect",
     ),
+    pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + GOOD, None, id="http/2 preface in clear"),
+    pytest.param(
+        _json(_chunked(GOOD, end=b"0\r\nx-trailer: 1\r\n\r\n"), TE), "bad_http", id="trailers"
+    ),
+    pytest.param(_json(b"zz\r\n" + GOOD + b"\r\n0\r\n\r\n", TE), "bad_http", id="bad chunk size"),
     pytest.param(
         _send(SECRET.encode(), "content-type: text/plain", target="/collect"),
         None,
@@ -264,6 +269,35 @@ def test_a_compressed_and_chunked_benign_call_is_framed_anew(shared_guard: Runni
     head, _, sent = bytes(shared_guard.upstream.received[before:]).partition(b"\r\n\r\n")
     assert b"transfer-encoding" not in head.lower()
     assert sent == body
+
+
+def test_each_of_two_pipelined_requests_is_judged(shared_guard: RunningGuard) -> None:
+    """A second request in the same packet is no stowaway."""
+    before = len(shared_guard.upstream.received)
+    lines = len(shared_guard.audit())
+    benign = _json(json.dumps(tool_call()).encode())
+    stowaway = _json(_call(params=tool_call("a@evil.test")["params"]))
+
+    shared_guard.send(benign + stowaway)
+
+    wait_until(lambda: len(shared_guard.audit()) == lines + 2, "two audit lines")
+    sent = bytes(shared_guard.upstream.received[before:])
+    assert sent.count(b"POST /mcp") == 1
+    assert b"evil.test" not in sent
+
+
+def test_an_absolute_target_goes_to_the_upstream_as_a_path(shared_guard: RunningGuard) -> None:
+    """A request line that names another host must not tempt an upstream to go there."""
+    before = len(shared_guard.upstream.received)
+    data = _send(
+        json.dumps(tool_call()).encode(),
+        "content-type: application/json",
+        target="http://evil.test/mcp",
+    )
+
+    shared_guard.send(data)
+
+    assert bytes(shared_guard.upstream.received[before:]).startswith(b"POST /mcp HTTP/1.1")
 
 
 def test_guard_headers_and_credentials_are_not_sent_upstream(shared_guard: RunningGuard) -> None:

@@ -30,6 +30,7 @@ EXCHANGE: Final = "guard.exchange"
 READER: Final = "guard.reader"
 REFUSED: Final = "guard.refused"
 FORWARDED_AT: Final = "guard.forwarded_at"
+HTTPS_PORT: Final = 443
 
 
 class GuardAddon:
@@ -269,6 +270,14 @@ def _prepare(flow: http.HTTPFlow) -> None:
         lowered = name.lower()
         if lowered.startswith(STRIPPED_PREFIX) or lowered in STRIPPED_HEADERS:
             headers.pop(name, None)
+    if not flow.request.is_http2:
+        # An absolute-form target would be passed on and could name another host to a lax upstream.
+        flow.request.authority = ""
+    if flow.request.scheme == "https":
+        # Behind a shared edge, a Host of the agent's choosing would reach another tenant.
+        default = flow.request.port == HTTPS_PORT
+        host = flow.request.host
+        headers["host"] = host if default else f"{host}:{flow.request.port}"
     body = flow.request.raw_content or b""
     headers.pop("transfer-encoding", None)
     if body or "content-length" in headers or flow.request.method in {"POST", "PUT", "PATCH"}:

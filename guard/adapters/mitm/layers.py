@@ -139,6 +139,16 @@ class GuardedHttp1Server(http_layers.Http1Server):
             yield command
         yield from held
 
+    def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Read the body; refuse trailers, which mitmproxy does not implement and crashes on."""
+        try:
+            yield from super().read_body(event)
+        except NotImplementedError:
+            yield GuardUnreadableHook(self.context.client, "request trailers are not accepted")
+            self.state = self.done
+            yield commands.SendData(self.conn, b"HTTP/1.1 400 Trailers Not Accepted\r\n\r\n")
+            yield commands.CloseConnection(self.conn)
+
     def _read_head(self, event: events.ConnectionEvent) -> Iterator[commands.Command]:
         if len(self.buf) > HEAD_LIMIT and b"\r\n\r\n" not in bytes(self.buf)[: HEAD_LIMIT + 4]:
             self.state = self.done

@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Final
 from mitmproxy import http
 
 from guard.adapters.mitm.layers import AWAITED, CUT
+from guard.adapters.mitm.translation import (
+    answer,
+    prepare_request,
+    read_request,
+    unsize_response,
+)
 from guard.core.errors import MessageError, OversizeError
-from guard.identity import STRIPPED_HEADERS, STRIPPED_PREFIX
 from guard.protocols.content_coding import decode_content
-from guard.protocols.http_message import HttpReply, HttpRequest
+from guard.protocols.http_message import HttpReply
 
 if TYPE_CHECKING:
     from mitmproxy import dns, tcp, udp
@@ -30,7 +35,6 @@ EXCHANGE: Final = "guard.exchange"
 READER: Final = "guard.reader"
 REFUSED: Final = "guard.refused"
 FORWARDED_AT: Final = "guard.forwarded_at"
-HTTPS_PORT: Final = 443
 
 
 class GuardAddon:
@@ -67,10 +71,10 @@ class GuardAddon:
                 raise
             return
         if isinstance(outcome, HttpReply):
-            _answer(flow, outcome)
+            answer(flow, outcome)
             return
         try:
-            _prepare(flow)
+            prepare_request(flow)
         except Exception:  # noqa: BLE001  (a request that was not cleaned must not be sent)
             self._fail(flow, "hook")
             return
@@ -89,7 +93,7 @@ class GuardAddon:
         coding = request.headers.get("transfer-encoding", "identity").strip().lower()
         if coding not in {"identity", "chunked"}:
             raise MessageError("bad_transfer_encoding", "only chunked bodies are accepted")
-        return await self._gate.on_request(_read(flow, self._gate.body_limit))
+        return await self._gate.on_request(read_request(flow, self._gate.body_limit))
 
     # --- HTTP, on the way back ----------------------------------------------------------------
 
@@ -107,7 +111,7 @@ class GuardAddon:
             if kind == "text/event-stream":
                 encoding = ", ".join(headers.get_all("content-encoding"))
                 flow.metadata[READER] = self._gate.event_reader(exchange, encoding)
-                _unsize(flow.response, flow.request)
+                unsize_response(flow.response, flow.request)
                 flow.response.stream = True
         except MessageError as error:
             self._refuse_stream(flow, error)
@@ -189,7 +193,7 @@ class GuardAddon:
 
     def http_connect(self, flow: http.HTTPFlow) -> None:
         """Refuse a tunnel: its bytes would skip every other hook."""
-        _answer(flow, self._refused("connect", "tunnels are not accepted here"))
+        answer(flow, self._refused("connect", "tunnels are not accepted here"))
 
     def websocket_start(self, flow: http.HTTPFlow) -> None:
         """Refuse a WebSocket that got this far."""
@@ -229,73 +233,6 @@ class GuardAddon:
 
     def _fail(self, flow: http.HTTPFlow, stage: str) -> None:
         self._metrics.error(stage)
+        flow.metadata.pop(EXCHANGE, None)
         reply = self._refused("guard_error", "the guard failed while judging this message")
-        _answer(flow, HttpReply(503, reply.content_type, reply.body))
-
-
-def _read(flow: http.HTTPFlow, limit: int) -> HttpRequest:
-    """Turn mitmproxy's request into the gate's frozen one (hop 1)."""
-    request = flow.request
-    headers = tuple(
-        (name.decode("latin-1").lower(), value.decode("latin-1"))
-        for name, value in request.headers.fields
-    )
-    encodings = [value for name, value in headers if name == "content-encoding"]
-    if len(encodings) > 1:
-        raise MessageError("duplicate_header", "header `content-encoding` occurs twice")
-    body = decode_content(
-        request.raw_content or b"", encodings[0] if encodings else None, limit=limit
-    )
-    return HttpRequest(
-        method=request.method,
-        scheme=request.scheme,
-        host=f"{request.host}:{request.port}",
-        target=request.path,
-        headers=headers,
-        body=body,
-        server=_listener(flow),
-        connection=flow.client_conn.id,
-    )
-
-
-def _listener(flow: http.HTTPFlow) -> str:
-    host, port = flow.client_conn.sockname[:2]
-    return f"{host}:{port}"
-
-
-def _prepare(flow: http.HTTPFlow) -> None:
-    """Make the request one that the upstream frames as the guard read it."""
-    headers = flow.request.headers
-    for name in list(headers):
-        lowered = name.lower()
-        if lowered.startswith(STRIPPED_PREFIX) or lowered in STRIPPED_HEADERS:
-            headers.pop(name, None)
-    if not flow.request.is_http2:
-        # An absolute-form target would be passed on and could name another host to a lax upstream.
-        flow.request.authority = ""
-    if flow.request.scheme == "https":
-        # Behind a shared edge, a Host of the agent's choosing would reach another tenant.
-        default = flow.request.port == HTTPS_PORT
-        host = flow.request.host
-        headers["host"] = host if default else f"{host}:{flow.request.port}"
-    body = flow.request.raw_content or b""
-    headers.pop("transfer-encoding", None)
-    if body or "content-length" in headers or flow.request.method in {"POST", "PUT", "PATCH"}:
-        headers["content-length"] = str(len(body))
-    # The answer is read too: ask for one the guard never has to decompress.
-    headers["accept-encoding"] = "identity"
-
-
-def _unsize(response: http.Response, request: http.Request) -> None:
-    """Frame a streamed answer for what is released: decoded, of a length nobody knows yet."""
-    headers = response.headers
-    if "content-length" in headers and request.is_http11 and response.is_http11:
-        headers["transfer-encoding"] = "chunked"
-    for name in ("content-encoding", "content-length"):
-        headers.pop(name, None)
-
-
-def _answer(flow: http.HTTPFlow, reply: HttpReply) -> None:
-    headers = {"content-type": reply.content_type, "cache-control": "no-store"}
-    flow.metadata.pop(EXCHANGE, None)
-    flow.response = http.Response.make(reply.status, reply.body, {**headers, **dict(reply.headers)})
+        answer(flow, HttpReply(503, reply.content_type, reply.body))

@@ -1,0 +1,86 @@
+"""Between mitmproxy's messages and the gate's: hop 1 on the way in, framing on the way out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mitmproxy import http
+
+from guard.core.errors import MessageError
+from guard.identity import STRIPPED_HEADERS, STRIPPED_PREFIX
+from guard.protocols.content_coding import decode_content
+from guard.protocols.http_message import HttpReply, HttpRequest
+
+HTTPS_PORT: Final = 443
+
+
+def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
+    """Turn mitmproxy's request into the gate's frozen one (hop 1).
+
+    Raises:
+        MessageError: its content coding cannot be undone one way only.
+    """
+    request = flow.request
+    headers = tuple(
+        (name.decode("latin-1").lower(), value.decode("latin-1"))
+        for name, value in request.headers.fields
+    )
+    encodings = [value for name, value in headers if name == "content-encoding"]
+    if len(encodings) > 1:
+        raise MessageError("duplicate_header", "header `content-encoding` occurs twice")
+    body = decode_content(
+        request.raw_content or b"", encodings[0] if encodings else None, limit=limit
+    )
+    return HttpRequest(
+        method=request.method,
+        scheme=request.scheme,
+        host=f"{request.host}:{request.port}",
+        target=request.path,
+        headers=headers,
+        body=body,
+        server=_listener(flow),
+        connection=flow.client_conn.id,
+    )
+
+
+def _listener(flow: http.HTTPFlow) -> str:
+    host, port = flow.client_conn.sockname[:2]
+    return f"{host}:{port}"
+
+
+def prepare_request(flow: http.HTTPFlow) -> None:
+    """Make the request one that the upstream frames as the guard read it."""
+    headers = flow.request.headers
+    for name in list(headers):
+        lowered = name.lower()
+        if lowered.startswith(STRIPPED_PREFIX) or lowered in STRIPPED_HEADERS:
+            headers.pop(name, None)
+    if not flow.request.is_http2:
+        # An absolute-form target would be passed on and could name another host to a lax upstream.
+        flow.request.authority = ""
+    if flow.request.scheme == "https":
+        # Behind a shared edge, a Host of the agent's choosing would reach another tenant.
+        default = flow.request.port == HTTPS_PORT
+        host = flow.request.host
+        headers["host"] = host if default else f"{host}:{flow.request.port}"
+    body = flow.request.raw_content or b""
+    headers.pop("transfer-encoding", None)
+    if body or "content-length" in headers or flow.request.method in {"POST", "PUT", "PATCH"}:
+        headers["content-length"] = str(len(body))
+    # The answer is read too: ask for one the guard never has to decompress.
+    headers["accept-encoding"] = "identity"
+
+
+def unsize_response(response: http.Response, request: http.Request) -> None:
+    """Frame a streamed answer for what is released: decoded, of a length nobody knows yet."""
+    headers = response.headers
+    if "content-length" in headers and request.is_http11 and response.is_http11:
+        headers["transfer-encoding"] = "chunked"
+    for name in ("content-encoding", "content-length"):
+        headers.pop(name, None)
+
+
+def answer(flow: http.HTTPFlow, reply: HttpReply) -> None:
+    """Answer the client with a reply of the guard's own; nothing is forwarded."""
+    headers = {"content-type": reply.content_type, "cache-control": "no-store"}
+    flow.response = http.Response.make(reply.status, reply.body, {**headers, **dict(reply.headers)})

@@ -1,9 +1,13 @@
 """Who is calling, and how that is known: the ladders of principal and session.  Pure: no I/O.
 
-The principal comes from authentication; all unauthenticated traffic of one listener is one
-principal.  The session key is taken from the first of ``X-Guard-Session``, ``Mcp-Session-Id``, a
-session id in ``_meta`` or ``baggage``, ``traceparent``, and the connection.  A client chooses most
-of these, so they separate and never widen: labels and the wider window belong to the principal.
+The principal comes from authentication.  All unauthenticated traffic of one guard is one
+principal: an agent reaches its memory by one listener and its mail by another, and what it read
+by the first must be known at the second (docs/adr/0007).  An operator may name a listener's own
+principal.
+
+The session key is taken from the first of ``X-Guard-Session``, ``Mcp-Session-Id``, a session id
+in ``_meta`` or ``baggage``, ``traceparent``, and the connection.  A client chooses most of these,
+so they separate and never widen: labels and the wider window belong to the principal.
 """
 
 from __future__ import annotations
@@ -33,15 +37,28 @@ _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,256}")
 
 
+ANONYMOUS: Final = "anonymous"
+
+
 class Credentials:
-    """The proxy credentials the guard knows.
+    """The proxy credentials the guard knows, and who unauthenticated traffic is.
 
     Args:
         digests: sha256 (hex) of each secret, by principal.
+        listeners: principal of a listener's unauthenticated traffic, by its port.
     """
 
-    def __init__(self, digests: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        digests: Mapping[str, str] | None = None,
+        listeners: Mapping[int, str] | None = None,
+    ) -> None:
         self._digests = dict(digests or {})
+        self._listeners = {str(port): name for port, name in (listeners or {}).items()}
+
+    def unauthenticated(self, server: str) -> str:
+        """Return the principal of traffic that proves none, by the listener it came in by."""
+        return self._listeners.get(server.rpartition(":")[2], ANONYMOUS)
 
     @property
     def required(self) -> bool:
@@ -91,7 +108,7 @@ def identify(
     principal = credentials.principal(request.header("proxy-authorization"))
     session, rung = _session(request, message)
     return Identity(
-        principal=principal or f"anonymous@{request.server}",
+        principal=principal or credentials.unauthenticated(request.server),
         session=session,
         tenant=tenant,
         principal_rung=PrincipalRung.CREDENTIAL if principal else PrincipalRung.ANONYMOUS,

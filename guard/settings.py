@@ -28,7 +28,7 @@ _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 class Listener(BaseModel):
-    """One ``--reverse HOST:PORT=URL``."""
+    """One ``--reverse [PRINCIPAL@]HOST:PORT=URL``."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -36,16 +36,19 @@ class Listener(BaseModel):
     port: int = Field(ge=0, le=65535)
     upstream: str
     """``http://host:port`` or ``https://host:port``."""
+    principal: str | None = None
+    """Whose the unauthenticated traffic of this listener is; everybody's together if None."""
 
     @classmethod
     def parse(cls, text: str) -> Listener:
-        """Read ``HOST:PORT=URL``.
+        """Read ``[PRINCIPAL@]HOST:PORT=URL``.
 
         Raises:
             ValueError: it is not of that form.
         """
         address, equals, url = text.partition("=")
-        host, port = _address(address)
+        principal, _, place = address.rpartition("@")
+        host, port = _address(place)
         parts = urlsplit(url)
         if not equals or parts.scheme not in {"http", "https"} or not parts.hostname:
             msg = f"`{text}` is not HOST:PORT=URL, for example 127.0.0.1:8080=http://127.0.0.1:9000"
@@ -55,7 +58,8 @@ class Listener(BaseModel):
             raise ValueError(msg)
         port_part = f":{parts.port}" if parts.port else ""
         name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        return cls(host=host, port=port, upstream=f"{parts.scheme}://{name}{port_part}")
+        upstream = f"{parts.scheme}://{name}{port_part}"
+        return cls(host=host, port=port, upstream=upstream, principal=principal or None)
 
     @property
     def mode(self) -> str:

@@ -95,7 +95,10 @@ def assemble(
         audit=audit,
         metrics=metrics,
         clock=WallClock(),
-        credentials=Credentials(load_credentials(settings.credentials)),
+        credentials=Credentials(
+            load_credentials(settings.credentials),
+            {x.port: x.principal for x in settings.listeners if x.principal},
+        ),
         body_limit=settings.body_limit,
     )
     metrics.show_awaited(lambda: gate.awaited)

@@ -18,7 +18,9 @@ def run(
     ] = None,
     reverse: Annotated[
         list[str] | None,
-        typer.Option("--reverse", "-r", help="HOST:PORT=URL: listen here, forward there; repeat."),
+        typer.Option(
+            "--reverse", "-r", help="[PRINCIPAL@]HOST:PORT=URL: listen here, forward there; repeat."
+        ),
     ] = None,
     redis: Annotated[
         str | None,

@@ -59,14 +59,14 @@ def test_the_strongest_session_key_is_taken_and_its_rung_recorded(
     assert (identity.session, identity.session_rung) == (session, rung)
 
 
-def test_all_anonymous_traffic_of_a_listener_is_one_principal() -> None:
+def test_all_anonymous_traffic_is_one_principal() -> None:
     """An id the client chooses makes another session, never another principal."""
     names = {
         identify(request(x_guard_session=s), Message(), Credentials()).principal
         for s in ("a", "b", "c")
     }
 
-    assert names == {"anonymous@127.0.0.1:8080"}
+    assert names == {"anonymous"}
 
 
 @pytest.mark.parametrize("header", [basic("mail-agent", "s3cret"), "Bearer s3cret"])
@@ -111,3 +111,11 @@ def test_a_repeated_session_header_is_refused() -> None:
 
     with pytest.raises(MessageError):
         identify(doubled, Message(), Credentials())
+
+
+def test_an_operator_can_name_the_principal_of_a_listener() -> None:
+    """Two agents on two listeners need not share a past."""
+    credentials = Credentials(listeners={8080: "mail-agent"})
+
+    assert identify(request(), Message(), credentials).principal == "mail-agent"
+    assert credentials.unauthenticated("127.0.0.1:9090") == "anonymous"

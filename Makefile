@@ -67,9 +67,11 @@ types: $(DEV) ## mypy strict
 imports: $(DEV) ## the direction of imports
 	$(BIN)/lint-imports --no-cache
 
-policy: $(DEV) ## check the shipped policies, each by itself
+policy: $(DEV) ## check the shipped policies, each by itself, and run their tests
 	@for file in policies/*.yaml policies/examples/*.yaml; do \
+	  case "$$file" in *_test.yaml) continue;; esac; \
 	  $(BIN)/guard check "$$file" || exit $$?; done
+	$(BIN)/guard test policies
 
 bench: $(DEV) ## side by side with stock mitmdump
 	$(BIN)/guard bench proxy --json $(ARGS)

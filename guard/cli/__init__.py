@@ -37,10 +37,13 @@ def _root(
 
 
 def _mount() -> None:
-    from guard.cli import bench, check, demo, replay, run
+    from guard.cli import bench, check, demo, diff, explain, policy_tests, replay, run
 
     app.command()(run.run)
     app.command()(check.check)
+    app.command("test")(policy_tests.policy_tests)
+    app.command()(explain.explain)
+    app.command()(diff.diff)
     app.command()(replay.replay)
     app.command()(demo.demo)
     app.add_typer(bench.app, name="bench")

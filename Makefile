@@ -59,7 +59,7 @@ lint: $(DEV) spell ## ruff, docstrings of tests
 	$(BIN)/interrogate tests
 
 spell: $(DEV) ## codespell
-	$(BIN)/codespell guard tests docs policies *.md
+	$(BIN)/codespell guard tests docs policies grafana deploy *.md
 
 types: $(DEV) ## mypy strict
 	$(BIN)/mypy

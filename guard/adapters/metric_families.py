@@ -10,6 +10,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    ProcessCollector,
     disable_created_metrics,
 )
 
@@ -27,6 +28,8 @@ class MetricFamilies:
         self._make_counters(registry)
         self._make_histograms(registry)
         self._make_gauges(registry)
+        # Processor time, memory and open files of the worker, read when scraped (Linux).
+        ProcessCollector(namespace="guard", registry=registry)
 
     def _make_counters(self, registry: CollectorRegistry) -> None:
         self.decisions = Counter(

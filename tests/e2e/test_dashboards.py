@@ -1,0 +1,252 @@
+"""The dashboards and alerts, against a real Prometheus that scrapes real guards under traffic."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis as redis_client
+
+from guard.adapters.redis.embedded import EmbeddedRedis
+from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, start_guard, tool_call, wait_until
+from tests.e2e.running_prometheus import (
+    BINARY,
+    RULES,
+    RunningPrometheus,
+    Traffic,
+    other_call,
+    start_prometheus,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.skipif(BINARY is None, reason="needs the `prometheus` program on the PATH"),
+]
+BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
+VARIABLES = {
+    "$__rate_interval": "5s",
+    "$__range": "20s",
+    "$instance": ".*",
+    "$policy": ".*",
+    "$mode": ".*",
+}
+INSIDE = tool_call()
+OUTSIDE = tool_call(to="drop@elsewhere.test")
+READ = other_call("memory_recall_fact")
+SEARCH = other_call("rag_query")
+EVERY_KIND = (
+    INSIDE,
+    OUTSIDE,
+    READ,
+    SEARCH,
+    other_call("memory_save_fact"),
+    other_call("nobody_mapped_this"),
+    b'{"jsonrpc": "2.0",',
+)
+
+
+def expressions(board: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the title and expression of every query of a dashboard, variables filled in."""
+    return [
+        (panel["title"], filled(target["expr"]))
+        for panel in board["panels"]
+        for target in panel.get("targets", ())
+    ]
+
+
+def filled(expression: str) -> str:
+    """Return an expression with the dashboard's variables replaced."""
+    for name, value in VARIABLES.items():
+        expression = expression.replace(name, value)
+    assert "$" not in expression
+    return expression
+
+
+def alerts() -> set[str]:
+    """Return the names of all alerts."""
+    return set(re.findall(r"- alert: (\w+)", RULES.read_text("utf-8")))
+
+
+def metric_names(text: str) -> set[str]:
+    """Return the names of the guard's own metrics in a query or a document."""
+    names = set(re.findall(r"\bguard_\w+", text))
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}
+
+
+@pytest.fixture
+def redis() -> Iterator[EmbeddedRedis]:
+    """Return a Redis of the test's own, to be slowed down and stopped."""
+    with EmbeddedRedis() as server:
+        yield server
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Callable[..., RunningPrometheus]]:
+    """Start a Prometheus over guards; it is stopped at the end of the test."""
+    started: list[RunningPrometheus] = []
+
+    def start(*guards: RunningGuard) -> RunningPrometheus:
+        prometheus = start_prometheus(tmp_path / "prometheus", [g.admin for g in guards])
+        started.append(prometheus)
+        return prometheus
+
+    yield start
+    for prometheus in started:
+        prometheus.stop()
+
+
+def finite(series: list[Any]) -> bool:
+    """Return whether any sample is a number."""
+    return any(math.isfinite(float(one["value"][1])) for one in series)
+
+
+def test_every_query_of_every_panel_returns_data(
+    launch: Callable[..., RunningGuard], watch: Callable[..., RunningPrometheus]
+) -> None:
+    """An enforcing and a watching guard under traffic fill every panel and every variable."""
+    guards = (launch(), launch(policy=ROOT / "policies" / "examples" / "observe.yaml"))
+    prometheus = watch(*guards)
+    boards = [json.loads(path.read_text("utf-8")) for path in BOARDS]
+    queries = [pair for board in boards for pair in expressions(board)]
+
+    def without_data() -> list[tuple[str, str]]:
+        return [(title, query) for title, query in queries if not finite(prometheus.query(query))]
+
+    with Traffic(guards, EVERY_KIND):
+        # The distance between distributions needs a past; it is the last to have data.
+        wait_until(lambda: finite(prometheus.query("guard:prefix_score_distance")), "a past")
+        empty = without_data()
+
+        assert len(queries) > 30
+        assert empty == []
+        assert variables_without_values(prometheus, boards) == []
+    documented = metric_names((ROOT / "docs" / "metrics.md").read_text("utf-8"))
+    scraped = {n for n in prometheus.get("label/__name__/values") if n.startswith("guard_")}
+    assert metric_names(" ".join(scraped)) - documented == set()
+    assert {m for _, query in queries for m in metric_names(query)} - metric_names(
+        " ".join(scraped)
+    ) == set()
+
+
+def variables_without_values(prometheus: RunningPrometheus, boards: list[Any]) -> list[str]:
+    """Return the variables whose query finds nothing."""
+    empty = []
+    for variable in (v for board in boards for v in board["templating"]["list"]):
+        if variable["type"] != "query":
+            continue
+        match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"])
+        assert match, variable["query"]
+        found = prometheus.get(f"label/{match[2]}/values", **{"match[]": filled(match[1])})
+        if not found:
+            empty.append(variable["name"])
+    return empty
+
+
+@pytest.mark.timeout(240)
+def test_every_alert_fires_and_clears(
+    tmp_path: Path,
+    upstream: Upstream,
+    redis: EmbeddedRedis,
+    watch: Callable[..., RunningPrometheus],
+) -> None:
+    """Each alert is driven by what it is about: an attack, a slow store, a dead worker, silence."""
+    options = ("--redis", redis.url, "--heartbeat", "20")
+    guard = start_guard(tmp_path / "guard", upstream, options=options)
+    prometheus = watch(guard)
+    try:
+        with Traffic([guard], [INSIDE]) as traffic:
+            wait_until(lambda: prometheus.query("guard:prefix_score_distance"), "a past", 60)
+            drive_every_alert(prometheus, traffic, redis, guard)
+    finally:
+        guard.stop()
+
+    seen = {s["metric"]["alertname"] for s in prometheus.history('ALERTS{alertstate="firing"}')}
+    assert alerts() == seen
+    for board in (json.loads(path.read_text("utf-8")) for path in BOARDS):
+        for mark in board["annotations"]["list"]:
+            query = filled(mark["expr"]).replace("[2m]", "[10s]").replace("offset 1m", "offset 1s")
+            assert prometheus.history(query), mark["name"]
+
+
+def drive_every_alert(
+    prometheus: RunningPrometheus, traffic: Traffic, redis: EmbeddedRedis, guard: RunningGuard
+) -> None:
+    """Cause and cure what each alert is about; the next begins while the last one clears."""
+    assert prometheus.firing() == set()
+    # An attack: memory and documents are read, then mail goes to the outside.
+    traffic.mix = (READ, SEARCH, OUTSIDE, OUTSIDE, OUTSIDE)
+    prometheus.wait_for_alert("GuardBlockRateJump", firing=True)
+    prometheus.wait_for_alert("GuardScoreDrift", firing=True)
+    traffic.mix = (INSIDE,)
+
+    with slow(redis):
+        prometheus.wait_for_alert("GuardRedisSlow", firing=True)
+    with stopped(redis.pid):
+        prometheus.wait_for_alert("GuardFailClosed", firing=True)
+        prometheus.wait_for_alert("GuardErrors", firing=True)
+
+    # Shorter than its heartbeat may be: the supervisor lets it live.
+    with stopped(worker_of(guard)):
+        prometheus.wait_for_alert("GuardDown", firing=True)
+    prometheus.wait_for_alert("GuardDown", firing=False)
+    os.kill(worker_of(guard), signal.SIGKILL)
+    prometheus.wait_for_alert("GuardWorkerRestarts", firing=True)
+
+    traffic.mix = ()
+    prometheus.wait_for_alert("GuardNoTraffic", firing=True)
+    traffic.mix = (INSIDE,)
+    for name in sorted(alerts()):
+        prometheus.wait_for_alert(name, firing=False)
+
+
+@contextmanager
+def slow(redis: EmbeddedRedis) -> Iterator[None]:
+    """Make a Redis answer late, yet in time."""
+    done = threading.Event()
+    client = redis_client.Redis.from_url(redis.url)
+
+    def pause() -> None:
+        while not done.is_set():
+            client.execute_command("CLIENT", "PAUSE", 100, "ALL")
+
+    thread = threading.Thread(target=pause, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(10)
+        client.close()
+
+
+@contextmanager
+def stopped(pid: int | None) -> Iterator[None]:
+    """Stop a process where it stands, and let it go on."""
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        if Path(f"/proc/{pid}").exists():
+            os.kill(pid, signal.SIGCONT)
+
+
+def worker_of(guard: RunningGuard) -> int:
+    """Return the process id of a guard's worker."""
+    children = Path(f"/proc/{guard.process.pid}/task/{guard.process.pid}/children")
+    for pid in children.read_text("utf-8").split():
+        if b"guard.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return int(pid)
+    pytest.fail("the guard has no worker")

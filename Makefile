@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # xdist workers; every test makes its own sockets, directories and redis-server.
 WORKERS ?= 2
+# Recorded runs that are not part of the repository.
+TRACES ?= ../shared/data/traces
 RUNTIME := $(VENV)/.runtime-installed
 DEV := $(VENV)/.dev-installed
 
@@ -77,7 +79,8 @@ bench: $(DEV) ## side by side with stock mitmdump
 	$(BIN)/guard bench proxy --json $(ARGS)
 
 train: $(DEV) ## make the shipped model again (needs the trace data)
-	$(BIN)/python -m guard.lab.train_prefix $(ARGS)
+	$(BIN)/guard train $(TRACES)/leong_dev.jsonl.gz --features prefix13 --model rf \
+	  --benign $(TRACES)/benign_memory_dev.jsonl --out models $(ARGS)
 
 lock: ## rewrite requirements/ from pyproject.toml (needs uv)
 	./requirements/lock.sh

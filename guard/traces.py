@@ -14,6 +14,7 @@ import gzip
 import json
 import math
 import zlib
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
@@ -22,7 +23,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from guard.core.model import Json
@@ -122,6 +123,15 @@ class TraceClock:
         return self._last
 
 
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A run and where it was read, so that whoever finds fault with it can say where."""
+
+    path: str
+    line: int
+    run: Run
+
+
 def read_traces(paths: Iterable[Path]) -> Iterator[Run]:
     """Yield the runs of trace files, in file order, one line in memory at a time.
 
@@ -131,10 +141,26 @@ def read_traces(paths: Iterable[Path]) -> Iterator[Run]:
     Raises:
         TraceError: a file is missing, damaged, or has a line that is not a run.
     """
+    return (located.run for located in locate_runs(paths))
+
+
+def locate_runs(
+    paths: Iterable[Path], skip: Callable[[TraceError], object] | None = None
+) -> Iterator[Located]:
+    """Yield the runs of trace files with their places.
+
+    Args:
+        paths: ``.jsonl`` files, or ``.gz`` of them.
+        skip: told of each line that is not a run, which is then left out; where it is None,
+            such a line is an error.
+
+    Raises:
+        TraceError: a file is missing or damaged, or has a bad line and ``skip`` is None.
+    """
     for path in paths:
         try:
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-                yield from _read_lines(str(path), stream)
+                yield from _read_lines(str(path), stream, skip)
         except FileNotFoundError:
             raise TraceError(str(path), 0, "no such file") from None
         except (OSError, EOFError, zlib.error) as error:
@@ -142,14 +168,26 @@ def read_traces(paths: Iterable[Path]) -> Iterator[Run]:
             raise TraceError(str(path), 0, message) from error
 
 
-def _read_lines(path: str, stream: IO[bytes] | gzip.GzipFile) -> Iterator[Run]:
+def _read_lines(
+    path: str,
+    stream: IO[bytes] | gzip.GzipFile,
+    skip: Callable[[TraceError], object] | None,
+) -> Iterator[Located]:
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(line) > MAX_LINE_BYTES:
             raise TraceError(path, number, f"longer than {MAX_LINE_BYTES} bytes, split the run")
-        if line.strip():
-            yield parse_run(line.strip(), path=path, line=number)
+        if not line.strip():
+            continue
+        try:
+            run = parse_run(line.strip(), path=path, line=number)
+        except TraceError as error:
+            if skip is None:
+                raise
+            skip(error)
+        else:
+            yield Located(path, number, run)
 
 
 def parse_run(text: bytes, *, path: str = "<memory>", line: int = 0) -> Run:

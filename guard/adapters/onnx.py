@@ -48,6 +48,8 @@ class _Card(BaseModel):
 
     name: str
     features: list[str]
+    sha256: str | None = None
+    """Of the model the card speaks about; cards written by older versions lack it."""
 
 
 class OnnxModel:
@@ -137,6 +139,9 @@ def _load(directory: Path, name: str, entry: ManifestEntry) -> OnnxModel:
         raise ModelError(message) from error
     if card.name != name or card.features != entry.features:
         message = f"the card and the manifest disagree about model `{name}`, {_REMEDY}"
+        raise ModelError(message)
+    if card.sha256 not in {None, entry.sha256}:
+        message = f"the card of model `{name}` describes another model's bytes, {_REMEDY}"
         raise ModelError(message)
     return OnnxModel(name, content, tuple(entry.features))
 

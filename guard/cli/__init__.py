@@ -37,7 +37,7 @@ def _root(
 
 
 def _mount() -> None:
-    from guard.cli import bench, check, demo, diff, explain, policy_tests, replay, run
+    from guard.cli import bench, check, demo, diff, explain, policy_tests, replay, run, train
 
     app.command()(run.run)
     app.command()(check.check)
@@ -47,6 +47,7 @@ def _mount() -> None:
     app.command()(replay.replay)
     app.command()(demo.demo)
     app.add_typer(bench.app, name="bench")
+    app.command()(train.train)
 
 
 def main() -> None:

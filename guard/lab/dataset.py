@@ -1,0 +1,249 @@
+"""From trace files to rows: one example per run, its trigger session, its label and its groups.
+
+The trigger session is where a delayed attack fires.  A run without a call in it is an example all
+the same: the empty sequence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from guard.core.model import Role
+from guard.core.trajectory import Trajectory
+from guard.lab.paper import ONTOLOGY, TRIGGER_SESSION, FeatureSet
+from guard.lab.truth import Labelling, missing_label, names_attacker, read_truth, recipients
+from guard.traces import TraceError, locate_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from guard.lab.truth import Truth
+    from guard.traces import Call, Located
+
+LAST_SESSION: Final = "last"
+"""Stands for the last session of each run where a trigger session is asked for."""
+UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What remains of one call."""
+
+    session: str
+    role: Role
+    to_attacker: bool
+    """Whether it is a send that names an attacker's address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One run."""
+
+    steps: tuple[Step, ...]
+    """All calls of all sessions, in recorded order."""
+    trigger: tuple[Role, ...]
+    """Roles of the trigger session's calls, by time."""
+    truth: Truth
+    mailed: bool
+    """Whether a send of the trigger session names an attacker's address."""
+    group: Hashable
+    """Equal for runs that repeat one another."""
+    tools: frozenset[str]
+    """Names of the tools that no role was known for."""
+
+    @property
+    def model(self) -> str:
+        """The agent's language model."""
+        return self.truth.model or UNKNOWN
+
+    @property
+    def cell(self) -> str:
+        """``model|defence``."""
+        return f"{self.model}|{self.truth.defense or 'none'}"
+
+    def label(self, labelling: Labelling) -> bool:
+        """Return whether the run is a positive; a run without an attack never is."""
+        if not self.truth.attack:
+            return False
+        return self.mailed if labelling is Labelling.MAILED else bool(self.truth.attack_success)
+
+    def row(self, features: FeatureSet) -> tuple[float, ...]:
+        """Return the features of the trigger session."""
+        if features is FeatureSet.FULL19:
+            return Trajectory.of(self.trigger).features_19()
+        return Trajectory.of(prefix(self.trigger)).features_13()
+
+
+def prefix(roles: Sequence[Role]) -> Sequence[Role]:
+    """Return what comes before the first send; all of it where nothing is sent."""
+    return roles[: roles.index(Role.SEND)] if Role.SEND in roles else roles
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The examples of some trace files."""
+
+    examples: tuple[Example, ...]
+    files: tuple[tuple[str, str], ...] = ()
+    """Name and sha256 (hex) of each file read."""
+    skipped: int = 0
+    """Lines left out because they broke the format."""
+    left_out: int = 0
+    """Runs without an attack, which the paper's protocol does not use."""
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def rows(self, features: FeatureSet) -> np.ndarray:
+        """Return the rows, float32, shape (runs, features)."""
+        rows = np.array([example.row(features) for example in self.examples], dtype=np.float32)
+        return rows.reshape(len(self), len(features.names))
+
+    def labels(self, labelling: Labelling) -> np.ndarray:
+        """Return 1 for positives and 0 for others, int64, shape (runs,)."""
+        return np.array([example.label(labelling) for example in self.examples], dtype=np.int64)
+
+    @property
+    def models(self) -> np.ndarray:
+        """The agent's language model per run, shape (runs,)."""
+        return np.array([example.model for example in self.examples], dtype=np.str_)
+
+    @property
+    def cells(self) -> np.ndarray:
+        """``model|defence`` per run, shape (runs,)."""
+        return np.array([example.cell for example in self.examples], dtype=np.str_)
+
+    @property
+    def defences(self) -> np.ndarray:
+        """The defence per run, shape (runs,)."""
+        return np.array([e.truth.defense or "none" for e in self.examples], dtype=np.str_)
+
+    @property
+    def repeats(self) -> np.ndarray:
+        """A number per run that repeats share, int64, shape (runs,)."""
+        numbers: dict[Hashable, int] = {}
+        return np.array([numbers.setdefault(e.group, len(numbers)) for e in self.examples], int)
+
+    def distinct(self) -> Dataset:
+        """Return the first run of each group of repeats."""
+        first: dict[Hashable, Example] = {}
+        for example in self.examples:
+            first.setdefault(example.group, example)
+        return replace(self, examples=tuple(first.values()))
+
+    def where(self, keep: np.ndarray) -> Dataset:
+        """Return the runs that a boolean array of shape (runs,) chooses."""
+        chosen = (e for e, kept in zip(self.examples, keep, strict=True) if kept)
+        return replace(self, examples=tuple(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How trace files become examples."""
+
+    labelling: Labelling = Labelling.SUCCESS
+    """Runs that lack what it needs are bad lines."""
+    session: str = TRIGGER_SESSION
+    """The trigger session, or :data:`LAST_SESSION`."""
+    with_benign: bool = False
+    """Whether runs without an attack are negatives, by their last session; else left out."""
+    roles: Callable[[str], Role | None] = ONTOLOGY.get
+    """The role of a tool, None for one that nothing is known of."""
+    skip: Callable[[TraceError], object] | None = None
+    """Told of each bad line, which is then left out; where it is None such a line is an error."""
+    advance: Callable[[], object] = field(default=lambda: None)
+    """Called after each run."""
+
+
+def load_dataset(paths: Sequence[Path], reading: Reading | None = None) -> Dataset:
+    """Return the examples of trace files.
+
+    Raises:
+        TraceError: a file is missing or damaged, or has a bad line and none may be skipped.
+    """
+    reading = reading or Reading()
+    examples: list[Example] = []
+    skipped = left_out = 0
+
+    def skip(error: TraceError) -> None:
+        nonlocal skipped
+        if reading.skip is None:
+            raise error
+        skipped += 1
+        reading.skip(error)
+
+    for located in locate_runs(paths, None if reading.skip is None else skip):
+        reading.advance()
+        try:
+            example = _example(located, reading)
+        except TraceError as error:
+            skip(error)
+            continue
+        if example.truth.attack or reading.with_benign:
+            examples.append(example)
+        else:
+            left_out += 1
+    files = tuple((path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in paths)
+    return Dataset(tuple(examples), files, skipped, left_out)
+
+
+def _example(located: Located, reading: Reading) -> Example:
+    truth = read_truth(located)
+    field_name = missing_label(truth, reading.labelling)
+    if field_name is not None:
+        message = f"{field_name}: needed for the labelling `{reading.labelling.value}`"
+        raise TraceError(located.path, located.line, message)
+    calls = located.run.calls
+    session = reading.session
+    if calls and (session == LAST_SESSION or not truth.attack):
+        session = calls[-1].session
+    steps = tuple(_step(call, truth, reading.roles) for call in calls)
+    trigger = trigger_roles(calls, session, reading.roles)
+    return Example(
+        steps=steps,
+        trigger=trigger,
+        truth=truth,
+        mailed=any(step.to_attacker and step.session == session for step in steps),
+        group=_repeat_of(located, truth),
+        tools=frozenset(call.tool for call in calls if reading.roles(call.tool) is None),
+    )
+
+
+def trigger_roles(
+    calls: Iterable[Call],
+    session: str = TRIGGER_SESSION,
+    roles: Callable[[str], Role | None] = ONTOLOGY.get,
+) -> tuple[Role, ...]:
+    """Return the roles of one session's calls, by time; calls without a time keep their order."""
+    chosen = [call for call in calls if call.session == session]
+    if all(call.ts is not None for call in chosen):
+        chosen.sort(key=lambda call: call.ts or 0.0)
+    return tuple(roles(call.tool) or Role.OTHER for call in chosen)
+
+
+def _step(call: Call, truth: Truth, roles: Callable[[str], Role | None]) -> Step:
+    role = roles(call.tool) or Role.OTHER
+    return Step(call.session, role, role is Role.SEND and names_attacker(call, truth))
+
+
+def _repeat_of(located: Located, truth: Truth) -> Hashable:
+    """Return what runs share that differ in nothing but their time.
+
+    Attackers' addresses may be rewritten per run, so an attacker's is not compared by its text.
+    """
+    if truth.duplicate_group is not None:
+        return (located.path, truth.duplicate_group)
+    attackers: Mapping[str, str] = dict.fromkeys(truth.attacker_recipients or (), "attacker")
+    return (
+        truth.model,
+        truth.defense,
+        tuple(
+            (call.session, call.tool, tuple(sorted(attackers.get(a, a) for a in recipients(call))))
+            for call in located.run.calls
+        ),
+    )

@@ -223,7 +223,8 @@ def ready(guard: RunningGuard, times: int = 1) -> None:
             pytest.fail(f"the guard ended: {guard.log_path.read_text('utf-8')}")
         return guard.log_path.read_text("utf-8").count("guard ready") >= times
 
-    wait_until(said, "the guard's ready line")
+    # The first start on a machine compiles every library once more, for -O.
+    wait_until(said, "the guard's ready line", seconds=150)
 
 
 def tool_call(

@@ -1,0 +1,69 @@
+"""Requests leave framed as the guard read them, with nothing that was meant for the guard."""
+
+from __future__ import annotations
+
+from mitmproxy.test import tflow, tutils
+
+from guard.adapters.mitm.translation import prepare_request, read_request
+
+
+def flow_with(**changes: object) -> tflow.http.HTTPFlow:  # type: ignore[name-defined]
+    """Return a flow whose request has these properties."""
+    return tflow.tflow(req=tutils.treq(**changes))
+
+
+def test_towards_https_the_host_is_the_configured_one() -> None:
+    """Behind a shared edge a Host of the agent's choosing would reach another tenant."""
+    flow = flow_with(scheme=b"https", host="tools.example.org", port=443)
+    flow.request.headers["host"] = "other-tenant.example"
+
+    prepare_request(flow)
+
+    assert flow.request.headers.get_all("host") == ["tools.example.org"]
+
+
+def test_towards_http_the_host_is_kept() -> None:
+    """A local server's own rebinding protection looks at it."""
+    flow = flow_with(scheme=b"http", host="127.0.0.1", port=9000)
+    flow.request.headers["host"] = "localhost:8080"
+
+    prepare_request(flow)
+
+    assert flow.request.headers["host"] == "localhost:8080"
+
+
+def test_a_body_is_framed_by_its_length_alone() -> None:
+    """The client's chunking is not passed on."""
+    flow = flow_with(content=b"{}")
+    flow.request.headers["transfer-encoding"] = "chunked"
+    flow.request.headers.pop("content-length", None)
+
+    prepare_request(flow)
+
+    assert flow.request.headers["content-length"] == "2"
+    assert "transfer-encoding" not in flow.request.headers
+
+
+def test_what_was_meant_for_the_guard_is_taken_out() -> None:
+    """Session ids and proxy credentials are nobody else's business."""
+    flow = flow_with()
+    for name in ("X-Guard-Session", "x-guard-other", "Proxy-Authorization", "Proxy-Connection"):
+        flow.request.headers[name] = "x"
+
+    prepare_request(flow)
+
+    names = {name.lower() for name in flow.request.headers}
+    assert not any(name.startswith(("x-guard", "proxy-")) for name in names)
+
+
+def test_a_request_is_read_with_every_header_in_lower_case() -> None:
+    """Hop 1 keeps repeated headers, so that hop 2 can refuse them."""
+    flow = flow_with(content=b"body")
+    flow.client_conn.sockname = ("127.0.0.1", 8080)
+    flow.request.headers.add("X-A", "1")
+    flow.request.headers.add("x-a", "2")
+
+    request = read_request(flow, 1000)
+
+    assert [value for name, value in request.headers if name == "x-a"] == ["1", "2"]
+    assert (request.body, request.server) == (b"body", "127.0.0.1:8080")

@@ -247,6 +247,18 @@ def latency_and_health() -> dict[str, Any]:
         ),
     )
     versions = (
+        states(
+            "Policy files not in force",
+            "Set while the files have a problem; the policy before them stays in force.",
+            f"max by (instance) (guard_policy_stale{{{I}}})",
+            "{{instance}}",
+        ),
+        lines(
+            "Policy reloads",
+            "Since the worker started: put in force (swapped), or refused (kept).",
+            (f"sum by (outcome) (guard_policy_reloads_total{{{I}}})", "{{outcome}}"),
+            unit="none",
+        ),
         rows(
             "Policies in force",
             "A digest that nobody planned is worth a question.",
@@ -258,7 +270,7 @@ def latency_and_health() -> dict[str, Any]:
             f"sum by (instance, model, digest, version) ({{{BUILDS}, {I}}})",
         ),
     )
-    sections = {"Latency": latency, "Health": health, "Versions": versions}
+    sections = {"Latency": latency, "Health": health, "Policies and versions": versions}
     about = "What a decision costs, which parts fail, and what is in force."
     return board("guard-health", "Guard: latency and health", about, sections)
 

@@ -149,6 +149,13 @@ ANNOTATIONS: Final = (
         "{{digest}}",
     ),
     (
+        "Policy reloads refused",
+        "red",
+        f'increase(guard_policy_reloads_total{{outcome="kept", {I}}}[2m]) > 0',
+        "policy files with a problem on {{instance}}",
+        "see the audit line guard.policy_reload",
+    ),
+    (
         "Worker restarts",
         "orange",
         f"increase(guard_worker_restarts{{{I}}}[2m]) > 0",

@@ -53,6 +53,7 @@ class PrometheusMetrics:
     ) -> None:
         self.registry = CollectorRegistry()
         self._in_force: Policy | None = None
+        self._policy_names: tuple[str, str] | None = None
         self._rules: frozenset[str] = frozenset()
         self._tool_labels: dict[str, str] = {}
         self._families = MetricFamilies(self.registry)
@@ -80,8 +81,12 @@ class PrometheusMetrics:
         self._rules = frozenset(rule.id for rule in policy.rules)
         self._children.clear()
         self._tool_labels.clear()
-        self._families.policy.clear()
-        self._families.policy.labels(policy.digest, policy.name).set(1)
+        # The new series first: a scrape in between must not see a guard without a policy.
+        names = (policy.digest, policy.name)
+        self._families.policy.labels(*names).set(1)
+        if self._policy_names not in {None, names}:
+            self._families.policy.remove(*self._policy_names)
+        self._policy_names = names
         self._begin_at_zero(policy)
 
     def policy_reload(self, outcome: str, policy: Policy) -> None:

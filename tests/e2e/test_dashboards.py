@@ -34,6 +34,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(BINARY is None, reason="needs the `prometheus` program on the PATH"),
 ]
+POLICY = (ROOT / "policies" / "default.yaml").read_text("utf-8")
 BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
 VARIABLES = {
     "$__rate_interval": "5s",
@@ -162,13 +163,20 @@ def test_every_alert_fires_and_clears(
     watch: Callable[..., RunningPrometheus],
 ) -> None:
     """Each alert is driven by what it is about: an attack, a slow store, a dead worker, silence."""
-    options = ("--redis", redis.url, "--heartbeat", "20")
-    guard = start_guard(tmp_path / "guard", upstream, options=options)
+    options = ("--redis", redis.url, "--heartbeat", "20", "--reload", "0.2")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY, "utf-8")
+    guard = start_guard(tmp_path / "guard", upstream, policy=policy, options=options)
     prometheus = watch(guard)
     try:
         with Traffic([guard], [INSIDE]) as traffic:
             wait_until(lambda: prometheus.query("guard:prefix_score_distance"), "a past", 60)
             drive_every_alert(prometheus, traffic, redis, guard)
+            policy.write_text(POLICY + "\nname: twice\n", "utf-8")
+            prometheus.wait_for_alert("GuardPolicyStale", firing=True)
+            policy.write_text(POLICY.replace("name: default", "name: next"), "utf-8")
+            for name in sorted(alerts()):
+                prometheus.wait_for_alert(name, firing=False)
     finally:
         guard.stop()
 
@@ -176,6 +184,7 @@ def test_every_alert_fires_and_clears(
     assert alerts() == seen
     for board in (json.loads(path.read_text("utf-8")) for path in BOARDS):
         for mark in board["annotations"]["list"]:
+            # What happens once, in fast motion.
             query = filled(mark["expr"]).replace("[2m]", "[10s]").replace("offset 1m", "offset 1s")
             assert prometheus.history(query), mark["name"]
 
@@ -183,7 +192,7 @@ def test_every_alert_fires_and_clears(
 def drive_every_alert(
     prometheus: RunningPrometheus, traffic: Traffic, redis: EmbeddedRedis, guard: RunningGuard
 ) -> None:
-    """Cause and cure what each alert is about; the next begins while the last one clears."""
+    """Cause and cure what the alerts are about; the next begins while the last one clears."""
     assert prometheus.firing() == set()
     # An attack: memory and documents are read, then mail goes to the outside.
     traffic.mix = (READ, SEARCH, OUTSIDE, OUTSIDE, OUTSIDE)
@@ -207,8 +216,6 @@ def drive_every_alert(
     traffic.mix = ()
     prometheus.wait_for_alert("GuardNoTraffic", firing=True)
     traffic.mix = (INSIDE,)
-    for name in sorted(alerts()):
-        prometheus.wait_for_alert(name, firing=False)
 
 
 @contextmanager

@@ -7,18 +7,19 @@ nothing).  On the way back it matches results to calls and tells the service.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError, MessageError
 from guard.core.model import ToolCall, ToolResult
 from guard.core.verdict import Mode
-from guard.identity import Credentials, identify
-from guard.protocols import Refusal
+from guard.identity import NONCE_HEADER, TOKEN_HEADER, Credentials, identify
+from guard.protocols import ParsedResult, Refusal
 from guard.protocols.content_coding import StreamDecoder
-from guard.protocols.sse import EventCutter, read_event
+from guard.protocols.sse import EventCutter, read_event, with_data
 from guard.protocols.strict_json import parse_json
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from guard.protocols.http_message import HttpReply, HttpRequest
     from guard.service import Guard
 
+BAD_REQUEST: Final = 400
+SERVER_ERROR: Final = 500
 PENDING_LIMIT: Final = 100_000
 """Calls whose results are awaited outside their own exchange; the oldest is forgotten first and
 then simply stays *attempted*, which frees nobody."""
@@ -45,6 +48,8 @@ class Exchange:
     """Principal and session: a JSON-RPC id is unique within them and nowhere else."""
     calls: dict[str | None, ClassifiedCall] = field(default_factory=dict)
     """Calls still without a result, by correlation."""
+    is_write: bool = False
+    """Whether every call of it is a committed memory write: it may carry the write credential."""
 
 
 class Gate:
@@ -117,6 +122,8 @@ class Gate:
                 protocol=protocol.name,
                 at=at,
                 server=request.server,
+                nonce=request.header(NONCE_HEADER) or "",
+                token=request.header(TOKEN_HEADER) or "",
             )
             for index, parsed in enumerate(message.calls)
         ]
@@ -128,34 +135,39 @@ class Gate:
             ]
             return protocol.refuse(message, refusals)
         exchange = Exchange(protocol, request.server, owner)
+        exchange.is_write = self._guard.is_committed([classified for classified, _ in answers])
         for parsed, (classified, _) in zip(message.calls, answers, strict=True):
             exchange.calls[parsed.correlation] = classified
             self._remember(owner, parsed.correlation, classified)
         return exchange
 
-    async def on_answer(self, exchange: Exchange, body: bytes) -> None:
-        """Observe the results in a complete answer body."""
+    async def on_answer(self, exchange: Exchange, body: bytes, status: int = 200) -> bytes | None:
+        """Observe the results in a complete answer body; return another body to send instead."""
         if exchange.protocol is None:
-            return
+            return None
         try:
             content: Json = parse_json(body) if body else None
         except MessageError:
             content = body.decode("utf-8", "replace")
-        await self._observe(exchange, content)
+        withheld = await self._observe(exchange, content, status)
         # An answer that is complete and names no id still ends the calls of its exchange.
         for correlation in list(exchange.calls):
-            await self._finish(exchange, correlation, content, is_error=True)
+            missing = ParsedResult(correlation, content, is_error=True)
+            await self._finish(exchange, missing, is_lost=status < BAD_REQUEST)
+        return withheld
+
+    async def on_lost(self, exchange: Exchange) -> None:
+        """Note that no answer will come: whether the calls were carried out is not known."""
+        for correlation in list(exchange.calls):
+            missing = ParsedResult(correlation, None, is_error=True)
+            await self._finish(exchange, missing, is_lost=True)
 
     def event_reader(self, exchange: Exchange, encoding: str = "") -> EventReader:
-        """Return the reader for an answer that is a stream of server-sent events.
-
-        Raises:
-            MessageError: the content encoding is not understood.
-        """
+        """Return the reader of a stream of events; raises MessageError for unknown encodings."""
         return EventReader(self, exchange, StreamDecoder(encoding, limit=self.body_limit))
 
-    async def on_event(self, exchange: Exchange, event: bytes) -> None:
-        """Observe the results in one event; it is released after this returns.
+    async def on_event(self, exchange: Exchange, event: bytes) -> bytes:
+        """Observe the results in one event; return what to release: the event, or it withheld.
 
         Raises:
             MessageError: a protocol that frames its results in events claims the exchange, and
@@ -163,15 +175,16 @@ class Gate:
         """
         name, data = read_event(event)
         if not data:
-            return
+            return event
         try:
             content = parse_json(data.encode())
         except MessageError:
             framed = exchange.protocol is not None and exchange.protocol.event_names
             if not framed or name not in framed or self._monitoring():
-                return
+                return event
             raise
-        await self._observe(exchange, content)
+        withheld = await self._observe(exchange, content)
+        return event if withheld is None else with_data(event, withheld.decode())
 
     def _monitoring(self) -> bool:
         policy = self._guard.policy
@@ -214,25 +227,36 @@ class Gate:
             raise MessageError("two_protocols", "two protocols claim this request")
         return claimants[0] if claimants else self._rest
 
-    async def _observe(self, exchange: Exchange, content: Json) -> None:
+    async def _observe(self, exchange: Exchange, content: Json, status: int = 200) -> bytes | None:
+        """Tell the service of every result; return the body without those that are withheld."""
         if exchange.protocol is None:
-            return
+            return None
+        refusals: dict[str | None, Refusal] = {}
         for result in exchange.protocol.results(content):
-            await self._finish(
-                exchange, result.correlation, result.content, is_error=result.is_error
-            )
+            failed = replace(result, is_error=result.is_error or status >= BAD_REQUEST)
+            refusal = await self._finish(exchange, failed, is_lost=status >= SERVER_ERROR)
+            if refusal is not None:
+                refusals[result.correlation] = refusal
+        if not refusals:
+            return None
+        return json.dumps(exchange.protocol.withhold(content, refusals)).encode()
 
     async def _finish(
-        self, exchange: Exchange, correlation: str | None, content: Json, *, is_error: bool
-    ) -> None:
+        self, exchange: Exchange, result: ParsedResult, *, is_lost: bool
+    ) -> Refusal | None:
         """Tell the service of one result, once, wherever it came back."""
+        correlation = result.correlation
         classified = exchange.calls.pop(correlation, None)
         if correlation is not None:
             pending = self._pending.pop((*exchange.owner, correlation), None)
             classified = classified or pending
         if classified is None:
-            return
-        await self._guard.observe(ToolResult(classified, content, self._clock.now(), is_error))
+            return None
+        now = self._clock.now()
+        verdict = await self._guard.observe(
+            ToolResult(classified, result.content, now, result.is_error, is_lost)
+        )
+        return Refusal(classified.call.id, verdict) if verdict is not None else None
 
     def _remember(
         self, owner: tuple[str, str], correlation: str | None, classified: ClassifiedCall
@@ -263,13 +287,11 @@ class EventReader:
             MessageError: the chunk cannot be decoded, or one event is larger than the limit.
         """
         events = self._cutter.feed(self._decoder.feed(chunk))
-        for event in events:
-            await self._gate.on_event(self._exchange, event)
-        return events
+        return [await self._gate.on_event(self._exchange, event) for event in events]
 
     async def end(self) -> list[bytes]:
         """Return what is left at the end of the stream."""
         rest = self._cutter.rest()
         if rest:
-            await self._gate.on_event(self._exchange, rest)
+            rest = await self._gate.on_event(self._exchange, rest)
         return [rest] if rest else []

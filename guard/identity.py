@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from guard.protocols.http_message import HttpRequest
 
 SESSION_HEADER: Final = "x-guard-session"
+NONCE_HEADER: Final = "x-guard-nonce"
+TOKEN_HEADER: Final = "x-guard-promotion-token"  # noqa: S105  (the name of a header)
+"""For memory stores whose tools have no place for a nonce or a promotion token."""
 STRIPPED_PREFIX: Final = "x-guard-"
 STRIPPED_HEADERS: Final = frozenset({"proxy-authorization", "proxy-connection"})
 """Never sent upstream, nor is anything that starts with ``STRIPPED_PREFIX``."""

@@ -90,6 +90,9 @@ class ErrorCounter:
     def unlabelled_marks(self, count: int) -> None:
         """Drop the gauge."""
 
+    def memory_write(self, outcome: str, reason: str, target: str) -> None:
+        """Drop the count; a replay does not write."""
+
     def redis_latency(self, seconds: float) -> None:
         """Drop a latency."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from guard.core.classify import classify
 from guard.core.errors import AuditError
+from guard.core.memory import Fate
 from guard.core.model import ClassifiedCall, Role
 from guard.core.pdp import decide
 from guard.core.policy import Situation
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from guard.core.model import Finding, ToolCall, ToolResult
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Detector, Metrics, SessionStore
+    from guard.memory.write_path import WritePath
 
 
 class Guard:
@@ -42,6 +44,7 @@ class Guard:
             the supervisor reads from it which call a hung worker was judging.
         open_loop: for replay: a refused call is not marked so in the store, because in the
             recording it was executed.
+        memory: takes memory writes through the gate; None where nothing is gated.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -55,6 +58,7 @@ class Guard:
         model_digests: Mapping[str, str] | None = None,
         entering: Callable[[ToolCall | None], None] | None = None,
         open_loop: bool = False,
+        memory: WritePath | None = None,
     ) -> None:
         self._policy = policy
         self._store = store
@@ -64,6 +68,7 @@ class Guard:
         self._model_digests = dict(model_digests or {})
         self._entering = entering
         self._open_loop = open_loop
+        self._memory = memory
         self._unlabelled: dict[tuple[str, str], int] = {}
 
     @property
@@ -74,6 +79,8 @@ class Guard:
     def swap_policy(self, policy: Policy) -> None:
         """Put another validated policy in force for every call judged from now on."""
         self._policy = policy
+        if self._memory is not None:
+            self._memory.swap_policy(policy)
 
     async def authorize(self, calls: Sequence[ToolCall]) -> list[tuple[ClassifiedCall, Verdict]]:
         """Judge the calls of one message; one round trip however many there are.
@@ -94,18 +101,67 @@ class Guard:
         for classified, verdict, seconds in judged:
             final = self._record(classified, verdict, seconds)
             answers.append((classified, final))
+        if self._memory is not None:
+            answers = await self._commit(self._memory, answers)
         refused = [c for c, v in answers if not v.enforced.forwards]
         if refused and not self._open_loop:
             await asyncio.gather(*(self._complete(c, c.call.at, executed=False) for c in refused))
         return answers
 
-    async def observe(self, result: ToolResult) -> None:
+    def is_committed(self, calls: Sequence[ClassifiedCall]) -> bool:
+        """Return whether every one of the calls is a memory write that the gate has committed."""
+        memory = self._memory
+        return (
+            memory is not None
+            and bool(calls)
+            and all(memory.is_committed(classified.call.id) for classified in calls)
+        )
+
+    async def observe(self, result: ToolResult) -> Verdict | None:
         """Mark the call of a result executed.  Never raises.
 
-        Where the store cannot be told, a local mark is kept and written with the next attempt of
-        that principal, before anything of it is judged.
+        A verdict means that the result must be withheld: it proposes a memory update that the
+        gate refuses.  Where the store cannot be told, a local mark is kept and written with the
+        next attempt of that principal, before anything of it is judged.
         """
-        await self._complete(result.call, result.at, executed=True)
+        memory = self._memory
+        if memory is None:
+            await self._complete(result.call, result.at, executed=True)
+            return None
+        withheld = await memory.judge_result(result)
+        failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
+        fate = Fate.UNKNOWN if result.is_lost else failed
+        if memory.is_committed(result.call.call.id):
+            await asyncio.gather(
+                memory.settle(result.call.call.id, fate),
+                self._complete(result.call, result.at, executed=True),
+            )
+        else:
+            await self._complete(result.call, result.at, executed=True)
+        return withheld
+
+    async def _commit(
+        self, memory: WritePath, answers: list[tuple[ClassifiedCall, Verdict]]
+    ) -> list[tuple[ClassifiedCall, Verdict]]:
+        """Commit the staged writes of a message that is about to go out, all or none."""
+        if not all(verdict.enforced.forwards for _, verdict in answers):
+            for classified, _ in answers:
+                await memory.discard(classified.call.id)
+            return answers
+        done = [(c, await memory.commit(c, v), v) for c, v in answers]
+        if all(after is before for _, after, before in done):
+            return answers
+        final: list[tuple[ClassifiedCall, Verdict]] = []
+        enforced = all(after.enforced.forwards for _, after, _ in done)
+        for classified, after, before in done:
+            verdict = after
+            if not enforced:
+                await memory.discard(classified.call.id)
+                _, verdict, _ = self._with_batch((classified, after, 0.0))
+            if verdict is not before:
+                verdict = self._record(classified, verdict, 0.0)
+            final.append((classified, verdict))
+        return final
 
     async def _judge(self, call: ToolCall) -> tuple[ClassifiedCall, Verdict, float]:
         started = time.perf_counter()
@@ -130,6 +186,8 @@ class Guard:
             self._entering(None)
         if len(verdict.errors) > len(errors):
             self._metrics.error("rule")
+        if self._memory is not None:
+            verdict = await self._memory.judge(classified, snapshot, verdict)
         return classified, verdict, time.perf_counter() - started
 
     async def _attempt(self, classified: ClassifiedCall, errors: list[str]) -> Snapshot:

@@ -82,6 +82,10 @@ class Settings(BaseSettings):
     models: Path | None = None
     credentials: Path | None = None
     """TOML file of principals: ``name = "sha256 of the secret"``."""
+    write_credentials: Path | None = None
+    """TOML file of the memory stores' write credentials, by listener."""
+    owner: str = ""
+    """Set by the supervisor: names this guard, so that after a crash it knows its own writes."""
     body_limit: int = 16 * 1024 * 1024
     """Bytes of one message body, before and after decoding."""
     state_timeout: float = Field(default=0.25, gt=0)

@@ -22,16 +22,21 @@ from guard.adapters.mitm.master import build_master, listening
 from guard.adapters.onnx import load_models
 from guard.adapters.policy_files import PolicyFiles, PolicyReloader
 from guard.adapters.prometheus import PrometheusMetrics
+from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
+from guard.adapters.write_credentials import load_write_credentials
 from guard.detectors import DetectorResources, create_detectors
 from guard.exchange import Gate
 from guard.identity import Credentials
+from guard.memory.evidence import TrajectoryEvidence
+from guard.memory.write_path import WritePath
 from guard.protocols import discover_protocols
 from guard.service import Guard
 from guard.settings import load_credentials
 from guard.shipped import models_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
@@ -65,9 +70,13 @@ class Parts:
 
 
 def assemble(
-    settings: Settings, redis_url: str, pulse: Pulse | None = None, confdir: Path | None = None
+    settings: Settings,
+    redis_url: str,
+    pulse: Pulse | None = None,
+    confdir: Path | None = None,
+    reached: Callable[[str], None] = lambda _: None,
 ) -> Parts:
-    """Join the parts.
+    """Join the parts; ``reached`` is told of each step of a memory write.
 
     Raises:
         GuardError: a policy, model, credential file or audit log that cannot be used.
@@ -88,6 +97,14 @@ def assemble(
         metrics=metrics,
         model_digests=digests,
         entering=pulse.judging if pulse else None,
+        memory=WritePath(
+            policy=policy,
+            staging=RedisStaging(store.client, owner=settings.owner),
+            evidence=TrajectoryEvidence,
+            audit=audit,
+            metrics=metrics,
+            reached=reached,
+        ),
     )
     gate = Gate(
         guard=guard,
@@ -113,16 +130,22 @@ def assemble(
     return Parts(guard, gate, store, metrics, audit, policy, reloader)
 
 
-async def serve(settings: Settings, redis_url: str, confdir: Path) -> None:
+async def serve(
+    settings: Settings,
+    redis_url: str,
+    confdir: Path,
+    reached: Callable[[str], None] = lambda _: None,
+) -> None:
     """Serve until SIGTERM or SIGINT, then drain.
 
     Raises:
         GuardError: a part cannot be used; nothing was served.
     """
     pulse = Pulse(settings.pulse) if settings.pulse else None
-    parts = assemble(settings, redis_url, pulse, confdir)
+    parts = assemble(settings, redis_url, pulse, confdir, reached)
     await parts.store.verify()
-    addon = GuardAddon(parts.gate, parts.metrics)
+    credentials = load_write_credentials(settings.write_credentials)
+    addon = GuardAddon(parts.gate, parts.metrics, credentials)
     master = build_master(
         addon,
         [listener.mode for listener in settings.listeners],

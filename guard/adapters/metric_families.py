@@ -62,6 +62,12 @@ class MetricFamilies:
             ("stage",),
             registry=registry,
         )
+        self.memory_writes = Counter(
+            "guard_memory_writes_total",
+            "Memory writes by what became of them, the first reason, and the class.",
+            ("outcome", "reason", "class"),
+            registry=registry,
+        )
         self.refusals = Counter(
             "guard_refusals_total",
             "Messages refused before they were calls, by code.",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from guard.core.memory import GATE_REASONS, Fate
+
 STAGES: Final = (
     "parse",
     "state",
@@ -16,13 +18,14 @@ STAGES: Final = (
     "model",
     "audit",
     "policy",
+    "memory",
     "hook",
     "upstream",
     "other",
 )
 """Parts that can fail; the last stands for any name that is not among them."""
 DECIDED_WITHOUT_RULE: Final = frozenset(
-    {"no_policy", "guard_error", "no_rule_matched", "audit_error", "batch_refused"}
+    {"no_policy", "guard_error", "no_rule_matched", "audit_error", "batch_refused", *GATE_REASONS}
 )
 """Reason codes of verdicts that no rule decided; they stand in the ``rule`` label."""
 REFUSAL_CODES: Final = frozenset(
@@ -53,6 +56,7 @@ REFUSAL_CODES: Final = frozenset(
         "unexpected_body",
         "unknown_method",
         "upgrade",
+        "write_credential",
     }
 )
 """Refusals of what was never a call: the codes of :class:`guard.core.errors.MessageError`."""
@@ -82,9 +86,12 @@ REASON_CODES: Final = frozenset(
         "sequence",
         "tool_role",
         "tool_unmapped",
+        *GATE_REASONS,
     }
 )
 """Why calls get the verdict they get: the codes of :class:`guard.core.verdict.Reason`."""
+OUTCOMES: Final = frozenset({"refused", "proposal_refused", *(fate.value for fate in Fate)})
+"""What can become of a memory write."""
 UNMAPPED: Final = "unmapped"
 """Stands in the ``tool`` label for every tool that no mapping claims."""
 OTHER: Final = "other"

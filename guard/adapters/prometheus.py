@@ -16,11 +16,13 @@ from guard.adapters.metric_labels import (
     DECIDED_WITHOUT_RULE,
     NONE,
     OTHER,
+    OUTCOMES,
     REASON_CODES,
     REFUSAL_CODES,
     STAGES,
     UNMAPPED,
 )
+from guard.core.memory import GATE_REASONS, MemoryClass
 from guard.core.model import Role
 from guard.core.policy import MEMO_LIMIT
 from guard.core.verdict import Action, Mode
@@ -152,6 +154,14 @@ class PrometheusMetrics:
     def redis_latency(self, seconds: float) -> None:
         """Observe one round trip to the session store."""
         self._families.redis_seconds.observe(seconds)
+
+    def memory_write(self, outcome: str, reason: str, target: str) -> None:
+        """Count what became of a memory write; names outside the closed sets count as other."""
+        self._families.memory_writes.labels(
+            outcome if outcome in OUTCOMES else OTHER,
+            reason if reason in GATE_REASONS or reason == NONE else OTHER,
+            target if target in MemoryClass.__members__ else OTHER,
+        ).inc()
 
     def upstream_latency(self, seconds: float) -> None:
         """Observe the time an upstream took to begin its answer."""

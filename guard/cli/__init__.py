@@ -37,7 +37,18 @@ def _root(
 
 
 def _mount() -> None:
-    from guard.cli import bench, check, demo, diff, explain, policy_tests, replay, run, train
+    from guard.cli import (
+        bench,
+        check,
+        demo,
+        diff,
+        explain,
+        memory,
+        policy_tests,
+        replay,
+        run,
+        train,
+    )
 
     app.command()(run.run)
     app.command()(check.check)
@@ -48,6 +59,7 @@ def _mount() -> None:
     app.command()(demo.demo)
     app.add_typer(bench.app, name="bench")
     app.command()(train.train)
+    app.add_typer(memory.app, name="memory")
 
 
 def main() -> None:

@@ -36,6 +36,9 @@ def run(
     credentials: Annotated[
         Path | None, typer.Option(help="TOML file: principal = sha256 of its proxy secret.")
     ] = None,
+    write_credentials: Annotated[
+        Path | None, typer.Option(help="TOML file: write credentials of memory stores.")
+    ] = None,
     body_limit: Annotated[str | None, typer.Option(help="Largest body, e.g. 16m.")] = None,
     state_timeout: Annotated[
         float | None, typer.Option(help="Seconds a call to Redis may take.")

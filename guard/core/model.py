@@ -91,6 +91,10 @@ class ToolCall:
     """Seconds since the epoch; a trace's ``ts`` in replay."""
     server: str = ""
     """The listener (and so the upstream) the call is on its way to."""
+    nonce: str = ""
+    """What the caller says makes this memory write one of its kind; empty where it says nothing."""
+    token: str = ""
+    """A promotion token that the caller presents for a memory write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,8 @@ class ToolResult:
     """The parsed result: a string, or structured JSON; None where nothing was returned."""
     at: float
     is_error: bool = False
+    is_lost: bool = False
+    """No readable answer came: nobody can say whether the tool carried the call out."""
 
 
 class Standing(StrEnum):

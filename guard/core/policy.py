@@ -14,6 +14,7 @@ from guard.core.model import Standing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from guard.core.memory_policy import MemoryPolicy
     from guard.core.model import ClassifiedCall, Destination, Finding, Json, Role
     from guard.core.tool_patterns import ToolPattern
     from guard.core.trajectory import Snapshot
@@ -103,6 +104,8 @@ class Policy:
     is_denied: Callable[[Destination], bool]
     rules: tuple[Rule, ...]
     limits: StateLimits = StateLimits()
+    memory: MemoryPolicy | None = None
+    """The memory gate; None where the policy has none, and rules alone decide on saves."""
     paths: tuple[str, ...] = ()
     """The files it was read from."""
     _memo: dict[str, ToolMapping | None] = field(default_factory=dict, compare=False, repr=False)

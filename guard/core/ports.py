@@ -147,6 +147,9 @@ class Metrics(Protocol):
 
     def unlabelled_marks(self, count: int) -> None:
         """Set how many results were released that the store could not be told of."""
+
+    def memory_write(self, outcome: str, reason: str, target: str) -> None:
+        """Count what became of a memory write, by the first reason and its class."""
         ...
 
     def redis_latency(self, seconds: float) -> None: ...

@@ -18,6 +18,7 @@ from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.jsonpath import compile_path
 from guard.core.policy import Policy, StateLimits, ToolMapping
 from guard.policies_io.lint import lint
+from guard.policies_io.memory_schema import compile_memory
 from guard.policies_io.schema import NESTED, PolicyDocument, suggestion, validate
 from guard.policies_io.yaml_loader import load_document
 from guard.rules import discover_rule_types
@@ -146,6 +147,7 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
         is_denied=_patterns(d for file in files for d in file.content.deny),
         rules=tuple(rule for file in files for rule in file.rules),
         limits=StateLimits(state.session_idle, state.principal_window) if state else StateLimits(),
+        memory=compile_memory([f.content.memory for f in files if f.content.memory is not None]),
         paths=tuple(file.source.path for file in files),
     )
 

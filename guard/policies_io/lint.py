@@ -9,6 +9,7 @@ from guard.core.errors import PolicyProblem
 from guard.core.jsonpath import compile_path
 from guard.core.model import Role
 from guard.core.verdict import Action, Mode
+from guard.policies_io.memory_schema import settings_of
 from guard.policies_io.shadow import shadowing_pattern
 from guard.rules import MappingOutline, PolicyOutline
 
@@ -26,6 +27,7 @@ PROBE: Final = {"guard-probe": {"guard-probe": "v"}, "guard-probe-list": [{"guar
 def lint(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     """Yield the problems of the policy that the files make together."""
     yield from _settings(files)
+    yield from _memory(files)
     yield from _lists(files)
     yield from _mappings(files)
     yield from _rules(files)
@@ -54,6 +56,37 @@ def _settings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                 message = "`state` differs from that of an earlier file; keep one"
                 yield _problem(file, ("state",), message)
             state = state or file.content.state
+
+
+def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """The gate's settings come from one place; its mappings need tools that save."""
+    first: PolicyFile | None = None
+    for file in files:
+        section = file.content.memory
+        if section is None:
+            continue
+        if first is None or first.content.memory is None:
+            first = file
+        elif settings_of(section) != settings_of(first.content.memory):
+            message = f"`memory` differs from that of `{first.source.path}`; write the same in both"
+            yield _problem(file, ("memory",), message)
+    if first is None:
+        return
+    saves = [p for f in files for t in f.content.tools if t.role is Role.SAVE for p in t.match]
+    claims = [
+        pattern
+        for file in files
+        if file.content.memory is not None
+        for entry in file.content.memory.writes
+        for pattern in entry.match
+    ]
+    for pattern in saves:
+        if not any(claim.overlaps(pattern) for claim in claims):
+            message = (
+                f"tools `{pattern.text}` save, and nothing in `memory.writes` says what class; "
+                "add one"
+            )
+            yield _problem(first, ("memory", "writes"), message)
 
 
 def _lists(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:

@@ -11,16 +11,20 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PlainSerializer,
-    PlainValidator,
     ValidationError,
     field_validator,
 )
 
-from guard.core.destinations import parse_pattern
-from guard.core.jsonpath import compile_path
 from guard.core.model import Json, Role
 from guard.core.verdict import Mode
+from guard.policies_io.field_types import (
+    AllowedText,
+    DestinationText,
+    Duration,
+    InternalText,
+    PathText,
+)
+from guard.policies_io.memory_schema import NESTED_MEMORY, MemoryEntry
 from guard.rules import Pattern
 
 if TYPE_CHECKING:
@@ -29,57 +33,6 @@ if TYPE_CHECKING:
     from guard.policies_io.yaml_loader import Location
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-
-_DURATION: Final = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d)", re.ASCII)
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-MAX_DURATION: Final = 366 * 86400
-_INTERNAL: Final = re.compile(r"(\*\.)?[^\s*@/:]+", re.ASCII)
-
-
-def _duration(value: Json) -> int:
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
-    if not 0 < seconds <= MAX_DURATION:
-        raise ValueError("a duration is a number with `s`, `m`, `h` or `d`, e.g. `24h`")
-    return seconds
-
-
-def _path(value: Json) -> str:
-    if not isinstance(value, str):
-        raise ValueError("a JSONPath is a text such as `$.to`")  # noqa: TRY004  (pydantic reports ValueErrors)
-    compile_path(value)
-    return value
-
-
-def _destination(value: Json) -> str:
-    if not isinstance(value, str):
-        raise ValueError("a destination is a text such as `alice@example.com`; quote it")  # noqa: TRY004  (as above)
-    parse_pattern(value)
-    return value
-
-
-def _internal(value: Json) -> str:
-    text = _destination(value)
-    if not _INTERNAL.fullmatch(text):
-        raise ValueError(f"`{text}` is not a domain; write `example.com` or `*.example.com`")
-    return text
-
-
-def _allowed(value: Json) -> str:
-    text = _destination(value)
-    if text.strip() == "*":
-        raise ValueError(
-            "`*` would allow every destination; write a `destination` rule with standing "
-            "`external` if that is meant"
-        )
-    return text
-
-
-Duration = Annotated[int, PlainValidator(_duration), PlainSerializer(lambda seconds: seconds)]
-PathText = Annotated[str, PlainValidator(_path)]
-DestinationText = Annotated[str, PlainValidator(_destination)]
-InternalText = Annotated[str, PlainValidator(_internal)]
-AllowedText = Annotated[str, PlainValidator(_allowed)]
 
 
 class _Strict(BaseModel):
@@ -118,6 +71,7 @@ class PolicyDocument(_Strict):
     allow: tuple[AllowedText, ...] = ()
     deny: tuple[DestinationText, ...] = ()
     state: StateEntry | None = None
+    memory: MemoryEntry | None = None
     tools: tuple[ToolEntry, ...] = ()
     rules: tuple[dict[str, Any], ...] = ()
 
@@ -134,6 +88,7 @@ NESTED: Final[dict[Location, type[BaseModel]]] = {
     (): PolicyDocument,
     ("tools",): ToolEntry,
     ("state",): StateEntry,
+    **NESTED_MEMORY,
 }
 """Models by location, list indexes left out, for suggestions."""
 

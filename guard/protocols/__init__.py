@@ -15,6 +15,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from guard.protocols.observation import observation, sentence
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -106,6 +108,17 @@ class ProtocolModule(ABC):
             content: the parsed JSON where the body is JSON, else its text.
         """
         return (ParsedResult(None, content),)
+
+    def withhold(self, content: Json, refusals: Mapping[str | None, Refusal]) -> Json:
+        """Return an answer body, or event, with the results that are withheld replaced.
+
+        Args:
+            content: as given to :meth:`results`.
+            refusals: what the agent is told instead, by correlation.
+        """
+        del content
+        refusal = next(iter(refusals.values()))
+        return {"withheld": True, "detail": sentence(refusal), "guard": observation(refusal)}
 
 
 def discover_protocols() -> tuple[ProtocolModule, ...]:

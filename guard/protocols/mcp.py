@@ -24,7 +24,7 @@ from guard.protocols.jsonrpc import (
 from guard.protocols.observation import observation, sentence, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from guard.core.model import Json
     from guard.protocols import Refusal
@@ -142,6 +142,24 @@ class McpProtocol(ProtocolModule):
             failed = "error" in item
             found.append(ParsedResult(key, item.get("error" if failed else "result"), failed))
         return found
+
+    def withhold(self, content: Json, refusals: Mapping[str | None, Refusal]) -> Json:
+        """Replace the results that are withheld by error results the agent can read."""
+        items = content if isinstance(content, list) else [content]
+        replaced = [_withheld(item, refusals) for item in items]
+        return replaced if isinstance(content, list) else replaced[0]
+
+
+def _withheld(item: Json, refusals: Mapping[str | None, Refusal]) -> Json:
+    if not isinstance(item, dict) or "method" in item or "id" not in item:
+        return item
+    refusal = refusals.get(correlation(item["id"]))
+    if refusal is None:
+        return item
+    content = [{"type": "text", "text": sentence(refusal)}]
+    told = {"guard": observation(refusal)}
+    result = {"content": content, "structuredContent": told, "isError": True}
+    return {"jsonrpc": "2.0", "id": item["id"], "result": result}
 
 
 def _is_rpc(item: dict[str, Json]) -> bool:

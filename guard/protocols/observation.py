@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from guard.protocols import Refusal
 
 APPROVAL = "a human can approve it: ask the operator to run `guard approve` with the decision id"
+RETRIED = frozenset({"guard_error", "gate_error", "write_conflict"})
 NO_RETRY = "do not retry the same call"
 
 
@@ -25,13 +26,15 @@ def observation(refusal: Refusal) -> dict[str, Json]:
     ask = verdict.action is Action.ASK
     winning = [r for r in verdict.reasons if r.action is verdict.action]
     remedies = [r.remedy for r in winning if r.remedy]
+    told = next((r.evidence["memory"] for r in winning if "memory" in r.evidence), None)
     return {
+        **({"memory": told} if told is not None else {}),
         "decision": verdict.action.label,
         "decision_id": refusal.decision_id,
         "code": "approval_required" if ask else winning[0].code if winning else "refused",
         "reasons": [{"code": r.code, "rule": r.rule} for r in winning],
         "remedy": "; ".join(dict.fromkeys(remedies)) or (APPROVAL if ask else NO_RETRY),
-        "retry": any(r.code == "guard_error" for r in winning),
+        "retry": any(r.code in RETRIED for r in winning),
     }
 
 

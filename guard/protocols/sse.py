@@ -53,6 +53,14 @@ class EventCutter:
         return rest
 
 
+def with_data(event: bytes, data: str) -> bytes:
+    """Return an event with other data; its id, type and retry stay as they were sent."""
+    text = event.decode("utf-8", "replace")
+    lines = [line for line in re.split(r"\r\n|\n|\r", text) if line]
+    kept = [line for line in lines if line.removeprefix("\ufeff").partition(":")[0] != "data"]
+    return "\n".join([*kept, *(f"data: {line}" for line in data.split("\n")), "", ""]).encode()
+
+
 def read_event(event: bytes) -> tuple[str, str]:
     """Return name and data of one event: ``message`` where it has no name, data lines joined by LF.
 

@@ -195,10 +195,11 @@ def start_guard(
     options: tuple[str, ...] = (),
     environment: dict[str, str] | None = None,
     wait: bool = True,
+    port: int | None = None,
 ) -> RunningGuard:
     """Start ``guard run`` as a user would and wait for its ready line."""
     directory.mkdir(parents=True, exist_ok=True)
-    port, admin = free_port(), free_port()
+    port, admin = port or free_port(), free_port()
     audit, log = directory / "audit.jsonl", directory / "guard.log"
     command = [sys.executable, "-m", "guard", "run", "--policy"]
     command += [str(policy or ROOT / "policies" / "default.yaml")]

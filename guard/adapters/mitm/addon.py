@@ -25,13 +25,17 @@ from guard.protocols.content_coding import decode_content
 from guard.protocols.http_message import HttpReply
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mitmproxy import dns, tcp, udp
 
     from guard.adapters.mitm.layers import GuardChunkHook, GuardUnreadableHook
+    from guard.adapters.write_credentials import WriteCredential
     from guard.core.ports import Metrics
     from guard.exchange import EventReader, Exchange, Gate
 
 EXCHANGE: Final = "guard.exchange"
+JSON: Final = "application/json"
 READER: Final = "guard.reader"
 REFUSED: Final = "guard.refused"
 FORWARDED_AT: Final = "guard.forwarded_at"
@@ -43,10 +47,17 @@ class GuardAddon:
     Args:
         gate: judges requests and observes answers.
         metrics: for what fails outside the gate.
+        credentials: write credentials of memory stores, by listener.
     """
 
-    def __init__(self, gate: Gate, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        metrics: Metrics,
+        credentials: Mapping[str, WriteCredential] | None = None,
+    ) -> None:
         self._gate = gate
+        self._credentials = credentials or {}
         self._metrics = metrics
         self._in_flight: set[str] = set()
         self._idle = asyncio.Event()
@@ -75,6 +86,7 @@ class GuardAddon:
             return
         try:
             prepare_request(flow)
+            self._add_credential(flow, outcome)
         except Exception:  # noqa: BLE001  (a request that was not cleaned must not be sent)
             self._fail(flow, "hook")
             return
@@ -93,7 +105,24 @@ class GuardAddon:
         coding = request.headers.get("transfer-encoding", "identity").strip().lower()
         if coding not in {"identity", "chunked"}:
             raise MessageError("bad_transfer_encoding", "only chunked bodies are accepted")
-        return await self._gate.on_request(read_request(flow, self._gate.body_limit))
+        message = read_request(flow, self._gate.body_limit)
+        credential = self._credentials.get(message.server)
+        if credential is not None and credential.is_used_by(
+            (value for _, value in message.headers), message.target
+        ):
+            # The agent's side must not hold it; whoever has it has found a way around the guard.
+            raise MessageError("write_credential", "this credential is the guard's", status=403)
+        return await self._gate.on_request(message)
+
+    def _add_credential(self, flow: http.HTTPFlow, exchange: Exchange) -> None:
+        """Give a committed memory write, and nothing else, the credential its store asks for."""
+        credential = self._credentials.get(exchange.server)
+        if credential is None or not exchange.is_write:
+            return
+        if credential.header:
+            flow.request.headers[credential.header] = credential.value
+        else:
+            flow.request.path = credential.target(flow.request.path)
 
     # --- HTTP, on the way back ----------------------------------------------------------------
 
@@ -151,7 +180,14 @@ class GuardAddon:
                 return
             if exchange is None or flow.response is None or READER in flow.metadata:
                 return
-            await self._gate.on_answer(exchange, self._answer_body(flow.response))
+            response = flow.response
+            withheld = await self._gate.on_answer(
+                exchange, self._answer_body(response), response.status_code
+            )
+            if withheld is not None:
+                response.headers.pop("content-encoding", None)
+                response.headers["content-type"] = JSON
+                response.content = withheld
         except Exception:  # noqa: BLE001  (see module docstring)
             self._fail(flow, "hook")
 
@@ -174,6 +210,7 @@ class GuardAddon:
             if EXCHANGE in flow.metadata:
                 if text != CUT:
                     self._metrics.error("upstream")
+                await self._gate.on_lost(flow.metadata[EXCHANGE])
                 return
             if "body exceeds" in text:
                 self._gate.refuse_unread(OversizeError(text), None, None)

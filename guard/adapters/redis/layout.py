@@ -133,21 +133,21 @@ class Keys:
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)
 def _window_keys(namespace: str, tenant: str, principal: str, session: str) -> tuple[bytes, bytes]:
-    prefix = f"{namespace}:{{{_tenant(tenant)}}}:"
-    in_session = _digest(b"session", principal, session)
-    of_principal = _digest(b"principal", principal)
+    prefix = f"{namespace}:{{{tenant_tag(tenant)}}}:"
+    in_session = digest(b"session", principal, session)
+    of_principal = digest(b"principal", principal)
     return f"{prefix}s:{in_session}".encode(), f"{prefix}p:{of_principal}".encode()
 
 
-def _tenant(tenant: str) -> str:
+def tenant_tag(tenant: str) -> str:
     """Return the tenant as a hash tag: injective, bounded, without braces."""
     quoted = quote(tenant, safe="", errors="surrogatepass")
     if len(quoted) <= _TENANT_LIMIT:
         return f"t:{quoted}"
-    return f"d:{_digest(b'tenant', tenant)}"
+    return f"d:{digest(b'tenant', tenant)}"
 
 
-def _digest(purpose: bytes, *parts: str) -> str:
+def digest(purpose: bytes, *parts: str) -> str:
     """Return the hex digest of some texts; each is length-prefixed so that none can run over."""
     state = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=purpose)
     for part in parts:

@@ -1,0 +1,266 @@
+"""Staging of memory writes in Redis: one script each to stage, commit, refuse and settle.
+
+A staged candidate lives in Redis only and is no part of any memory store.  Time is Redis' own
+(``TIME``), so replicas whose clocks disagree agree on what has expired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.redis.layout import Script
+from guard.adapters.redis.staging.keys import MemoryKeys
+from guard.core.errors import StateError
+from guard.core.memory import (
+    AGENT_FAULTS,
+    SOURCE_FAULTS,
+    Fate,
+    MemoryClass,
+    StagedFacts,
+    TokenState,
+    Trust,
+)
+from guard.core.memory_policy import MemoryLimits
+
+if TYPE_CHECKING:
+    from guard.adapters.redis.connection import RedisClient
+    from guard.core.memory import Candidate, GateDecision
+
+SCRIPTS: Final = ("stage", "commit", "refuse", "settle", "reserve", "promote")
+_STAGED: Final = 8
+"""Values that the staging script answers."""
+SOURCES: Final = 16
+"""Sources of one candidate whose trust is looked up; a candidate with more has no known source
+and its principal answers for it."""
+
+
+@lru_cache(maxsize=len(SCRIPTS))
+def staging_script(name: str) -> Script:
+    """Return a script of this package."""
+    text = files(__name__).joinpath(f"{name}.lua").read_text(encoding="utf-8")
+    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+class RedisStaging:
+    """Candidates, nonces, tokens and trust; implements :class:`guard.memory.write_path.Staging`.
+
+    Args:
+        client: the connection; whoever made it closes it.
+        limits: of the policy.
+        namespace: first part of every key.
+        owner: names this guard, so that after a crash its own candidates are told from others'.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        limits: MemoryLimits | None = None,
+        *,
+        namespace: str = "guard",
+        owner: str = "",
+    ) -> None:
+        self._client = client
+        self.limits = limits or MemoryLimits()
+        self._namespace = namespace
+        self._owner = owner
+
+    def keys(self, tenant: str) -> MemoryKeys:
+        """Return the key names of a tenant."""
+        return MemoryKeys(self._namespace, tenant)
+
+    async def stage(self, candidate: Candidate, receipt: str) -> StagedFacts:
+        """Stage a candidate and return what the gate must know, in one EVALSHA.
+
+        Raises:
+            StateError: the store did not answer soundly; the write must be refused.
+        """
+        keys = self.keys(candidate.identity.tenant)
+        lower = candidate.fallback or candidate.target
+        principal = candidate.identity.principal
+        first = keys.binding(candidate.digest, candidate.target, principal)
+        second = keys.binding(candidate.digest, lower, principal)
+        names = [
+            keys.candidate(candidate.id),
+            keys.nonce(principal, candidate.nonce),
+            keys.item(candidate.store, candidate.partition, candidate.key),
+            first,
+            second,
+            keys.token(candidate.token),
+            keys.quarantine(candidate.store, candidate.partition),
+            *self._trust(keys, candidate),
+        ]
+        reply = await self._client.run(
+            staging_script("stage"),
+            len(names),
+            *names,
+            self.limits.stage_ttl * 1000,
+            first,
+            second,
+            "1" if candidate.token else "0",
+            *_record(candidate, receipt),
+        )
+        return _facts(candidate, lower, reply)
+
+    async def commit(
+        self, candidate: Candidate, decision: GateDecision, facts: StagedFacts, receipt: str
+    ) -> str:
+        """Commit a staged candidate in one atomic step; return a reason where it is refused.
+
+        Raises:
+            StateError: as :meth:`stage`.  It may have been committed: it is not sent, and
+            :meth:`settle` abandons it.
+        """
+        keys = self.keys(candidate.identity.tenant)
+        principal = candidate.identity.principal
+        names = [
+            keys.candidate(candidate.id),
+            keys.nonce(principal, candidate.nonce),
+            keys.item(candidate.store, candidate.partition, candidate.key),
+            keys.binding(candidate.digest, decision.target, principal),
+            keys.in_flight,
+            keys.quarantine(candidate.store, candidate.partition),
+            *self._trust(keys, candidate),
+        ]
+        reply = await self._client.run(
+            staging_script("commit"),
+            len(names),
+            *names,
+            candidate.id,
+            candidate.digest,
+            candidate.text_digest,
+            receipt,
+            decision.target.value,
+            int(decision.tainted),
+            int(decision.uses_token),
+            facts.item_version,
+            self.limits.nonce_ttl * 1000,
+            self.limits.keep_refused * 1000,
+            self._owner,
+        )
+        return _text(reply)
+
+    async def refuse(self, candidate: Candidate, reasons: tuple[str, ...]) -> Trust:
+        """Refuse a candidate and lower the trust in whoever is to blame; return the worst left.
+
+        The sources are blamed for what was read from them; the principal for what only the caller
+        can have done, and where no source is known.
+        """
+        keys = self.keys(candidate.identity.tenant)
+        blamed = self._blamed(keys, candidate, reasons)
+        names = [keys.candidate(candidate.id), keys.review, *blamed]
+        reply = await self._client.run(
+            staging_script("refuse"),
+            len(names),
+            *names,
+            candidate.id,
+            ",".join(reasons),
+            self.limits.keep_refused * 1000,
+            self.limits.degrade_after,
+            self.limits.untrust_after,
+        )
+        return _trust(reply)
+
+    async def settle(self, candidate: Candidate, fate: Fate) -> None:
+        """Say what became of a committed candidate.
+
+        Raises:
+            StateError: the store did not answer soundly; the candidate stays in flight.
+        """
+        keys = self.keys(candidate.identity.tenant)
+        item = keys.item(candidate.store, candidate.partition, candidate.key)
+        names = [keys.candidate(candidate.id), keys.in_flight, keys.review, item]
+        keep = self.limits.keep_refused * 1000
+        await self._client.run(
+            staging_script("settle"), len(names), *names, candidate.id, fate.value, keep
+        )
+
+    async def reserve(self, candidate: Candidate) -> bool:
+        """Bind the nonce of a proposed update to its text; False where it is bound otherwise."""
+        key = self.keys(candidate.identity.tenant).nonce(
+            candidate.identity.principal, candidate.nonce
+        )
+        ttl = self.limits.nonce_ttl * 1000
+        script = staging_script("reserve")
+        return await self._client.run(script, 1, key, candidate.text_digest, ttl) == 1
+
+    def _trust(self, keys: MemoryKeys, candidate: Candidate) -> list[str]:
+        sources = candidate.evidence.sources[:SOURCES]
+        return [
+            keys.trust("principal", candidate.identity.principal),
+            *(keys.trust("source", source) for source in sources),
+        ]
+
+    def _blamed(
+        self, keys: MemoryKeys, candidate: Candidate, reasons: tuple[str, ...]
+    ) -> list[str]:
+        principal, *sources = self._trust(keys, candidate)
+        if len(candidate.evidence.sources) > SOURCES:
+            sources = []
+        blamed: list[str] = []
+        if AGENT_FAULTS.intersection(reasons):
+            blamed.append(principal)
+        if SOURCE_FAULTS.intersection(reasons):
+            blamed.extend(sources or [principal])
+        return list(dict.fromkeys(blamed))
+
+
+def _record(candidate: Candidate, receipt: str) -> list[str]:
+    fields = {
+        "id": candidate.id,
+        "principal": candidate.identity.principal,
+        "session": candidate.identity.session,
+        "tool": candidate.tool,
+        "server": candidate.server,
+        "store": candidate.store,
+        "partition": candidate.partition,
+        "key": candidate.key,
+        "target": candidate.target.name,
+        "digest": candidate.digest,
+        "text_digest": candidate.text_digest,
+        "receipt": receipt,
+        "sources": ",".join(sorted(kind.value for kind in candidate.evidence.types)),
+        # A candidate that is too large is refused by its size; there is nothing to review in it.
+        "content": "" if candidate.problems else candidate.content,
+    }
+    return [part for field in fields.items() for part in field]
+
+
+def _facts(candidate: Candidate, lower: MemoryClass, reply: object) -> StagedFacts:
+    if not isinstance(reply, list) or len(reply) != _STAGED or reply[0] != 1:
+        msg = "redis did not stage a memory write; an id was used twice or the answer is unsound"
+        raise StateError(msg)
+    nonce, item = _text(reply[1]), _text(reply[2])
+    try:
+        return StagedFacts(
+            nonce_used=nonce[:1] == "u",
+            nonce_digest=nonce[2:] if nonce[:1] == "s" else "",
+            item_class=MemoryClass(int(item)) if item else None,
+            item_version=int(reply[3]),
+            tokens={
+                lower: TokenState(_text(reply[5])),
+                candidate.target: TokenState(_text(reply[4])),
+            },
+            trust=Trust(reply[7]),
+            quarantined=reply[6] != 0,
+        )
+    except (TypeError, ValueError) as error:
+        msg = "redis answered the staging of a memory write with something unsound"
+        raise StateError(msg) from error
+
+
+def _trust(reply: object) -> Trust:
+    try:
+        return Trust(reply)  # type: ignore[arg-type]
+    except ValueError as error:
+        msg = "redis answered with a trust level that does not exist"
+        raise StateError(msg) from error
+
+
+def _text(reply: object) -> str:
+    if not isinstance(reply, bytes):
+        msg = "redis answered the memory gate with something else than text"
+        raise StateError(msg)
+    return reply.decode("utf-8", "replace")

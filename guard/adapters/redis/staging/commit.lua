@@ -1,0 +1,42 @@
+-- Commit a staged candidate: every check that another writer could have overtaken is made again.
+-- KEYS: candidate, nonce, item, token, candidates in flight, quarantine, trust keys.
+-- ARGV: id, digest, text digest, receipt of the audit line, class, tainted, uses a token,
+--       version of the item when staged, lifetime of the nonce (ms), lifetime of the record (ms),
+--       owner.
+-- Returns: an empty text, or the reason of the refusal.
+local now = redis.call('TIME')
+local milliseconds = now[1] * 1000 + math.floor(now[2] / 1000)
+local staged = redis.call('HMGET', KEYS[1], 'fate', 'digest', 'receipt')
+if staged[1] ~= 'staged' then return 'stage_lost' end
+if staged[2] ~= ARGV[2] then return 'content_hash_mismatch' end
+if staged[3] ~= ARGV[4] then return 'audit_mismatch' end
+local nonce = redis.call('GET', KEYS[2])
+if nonce then
+  if string.sub(nonce, 1, 1) == 'u' then return 'nonce_replayed' end
+  if string.sub(nonce, 3) ~= ARGV[3] then return 'content_hash_mismatch' end
+end
+if redis.call('EXISTS', KEYS[6]) == 1 then return 'partition_quarantined' end
+if tonumber(redis.call('HGET', KEYS[3], 'version') or '0') ~= tonumber(ARGV[8]) then
+  return 'write_conflict'
+end
+if ARGV[5] ~= '4' then
+  for i = 7, #KEYS do
+    if redis.call('HGET', KEYS[i], 'level') == '2' then return 'source_untrusted' end
+  end
+end
+if ARGV[7] == '1' then
+  local token = redis.call('HMGET', KEYS[4], 'expires', 'used')
+  if not token[1] then return 'promotion_token_missing' end
+  if token[2] == '1' then return 'promotion_token_replayed' end
+  if tonumber(token[1]) <= milliseconds then return 'promotion_token_expired' end
+  redis.call('HSET', KEYS[4], 'used', '1')
+end
+redis.call('SET', KEYS[2], 'u:' .. ARGV[3], 'PX', ARGV[9])
+local previous = redis.call('HGET', KEYS[3], 'class') or ''
+redis.call('HSET', KEYS[3], 'class', ARGV[5], 'tainted', ARGV[6], 'candidate', ARGV[1])
+redis.call('HINCRBY', KEYS[3], 'version', 1)
+redis.call('HSET', KEYS[1], 'fate', 'committed', 'class', ARGV[5], 'tainted', ARGV[6],
+  'committed_at', milliseconds, 'owner', ARGV[11], 'previous', previous)
+redis.call('PEXPIRE', KEYS[1], ARGV[10])
+redis.call('ZADD', KEYS[5], milliseconds, ARGV[1])
+return ''

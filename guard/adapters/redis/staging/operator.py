@@ -1,0 +1,152 @@
+"""What an operator does at the memory gate: promote, quarantine, review, restore trust.
+
+Every step is asked for by a person, on the command line; nothing here is on the road of a call.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.redis.staging import staging_script
+from guard.adapters.redis.staging.keys import MemoryKeys
+from guard.core.errors import GuardError, StateError
+
+if TYPE_CHECKING:
+    from guard.adapters.redis.connection import RedisClient
+    from guard.core.memory import Fate, MemoryClass
+
+TOKEN_PREFIX: Final = "gmt_"  # noqa: S105  (what a token starts with, so that scanners know it)
+SHOWN: Final = ("id", "fate", "reasons", "principal", "session", "tool", "store", "partition")
+_FIELDS: Final = (*SHOWN, "key", "target", "class", "tainted", "digest", "sources", "at", "content")
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """A candidate as a person sees it."""
+
+    fields: dict[str, str]
+
+    @property
+    def id(self) -> str:
+        """The decision id."""
+        return self.fields["id"]
+
+
+class GateOperator:
+    """The operator's side of the staging store.
+
+    Args:
+        client: the connection.
+        namespace: first part of every key.
+        tenant: whose memory.
+    """
+
+    def __init__(
+        self, client: RedisClient, *, namespace: str = "guard", tenant: str = "default"
+    ) -> None:
+        self._client = client
+        self._keys = MemoryKeys(namespace, tenant)
+
+    async def candidate(self, identifier: str) -> Reviewed:
+        """Return a candidate by its decision id.
+
+        Raises:
+            GuardError: it is not known, or not any more.
+        """
+        reply = await self._client.execute("HMGET", self._keys.candidate(identifier), *_FIELDS)
+        values = reply if isinstance(reply, list) else []
+        fields = {
+            name: value.decode("utf-8", "replace")
+            for name, value in zip(_FIELDS, values, strict=False)
+            if isinstance(value, bytes)
+        }
+        if "id" not in fields:
+            msg = f"no memory write has the decision id `{identifier}`; it may have expired"
+            raise GuardError(msg)
+        return Reviewed(fields)
+
+    async def promote(self, identifier: str, target: MemoryClass, seconds: int, issuer: str) -> str:
+        """Issue a promotion token for exactly the content and principal of a candidate.
+
+        The agent's retry finds it by its binding; stores with a place for a token may carry it.
+
+        Returns:
+            The token; it is kept nowhere in clear.
+
+        Raises:
+            GuardError: the candidate is not known.
+        """
+        fields = (await self.candidate(identifier)).fields
+        secret = f"{TOKEN_PREFIX}{secrets.token_urlsafe(24)}"
+        binding = self._keys.binding(fields["digest"], target, fields["principal"])
+        await self._client.run(
+            staging_script("promote"),
+            2,
+            binding,
+            self._keys.token(secret),
+            binding,
+            seconds * 1000,
+            issuer,
+        )
+        return secret
+
+    async def quarantine(self, store: str, partition: str, reason: str, seconds: int) -> None:
+        """Close a partition: no write enters it until it is released or the time is over."""
+        key = self._keys.quarantine(store, partition)
+        await self._client.execute("SET", key, reason or "-", "PX", seconds * 1000)
+
+    async def release(self, store: str, partition: str) -> bool:
+        """Open a partition again; False where it was not closed."""
+        return await self._client.execute("DEL", self._keys.quarantine(store, partition)) == 1
+
+    async def review(self, limit: int) -> list[Reviewed]:
+        """Return the newest refused candidates, and those of unknown fate or still in flight."""
+        found: dict[str, Reviewed] = {}
+        for key in (self._keys.in_flight, self._keys.review):
+            reply = await self._client.execute("ZREVRANGE", key, 0, limit - 1)
+            for identifier in reply if isinstance(reply, list) else []:
+                try:
+                    name = bytes(identifier).decode()
+                    found.setdefault(name, await self.candidate(name))
+                except GuardError:
+                    continue
+        return list(found.values())[:limit]
+
+    async def in_flight(self, older_than: float) -> list[Reviewed]:
+        """Return committed candidates without an answer for so many seconds."""
+        moment = await self._client.execute("TIME")
+        if not isinstance(moment, list):
+            msg = "redis did not say what time it is"
+            raise StateError(msg)
+        limit = int(moment[0]) * 1000 - int(older_than * 1000)
+        reply = await self._client.execute("ZRANGEBYSCORE", self._keys.in_flight, "-inf", limit)
+        names = [bytes(item).decode() for item in reply] if isinstance(reply, list) else []
+        return [await self.candidate(name) for name in names]
+
+    async def settle(self, reviewed: Reviewed, fate: Fate, seconds: int) -> None:
+        """Say what became of a candidate, after the store was read back."""
+        fields = reviewed.fields
+        item = self._keys.item(fields["store"], fields["partition"], fields["key"])
+        names = (
+            self._keys.candidate(reviewed.id),
+            self._keys.in_flight,
+            self._keys.review,
+            item,
+        )
+        await self._client.run(
+            staging_script("settle"), len(names), *names, reviewed.id, fate.value, seconds * 1000
+        )
+
+    async def restore(self, kind: str, name: str) -> int:
+        """Trust a source or principal again; return the level it had."""
+        key = self._keys.trust(kind, name)
+        level = await self._client.execute("HGET", key, "level")
+        await self._client.execute("DEL", key)
+        return int(level) if isinstance(level, bytes) else 0
+
+    async def trust(self, kind: str, name: str) -> int:
+        """Return the level of a source or principal."""
+        level = await self._client.execute("HGET", self._keys.trust(kind, name), "level")
+        return int(level) if isinstance(level, bytes) else 0

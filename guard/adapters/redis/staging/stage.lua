@@ -1,0 +1,42 @@
+-- Stage a candidate and return everything the gate must know of it, in one step.
+-- KEYS: candidate, nonce, item, token for the target class, token for the fallback class,
+--       presented token, quarantine, trust of the principal, trust of each source.
+-- ARGV: lifetime (ms), name of the target's token key, name of the fallback's, whether a token was
+--       presented, then field and value pairs of the candidate.
+-- Returns: staged (0 where the id was staged before), nonce, class of the item, its version,
+--          state of each token, quarantined, worst trust.
+local now = redis.call('TIME')
+local milliseconds = now[1] * 1000 + math.floor(now[2] / 1000)
+
+local function token_state(key, name, presented)
+  if presented then
+    local bound = redis.call('GET', KEYS[6])
+    if bound ~= name then return 'other' end
+  end
+  local token = redis.call('HMGET', key, 'expires', 'used')
+  if not token[1] then return 'none' end
+  if token[2] == '1' then return 'used' end
+  if tonumber(token[1]) <= milliseconds then return 'expired' end
+  return 'valid'
+end
+
+local staged = redis.call('HSETNX', KEYS[1], 'fate', 'staged')
+if staged == 1 then
+  redis.call('HSET', KEYS[1], 'at', milliseconds, unpack(ARGV, 5))
+  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+end
+local worst = 0
+for i = 8, #KEYS do
+  worst = math.max(worst, tonumber(redis.call('HGET', KEYS[i], 'level') or '0'))
+end
+local item = redis.call('HMGET', KEYS[3], 'class', 'version')
+return {
+  staged,
+  redis.call('GET', KEYS[2]) or '',
+  item[1] or '',
+  tonumber(item[2] or '0'),
+  token_state(KEYS[4], ARGV[2], ARGV[4] == '1'),
+  token_state(KEYS[5], ARGV[3], ARGV[4] == '1'),
+  redis.call('EXISTS', KEYS[7]),
+  worst,
+}

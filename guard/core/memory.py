@@ -1,0 +1,205 @@
+"""The words of the memory gate: classes, source types, trust, candidates, reasons.  Pure: no I/O.
+
+After Baek, "Structural Write-Path Control for Non-Formation in Agent Persistent Memory": a write
+is a candidate until the gate has committed it, and a refused candidate never becomes state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Final
+
+from guard.core.model import Integrity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from guard.core.model import Identity, Json
+
+
+class MemoryClass(IntEnum):
+    """Security classes of memory; L1 (what the agent obeys) is the highest, L4 the lowest."""
+
+    L1 = 1
+    L2 = 2
+    L3 = 3
+    L4 = 4
+
+
+class SourceType(StrEnum):
+    """What a candidate's text is made of, as seen on the wire and never as the agent claims."""
+
+    USER_INPUT = "user_input"
+    MODEL_INFERENCE = "model_inference"
+    TOOL_RESULT = "tool_result"
+    SELF_EDIT = "self_edit"
+
+
+class Permission(IntEnum):
+    """What a source type may do in a class.  Over several source types the greatest wins."""
+
+    COMMIT = 0
+    ELEVATED = 1
+    """Commit unless the content is suspicious."""
+    TOKEN = 2
+    """Commit only with a human's promotion token."""
+    REFUSE = 3
+
+
+class Trust(IntEnum):
+    """Trust in a source or principal.  Only grows worse; an operator alone can restore it."""
+
+    TRUSTED = 0
+    DEGRADED = 1
+    UNTRUSTED = 2
+
+
+class SecondLook(StrEnum):
+    """Who looks again at a write of a high class."""
+
+    NONE = "none"
+    CHECKER = "checker"
+    """The suspicious-content check, whatever the source."""
+    HUMAN = "human"
+    """A promotion token for exactly this content."""
+
+
+class Fate(StrEnum):
+    """Where a candidate stands."""
+
+    STAGED = "staged"
+    REFUSED = "refused"
+    COMMITTED = "committed"
+    """Released towards the store; no answer yet."""
+    ACKNOWLEDGED = "acknowledged"
+    FAILED = "failed"
+    """The store said that it did not take it."""
+    UNKNOWN = "unknown"
+    """The answer was lost.  Never sent again; resolved by reading back, or reported."""
+    ABANDONED = "abandoned"
+    """Never sent."""
+
+
+BAD_INPUT: Final = frozenset({"candidate_oversize", "candidate_not_text", "class_unknown"})
+AGENT_FAULTS: Final = frozenset(
+    {
+        "content_hash_mismatch",
+        "nonce_replayed",
+        "promotion_token_expired",
+        "promotion_token_other",
+        "promotion_token_replayed",
+        "class_unknown",
+    }
+)
+"""Reasons that the caller itself is to blame for, and not what it had read."""
+SOURCE_FAULTS: Final = frozenset(
+    {"source_class_refused", "suspicious_content", "promotion_token_missing", "source_untrusted"}
+)
+GATE_REASONS: Final = (
+    *sorted(BAD_INPUT),
+    "source_class_refused",
+    "suspicious_content",
+    "source_untrusted",
+    "content_hash_mismatch",
+    "nonce_replayed",
+    "promotion_token_missing",
+    "promotion_token_expired",
+    "promotion_token_replayed",
+    "promotion_token_other",
+    "audit_mismatch",
+    "second_look_required",
+    "second_look_failed",
+    "partition_quarantined",
+    "write_conflict",
+    "stage_lost",
+    "proposal_refused",
+    "gate_error",
+)
+"""Every reason the gate refuses for: the closed set of metric labels and audit codes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEvidence:
+    """What a save's text is made of, as far as the wire shows it."""
+
+    types: frozenset[SourceType]
+    integrity: Integrity
+    sources: tuple[str, ...] = ()
+    """Senders and URL hosts that the text came from, bounded; empty where none is known."""
+
+
+NO_EVIDENCE: Final = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED)
+"""Where nothing is known, the text may have come from anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A write that was asked for, before the gate has spoken."""
+
+    id: str
+    identity: Identity
+    tool: str
+    store: str
+    partition: str
+    key: str
+    target: MemoryClass
+    fallback: MemoryClass | None
+    texts: tuple[str, ...]
+    content: str
+    """The arguments as canonical JSON, without nonce and token; what a reviewer sees."""
+    digest: str
+    """sha256 (hex) of tool and ``content``."""
+    text_digest: str
+    """sha256 (hex) of the remembered texts alone: a proposal and the write of it share it."""
+    nonce: str
+    token: str
+    """The promotion token that the caller presented, empty where none."""
+    evidence: SourceEvidence
+    server: str = ""
+    problems: tuple[str, ...] = ()
+    """Reasons of ``BAD_INPUT``."""
+
+
+class TokenState(StrEnum):
+    """What staging found of a promotion token."""
+
+    NONE = "none"
+    VALID = "valid"
+    EXPIRED = "expired"
+    USED = "used"
+    OTHER = "other"
+    """Presented, and issued for other content, another class or another principal, or never."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFacts:
+    """What the staging script read in the same step in which it staged the candidate."""
+
+    nonce_used: bool = False
+    nonce_digest: str = ""
+    """Content that the nonce was staged for before, empty where it is new."""
+    item_class: MemoryClass | None = None
+    """Class of the committed item of the same key."""
+    item_version: int = 0
+    tokens: Mapping[MemoryClass, TokenState] = field(default_factory=dict)
+    """State of a token for this content and principal, for the target and the fallback class."""
+    trust: Trust = Trust.TRUSTED
+    """The worst of the principal's and the sources'."""
+    quarantined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GateDecision:
+    """What the gate says of a candidate."""
+
+    commits: bool
+    target: MemoryClass
+    """The class it is committed to, or was refused for."""
+    tainted: bool
+    reasons: tuple[str, ...] = ()
+    """Reasons of the refusal, in the order of the checks; empty where it commits."""
+    allowed: tuple[MemoryClass, ...] = ()
+    """Classes that the same sources could write without a human."""
+    uses_token: bool = False
+    evidence: Mapping[str, Json] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""The mediated write path: candidates, the gate, where text came from, drift."""

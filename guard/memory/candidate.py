@@ -1,0 +1,218 @@
+"""From a classified save, or a result that proposes one, to a candidate.  Pure: no I/O."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from typing import TYPE_CHECKING, Final
+
+from guard.core.jsonpath import member_path
+from guard.core.memory import Candidate, MemoryClass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from guard.core.memory import SourceEvidence
+    from guard.core.memory_policy import MemoryLimits, ProposalMapping, WriteMapping
+    from guard.core.model import ClassifiedCall, Json, ToolCall
+    from guard.core.policy import PathQuery
+
+ID_LIMIT: Final = 512
+"""Characters of a key, partition or nonce that are told apart; longer ones are refused."""
+PROPOSALS: Final = 64
+"""Updates that one result may propose; with more, the result is withheld whole."""
+
+
+def candidate_of_call(
+    classified: ClassifiedCall,
+    mapping: WriteMapping,
+    evidence: SourceEvidence,
+    limits: MemoryLimits,
+) -> Candidate:
+    """Return the candidate of a call that writes memory.
+
+    A nonce comes from the argument the mapping names, else from the ``X-Guard-Nonce`` header, else
+    it is the call's own id, which is never used twice.
+    """
+    call = classified.call
+    document = _document(call)
+    hidden = {
+        path
+        for query in (mapping.nonce, mapping.token)
+        if query is not None
+        for path, _ in query.find(document)
+    }
+    content = canonical(_without(document, hidden))
+    asked, problems = _target(mapping.target_path, mapping.target, document)
+    texts = tuple(_texts(mapping.content, document, hidden))
+    problems += _size_problems(content, texts, limits)
+    digest = _digest(call.tool, content)
+    return Candidate(
+        id=call.id,
+        identity=call.identity,
+        tool=call.tool,
+        store=mapping.store,
+        partition=_one(mapping.partition, document) or "default",
+        key=_one(mapping.key, document) or digest,
+        target=asked,
+        fallback=mapping.fallback,
+        texts=texts,
+        content=content,
+        digest=digest,
+        text_digest=text_digest(texts),
+        nonce=_one(mapping.nonce, document) or call.nonce or call.id,
+        token=_one(mapping.token, document) or call.token,
+        evidence=evidence,
+        server=call.server,
+        problems=problems,
+    )
+
+
+def candidates_of_result(
+    classified: ClassifiedCall,
+    mapping: ProposalMapping,
+    content: Json,
+    evidence: SourceEvidence,
+    limits: MemoryLimits,
+) -> list[Candidate]:
+    """Return the updates that a tool's result proposes."""
+    found: list[Candidate] = []
+    for document in _documents(content):
+        for _, update in mapping.updates.find(document):
+            found.append(_proposed(classified, mapping, update, evidence, limits, len(found)))
+            if len(found) > PROPOSALS:
+                return found
+    return found
+
+
+def _proposed(
+    classified: ClassifiedCall,
+    mapping: ProposalMapping,
+    update: Json,
+    evidence: SourceEvidence,
+    limits: MemoryLimits,
+    number: int,
+) -> Candidate:
+    asked, problems = _target(mapping.target_path, mapping.target, update)
+    texts = tuple(_texts((mapping.content,), update, set()))
+    content = canonical(list(texts))
+    return Candidate(
+        id=f"{classified.call.id}.{number}",
+        identity=classified.call.identity,
+        tool=classified.call.tool,
+        store=mapping.store,
+        partition="default",
+        key=_one(mapping.key, update),
+        target=asked,
+        fallback=None,
+        texts=texts,
+        content=content,
+        digest=_digest("", content),
+        text_digest=text_digest(texts),
+        nonce=_one(mapping.nonce, update),
+        token="",
+        evidence=evidence,
+        server=classified.call.server,
+        problems=problems + _size_problems(content, texts, limits),
+    )
+
+
+def text_digest(texts: Sequence[str]) -> str:
+    """Return the digest of remembered texts alone, as a proposal and the write of it share it."""
+    return _digest("", canonical(list(texts)))
+
+
+def canonical(value: Json) -> str:
+    """Return a JSON value in the one spelling that digests are taken of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _digest(tool: str, content: str) -> str:
+    text = f"{len(tool)}:{tool}{content}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _document(call: ToolCall) -> dict[str, Json]:
+    """Return the arguments; the body of a plain request as JSON where it is JSON."""
+    document = dict(call.arguments)
+    body = document.get("body")
+    if call.protocol == "http" and isinstance(body, str):
+        with contextlib.suppress(ValueError, RecursionError):
+            document["body"] = json.loads(body)
+    return document
+
+
+def _target(
+    query: PathQuery | None, default: MemoryClass, document: Json
+) -> tuple[MemoryClass, tuple[str, ...]]:
+    values = [value for _, value in query.find(document)] if query is not None else []
+    if not values:
+        return default, ()
+    names = {value if isinstance(value, str) else "" for value in values}
+    if len(names) == 1 and (name := names.pop()) in MemoryClass.__members__:
+        return MemoryClass[name], ()
+    return MemoryClass.L1, ("class_unknown",)
+
+
+def _size_problems(content: str, texts: tuple[str, ...], limits: MemoryLimits) -> tuple[str, ...]:
+    problems: list[str] = []
+    if len(content) > limits.max_chars:
+        problems.append("candidate_oversize")
+    if not any(text.strip() for text in texts) or any(_is_binary(text) for text in texts):
+        problems.append("candidate_not_text")
+    return tuple(problems)
+
+
+def _is_binary(text: str) -> bool:
+    return "\x00" in text or any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _texts(queries: Sequence[PathQuery], document: Json, hidden: set[str]) -> Iterator[str]:
+    if not queries:
+        yield from strings(_without(document, hidden))
+        return
+    for query in queries:
+        for _, value in query.find(document):
+            yield from strings(value)
+
+
+def strings(value: Json) -> Iterator[str]:
+    """Yield every string in a JSON value, in document order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from strings(inner)
+
+
+def _one(query: PathQuery | None, document: Json) -> str:
+    if query is None:
+        return ""
+    found = [value for _, value in query.find(document)]
+    if not found:
+        return ""
+    text = found[0] if len(found) == 1 and isinstance(found[0], str) else canonical(found)
+    # A long key is told apart by its digest: it must neither collide nor fill the store.
+    return text if len(text) <= ID_LIMIT else _digest("key", text)
+
+
+def _without(arguments: Mapping[str, Json], hidden: set[str]) -> dict[str, Json]:
+    return {
+        name: value for name, value in arguments.items() if member_path("$", name) not in hidden
+    }
+
+
+def _documents(content: Json) -> Iterator[Json]:
+    """Yield what a result says, once as it stands and once for each text that is itself JSON."""
+    yield content
+    for text in strings(content):
+        stripped = text.strip()
+        if stripped[:1] in {"{", "["}:
+            try:
+                yield json.loads(stripped)
+            except (ValueError, RecursionError):
+                continue

@@ -1,0 +1,48 @@
+"""What the write path needs of a staging store.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from guard.core.memory import Candidate, Fate, GateDecision, StagedFacts, Trust
+    from guard.core.memory_policy import MemoryLimits
+
+
+class Staging(Protocol):
+    """The staging store, isolated from every memory store."""
+
+    limits: MemoryLimits
+
+    async def stage(self, candidate: Candidate, receipt: str) -> StagedFacts:
+        """Stage a candidate and return what is known of it, atomically."""
+        ...
+
+    async def commit(
+        self, candidate: Candidate, decision: GateDecision, facts: StagedFacts, receipt: str
+    ) -> str:
+        """Commit it, or return the reason why another writer or time has overtaken it."""
+        ...
+
+    async def refuse(self, candidate: Candidate, reasons: tuple[str, ...]) -> Trust:
+        """Refuse it and lower the trust in who is to blame."""
+        ...
+
+    async def settle(self, candidate: Candidate, fate: Fate) -> None:
+        """Say what became of it."""
+        ...
+
+    async def reserve(self, candidate: Candidate) -> bool:
+        """Bind its nonce to its text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWrite:
+    """A candidate that the gate lets through, until it is settled."""
+
+    candidate: Candidate
+    facts: StagedFacts
+    decision: GateDecision
+    receipt: str

@@ -1,0 +1,272 @@
+"""The road of a memory write: stage, check, record, commit or refuse, settle.
+
+The candidate lives in the staging store alone until it is committed; it is committed after its
+audit line is written and before a byte is forwarded; what became of it is settled before the answer
+is released.  ``reached`` is told of each step, so that tests can kill the process between any two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from guard.core.errors import AuditError, StateError
+from guard.core.memory import Fate, MemoryClass, SourceEvidence, SourceType
+from guard.core.memory_policy import MemoryPolicy, WriteMapping
+from guard.core.model import Integrity, Role
+from guard.core.verdict import Action, Mode, Verdict
+from guard.memory.candidate import candidate_of_call, candidates_of_result
+from guard.memory.gate import CommitGate
+from guard.memory.refusal import with_reasons
+from guard.memory.staging import StagedWrite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guard.core.memory import Candidate, GateDecision
+    from guard.core.model import ClassifiedCall, ToolResult
+    from guard.core.policy import Policy
+    from guard.core.ports import AuditLog, Metrics
+    from guard.core.trajectory import Snapshot
+    from guard.memory.evidence import EvidenceSource
+    from guard.memory.staging import Staging
+
+IN_FLIGHT: Final = 100_000
+"""Writes whose answers this process awaits; the oldest is then left to be resolved later."""
+UNMAPPED: Final = WriteMapping("", lambda _: True, "default", MemoryClass.L1)
+"""A save that no entry of ``memory.writes`` claims counts as a write of the highest class."""
+NO_GATE: Final = MemoryPolicy(matrix={}, second_look={}, writes=())
+"""Stands for a policy without a ``memory`` section."""
+EVENT: Final = "guard.memory"
+
+
+class WritePath:
+    """Takes memory writes through the gate.
+
+    Args:
+        policy: without a ``memory`` section no call is a write of the gate's.
+        staging: where candidates are isolated.
+        evidence: says what a save is made of.
+        audit: one line per candidate, before it is committed.
+        metrics: counts outcomes by reason and class.
+        reached: told the name of each step as it is reached; for tests.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        staging: Staging,
+        evidence: Callable[[Policy], EvidenceSource],
+        audit: AuditLog,
+        metrics: Metrics,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._staging = staging
+        self._make_evidence = evidence
+        self._audit = audit
+        self._metrics = metrics
+        self._reached = reached
+        self.swap_policy(policy)
+        self._staged: OrderedDict[str, StagedWrite] = OrderedDict()
+        self._committed: OrderedDict[str, StagedWrite] = OrderedDict()
+
+    def swap_policy(self, policy: Policy) -> None:
+        """Judge every later write by another policy; writes in flight are settled all the same."""
+        self._policy = policy
+        self._memory = policy.memory or NO_GATE
+        self._staging.limits = self._memory.limits
+        self._gate = CommitGate(self._memory, policy.standing)
+        self._evidence = self._make_evidence(policy)
+
+    def mapping(self, classified: ClassifiedCall) -> WriteMapping | None:
+        """Return what the policy says of a call as a write; None where it is none."""
+        if self._memory is NO_GATE:
+            return None
+        call = classified.call
+        method, path = "", ""
+        if call.protocol == "http":
+            method = str(call.arguments.get("method", ""))
+            path = urlsplit(str(call.arguments.get("url", ""))).path
+        found = self._memory.write(call.tool, method, path)
+        return found or (UNMAPPED if classified.role is Role.SAVE else None)
+
+    async def judge(
+        self, classified: ClassifiedCall, snapshot: Snapshot, verdict: Verdict
+    ) -> Verdict:
+        """Stage and check a call that the policy lets through; return its verdict with the gate's.
+
+        Never raises: whatever goes wrong refuses the write.
+        """
+        mapping = self.mapping(classified)
+        if mapping is None or not verdict.action.forwards:
+            return verdict
+        self._reached("asked")
+        candidate: Candidate | None = None
+        try:
+            evidence = self._evidence.evidence(classified, snapshot)
+            candidate = candidate_of_call(classified, mapping, evidence, self._memory.limits)
+            reasons, decision = await self._stage(candidate)
+        except Exception as error:  # noqa: BLE001  (any failure of the gate refuses the write)
+            self._metrics.error("memory")
+            reasons, decision = ("gate_error",), None
+            self._count("refused", reasons, mapping.target)
+            detail = f"{type(error).__name__}"
+            return with_reasons(verdict, reasons, mapping.target, (), detail)
+        if reasons:
+            allowed = decision.allowed if decision else ()
+            return with_reasons(verdict, reasons, candidate.target, allowed)
+        return verdict
+
+    async def _stage(self, candidate: Candidate) -> tuple[tuple[str, ...], GateDecision]:
+        receipt = _receipt(candidate, self._policy.digest)
+        facts = await self._staging.stage(candidate, receipt)
+        self._reached("staged")
+        decision = self._gate.decide(candidate, facts)
+        self._record(candidate, decision, receipt, decision.reasons)
+        self._reached("recorded")
+        if decision.commits:
+            self._staged[candidate.id] = StagedWrite(candidate, facts, decision, receipt)
+            self._bound(self._staged)
+        else:
+            await self._staging.refuse(candidate, decision.reasons)
+            self._reached("refused")
+            self._count("refused", decision.reasons, candidate.target)
+        return decision.reasons, decision
+
+    async def commit(self, classified: ClassifiedCall, verdict: Verdict) -> Verdict:
+        """Commit a staged call right before it is forwarded; return a block where that fails."""
+        write = self._staged.pop(classified.call.id, None)
+        if write is None:
+            return verdict
+        try:
+            reason = await self._staging.commit(
+                write.candidate, write.decision, write.facts, write.receipt
+            )
+            if not reason:
+                self._reached("committed")
+                self._committed[classified.call.id] = write
+                self._bound(self._committed)
+                self._count("committed", (), write.decision.target)
+                return verdict
+            self._record(write.candidate, write.decision, write.receipt, (reason,))
+            await self._staging.refuse(write.candidate, (reason,))
+        except (StateError, AuditError):
+            # It may have been committed in the store and was not sent: it stays in flight there
+            # and is resolved like any other write of unknown fate.
+            self._metrics.error("memory")
+            reason = "gate_error"
+        self._count("refused", (reason,), write.decision.target)
+        return with_reasons(verdict, (reason,), write.decision.target, ())
+
+    async def discard(self, call_id: str) -> None:
+        """Give up a call that will not be sent: staged, it expires; committed, it is abandoned."""
+        self._staged.pop(call_id, None)
+        await self.settle(call_id, Fate.ABANDONED)
+
+    def is_committed(self, call_id: str) -> bool:
+        """Return whether a call is a write that was committed and has no answer yet."""
+        return call_id in self._committed
+
+    def is_write(self, classified: ClassifiedCall) -> bool:
+        """Return whether a call counts as a memory write."""
+        return self.mapping(classified) is not None
+
+    async def settle(self, call_id: str, fate: Fate) -> None:
+        """Say what became of a call; before its answer is released."""
+        write = self._committed.pop(call_id, None)
+        if write is None:
+            return
+        self._reached("answered")
+        try:
+            await self._staging.settle(write.candidate, fate)
+        except StateError:
+            # The store answered and the agent may know.  In flight it stays; reading back tells.
+            self._metrics.error("memory")
+        else:
+            self._count(fate.value, (), write.decision.target)
+        self._reached("settled")
+
+    async def judge_result(self, result: ToolResult) -> Verdict | None:
+        """Judge the memory updates that a result proposes; a verdict means: withhold the result.
+
+        Never raises.  In monitor mode nothing is withheld.
+        """
+        verdict = Verdict(Action.BLOCK, self._policy.mode, (), self._policy.digest)
+        classified = result.call
+        mapping = self._memory.proposal(classified.call.tool)
+        if mapping is None or result.is_error:
+            return None
+        evidence = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED)
+        limits = self._memory.limits
+        try:
+            for candidate in candidates_of_result(
+                classified, mapping, result.content, evidence, limits
+            ):
+                reasons, allowed = await self._propose(candidate)
+                if reasons and self._memory.coupling and verdict.mode is Mode.ENFORCE:
+                    codes = ("proposal_refused", *reasons)
+                    return with_reasons(verdict, codes, candidate.target, allowed)
+        except Exception as error:  # noqa: BLE001  (what was not judged is not released)
+            self._metrics.error("memory")
+            detail = type(error).__name__
+            return with_reasons(verdict, ("gate_error",), mapping.target, (), detail)
+        return None
+
+    async def _propose(
+        self, candidate: Candidate
+    ) -> tuple[tuple[str, ...], tuple[MemoryClass, ...]]:
+        """Check an update without committing it: the write of it passes the gate itself."""
+        nonced = candidate if candidate.nonce else replace(candidate, nonce=candidate.id)
+        receipt = _receipt(nonced, self._policy.digest)
+        facts = await self._staging.stage(nonced, receipt)
+        decision = self._gate.decide(nonced, facts)
+        reasons = decision.reasons
+        if not reasons and candidate.nonce and not await self._staging.reserve(nonced):
+            reasons = ("content_hash_mismatch",)
+        self._record(nonced, decision, receipt, reasons)
+        if reasons:
+            await self._staging.refuse(nonced, reasons)
+            self._count("proposal_refused", reasons, candidate.target)
+        return reasons, decision.allowed
+
+    def _record(
+        self,
+        candidate: Candidate,
+        decision: GateDecision,
+        receipt: str,
+        reasons: tuple[str, ...],
+    ) -> None:
+        """Write the audit line of a candidate; without it nothing is committed."""
+        self._audit.event(
+            EVENT,
+            {
+                "decision_id": candidate.id,
+                "principal": candidate.identity.principal,
+                "tool": candidate.tool,
+                "store": candidate.store,
+                "outcome": "refuse" if reasons else "commit",
+                "memory_reasons": list(reasons),
+                "memory_class": decision.target.name,
+                "tainted": decision.tainted,
+                "source_types": sorted(kind.value for kind in candidate.evidence.types),
+                "receipt": receipt,
+            },
+        )
+
+    def _count(self, outcome: str, reasons: tuple[str, ...], target: MemoryClass) -> None:
+        self._metrics.memory_write(outcome, reasons[0] if reasons else "none", target.name)
+
+    @staticmethod
+    def _bound(writes: OrderedDict[str, StagedWrite]) -> None:
+        while len(writes) > IN_FLIGHT:
+            writes.popitem(last=False)
+
+
+def _receipt(candidate: Candidate, policy: str) -> str:
+    """Return what the audit line and the staged record must agree on."""
+    parts = (candidate.id, candidate.digest, candidate.target.name, policy)
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

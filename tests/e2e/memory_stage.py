@@ -1,0 +1,129 @@
+"""A real MCP memory server that asks writers for a credential, and guards in front of it."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from guard.lab.write_path.store import VectorMemory
+from tests.e2e.running_guard import ROOT, RunningGuard, start_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+POLICY = ROOT / "guard" / "lab" / "write_path" / "gate.yaml"
+AGENT = "the-agents-" + "own-secret"
+SECRET = "w" + "rite-" + "credential-0123456789"
+
+
+@dataclass
+class MemoryStage:
+    """The server, its files, and the guards."""
+
+    directory: Path
+    server: subprocess.Popen[bytes]
+    port: int
+    store: VectorMemory
+    guards: list[RunningGuard] = field(default_factory=list)
+
+    def guard(self, **options: Any) -> RunningGuard:
+        """Start one more guard that holds the write credential."""
+        name = f"guard{len(self.guards)}"
+        secret = self.directory / "secret"
+        upstream: Any = SimpleNamespace(port=self.port)
+        extra = options.pop("options", ())
+        directory = self.directory / name
+        directory.mkdir(exist_ok=True)
+        file = directory / "write.toml"
+        # The listener's name is known only once its port is: the guard reads the file at start.
+        from tests.e2e import running_guard
+
+        port = running_guard.free_port()
+        file.write_text(
+            f'["127.0.0.1:{port}"]\nheader = "authorization"\nprefix = "Bearer "\n'
+            f'secret_file = "{secret}"\n',
+            encoding="utf-8",
+        )
+        agents = directory / "agents.toml"
+        digest = hashlib.sha256(AGENT.encode()).hexdigest()
+        agents.write_text(f'agent = "{digest}"\n', encoding="utf-8")
+        guard = start_guard(
+            directory,
+            upstream,
+            policy=options.pop("policy", POLICY),
+            options=("--write-credentials", str(file), "--credentials", str(agents), *extra),
+            port=port,
+            **options,
+        )
+        self.guards.append(guard)
+        return guard
+
+    def close(self) -> None:
+        """Stop everything."""
+        for guard in self.guards:
+            guard.stop()
+        if self.server.stdin and self.server.stdout:
+            self.server.stdin.close()
+            self.server.wait(20)
+            self.server.stdout.close()
+
+
+@contextmanager
+def memory_stage(directory: Path) -> Iterator[MemoryStage]:
+    """Start the memory server."""
+    (directory / "secret").write_text(SECRET, encoding="utf-8")
+    command = [sys.executable, "-m", "guard.lab.write_path.server"]
+    command += [
+        "--db",
+        str(directory / "memory.sqlite"),
+        "--secret-file",
+        str(directory / "secret"),
+    ]
+    server = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT
+    )
+    assert server.stdout
+    port = int(server.stdout.readline())
+    stage = MemoryStage(directory, server, port, VectorMemory(directory / "memory.sqlite"))
+    try:
+        yield stage
+    finally:
+        stage.close()
+
+
+def call(
+    port: int, tool: str, arguments: dict[str, Any], session: str = "s", **headers: str
+) -> dict[str, Any]:
+    """Call a tool as an agent does and return the JSON-RPC answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments},
+    }
+    sent = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "x-guard-session": session,
+        "proxy-authorization": f"Bearer {AGENT}",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    connection.request("POST", "/mcp", json.dumps(message), sent)
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    return answer
+
+
+def reasons(answer: dict[str, Any]) -> list[str]:
+    """Return the reason codes of a refusal, nothing for an answer that is none."""
+    told = answer["result"].get("structuredContent") or {}
+    return [reason["code"] for reason in told.get("guard", {}).get("reasons", [])]

@@ -1,0 +1,123 @@
+"""What an operator does: tokens for one content, quarantine, review, trust again."""
+
+import pytest
+
+from guard.core.errors import GuardError
+from guard.core.memory import Fate, GateDecision, MemoryClass, TokenState, Trust
+from guard.core.model import Identity
+
+RAISED = GateDecision(commits=True, target=MemoryClass.L2, tainted=False, uses_token=True)
+
+
+@pytest.fixture
+async def refused(staging, candidate):
+    """A candidate that was refused for want of a token."""
+    made = candidate()
+    await staging.stage(made, "r")
+    await staging.refuse(made, ("promotion_token_missing",))
+    return made
+
+
+async def test_the_retry_of_a_promoted_write_is_let_through_once(
+    staging, operator, candidate, refused
+):
+    """The token is found by content, class and principal, and is used up by the commit."""
+    await operator.promote(refused.id, MemoryClass.L2, 60, "operator")
+    retry = candidate("c2")
+    facts = await staging.stage(retry, "r")
+
+    assert facts.tokens[MemoryClass.L2] is TokenState.VALID
+    assert await staging.commit(retry, RAISED, facts, "r") == ""
+    again = candidate("c3")
+    facts = await staging.stage(again, "r")
+    assert facts.tokens[MemoryClass.L2] is TokenState.USED
+    assert await staging.commit(again, RAISED, facts, "r") == "promotion_token_replayed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [
+        pytest.param({}, TokenState.VALID, id="the content it is for"),
+        pytest.param({"digest": "e" * 64}, TokenState.OTHER, id="other content"),
+        pytest.param({"identity": Identity("q", "s")}, TokenState.OTHER, id="other principal"),
+        pytest.param({"target": MemoryClass.L1}, TokenState.OTHER, id="other class"),
+    ],
+)
+async def test_a_presented_token_fits_one_content_class_and_principal(
+    staging, operator, candidate, refused, fields, state
+):
+    """A token that is shown for anything else belongs to something else."""
+    token = await operator.promote(refused.id, MemoryClass.L2, 60, "operator")
+    shown = candidate("c2", token=token, **fields)
+
+    facts = await staging.stage(shown, "r")
+
+    assert facts.tokens[shown.target] is state
+
+
+async def test_an_expired_token_says_so(staging, operator, candidate, refused, client):
+    """Redis' own clock decides."""
+    await operator.promote(refused.id, MemoryClass.L2, 1, "operator")
+    binding = staging.keys("default").binding(refused.digest, MemoryClass.L2, "p")
+    await client.execute("HSET", binding, "expires", 1)
+
+    facts = await staging.stage(candidate("c2"), "r")
+
+    assert facts.tokens[MemoryClass.L2] is TokenState.EXPIRED
+
+
+async def test_a_token_needs_a_candidate(operator):
+    """Nobody can promote what was never asked for."""
+    with pytest.raises(GuardError, match="no memory write"):
+        await operator.promote("unknown", MemoryClass.L1, 60, "operator")
+
+
+async def test_a_closed_partition_takes_nothing_until_it_is_released(staging, operator, candidate):
+    """Other partitions of the store stay open."""
+    await operator.quarantine("facts", "poisoned", "found poison", 60)
+
+    closed = await staging.stage(candidate("c1", partition="poisoned"), "r")
+    healthy = await staging.stage(candidate("c2", partition="healthy"), "r")
+    assert (closed.quarantined, healthy.quarantined) == (True, False)
+
+    assert await operator.release("facts", "poisoned")
+    assert not await operator.release("facts", "poisoned")
+    assert not (await staging.stage(candidate("c3", partition="poisoned"), "r")).quarantined
+
+
+async def test_a_partition_closed_after_staging_stops_the_commit(staging, operator, candidate):
+    """The commit looks again."""
+    made = candidate()
+    facts = await staging.stage(made, "r")
+    await operator.quarantine("facts", "default", "now", 60)
+
+    assert await staging.commit(made, RAISED, facts, "r") == "partition_quarantined"
+
+
+async def test_review_shows_refused_and_unknown_writes(staging, operator, candidate, refused):
+    """With what a person needs to decide."""
+    lost = candidate("c2")
+    facts = await staging.stage(lost, "r")
+    plain = GateDecision(commits=True, target=MemoryClass.L3, tainted=True)
+    assert await staging.commit(lost, plain, facts, "r") == ""
+    assert [item.id for item in await operator.in_flight(-1)] == ["c2"]
+    await staging.settle(lost, Fate.UNKNOWN)
+
+    found = {item.id: item.fields for item in await operator.review(10)}
+
+    assert found["c1"]["fate"] == "refused"
+    assert found["c1"]["reasons"] == "promotion_token_missing"
+    assert found["c2"]["fate"] == "unknown"
+    assert await operator.in_flight(-1) == []
+
+
+async def test_only_the_operator_restores_trust(staging, operator, candidate):
+    """And is told how low it was."""
+    for i in range(3):
+        made = candidate(f"c{i}")
+        await staging.stage(made, "r")
+        await staging.refuse(made, ("nonce_replayed",))
+
+    assert await operator.trust("principal", "p") == Trust.UNTRUSTED
+    assert await operator.restore("principal", "p") == Trust.UNTRUSTED
+    assert await operator.trust("principal", "p") == Trust.TRUSTED

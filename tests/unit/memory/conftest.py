@@ -1,0 +1,63 @@
+"""Builders of candidates and gates; the matrix is that of the shipped fact store profile."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from guard.core.memory import Candidate, MemoryClass, SourceEvidence, SourceType
+from guard.core.model import Identity, Integrity
+from guard.memory.candidate import text_digest
+from guard.memory.gate import CommitGate
+from guard.policies_io import load_policies
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="session")
+def fact_policy():
+    """Return the shipped policy of a fact store."""
+    return load_policies([ROOT / "policies" / "profiles" / "fact-store.yaml"])
+
+
+@pytest.fixture
+def gate(fact_policy):
+    """Return its gate."""
+    return CommitGate(fact_policy.memory, fact_policy.standing)
+
+
+@pytest.fixture
+def candidate():
+    """Return a builder of candidates."""
+
+    def build(
+        text="Ada prefers tea",
+        target="L3",
+        types=("model_inference",),
+        integrity=Integrity.ADVISORY,
+        **fields,
+    ):
+        made = Candidate(
+            id=fields.pop("id", "call-1"),
+            identity=Identity(fields.pop("principal", "p"), "s"),
+            tool="save_fact",
+            store="facts",
+            partition="default",
+            key=fields.pop("key", "drink"),
+            target=MemoryClass[target],
+            fallback=None,
+            texts=(text,),
+            content=text,
+            digest=fields.pop("digest", text_digest((text, "x"))),
+            text_digest=text_digest((text,)),
+            nonce=fields.pop("nonce", "n-1"),
+            token=fields.pop("token", ""),
+            evidence=SourceEvidence(
+                frozenset(SourceType(name) for name in types),
+                integrity,
+                tuple(fields.pop("sources", ())),
+            ),
+        )
+        return replace(made, **fields)
+
+    return build

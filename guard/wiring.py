@@ -30,7 +30,7 @@ from guard.exchange import Gate
 from guard.identity import Credentials
 from guard.memory.evidence import TrajectoryEvidence
 from guard.memory.write_path import WritePath
-from guard.protocols import discover_protocols
+from guard.protocols import ProtocolResources, discover_protocols
 from guard.service import Guard
 from guard.settings import load_credentials
 from guard.shipped import models_directory
@@ -108,7 +108,7 @@ def assemble(
     )
     gate = Gate(
         guard=guard,
-        protocols=discover_protocols(),
+        protocols=discover_protocols(ProtocolResources(policy=lambda: guard.policy)),
         audit=audit,
         metrics=metrics,
         clock=WallClock(),

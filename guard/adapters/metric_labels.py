@@ -31,10 +31,12 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
 REFUSAL_CODES: Final = frozenset(
     {
         "ambiguous_key",
+        "ambiguous_path",
         "bad_call",
         "bad_content_encoding",
         "bad_content_type",
         "bad_credential",
+        "bad_fields",
         "bad_http",
         "bad_http_method",
         "bad_json",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+from guard.core.http_tools import HttpToolTable
 from guard.core.model import Standing
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ class Policy:
     limits: StateLimits = StateLimits()
     memory: MemoryPolicy | None = None
     """The memory gate; None where the policy has none, and rules alone decide on saves."""
+    http_tools: HttpToolTable = field(default_factory=HttpToolTable, compare=False)
+    """Plain HTTP requests that are calls of tools."""
     paths: tuple[str, ...] = ()
     """The files it was read from."""
     _memo: dict[str, ToolMapping | None] = field(default_factory=dict, compare=False, repr=False)

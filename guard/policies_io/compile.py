@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from guard.core.destinations import PatternSet, parse_pattern
 from guard.core.errors import PolicyError, PolicyProblem
+from guard.core.http_tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.core.jsonpath import compile_path
 from guard.core.policy import Policy, StateLimits, ToolMapping
 from guard.policies_io.lint import lint
@@ -44,6 +45,9 @@ class PolicyFile:
     def canonical(self) -> Json:
         """The content as JSON values, defaults filled in: what the digest is taken of."""
         content = self.content.model_dump(mode="json", exclude={"rules"})
+        if not self.content.http_tools:
+            # Policies older than this field keep their digest, which audit lines and grants name.
+            del content["http_tools"]
         return {**content, "rules": [rule.model_dump(mode="json") for rule in self.rules]}
 
 
@@ -148,6 +152,17 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
         rules=tuple(rule for file in files for rule in file.rules),
         limits=StateLimits(state.session_idle, state.principal_window) if state else StateLimits(),
         memory=compile_memory([f.content.memory for f in files if f.content.memory is not None]),
+        http_tools=HttpToolTable(
+            HttpTool(
+                tool=entry.tool,
+                methods=frozenset(entry.method),
+                template=UrlTemplate.parse(entry.url),
+                body=entry.body,
+                repeat=frozenset(entry.repeat),
+            )
+            for file in files
+            for entry in file.content.http_tools
+        ),
         paths=tuple(file.source.path for file in files),
     )
 

@@ -9,6 +9,7 @@ from guard.core.errors import PolicyProblem
 from guard.core.jsonpath import compile_path
 from guard.core.model import Role
 from guard.core.verdict import Action, Mode
+from guard.policies_io.lint_http_tools import lint_http_tools
 from guard.policies_io.memory_schema import settings_of
 from guard.policies_io.shadow import shadowing_pattern
 from guard.rules import MappingOutline, PolicyOutline
@@ -30,6 +31,7 @@ def lint(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     yield from _memory(files)
     yield from _lists(files)
     yield from _mappings(files)
+    yield from lint_http_tools(files)
     yield from _rules(files)
 
 

@@ -24,6 +24,7 @@ from guard.policies_io.field_types import (
     InternalText,
     PathText,
 )
+from guard.policies_io.http_tools_schema import HttpToolEntry
 from guard.policies_io.memory_schema import NESTED_MEMORY, MemoryEntry
 from guard.rules import Pattern
 
@@ -73,6 +74,7 @@ class PolicyDocument(_Strict):
     state: StateEntry | None = None
     memory: MemoryEntry | None = None
     tools: tuple[ToolEntry, ...] = ()
+    http_tools: tuple[HttpToolEntry, ...] = ()
     rules: tuple[dict[str, Any], ...] = ()
 
     @field_validator("version", mode="before")
@@ -87,6 +89,7 @@ class PolicyDocument(_Strict):
 NESTED: Final[dict[Location, type[BaseModel]]] = {
     (): PolicyDocument,
     ("tools",): ToolEntry,
+    ("http_tools",): HttpToolEntry,
     ("state",): StateEntry,
     **NESTED_MEMORY,
 }

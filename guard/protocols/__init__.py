@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, ClassVar
 from guard.protocols.observation import observation, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
 
     from guard.core.errors import MessageError
     from guard.core.model import Json
+    from guard.core.policy import Policy
     from guard.core.verdict import Verdict
     from guard.protocols.http_message import HttpReply, HttpRequest
 
@@ -65,6 +67,18 @@ class Refusal:
     verdict: Verdict
 
 
+def _no_policy() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolResources:
+    """What a protocol module may be built from."""
+
+    policy: Callable[[], Policy | None] = _no_policy
+    """Gives the policy in force: it may name requests that are calls of tools."""
+
+
 class ProtocolModule(ABC):
     """One wire format."""
 
@@ -74,6 +88,12 @@ class ProtocolModule(ABC):
     event_names: ClassVar[frozenset[str]] = frozenset()
     """Names of the server-sent events that carry its messages; such an event that cannot be read
     one way only ends the stream."""
+
+    @classmethod
+    def create(cls, resources: ProtocolResources) -> Self:
+        """Return the module, ready to be asked.  Most need nothing."""
+        del resources
+        return cls()
 
     @abstractmethod
     def claims(self, request: HttpRequest) -> bool:
@@ -121,8 +141,9 @@ class ProtocolModule(ABC):
         return {"withheld": True, "detail": sentence(refusal), "guard": observation(refusal)}
 
 
-def discover_protocols() -> tuple[ProtocolModule, ...]:
+def discover_protocols(resources: ProtocolResources | None = None) -> tuple[ProtocolModule, ...]:
     """Import every module of this package and return one instance of each protocol in it."""
+    resources = resources or ProtocolResources()
     found: dict[str, ProtocolModule] = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda item: item.name):
         module = importlib.import_module(f"{__name__}.{info.name}")
@@ -131,7 +152,7 @@ def discover_protocols() -> tuple[ProtocolModule, ...]:
                 if item.name in found:
                     msg = f"two protocol modules are named `{item.name}`"
                     raise TypeError(msg)
-                found[item.name] = item()
+                found[item.name] = item.create(resources)
     return tuple(sorted(found.values(), key=lambda p: p.claims_rest))
 
 
@@ -145,6 +166,7 @@ __all__ = [
     "ParsedCall",
     "ParsedResult",
     "ProtocolModule",
+    "ProtocolResources",
     "Refusal",
     "discover_protocols",
 ]

@@ -197,7 +197,7 @@ async def test_two_claimants_are_a_refusal(
     gate: Gate, store: RecordingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request that two protocols claim has two readings."""
-    protocol: Any = gate._protocols[0]
+    protocol: Any = next(p for p in gate._protocols if p.name == "mcp")
     monkeypatch.setattr(gate, "_protocols", [protocol, protocol])
 
     outcome = await gate.on_request(recall())
@@ -215,7 +215,8 @@ async def test_a_protocol_that_raises_is_a_refusal(
     def explode(request: HttpRequest) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(gate._protocols[0], "parse", explode)
+    mcp = next(p for p in gate._protocols if p.name == "mcp")
+    monkeypatch.setattr(mcp, "parse", explode)
 
     outcome = await gate.on_request(recall())
 

@@ -177,3 +177,49 @@ def test_a_file_that_is_not_there_is_a_problem_of_its_own(tmp_path):
 def test_no_file_is_no_policy():
     """An empty list never becomes a policy that allows."""
     assert _problems([]) == [":0: no policy file is named; name at least one"]
+
+
+HTTP = """http_tools:
+  - {tool: notes.share, method: [POST], url: "https://n.test/v1/{note}/share", body: form}
+"""
+MAPPED = BASE.replace("match: [mail_send]", "match: [mail_send, notes.share]")
+
+
+def test_http_tools_are_part_of_the_policy(write):
+    """Origin, method, template and kind of body end up in the policy and in its digest."""
+    policy = load_policies([write(MAPPED + HTTP)])
+    [tool] = policy.http_tools.at("https", "n.test:443")
+
+    assert (tool.tool, tool.methods, tool.body) == ("notes.share", {"POST"}, "form")
+    assert policy.digest != load_policies([write(MAPPED)]).digest
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (BASE + HTTP, "no tool mapping claims `notes.share`"),
+        (MAPPED + HTTP.replace("[POST]", "[]"), "`method` is empty"),
+        (MAPPED + HTTP.replace("[POST]", "[post]"), "`method[0]` must be"),
+        (MAPPED + HTTP.replace("https://n.test", ""), "is not a URL template"),
+        (MAPPED + HTTP.replace("{note}", "{note}-x"), "is neither plain text nor one variable"),
+        (MAPPED + HTTP.replace("body: form", "body: xml"), "`body` must be"),
+        (MAPPED + HTTP.replace("body:", "bodi:"), "did you mean `body`"),
+        (
+            MAPPED + HTTP + HTTP.split("\n", 1)[1].replace("note}", "id}").replace("/v1", "/V1"),
+            "`POST` of this URL is already a tool at",
+        ),
+    ],
+)
+def test_http_tools_are_checked(write, text, problem):
+    """Each problem has its file and line."""
+    [found] = _problems([write(text)])
+
+    assert problem in found
+    assert "a.yaml:" in found
+
+
+def test_a_policy_without_http_tools_keeps_its_digest(write):
+    """Audit lines and grants name digests; a new field of the language must not change them."""
+    assert load_policies([write(BASE)]).digest == (
+        load_policies([write(BASE + "http_tools: []\n")]).digest
+    )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy
     from guard.core.verdict import Verdict
     from guard.protocols.http_message import HttpReply, HttpRequest
+    from guard.protocols.model_answers import AnswerReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,22 @@ class ParsedCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportedResult:
+    """The result of a call that was made elsewhere, as an agent reports it to its model."""
+
+    call: ParsedCall
+    """The call as the history has it; its correlation finds the call that was judged."""
+    content: Json
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One request, read once."""
 
     calls: tuple[ParsedCall, ...] = ()
+    reported: tuple[ReportedResult, ...] = ()
+    """Results in the request: of tools the agent runs itself, told to a model."""
     session_id: str | None = None
     """A session id found in the message (MCP ``_meta``), if any."""
     parsed: Json = None
@@ -121,6 +134,10 @@ class ProtocolModule(ABC):
     def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
         """Return the answer to a request that could not be read."""
 
+    def answer_reader(self, message: Message) -> AnswerReader | None:
+        """Return what reads the answer where it may carry calls (a model's), else None."""
+        return None
+
     def results(self, content: Json) -> Sequence[ParsedResult]:
         """Return the results in one answer body, or in one event of a streamed answer.
 
@@ -168,5 +185,6 @@ __all__ = [
     "ProtocolModule",
     "ProtocolResources",
     "Refusal",
+    "ReportedResult",
     "discover_protocols",
 ]

@@ -102,7 +102,8 @@ class McpProtocol(ProtocolModule):
         value = request.json()
         messages = read_messages(value)
         calls = tuple(call for message in messages for call in _calls(message))
-        return Message(calls, _meta_session(messages), parsed=(isinstance(value, list), messages))
+        parsed = (isinstance(value, list), messages)
+        return Message(calls, session_id=_meta_session(messages), parsed=parsed)
 
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
         """Answer every request of the message; none of it was forwarded."""

@@ -1,0 +1,154 @@
+"""What every model API shares on the way out: the history an agent sends, read once.  Pure: no I/O.
+
+A request to a model sends the whole conversation.  Tool results in it are how the guard learns
+what tools returned that the agent runs by itself.  Tools that the provider runs (search, code,
+remote MCP servers) act outside the guard, so asking for one is itself a call, named
+``llm.hosted.`` and its type, which a policy must allow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from guard.core.errors import MessageError
+from guard.protocols import ParsedCall
+from guard.protocols.http_message import HttpReply
+from guard.protocols.jsonrpc import refuse_lookalikes
+from guard.protocols.observation import observation, sentence, unreadable
+from guard.protocols.strict_json import parse_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from guard.core.model import Json
+    from guard.protocols import Refusal
+    from guard.protocols.http_message import HttpRequest
+
+CODE: Final = "bad_model_request"
+HOSTED: Final = "llm.hosted."
+UNKNOWN_TOOL: Final = "llm.unknown_tool"
+"""Stands for the tool of a result whose call is not in the history."""
+
+
+def path_of(request: HttpRequest) -> str:
+    """Return the path as a lenient server would route it: decoded, single slashes, lower case."""
+    path = unquote(request.target.split("?", 1)[0].split("#", 1)[0]).lower()
+    return re.sub(r"/{2,}", "/", path).rstrip("/")
+
+
+def is_rpc(request: HttpRequest) -> bool:
+    """Return whether the body is JSON-RPC, which no model API takes."""
+    if not request.body:
+        return False
+    try:
+        value = request.json()
+    except MessageError:
+        return False
+    items = value if isinstance(value, list) else [value]
+    return any(isinstance(item, dict) and "jsonrpc" in item for item in items)
+
+
+def read_body(request: HttpRequest, known: Iterable[str]) -> dict[str, Json]:
+    """Return the JSON object of a request, empty for a GET or DELETE.
+
+    Raises:
+        MessageError: not one object in JSON, or a member that differs from a known name in case.
+    """
+    if request.method in {"GET", "DELETE"} and not request.body:
+        return {}
+    if request.method != "POST":
+        message = f"method `{request.method[:20]}` is not part of this api"
+        raise MessageError("bad_http_method", message, status=405)
+    if request.media_type != "application/json":
+        message = "a request to a model must have content type application/json"
+        raise MessageError("bad_content_type", message, status=415)
+    value = request.json() if request.body else {}
+    if not isinstance(value, dict):
+        raise MessageError(CODE, "a request to a model must be an object")
+    refuse_lookalikes(value, known)
+    return value
+
+
+def objects(value: Json, where: str) -> list[dict[str, Json]]:
+    """Return a list of objects; None is an empty one.
+
+    Raises:
+        MessageError: it is anything else.
+    """
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise MessageError(CODE, f"`{where}` must be a list of objects")
+    return value
+
+
+def either(value: Mapping[str, Json], *names: str) -> Json:
+    """Return the one member that is there under any of its names.
+
+    Raises:
+        MessageError: it is there under two of them, or under one in another case.
+    """
+    refuse_lookalikes(value, names)
+    found = [value[name] for name in names if name in value]
+    if len(found) > 1:
+        raise MessageError("ambiguous_key", f"`{names[0]}` is there under two names")
+    return found[0] if found else None
+
+
+def text_content(content: Json) -> Json:
+    """Return the text of a content that is text only, in one piece or many; else the content."""
+    if isinstance(content, list):
+        texts = [item.get("text") if isinstance(item, dict) else None for item in content]
+        if texts and all(isinstance(text, str) for text in texts):
+            return "\n".join(str(text) for text in texts)
+    return content
+
+
+def past_call(tool: Json, arguments: Json, correlation: str) -> ParsedCall:
+    """Return a call of the history; the agent wrote it, so it may be anything."""
+    if isinstance(arguments, str):
+        try:
+            arguments = parse_json(arguments.encode()) if arguments.strip() else {}
+        except (MessageError, UnicodeEncodeError):
+            arguments = {"text": arguments}
+    return ParsedCall(
+        tool if isinstance(tool, str) and tool else UNKNOWN_TOOL,
+        arguments if isinstance(arguments, dict) else {},
+        correlation,
+    )
+
+
+def hosted(kind: str, declaration: Json) -> ParsedCall:
+    """Return the call that asking for a provider's own tool is."""
+    name = re.sub(r"[^a-z0-9_]", "_", kind.lower())[:60]
+    arguments = declaration if isinstance(declaration, dict) else {"value": declaration}
+    return ParsedCall(HOSTED + name, arguments, HOSTED + name)
+
+
+def refusal_reply(refusals: Sequence[Refusal | None], shape: str) -> HttpReply:
+    """Return 403 in the shape of a provider's errors."""
+    refusal = next(r for r in refusals if r is not None)
+    return _error(403, "permission_error", sentence(refusal), observation(refusal), shape)
+
+
+def unreadable_reply(error: MessageError, decision_id: str, shape: str) -> HttpReply:
+    """Return the error's status in the shape of a provider's errors."""
+    kind = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
+    return _error(error.status, kind, str(error), unreadable(error, decision_id), shape)
+
+
+def _error(status: int, kind: str, message: str, fields: Json, shape: str) -> HttpReply:
+    error: dict[str, Json] = {"type": kind, "message": message, "guard": fields}
+    if shape == "openai":
+        document: Json = {"error": {**error, "code": fields["code"], "param": None}}
+    elif shape == "anthropic":
+        document = {"type": "error", "error": error}
+    else:
+        word = "PERMISSION_DENIED" if status == 403 else "INVALID_ARGUMENT"  # noqa: PLR2004
+        document = {"error": {**error, "code": status, "status": word}}
+    # The official clients ask again after some errors unless they are told not to.
+    headers = (("x-should-retry", "false"),)
+    return HttpReply(status, "application/json", json.dumps(document).encode(), headers)

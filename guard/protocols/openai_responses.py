@@ -1,0 +1,88 @@
+"""OpenAI Responses, on the way out: the history and the tools asked for.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from guard.protocols import Message, ParsedCall, ProtocolModule, ReportedResult
+from guard.protocols.model_requests import (
+    hosted,
+    is_rpc,
+    objects,
+    past_call,
+    path_of,
+    read_body,
+    refusal_reply,
+    text_content,
+    unreadable_reply,
+)
+from guard.protocols.openai_responses_answer import ResponsesAnswer
+from guard.protocols.openai_responses_parts import CALLS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from guard.core.errors import MessageError
+    from guard.core.model import Json
+    from guard.protocols import Refusal
+    from guard.protocols.http_message import HttpReply, HttpRequest
+    from guard.protocols.model_answers import AnswerReader
+
+_BODY: Final = frozenset({"input", "tools", "stream", "previous_response_id", "conversation"})
+_OWN_TOOLS: Final = frozenset(
+    {"function", "custom", "computer", "computer_use_preview", "local_shell", "apply_patch"}
+)
+
+
+class OpenAiResponsesProtocol(ProtocolModule):
+    """``POST …/responses``, and what reads or cancels a stored response."""
+
+    name: ClassVar[str] = "openai_responses"
+
+    def claims(self, request: HttpRequest) -> bool:
+        """Return whether the path is that of responses."""
+        return "responses" in path_of(request).split("/")[-3:] and not is_rpc(request)
+
+    def parse(self, request: HttpRequest) -> Message:
+        """Read the history and the tools asked for."""
+        body = read_body(request, _BODY)
+        tools = objects(body.get("tools"), "tools")
+        calls = [hosted(str(tool.get("type")), tool) for tool in tools if not _is_own(tool)]
+        history = body.get("input")
+        items = [] if isinstance(history, str) else objects(history, "input")
+        return Message(tuple(calls), tuple(_reported(items)))
+
+    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
+        """Return 403."""
+        return refusal_reply(refusals, "openai")
+
+    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
+        """Return the error's status."""
+        return unreadable_reply(error, decision_id, "openai")
+
+    def answer_reader(self, message: Message) -> AnswerReader:
+        """Return the reader of a response."""
+        return ResponsesAnswer()
+
+
+def _is_own(tool: dict[str, Json]) -> bool:
+    """Return whether the agent runs the tool itself."""
+    if tool.get("type") == "shell":
+        environment = tool.get("environment")
+        return isinstance(environment, dict) and environment.get("type") == "local"
+    return tool.get("type") in _OWN_TOOLS
+
+
+def _reported(items: Sequence[dict[str, Json]]) -> list[ReportedResult]:
+    past: dict[str, ParsedCall] = {}
+    found: list[ReportedResult] = []
+    for item in items:
+        kind, key = str(item.get("type")), item.get("call_id")
+        identifier = key if isinstance(key, str) else ""
+        if kind in CALLS and identifier:
+            arguments = item.get("arguments", item.get("input", item.get("action")))
+            past[identifier] = past_call(item.get("name", kind), arguments, identifier)
+        elif kind.endswith("_output"):
+            call = past.get(identifier) or past_call(None, None, identifier)
+            found.append(ReportedResult(call, text_content(item.get("output"))))
+    return found

@@ -32,6 +32,7 @@ REFUSAL_CODES: Final = frozenset(
     {
         "ambiguous_key",
         "ambiguous_path",
+        "bad_answer",
         "bad_call",
         "bad_content_encoding",
         "bad_content_type",
@@ -41,6 +42,7 @@ REFUSAL_CODES: Final = frozenset(
         "bad_http_method",
         "bad_json",
         "bad_jsonrpc",
+        "bad_model_request",
         "bad_session_id",
         "bad_transfer_encoding",
         "body_too_large",

@@ -77,12 +77,10 @@ class McpProtocol(ProtocolModule):
             return True
         if request.method not in _BODY_METHODS or not request.body:
             return False
-        if b"jsonrpc" in request.body:
-            return True
         try:
             value = request.json()
         except MessageError:
-            return False
+            return b"jsonrpc" in request.body
         items = value if isinstance(value, list) else [value]
         return any(isinstance(i, dict) and _is_rpc(i) for i in items)
 

@@ -11,13 +11,13 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
-from mitmproxy import http
-
 from guard.adapters.mitm.layers import AWAITED, CUT
 from guard.adapters.mitm.translation import (
     answer,
+    answer_later,
     prepare_request,
     read_request,
+    replace_body,
     unsize_response,
 )
 from guard.core.errors import MessageError, OversizeError
@@ -27,15 +27,15 @@ from guard.protocols.http_message import HttpReply
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mitmproxy import dns, tcp, udp
+    from mitmproxy import dns, http, tcp, udp
 
     from guard.adapters.mitm.layers import GuardChunkHook, GuardUnreadableHook
     from guard.adapters.write_credentials import WriteCredential
+    from guard.answers import EventReader, Exchange
     from guard.core.ports import Metrics
-    from guard.exchange import EventReader, Exchange, Gate
+    from guard.exchange import Gate
 
 EXCHANGE: Final = "guard.exchange"
-JSON: Final = "application/json"
 READER: Final = "guard.reader"
 REFUSED: Final = "guard.refused"
 FORWARDED_AT: Final = "guard.forwarded_at"
@@ -143,29 +143,24 @@ class GuardAddon:
                 unsize_response(flow.response, flow.request)
                 flow.response.stream = True
         except MessageError as error:
-            self._refuse_stream(flow, error)
+            reply = self._gate.refuse_answer(error, flow.metadata[EXCHANGE])
+            flow.metadata[REFUSED] = reply.body
+            answer_later(flow, reply)
         except Exception:  # noqa: BLE001  (see module docstring)
             self._fail(flow, "hook")
 
-    def _refuse_stream(self, flow: http.HTTPFlow, error: MessageError) -> None:
-        """Put a refusal in the place of an answer whose body has not arrived and may never end."""
-        reply = self._refused(error.code, str(error))
-        flow.response = http.Response.make(502, b"", {"content-type": reply.content_type})
-        flow.response.headers["content-length"] = str(len(reply.body))
-        flow.metadata[REFUSED] = reply.body
-        flow.response.stream = True
-
     async def guard_chunk(self, hook: GuardChunkHook) -> None:
         """Judge a chunk of a streamed answer; on any error nothing more of it is released."""
+        reader: EventReader | None = hook.flow.metadata.get(READER)
         try:
-            if REFUSED in hook.flow.metadata:
+            if reader is None:
                 hook.release, hook.stop = [hook.flow.metadata[REFUSED]], True
                 return
-            reader: EventReader = hook.flow.metadata[READER]
             hook.release = await (reader.feed(hook.chunk) if hook.chunk else reader.end())
         except MessageError as error:
             hook.stop = True
-            self._gate.refuse_unread(error, None, None)
+            if reader is not None:
+                reader.refuse(error)
         except Exception:  # noqa: BLE001  (see module docstring)
             hook.stop = True
             self._metrics.error("hook")
@@ -180,24 +175,29 @@ class GuardAddon:
                 return
             if exchange is None or flow.response is None or READER in flow.metadata:
                 return
-            response = flow.response
-            withheld = await self._gate.on_answer(
-                exchange, self._answer_body(response), response.status_code
-            )
-            if withheld is not None:
-                response.headers.pop("content-encoding", None)
-                response.headers["content-type"] = JSON
-                response.content = withheld
+            body = self._answer_body(flow.response, exchange)
+            instead = await self._gate.on_answer(exchange, body, flow.response.status_code)
+            if instead is not None:
+                replace_body(flow.response, instead)
+        except MessageError as error:
+            answer(flow, self._gate.refuse_answer(error, flow.metadata[EXCHANGE]))
         except Exception:  # noqa: BLE001  (see module docstring)
             self._fail(flow, "hook")
 
-    def _answer_body(self, response: http.Response) -> bytes:
-        encoding = response.headers.get("content-encoding")
+    def _answer_body(self, response: http.Response, exchange: Exchange) -> bytes:
+        """Return the decoded body.
+
+        Raises:
+            MessageError: it cannot be decoded, and may carry calls.
+        """
+        encoding = ", ".join(response.headers.get_all("content-encoding"))
         try:
             return decode_content(
                 response.raw_content or b"", encoding, limit=self._gate.body_limit
             )
         except MessageError:
+            if exchange.reader is not None:
+                raise
             # The call is executed all the same; what it answered has simply not been read.
             self._metrics.error("parse")
             return b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from mitmproxy import http
@@ -84,3 +85,23 @@ def answer(flow: http.HTTPFlow, reply: HttpReply) -> None:
     """Answer the client with a reply of the guard's own; nothing is forwarded."""
     headers = {"content-type": reply.content_type, "cache-control": "no-store"}
     flow.response = http.Response.make(reply.status, reply.body, {**headers, **dict(reply.headers)})
+
+
+def replace_body(response: http.Response, body: bytes) -> None:
+    """Put JSON of the guard's own, without a coding, in the place of the body that came."""
+    response.headers["content-type"] = "application/json"
+    response.headers.pop("content-encoding", None)
+    response.headers.pop("transfer-encoding", None)
+    response.raw_content = body
+    response.headers["content-length"] = str(len(body))
+
+
+def answer_later(flow: http.HTTPFlow, reply: HttpReply) -> None:
+    """Send the head of a reply now, in the place of an answer that may never end.
+
+    Its body is what the first chunk of that answer is replaced with.
+    """
+    answer(flow, replace(reply, body=b""))
+    if flow.response is not None:
+        flow.response.headers["content-length"] = str(len(reply.body))
+        flow.response.stream = True

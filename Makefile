@@ -14,6 +14,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 # pip checks no hashes inside an isolated build, so build tools are locked and installed first.
 FROM_LOCK := $(PIP) install --no-build-isolation --require-hashes -r
 INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
+# pip compiles for plain python; the worker runs with -O and would compile every library at its
+# first start, or at every start where bytecode is not to be written.
+COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench train lock clean
@@ -29,6 +32,7 @@ $(RUNTIME): requirements/runtime.txt pyproject.toml | $(BIN)/python
 	$(FROM_LOCK) requirements/build.txt
 	$(FROM_LOCK) requirements/runtime.txt
 	$(INSTALL_SELF)
+	$(COMPILE_WORKER)
 	@touch $@
 
 # The development lock holds everything the runtime lock holds.
@@ -36,6 +40,7 @@ $(DEV): requirements/dev.txt pyproject.toml | $(BIN)/python
 	$(FROM_LOCK) requirements/build.txt
 	$(FROM_LOCK) requirements/dev.txt
 	$(INSTALL_SELF)
+	$(COMPILE_WORKER)
 	@touch $@ $(RUNTIME)
 
 setup: $(DEV) ## install everything and the git hooks

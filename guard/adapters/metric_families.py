@@ -9,13 +9,13 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
-    Histogram,
     ProcessCollector,
     disable_created_metrics,
 )
 
 from guard import __version__
 from guard.adapters.metric_labels import CALL_BUCKETS, RUN_BUCKETS, SCORE_BUCKETS, TIME_BUCKETS
+from guard.adapters.metric_tallies import TalliedCounter, TalliedHistogram
 
 # A second series beside each counter and histogram, which no query of ours asks for.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -32,31 +32,31 @@ class MetricFamilies:
         ProcessCollector(namespace="guard", registry=registry)
 
     def _make_counters(self, registry: CollectorRegistry) -> None:
-        self.decisions = Counter(
+        self.decisions = TalliedCounter(
             "guard_decisions_total",
             "Calls judged, by action, role of the tool, deciding rule and mode.",
             ("action", "role", "rule", "mode"),
             registry=registry,
         )
-        self.would = Counter(
+        self.would = TalliedCounter(
             "guard_would_have_blocked_total",
             "Calls that monitor mode let through and enforce mode would have refused.",
             ("role", "rule"),
             registry=registry,
         )
-        self.tool_decisions = Counter(
+        self.tool_decisions = TalliedCounter(
             "guard_tool_decisions_total",
             "Calls judged, by the name or pattern under which the policy maps the tool.",
             ("tool", "action"),
             registry=registry,
         )
-        self.reasons = Counter(
+        self.reasons = TalliedCounter(
             "guard_reasons_total",
             "Decisions that had a reason of this code, by the action it asked for.",
             ("code", "action"),
             registry=registry,
         )
-        self.errors = Counter(
+        self.errors = TalliedCounter(
             "guard_errors_total",
             "Errors, by the part that failed; each is a block.",
             ("stage",),
@@ -68,7 +68,7 @@ class MetricFamilies:
             ("outcome", "reason", "class"),
             registry=registry,
         )
-        self.refusals = Counter(
+        self.refusals = TalliedCounter(
             "guard_refusals_total",
             "Messages refused before they were calls, by code.",
             ("code",),
@@ -84,37 +84,37 @@ class MetricFamilies:
             self.policy_reloads.labels(outcome)
 
     def _make_histograms(self, registry: CollectorRegistry) -> None:
-        self.decision_seconds = Histogram(
+        self.decision_seconds = TalliedHistogram(
             "guard_decision_seconds",
             "From the parsed call to the verdict, the session store included.",
             buckets=TIME_BUCKETS,
             registry=registry,
         )
-        self.redis_seconds = Histogram(
+        self.redis_seconds = TalliedHistogram(
             "guard_redis_seconds",
             "One round trip to the session store.",
             buckets=TIME_BUCKETS,
             registry=registry,
         )
-        self.upstream_seconds = Histogram(
+        self.upstream_seconds = TalliedHistogram(
             "guard_upstream_seconds",
             "From forwarding a request to the head of its answer.",
             buckets=(*TIME_BUCKETS, 2.5, 5.0, 10.0, 30.0),
             registry=registry,
         )
-        self.score = Histogram(
+        self.score = TalliedHistogram(
             "guard_prefix_score",
             "Scores of the prefix classifier, in [0, 1].",
             buckets=SCORE_BUCKETS,
             registry=registry,
         )
-        self.session_calls = Histogram(
+        self.session_calls = TalliedHistogram(
             "guard_session_calls",
             "Which call of its session each call judged was; 1 is the first.",
             buckets=CALL_BUCKETS,
             registry=registry,
         )
-        self.refused_in_a_row = Histogram(
+        self.refused_in_a_row = TalliedHistogram(
             "guard_refused_in_a_row",
             "Refusals of the session directly before each call judged.",
             buckets=RUN_BUCKETS,

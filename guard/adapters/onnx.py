@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MANIFEST: Final = "manifest.json"
+# On Linux and macOS the environment switches telemetry off before the import (guard/__init__.py);
+# on Windows this call does.
+ort.disable_telemetry_events()
+
 _TOLERANCE: Final = 1e-5
 """A sum of 200 float32 leaf values may leave [0, 1] by a rounding; more than this is an error."""
 _REMEDY: Final = "restore the artefact as shipped, or train it again and review the new manifest"

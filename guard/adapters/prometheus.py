@@ -2,12 +2,12 @@
 
 No session, principal or destination is ever a label, and of tools only the names and patterns that
 the policy itself writes: clients choose the rest, and each new value would be a new time series
-for good.  Label children are looked up once and kept; one decision costs a few microseconds.
+for good.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
 
@@ -30,12 +30,13 @@ from guard.core.verdict import Action, Mode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from prometheus_client import Counter
-
     from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord, Metrics
     from guard.core.trajectory import Window
     from guard.core.verdict import Verdict
+
+
+LABELS: Final = {action: action.label for action in Action}
 
 
 class PrometheusMetrics:
@@ -59,17 +60,14 @@ class PrometheusMetrics:
         self._rules: frozenset[str] = frozenset()
         self._tool_labels: dict[str, str] = {}
         self._families = MetricFamilies(self.registry)
-        self._children: dict[tuple[object, ...], Counter] = {}
-        self._tool_children: dict[tuple[Action, str], Counter] = {}
-        self._reason_children = {
-            (action, code): self._families.reasons.labels(code, action.label)
-            for action in Action
-            for code in (*REASON_CODES, OTHER)
-        }
-        self._refusal_children = {
-            code: self._families.refusals.labels(code) for code in {*refusal_codes, OTHER}
-        }
-        self._error_children = {stage: self._families.errors.labels(stage) for stage in STAGES}
+        self._refusal_codes = frozenset(refusal_codes)
+        for action in LABELS.values():
+            for code in (*REASON_CODES, OTHER):
+                self._families.reasons.begin(code, action)
+        for code in (*self._refusal_codes, OTHER):
+            self._families.refusals.begin(code)
+        for stage in STAGES:
+            self._families.errors.begin(stage)
         self._closed_children = {stage: self._families.closed.labels(stage) for stage in STAGES}
         self._closed_now: dict[str, bool] = dict.fromkeys(STAGES, False)
         if policy is not None:
@@ -81,7 +79,6 @@ class PrometheusMetrics:
         """Take the rule ids, tool patterns, name and digest of the policy in force."""
         self._in_force = policy
         self._rules = frozenset(rule.id for rule in policy.rules)
-        self._children.clear()
         self._tool_labels.clear()
         # The new series first: a scrape in between must not see a guard without a policy.
         names = (policy.digest, policy.name)
@@ -103,42 +100,34 @@ class PrometheusMetrics:
         A counter that appears with its first event hides that event from every rate, and a share
         of nothing refused would be no share at all.
         """
-        for action in Action:
+        for action in LABELS.values():
             for role in Role:
-                self._families.decisions.labels(action.label, role.value, NONE, policy.mode.value)
+                self._families.decisions.begin(action, role.value, NONE, policy.mode.value)
             for mapping in policy.tools:
                 for pattern in mapping.patterns:
-                    self._families.tool_decisions.labels(pattern.text, action.label)
-            self._families.tool_decisions.labels(UNMAPPED, action.label)
+                    self._families.tool_decisions.begin(pattern.text, action)
+            self._families.tool_decisions.begin(UNMAPPED, action)
         for role in Role:
-            self._families.would.labels(role.value, NONE)
+            self._families.would.begin(role.value, NONE)
 
     def decision(self, record: DecisionRecord) -> None:
         """Count a decision, its time and its score."""
-        verdict, role = record.verdict, record.call.role
-        # The key holds the deciding names as they are: `_rule_label` runs once per key.
-        first_code = "" if verdict.decided_by or not verdict.reasons else verdict.reasons[0].code
-        rule = verdict.decided_by[0] if verdict.decided_by else ""
-        key = (verdict.action, role, rule, first_code, verdict.mode)
-        child = self._children.get(key)
-        if child is None:
-            child = self._families.decisions.labels(
-                verdict.action.label, role.value, self._rule_label(verdict), verdict.mode.value
-            )
-            if rule in self._rules or first_code in DECIDED_WITHOUT_RULE:
-                self._children[key] = child
-        child.inc()
-        self._count_tool(record)
+        verdict, call, families = record.verdict, record.call, self._families
+        action, rule = LABELS[verdict.action], self._rule_label(verdict)
+        # Roles and modes are texts themselves; `.value` would cost more than the count.
+        families.decisions.inc(action, call.role, rule, verdict.mode)
+        tool = self._tool_label(call.call.tool) if call.mapped else UNMAPPED
+        families.tool_decisions.inc(tool, action)
         self._count_reasons(verdict)
-        self._families.decision_seconds.observe(record.seconds)
+        families.decision_seconds.observe(record.seconds)
         if verdict.score is not None:
-            self._families.score.observe(verdict.score)
+            families.score.observe(verdict.score)
         if verdict.mode is Mode.MONITOR and verdict.would_have_blocked:
-            self._families.would.labels(role.value, self._rule_label(verdict)).inc()
+            families.would.inc(call.role, rule)
 
     def error(self, stage: str) -> None:
         """Count an error of a stage; an unknown stage counts as ``other``."""
-        self._error_children.get(stage, self._error_children[OTHER]).inc()
+        self._families.errors.inc(stage if stage in STAGES else OTHER)
 
     def fail_closed(self, stage: str, *, active: bool) -> None:
         """Set the gauge of a stage."""
@@ -169,7 +158,7 @@ class PrometheusMetrics:
 
     def refusal(self, code: str) -> None:
         """Count a message refused before it was a call; an unknown code counts as ``other``."""
-        self._refusal_children.get(code, self._refusal_children[OTHER]).inc()
+        self._families.refusals.inc(code if code in self._refusal_codes else OTHER)
 
     def session_seen(self, session: Window) -> None:
         """Observe the session of a call, as it was before the call."""
@@ -188,15 +177,6 @@ class PrometheusMetrics:
         """Set how often the supervisor has started this worker anew."""
         self._families.restarts.set(count)
 
-    def _count_tool(self, record: DecisionRecord) -> None:
-        label = self._tool_label(record.call.call.tool) if record.call.mapped else UNMAPPED
-        key = (record.verdict.action, label)
-        child = self._tool_children.get(key)
-        if child is None:
-            child = self._families.tool_decisions.labels(label, record.verdict.action.label)
-            self._tool_children[key] = child
-        child.inc()
-
     def _tool_label(self, tool: str) -> str:
         """Return the name or pattern by which the policy claims a tool."""
         try:
@@ -210,10 +190,13 @@ class PrometheusMetrics:
 
     def _count_reasons(self, verdict: Verdict) -> None:
         """Count each reason once per decision, however many rules gave it."""
-        found = {(reason.action, reason.code) for reason in verdict.reasons}
-        for action, code in found:
-            known = code if code in REASON_CODES else OTHER
-            self._reason_children[action, known].inc()
+        counted: list[tuple[str, str]] = []
+        for reason in verdict.reasons:
+            code = reason.code if reason.code in REASON_CODES else OTHER
+            labels = (code, LABELS[reason.action])
+            if labels not in counted:
+                counted.append(labels)
+                self._families.reasons.inc(*labels)
 
     def _rule_label(self, verdict: Verdict) -> str:
         if verdict.decided_by:

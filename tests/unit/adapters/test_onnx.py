@@ -2,9 +2,14 @@
 
 import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -136,3 +141,43 @@ def test_an_answer_that_is_no_probability_is_a_model_error(monkeypatch, value):
     monkeypatch.setattr(MODEL, "_session", Broken())
     with pytest.raises(ModelError, match="answered no probability"):
         MODEL.score((0.0,) * 13)
+
+
+def test_scoring_writes_nothing_and_leaves_no_device_id(tmp_path):
+    """The runtime's telemetry would leave an id and a queue of events in the home and temp folders.
+
+    Without `CI` and its like in the environment: with them the runtime is silent by itself.
+    """
+    script = (
+        "from guard.adapters.onnx import load_models\n"
+        "from guard.shipped import models_directory\n"
+        "print(load_models(models_directory())['prefix-13'].score([0.0] * 13))\n"
+    )
+    # No folder of the caller's: whatever is written shows here.
+    environment = {name: str(tmp_path) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
+    environment |= {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+    root = Path(__file__).resolve().parents[3]
+
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert 0 <= float(ran.stdout) <= 1
+    assert sorted(tmp_path.rglob("*")) == []
+
+
+def test_a_runtime_that_can_send_knows_the_switch():
+    """A version that renames the switch must not be taken up unseen."""
+    library = next(
+        Path(onnxruntime.__file__).parent.rglob("onnxruntime_pybind11_state*")
+    ).read_bytes()
+
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
+    assert b"events.data.microsoft.com" not in library or b"ORT_DISABLE_TELEMETRY" in library

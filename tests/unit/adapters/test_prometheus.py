@@ -116,7 +116,6 @@ def test_no_client_can_make_new_series():
         feed(number)
 
     assert len(generate_latest(metrics.registry).splitlines()) == series
-    assert len(metrics._children) < 10
     assert sample(metrics, "guard_refusals_total", code="other") == 50
     assert sample(metrics, "guard_errors_total", stage="other") == 50
 

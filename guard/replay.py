@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 from collections import Counter
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.store import RedisSessionStore
-from guard.core.errors import GuardError, StateError
+from guard.adapters.redis.fresh import fresh_store
+from guard.core.errors import GuardError
 from guard.core.model import (
     ROLES,
     Identity,
@@ -31,24 +29,22 @@ from guard.service import Guard
 from guard.traces import TraceClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from guard.adapters.redis.connection import RedisClient
-    from guard.core.model import ClassifiedCall, Json
-    from guard.core.policy import Policy, StateLimits
+    from guard.core.model import ClassifiedCall, Integrity, Json
+    from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord, Detector, SessionStore
     from guard.core.trajectory import Window
     from guard.core.verdict import Reason, Verdict
     from guard.traces import Call, Run
+
+__all__ = ["CHUNK", "CONCURRENCY", "PROTOCOL", "Replay", "ReplayError", "Summary", "fresh_store"]
 
 CONCURRENCY: Final = 32
 """Principals replayed at the same time; the calls of one principal are always sequential."""
 CHUNK: Final = 256
 """Runs read ahead; verdicts leave in input order, so this many are held at most."""
 PROTOCOL: Final = "trace"
-_SCAN_COUNT: Final = 512
-_TIMEOUT: Final = 10.0
-"""Seconds for one answer of the store.  Nobody waits for a replay's verdict, so it may be long."""
 
 
 class ReplayError(GuardError):
@@ -130,6 +126,7 @@ class Replay:
         store: fresh state, as :func:`fresh_store` gives it.
         detectors: as in live traffic.
         model_digests: by model name.
+        memory: what every run's memory held before it: store, text and label of each item.
     """
 
     def __init__(
@@ -138,7 +135,9 @@ class Replay:
         store: SessionStore,
         detectors: Sequence[Detector],
         model_digests: Mapping[str, str] | None = None,
+        memory: Sequence[tuple[str, str, Integrity]] = (),
     ) -> None:
+        self._memory = tuple(memory)
         self._metrics = ErrorCounter()
         self._guard = Guard(
             policy=policy,
@@ -201,30 +200,48 @@ class Replay:
             for position in positions:
                 run = chunk[position]
                 clock = self._clocks.setdefault(run.owner, TraceClock())
+                heard: set[str] = set()
+                if self._memory:
+                    start = run.calls[0].ts if run.calls and run.calls[0].ts is not None else 0.0
+                    await self._guard.import_memory(run.owner, self._memory, start)
                 for call in run.calls:
+                    if call.session not in heard:
+                        heard.add(call.session)
+                        await self._hear(run, call)
                     lines[position].append(await self._judge(run, call, clock.at(call)))
                 advance()
 
+    async def _hear(self, run: Run, call: Call) -> None:
+        """Note the prompts of a session, before its first call."""
+        for prompt in run.prompts:
+            if prompt.session == call.session:
+                await self._guard.note_prompt(_identity(run, call), prompt.text, call.ts or 0.0)
+
     async def _judge(self, run: Run, call: Call, at: float) -> dict[str, Json]:
-        identity = Identity(
-            principal=run.owner,
-            # Recordings number their sessions from 0, so a session is named by its run too.
-            session=json.dumps([run.run_id, call.session]),
-            tenant=run.owner,
-            principal_rung=PrincipalRung.RECORDED,
-            session_rung=SessionRung.RECORDED,
-        )
         request = ToolCall(
             id=f"{run.run_id}:{call.i}",
-            identity=identity,
+            identity=_identity(run, call),
             tool=call.tool,
             arguments=call.args,
             protocol=PROTOCOL,
             at=at,
+            index=call.i,
         )
         [(classified, verdict)] = await self._guard.authorize([request])
         await self._guard.observe(ToolResult(classified, call.result, at))
         return _line(run, call, classified, verdict)
+
+
+def _identity(run: Run, call: Call) -> Identity:
+    """Return who makes a recorded call: agents of a run are principals that share its memories."""
+    return Identity(
+        principal=run.owner if call.agent is None else f"{run.owner}/{call.agent}",
+        # Recordings number their sessions from 0, so a session is named by its run too.
+        session=json.dumps([run.run_id, call.session]),
+        tenant=run.owner,
+        principal_rung=PrincipalRung.RECORDED,
+        session_rung=SessionRung.RECORDED,
+    )
 
 
 def _line(run: Run, call: Call, classified: ClassifiedCall, verdict: Verdict) -> dict[str, Json]:
@@ -255,44 +272,3 @@ def _reason(reason: Reason) -> dict[str, Json]:
     if reason.remedy:
         document["remedy"] = reason.remedy
     return document
-
-
-@asynccontextmanager
-async def fresh_store(url: str, limits: StateLimits) -> AsyncIterator[RedisSessionStore]:
-    """Yield a store in a namespace that nobody has used; every key in it is removed at the end.
-
-    Args:
-        url: the Redis to use, shared with whoever else uses it.
-        limits: of the policy that is replayed.
-
-    Raises:
-        StateError: the server cannot be reached or is not fit to hold state.
-    """
-    namespace = f"guard-replay-{secrets.token_hex(8)}"
-    store = RedisSessionStore.at(url, namespace=namespace, limits=limits, timeout=_TIMEOUT)
-    try:
-        await store.verify()
-        try:
-            yield store
-        finally:
-            await _unlink_all(store.client, namespace)
-    finally:
-        await store.aclose()
-
-
-async def _unlink_all(client: RedisClient, namespace: str) -> None:
-    """Remove a namespace: ``UNLINK`` over a ``SCAN``, as neither makes the server wait."""
-    cursor: bytes = b"0"
-    while True:
-        reply = await client.execute(
-            "SCAN", cursor, "MATCH", f"{namespace}:*", "COUNT", str(_SCAN_COUNT)
-        )
-        match reply:
-            case [bytes() as cursor, list() as keys]:
-                if keys:
-                    await client.execute("UNLINK", *keys)
-            case _:
-                message = "redis answered a SCAN with something else, check the keys of the replay"
-                raise StateError(message)
-        if cursor == b"0":
-            return

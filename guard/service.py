@@ -8,26 +8,34 @@ back.  What happens on the wire with a verdict (hop 7) is the PEP's.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from guard.core.classify import classify
 from guard.core.errors import AuditError
 from guard.core.memory import Fate
-from guard.core.model import ClassifiedCall, Role
+from guard.core.model import ClassifiedCall, Identity, Role
 from guard.core.pdp import decide
 from guard.core.policy import Situation
 from guard.core.ports import Attempt, Completion, DecisionRecord
 from guard.core.trajectory import Snapshot
 from guard.core.verdict import Action, Reason, Verdict
+from guard.memory.information_point import InformationPoint
+from guard.memory.seal import KEY_BYTES, Seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from guard.core.model import Finding, ToolCall, ToolResult
+    from guard.core.model import Finding, Integrity, ToolCall, ToolResult
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Detector, Metrics, SessionStore
+    from guard.memory.questions import Question
     from guard.memory.write_path import WritePath
+
+SOURCE_NAME: Final = 64
+"""Characters of a mapping's pattern that name a source of labels."""
 
 
 class Guard:
@@ -45,6 +53,7 @@ class Guard:
         open_loop: for replay: a refused call is not marked so in the store, because in the
             recording it was executed.
         memory: takes memory writes through the gate; None where nothing is gated.
+        provenance: labels values and traces them; left out, one with a key that nobody else has.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -59,6 +68,7 @@ class Guard:
         entering: Callable[[ToolCall | None], None] | None = None,
         open_loop: bool = False,
         memory: WritePath | None = None,
+        provenance: InformationPoint | None = None,
     ) -> None:
         self._policy = policy
         self._store = store
@@ -69,6 +79,7 @@ class Guard:
         self._entering = entering
         self._open_loop = open_loop
         self._memory = memory
+        self._provenance = provenance or InformationPoint(Seal(secrets.token_bytes(KEY_BYTES)))
         self._unlabelled: dict[tuple[str, str], int] = {}
 
     @property
@@ -103,9 +114,9 @@ class Guard:
             answers.append((classified, final))
         if self._memory is not None:
             answers = await self._commit(self._memory, answers)
-        refused = [c for c, v in answers if not v.enforced.forwards]
+        refused = [(c, v) for c, v in answers if not v.enforced.forwards]
         if refused and not self._open_loop:
-            await asyncio.gather(*(self._complete(c, c.call.at, executed=False) for c in refused))
+            await asyncio.gather(*(self._refuse(c, v) for c, v in refused))
         return answers
 
     def is_committed(self, calls: Sequence[ClassifiedCall]) -> bool:
@@ -126,7 +137,7 @@ class Guard:
         """
         memory = self._memory
         if memory is None:
-            await self._complete(result.call, result.at, executed=True)
+            await self._executed(result)
             return None
         withheld = await memory.judge_result(result)
         failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
@@ -134,11 +145,47 @@ class Guard:
         if memory.is_committed(result.call.call.id):
             await asyncio.gather(
                 memory.settle(result.call.call.id, fate),
-                self._complete(result.call, result.at, executed=True),
+                self._executed(result),
             )
         else:
-            await self._complete(result.call, result.at, executed=True)
+            await self._executed(result)
         return withheld
+
+    async def _executed(self, result: ToolResult) -> None:
+        """Mark the call of a result executed and label what it brings or saved."""
+        call = result.call.call
+        completion = Completion(
+            call.id, call.identity, result.call.role, result.at, executed=True, overflow=True
+        )
+        try:
+            writes, overflow = self._provenance.learn(self._policy, result)
+            completion = replace(
+                completion, writes=writes, overflow=overflow, source=self._source(call)
+            )
+        except Exception:  # noqa: BLE001  (a result that could not be labelled leaves a mark)
+            self._metrics.error("provenance")
+            self._mark_unlabelled((call.identity.tenant, call.identity.principal), 1)
+        await self._complete(completion)
+
+    async def note_prompt(self, identity: Identity, text: str, at: float) -> None:
+        """Remember what a user named in a prompt; the channel has been authenticated.
+
+        Raises:
+            StateError: it could not be stored; nothing in it attests anything.
+        """
+        writes = self._provenance.hear(self._policy, identity, text, at)
+        await self._store.note(identity, writes)
+
+    async def import_memory(
+        self, tenant: str, items: Sequence[tuple[str, str, Integrity]], at: float
+    ) -> None:
+        """Label memory that existed before the guard: store, text and label of each item.
+
+        Raises:
+            StateError: it could not be stored.
+        """
+        writes = self._provenance.imported(self._policy, tenant, items, at)
+        await self._store.note(Identity("", "", tenant=tenant), writes)
 
     async def _commit(
         self, memory: WritePath, answers: list[tuple[ClassifiedCall, Verdict]]
@@ -176,11 +223,17 @@ class Guard:
             classified = ClassifiedCall(call, Role.OTHER, mapped=False)
             errors.append(f"classify: {type(error).__name__}")
             self._metrics.error("parse")
-        snapshot = await self._attempt(classified, errors)
+        question, snapshot = await self._attempt(policy, classified, errors)
         if self._entering is not None:
             self._entering(call)
+        granted = False
+        try:
+            classified, granted = self._provenance.trace(policy, classified, question, snapshot)
+        except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)
+            errors.append(f"provenance: {type(error).__name__}")
+            self._metrics.error("provenance")
         findings = self._detect(classified, snapshot, errors)
-        situation = Situation(classified, snapshot, tuple(findings), tuple(errors))
+        situation = Situation(classified, snapshot, tuple(findings), tuple(errors), granted)
         verdict = decide(policy, situation)
         if self._entering is not None:
             self._entering(None)
@@ -190,28 +243,30 @@ class Guard:
             verdict = await self._memory.judge(classified, snapshot, verdict)
         return classified, verdict, time.perf_counter() - started
 
-    async def _attempt(self, classified: ClassifiedCall, errors: list[str]) -> Snapshot:
+    async def _attempt(
+        self, policy: Policy | None, classified: ClassifiedCall, errors: list[str]
+    ) -> tuple[Question | None, Snapshot]:
         call = classified.call
         # Taken out before the wait: two parallel attempts must not both carry the same marks.
         owner = (call.identity.tenant, call.identity.principal)
         marks = self._unlabelled.pop(owner, 0)
         started = time.perf_counter()
         try:
-            snapshot = await self._store.attempt(
-                Attempt(call.id, call.identity, classified.role, call.at, unlabelled=marks)
-            )
+            attempt = Attempt(call.id, call.identity, classified.role, call.at, unlabelled=marks)
+            question, attempt = self._provenance.ask(policy, classified, attempt)
+            snapshot = await self._store.attempt(attempt)
         except Exception as error:  # noqa: BLE001  (no state, no decision: block)
             self._mark_unlabelled(owner, marks)
             errors.append(f"state: {type(error).__name__}")
             self._metrics.error("state")
             self._metrics.fail_closed("state", active=True)
-            return Snapshot()
+            return None, Snapshot()
         self._metrics.redis_latency(time.perf_counter() - started)
         self._metrics.fail_closed("state", active=False)
         self._metrics.session_seen(snapshot.session)
         if marks:
             self._metrics.unlabelled_marks(sum(self._unlabelled.values()))
-        return snapshot
+        return question, snapshot
 
     def _mark_unlabelled(self, owner: tuple[str, str], marks: int) -> None:
         if marks:
@@ -253,17 +308,30 @@ class Guard:
         self._metrics.decision(record)
         return verdict
 
-    async def _complete(self, classified: ClassifiedCall, at: float, *, executed: bool) -> None:
+    async def _refuse(self, classified: ClassifiedCall, verdict: Verdict) -> None:
+        """Mark a call refused, and note the question where a human may release it."""
         call = classified.call
-        try:
-            await self._store.complete(
-                Completion(call.id, call.identity, classified.role, at, executed=executed)
+        writes = self._provenance.question(self._policy, classified, verdict)
+        await self._complete(
+            Completion(
+                call.id, call.identity, classified.role, call.at, executed=False, writes=writes
             )
+        )
+
+    def _source(self, call: ToolCall) -> str:
+        """Return what the labels of a call's result count against: its mapping."""
+        mapping = self._policy.mapping(call.tool) if self._policy is not None else None
+        return mapping.pattern[:SOURCE_NAME] if mapping is not None else "unmapped"
+
+    async def _complete(self, completion: Completion) -> None:
+        try:
+            await self._store.complete(completion)
         except Exception:  # noqa: BLE001  (the mark below keeps what the store could not take)
             self._metrics.error("state")
             self._metrics.fail_closed("state", active=True)
-            if executed:
-                self._mark_unlabelled((call.identity.tenant, call.identity.principal), 1)
+            if completion.executed:
+                owner = (completion.identity.tenant, completion.identity.principal)
+                self._mark_unlabelled(owner, 1)
 
     @staticmethod
     def _with_batch(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from guard.core.destinations import MISSING, find_destinations, read_destinations
 from guard.core.hosts import malformed
 from guard.core.jsonpath import member_path
-from guard.core.model import ClassifiedCall, Role, Standing, Target
+from guard.core.model import ClassifiedCall, Destination, Role, Standing, Target
+from guard.core.values import find_values, leaf_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 SCAN_LIMIT: Final = 1024 * 1024
 """Characters of undeclared arguments looked through per call.  What is beyond makes the call
 malformed: the limit must free nobody, and a policy can declare large payloads as body."""
+
+GUARDED_LIMIT: Final = 50
+"""Values taken from one guarded argument."""
+MESSAGE_ID_LIMIT: Final = 256
 
 
 def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
@@ -38,13 +44,10 @@ def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
             targets=tuple(_undeclared(policy, call.arguments, frozenset())),
             body=texts,
         )
-    if mapping.role is not Role.SEND and not mapping.destinations and not mapping.body:
-        return ClassifiedCall(
-            call=call,
-            role=mapping.role,
-            mapped=True,
-            results_untrusted=mapping.results_untrusted,
-        )
+    if mapping.role is not Role.SEND and not (
+        mapping.destinations or mapping.body or mapping.guarded
+    ):
+        return ClassifiedCall(call=call, role=mapping.role, mapped=True)
     return _classify_mapped(policy, call, mapping)
 
 
@@ -66,8 +69,11 @@ def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> Cl
     for query in mapping.ignore:
         declared.update(path for path, _ in query.find(call.arguments))
     if mapping.role is Role.SEND:
-        targets.extend(_undeclared(policy, call.arguments, frozenset(declared)))
-        if not targets:
+        guarded_paths = {path for q in mapping.guarded for path, _ in q.find(call.arguments)}
+        targets.extend(_answered(policy, call, mapping, declared, none_yet=not targets))
+        skip = frozenset(declared | guarded_paths)
+        targets.extend(_undeclared(policy, call.arguments, skip))
+        if not targets and not mapping.may_be_nobody:
             targets.append(Target(MISSING, Standing.MISSING))
     return ClassifiedCall(
         call=call,
@@ -75,8 +81,49 @@ def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> Cl
         mapped=True,
         targets=tuple(targets),
         body=tuple(body),
-        results_untrusted=mapping.results_untrusted,
+        may_be_nobody=mapping.may_be_nobody,
+        guarded=tuple(_guarded(policy, call.arguments, mapping)),
     )
+
+
+def _answered(
+    policy: Policy, call: ToolCall, mapping: ToolMapping, declared: set[str], *, none_yet: bool
+) -> Iterator[Target]:
+    """Yield the message that a call answers, where that says who receives it."""
+    if mapping.reply is None:
+        return
+    for path, value in mapping.reply.find(call.arguments):
+        declared.add(path)
+        if none_yet and isinstance(value, str | int) and not isinstance(value, bool):
+            destination = Destination("reply", str(value)[:MESSAGE_ID_LIMIT])
+            yield Target(destination, policy.standing(destination), path)
+
+
+def _guarded(policy: Policy, arguments: Json, mapping: ToolMapping) -> Iterator[Target]:
+    """Yield the values of guarded arguments: a short one as a whole, and what is in a long one."""
+    for query in mapping.guarded:
+        for path, value in query.find(arguments):
+            for where, text in _scalars(value, path):
+                yield from _guarded_values(policy, where, text)
+
+
+def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
+    whole = leaf_value(text)
+    if whole is not None:
+        destination = Destination("text", whole)
+        yield Target(destination, Standing.EXTERNAL, path)
+    for destination in islice(find_destinations(text[:SCAN_LIMIT]), GUARDED_LIMIT):
+        yield Target(destination, policy.standing(destination), path)
+    for value in islice(find_values(text, disguised=False).plain, GUARDED_LIMIT):
+        if value.startswith(("host:", "handle:")) and value != whole:
+            yield Target(Destination("text", value), Standing.EXTERNAL, path)
+
+
+def _scalars(value: Json, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, str(value)
+        return
+    yield from _strings(value, path)
 
 
 def _undeclared(policy: Policy, arguments: Json, declared: frozenset[str]) -> Iterator[Target]:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from guard.core.ports import Write
+    from guard.core.provenance import Attestation
+
 Json: TypeAlias = Any
 """A parsed JSON value: None, bool, int, float, str, list of Json, dict of str to Json."""
 
@@ -95,6 +98,8 @@ class ToolCall:
     """What the caller says makes this memory write one of its kind; empty where it says nothing."""
     token: str = ""
     """A promotion token that the caller presents for a memory write."""
+    index: int | None = None
+    """Its place in a recorded run; live calls are counted by the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,8 @@ class Destination:
 
     kind: str
     """``mail``, ``url``, ``host``, ``ip``, ``handle`` (an opaque account, channel or id),
-    ``malformed`` or ``missing``."""
+    ``reply`` (the id of a message that is answered), ``text`` (a guarded argument), ``malformed``
+    or ``missing``."""
     canonical: str
     """The canonical form; idempotent under canonicalisation."""
     host: str = ""
@@ -145,6 +151,8 @@ class Target:
     standing: Standing
     path: str = ""
     """JSONPath of the argument it was read from."""
+    attestation: Attestation | None = None
+    """Where it came from; None until the state before the call is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +167,16 @@ class ClassifiedCall:
     targets: tuple[Target, ...] = ()
     body: tuple[str, ...] = ()
     """The texts the policy declares as payload, and every text it declares as nothing else."""
-    results_untrusted: bool = True
+    may_be_nobody: bool = False
+    """A send that names nobody and, as the policy says, then sends nothing."""
+    guarded: tuple[Target, ...] = ()
+    """Values of arguments that the policy traces like destinations (amounts, subjects, links)."""
+    on_executed: tuple[Write, ...] = ()
+    """Labels of what it saves, decided before it runs and stored once it has."""
+    index: int = -1
+    """Its place in the recorded run or in its session, once the state before it is known."""
+    memory_label: Integrity | None = None
+    """Of the item that a recall asks for, where it has a record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from guard.core.verdict import Action, Mode, Reason, Verdict
@@ -35,7 +36,7 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
             reasons.append(Reason("rule_error", rule.id, Action.BLOCK, type(error).__name__))
         else:
             if reason_or_none is not None:
-                reasons.append(reason_or_none)
+                reasons.append(_answered(reason_or_none, granted=situation.granted))
     if not reasons:
         reasons.append(
             Reason(
@@ -57,3 +58,10 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         score=situation.score,
         decided_by=tuple(r.rule for r in reasons if r.action is action and r.rule),
     )
+
+
+def _answered(reason: Reason, *, granted: bool) -> Reason:
+    """Return the reason as it counts: a human's grant answers what a rule would ask, once."""
+    if granted and reason.action is Action.ASK:
+        return replace(reason, code="granted", action=Action.ALLOW)
+    return reason

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from guard.core.http_tools import HttpToolTable
-from guard.core.model import Standing
+from guard.core.model import Integrity, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +31,8 @@ class Situation:
     findings: tuple[Finding, ...]
     errors: tuple[str, ...] = ()
     """Errors met before the PDP was asked (state, detector); any of them is a block."""
+    granted: bool = False
+    """Whether a human granted exactly this call: what would be asked is then allowed."""
 
     @property
     def score(self) -> float | None:
@@ -62,6 +64,24 @@ class PathQuery(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class FieldLabel:
+    """A part of a result with a label of its own."""
+
+    path: PathQuery
+    label: Integrity
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFields:
+    """Where messages are in a result, and what a user may call each by."""
+
+    each: PathQuery
+    id: PathQuery
+    sender: PathQuery
+    names: tuple[PathQuery, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ToolMapping:
     """What the policy says of the tools that one pattern claims."""
 
@@ -73,7 +93,22 @@ class ToolMapping:
     body: tuple[PathQuery, ...] = ()
     ignore: tuple[PathQuery, ...] = ()
     """Arguments that are neither; what is declared nowhere is looked through for destinations."""
-    results_untrusted: bool = True
+    source: Integrity = Integrity.UNTRUSTED
+    """Label of what its results contain."""
+    fields: tuple[FieldLabel, ...] = ()
+    """Parts of its results that have a label of their own."""
+    store: str = ""
+    """Name of the memory it reads or writes, empty where it is none."""
+    item: PathQuery | None = None
+    """Where the arguments name the item of that memory."""
+    guarded: tuple[PathQuery, ...] = ()
+    """Arguments whose values are traced like destinations."""
+    reply: PathQuery | None = None
+    """Where the arguments name the message that is answered."""
+    messages: MessageFields | None = None
+    """Where in its results messages are."""
+    may_be_nobody: bool = False
+    """A send without a destination sends nothing (a calendar entry without guests)."""
     line: int = 0
     patterns: tuple[ToolPattern, ...] = ()
     """One by one what ``pattern`` and ``matches`` join."""
@@ -89,6 +124,10 @@ class StateLimits:
 
     session_idle: int = 24 * 3600
     principal_window: int = 24 * 3600
+    labels: int = 90 * 24 * 3600
+    """How long a value that a principal read in untrusted text stays labelled, at least."""
+    approval: int = 3600
+    """How long a question can be approved, and a grant be used."""
 
 
 @dataclass(frozen=True, slots=True)

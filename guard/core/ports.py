@@ -7,6 +7,7 @@ one can run (Redis always).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -15,6 +16,56 @@ if TYPE_CHECKING:
     from guard.core.model import ClassifiedCall, Finding, Identity, Json, Role
     from guard.core.trajectory import Snapshot, Window
     from guard.core.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """One bounded set of label records in the store.
+
+    Records lie in areas by field; an area is one key, so it expires as a whole.
+    """
+
+    kind: str
+    """What it holds, one word: a part of the key's name."""
+    owner: tuple[str, ...]
+    """Whose it is; texts of any length, digested into the key's name."""
+    part: str = ""
+    """Which part of a set that is spread over several keys."""
+    ttl: int = 0
+    """Milliseconds it outlives its last write; 0 keeps it."""
+    limit: int = 0
+    """Fields it may have; beyond it nothing is added and the principal is marked full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Fields of one area to read with an attempt."""
+
+    area: Area
+    fields: tuple[bytes, ...]
+    chained: bool = False
+    """Whether each record begins with names, to be looked up in the same area (rung 4)."""
+
+
+class WriteMode(StrEnum):
+    """What happens where the field is there already."""
+
+    KEEP = "keep"
+    """The first record stays."""
+    RAISE = "raise"
+    """A record of a higher label replaces it."""
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Records to add to one area with a completion."""
+
+    area: Area
+    mode: WriteMode
+    entries: tuple[tuple[bytes, bytes], ...]
+    unless: Area | None = None
+    """Skip an entry whose field, with ``A`` behind it, is in this area."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +78,10 @@ class Attempt:
     at: float
     unlabelled: int = 0
     """Results of this principal released unlabelled since its last attempt was written."""
+    lookups: tuple[Lookup, ...] = ()
+    """Label records to read in the same round trip."""
+    grant: str = ""
+    """Digest of this very call; a grant for it is taken, once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +93,12 @@ class Completion:
     role: Role
     at: float
     executed: bool
+    writes: tuple[Write, ...] = ()
+    """Label records to store in the same round trip."""
+    source: str = ""
+    """Which source they count against, for the bound per source."""
+    overflow: bool = False
+    """Whether a bound cut values of the result off: the principal is marked full."""
 
 
 class SessionStore(Protocol):
@@ -48,6 +109,14 @@ class SessionStore(Protocol):
 
         Raises:
             StateError: the store did not answer in time, or is not fit to be used.
+        """
+        ...
+
+    async def note(self, identity: Identity, writes: Sequence[Write]) -> None:
+        """Store label records that belong to no call: a prompt, an import, a grant.
+
+        Raises:
+            StateError: as above.
         """
         ...
 
@@ -130,7 +199,9 @@ class Metrics(Protocol):
 
     def decision(self, record: DecisionRecord) -> None: ...
     def error(self, stage: str) -> None:
-        """Count an error of a stage: parse, state, detector, rule, model, audit, hook, upstream."""
+        """Count an error of a stage: parse, state, detector, rule, provenance, model, audit, hook,
+        upstream.
+        """
         ...
 
     def fail_closed(self, stage: str, *, active: bool) -> None:

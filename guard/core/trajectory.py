@@ -198,3 +198,10 @@ class Snapshot:
 
     session: Window = Window()
     principal: Window = Window()
+    labels: tuple[tuple[object, ...], ...] = ()
+    """Answers to the attempt's look-ups, in their order: a record or None per field; a chained
+    look-up has a pair of the record and its names' records."""
+    grant: bytes | None = None
+    """The grant that was taken for this call, if there was one."""
+    full: bool = False
+    """Whether a bound of the principal's labels was reached lately."""

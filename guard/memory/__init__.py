@@ -1,1 +1,1 @@
-"""The mediated write path: candidates, the gate, where text came from, drift."""
+"""Memory: the mediated write path with its gate, and the labels of what agents read and keep."""

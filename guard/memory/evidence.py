@@ -37,7 +37,9 @@ class TrajectoryEvidence:
     """
 
     def __init__(self, policy: Policy) -> None:
-        untrusted = {mapping.role for mapping in policy.tools if mapping.results_untrusted}
+        untrusted = {
+            mapping.role for mapping in policy.tools if mapping.source is Integrity.UNTRUSTED
+        }
         # Tools that no mapping claims have role `other`, and their results are untrusted.
         self._tainting = tuple((untrusted | {Role.OTHER}) & READS)
 

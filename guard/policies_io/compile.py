@@ -17,7 +17,7 @@ from guard.core.destinations import PatternSet, parse_pattern
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.http_tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.core.jsonpath import compile_path
-from guard.core.policy import Policy, StateLimits, ToolMapping
+from guard.core.policy import FieldLabel, MessageFields, Policy, StateLimits, ToolMapping
 from guard.policies_io.lint import lint
 from guard.policies_io.memory_schema import compile_memory
 from guard.policies_io.schema import NESTED, PolicyDocument, suggestion, validate
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from guard.core.model import Json
-    from guard.policies_io.schema import ToolEntry
+    from guard.policies_io.schema import MessagesEntry, StateEntry, ToolEntry
     from guard.policies_io.yaml_loader import Document, Location
     from guard.rules import RuleConfig
 
@@ -150,7 +150,7 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
         is_allowed=_patterns(d for file in files for d in file.content.allow),
         is_denied=_patterns(d for file in files for d in file.content.deny),
         rules=tuple(rule for file in files for rule in file.rules),
-        limits=StateLimits(state.session_idle, state.principal_window) if state else StateLimits(),
+        limits=_limits(state),
         memory=compile_memory([f.content.memory for f in files if f.content.memory is not None]),
         http_tools=HttpToolTable(
             HttpTool(
@@ -175,9 +175,31 @@ def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
         destinations=tuple(compile_path(path) for path in entry.destinations),
         body=tuple(compile_path(path) for path in entry.body),
         ignore=tuple(compile_path(path) for path in entry.ignore),
-        results_untrusted=entry.results == "untrusted",
+        source=entry.source,
+        fields=tuple(FieldLabel(compile_path(f.path), f.label) for f in entry.fields),
+        store=entry.store or "",
+        item=compile_path(entry.item) if entry.item else None,
+        guarded=tuple(compile_path(path) for path in entry.guarded),
+        reply=compile_path(entry.reply) if entry.reply else None,
+        messages=_messages(entry.messages) if entry.messages else None,
+        may_be_nobody=entry.optional_destinations,
         line=line,
         patterns=entry.match,
+    )
+
+
+def _limits(state: StateEntry | None) -> StateLimits:
+    if state is None:
+        return StateLimits()
+    return StateLimits(state.session_idle, state.principal_window, state.labels, state.approval)
+
+
+def _messages(entry: MessagesEntry) -> MessageFields:
+    return MessageFields(
+        each=compile_path(entry.each),
+        id=compile_path(entry.id),
+        sender=compile_path(entry.sender),
+        names=tuple(compile_path(path) for path in entry.names),
     )
 
 

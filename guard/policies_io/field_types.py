@@ -9,6 +9,7 @@ from pydantic import PlainSerializer, PlainValidator
 
 from guard.core.destinations import parse_pattern
 from guard.core.jsonpath import compile_path
+from guard.core.model import Integrity
 
 if TYPE_CHECKING:
     from guard.core.model import Json
@@ -63,6 +64,16 @@ def _allowed(value: Json) -> str:
     return text
 
 
+def _label(value: Json) -> Integrity:
+    labels = {label.name.lower(): label for label in Integrity}
+    if not isinstance(value, str) or value not in labels:
+        raise ValueError("must be one of `untrusted`, `advisory`, `authenticated`, `trusted`")
+    return labels[value]
+
+
+Label = Annotated[
+    Integrity, PlainValidator(_label), PlainSerializer(lambda label: label.name.lower())
+]
 Duration = Annotated[
     int, PlainValidator(duration_seconds), PlainSerializer(lambda seconds: seconds)
 ]

@@ -140,9 +140,16 @@ def _claimed(pattern: ToolPattern, earlier: Sequence[_Claim]) -> Iterator[str]:
 
 
 def _mapping(entry: ToolEntry) -> Iterator[tuple[str, str]]:
+    if entry.item is not None and entry.store is None:
+        yield "item", "`item` names an item of a memory, but `store` is missing; name the memory"
     if entry.role is not Role.SEND:
+        for name in ("reply", "guarded"):
+            if getattr(entry, name):
+                yield name, f"`{name}` is read of tools with role `send` only; remove it"
+        if entry.optional_destinations:
+            yield "optional_destinations", "it concerns tools with role `send` only; remove it"
         return
-    if not entry.destinations:
+    if not entry.destinations and not entry.reply:
         message = "a mapping with role `send` needs `destinations`, e.g. `destinations: ['$.to']`"
         yield "role", message
     for name in ("body", "ignore"):

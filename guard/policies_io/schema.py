@@ -15,13 +15,14 @@ from pydantic import (
     field_validator,
 )
 
-from guard.core.model import Json, Role
+from guard.core.model import Integrity, Json, Role
 from guard.core.verdict import Mode
 from guard.policies_io.field_types import (
     AllowedText,
     DestinationText,
     Duration,
     InternalText,
+    Label,
     PathText,
 )
 from guard.policies_io.http_tools_schema import HttpToolEntry
@@ -47,6 +48,24 @@ class StateEntry(_Strict):
 
     session_idle: Duration = 24 * 3600
     principal_window: Duration = 24 * 3600
+    labels: Duration = 90 * 86400
+    approval: Duration = 3600
+
+
+class FieldEntry(_Strict):
+    """A part of a tool's results that has a label of its own."""
+
+    path: PathText
+    label: Label
+
+
+class MessagesEntry(_Strict):
+    """Where messages are in a result, and what a user may call each by; paths within one."""
+
+    each: PathText
+    id: PathText
+    sender: PathText
+    names: tuple[PathText, ...] = ()
 
 
 class ToolEntry(_Strict):
@@ -57,7 +76,14 @@ class ToolEntry(_Strict):
     destinations: tuple[PathText, ...] = ()
     body: tuple[PathText, ...] = ()
     ignore: tuple[PathText, ...] = ()
-    results: Literal["untrusted", "trusted"] = "untrusted"
+    source: Label = Integrity.UNTRUSTED
+    fields: tuple[FieldEntry, ...] = ()
+    store: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = None
+    item: PathText | None = None
+    guarded: tuple[PathText, ...] = ()
+    reply: PathText | None = None
+    messages: MessagesEntry | None = None
+    optional_destinations: bool = False
     description: Annotated[str, Field(max_length=2000)] = ""
 
 
@@ -90,6 +116,8 @@ NESTED: Final[dict[Location, type[BaseModel]]] = {
     (): PolicyDocument,
     ("tools",): ToolEntry,
     ("http_tools",): HttpToolEntry,
+    ("tools", "fields"): FieldEntry,
+    ("tools", "messages"): MessagesEntry,
     ("state",): StateEntry,
     **NESTED_MEMORY,
 }

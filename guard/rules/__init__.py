@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
+from guard.core.attestation import attestation_of
 from guard.core.model import Role, Standing, Target
+from guard.core.provenance import RUNGS, Rung
 from guard.core.tool_patterns import ToolPattern
 from guard.core.verdict import Action, Reason
 
@@ -44,6 +46,21 @@ Pattern = Annotated[
     PlainValidator(ToolPattern.parse),
     PlainSerializer(lambda pattern: pattern.source),
 ]
+
+
+def _rung(value: Json) -> Rung:
+    if not isinstance(value, str) or value not in RUNGS:
+        hint = ", ".join(f"`{name}`" for name in RUNGS)
+        raise ValueError(f"must be one of {hint}")
+    return Rung(RUNGS.index(value) + 1)
+
+
+RungName = Annotated[Rung, PlainValidator(_rung), PlainSerializer(lambda rung: rung.label)]
+
+
+def on_rung(target: Target, rungs: tuple[Rung, ...]) -> bool:
+    """Return whether a value stands on one of some rungs."""
+    return attestation_of(target).rung in rungs
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +115,8 @@ class RuleConfig(BaseModel):
     """Only calls of mapped tools (true), or only of unmapped ones (false)."""
     standing: Annotated[tuple[Standing, ...], Field(min_length=1)] | None = None
     """Only calls with destinations of these standings; see above for any and all."""
+    rungs: Annotated[tuple[RungName, ...], Field(min_length=1)] | None = None
+    """Only calls with destinations on these rungs of the ladder; any and all as above."""
     remedy: Annotated[str, Field(max_length=500)] = ""
     """What the agent is told would help; no line of it may name what a list contains."""
     description: Annotated[str, Field(max_length=2000)] = ""
@@ -131,33 +150,43 @@ class RuleConfig(BaseModel):
                     "standing": target.standing.value,
                     "kind": target.destination.kind,
                     "path": target.path[:EVIDENCE_PATH],
+                    **(target.attestation.evidence() if target.attestation else {}),
                 }
                 for target in targets[:EVIDENCE_TARGETS]
             ]
             evidence["target_count"] = len(targets)
         return Reason(code, self.id, self.effect, detail, evidence, self.remedy)
 
-    def _concerned(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
+    def _speaks_for(self, call: ClassifiedCall) -> bool:
+        """Return whether role, mapping and tool name are the rule's."""
         if self.roles is not None and call.role not in self.roles:
-            return None
+            return False
         if self.mapped is not None and call.mapped is not self.mapped:
-            return None
-        if self.tools is not None and not any(p.matches(call.call.tool) for p in self.tools):
+            return False
+        return self.tools is None or any(p.matches(call.call.tool) for p in self.tools)
+
+    def _concerned(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
+        if not self._speaks_for(call):
             return None
         if self.effect is Action.ALLOW:
             return self._allowable(call)
-        if self.standing is None:
+        if self.standing is None and self.rungs is None:
             return call.targets
-        hit = tuple(target for target in call.targets if target.standing in self.standing)
-        return hit or None
+        return tuple(target for target in call.targets if self._selects(target)) or None
+
+    def _selects(self, target: Target) -> bool:
+        """Return whether a destination has one of the rule's standings and one of its rungs."""
+        if self.standing is not None and target.standing not in self.standing:
+            return False
+        return self.rungs is None or on_rung(target, self.rungs)
 
     def _allowable(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
-        if not call.targets and (call.role is Role.SEND or self.standing is not None):
+        filtered = self.standing is not None or self.rungs is not None
+        to_nobody = call.role is Role.SEND and not call.may_be_nobody
+        if not call.targets and (to_nobody or filtered):
             return None
         for target in call.targets:
-            if target.standing in NEVER_ALLOWED:
-                return None
-            if self.standing is not None and target.standing not in self.standing:
+            if target.standing in NEVER_ALLOWED or not self._selects(target):
                 return None
         return call.targets
 
@@ -165,6 +194,8 @@ class RuleConfig(BaseModel):
         """Yield what is wrong with the shared filters in this policy."""
         if self.effect is Action.REDACT and not self.can_redact:
             yield "effect `redact` needs a rule type that says what to redact; use `ask` or `block`"
+        if self.effect is Action.ALLOW and Rung.DENIED in (self.rungs or ()):
+            yield "a destination on rung `denied` can never be allowed; remove it"
         if self.effect is Action.ALLOW and self.standing is not None:
             for standing in sorted(NEVER_ALLOWED & set(self.standing)):
                 yield f"a destination that is `{standing}` can never be allowed; remove it"
@@ -184,7 +215,7 @@ class RuleConfig(BaseModel):
     def _meets(self, mapping: MappingOutline) -> bool:
         return (
             (self.roles is None or mapping.role in self.roles)
-            and (self.standing is None or mapping.has_targets)
+            and ((self.standing is None and self.rungs is None) or mapping.has_targets)
             and (
                 self.tools is None
                 or any(mine.overlaps(its) for mine in self.tools for its in mapping.patterns)

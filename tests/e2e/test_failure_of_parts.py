@@ -270,7 +270,7 @@ def test_a_killed_worker_is_replaced_and_forgets_nothing(launch: Launch) -> None
 
     _, answer = guard.post(tool_call("a@evil.test"), headers)
     rules = [r["rule"] for r in answer["result"]["structuredContent"]["guard"]["reasons"]]
-    assert "recall-before-external-send" in rules
+    assert "recall-before-unknown-send" in rules
 
 
 def test_nothing_outlives_a_killed_supervisor(launch: Launch) -> None:

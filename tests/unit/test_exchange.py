@@ -70,7 +70,7 @@ async def _store(
 def _gate(store: RecordingStore, tmp_path: Path) -> Gate:
     policy = load_policies([policies_directory() / "default.yaml"])
     # The score rule needs its detector; this test is about the road, not about the score.
-    kept = tuple(rule for rule in policy.rules if rule.id != "suspicious-external-send")
+    kept = tuple(rule for rule in policy.rules if rule.id != "suspicious-unknown-send")
     metrics = PrometheusMetrics(policy)
     audit = AuditLogFile(tmp_path / "audit.jsonl")
     fields = {name: getattr(policy, name) for name in policy.__slots__ if name != "_memo"}

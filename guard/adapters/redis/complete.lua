@@ -1,6 +1,7 @@
 -- Mark an attempted call executed or refused in its session's and its principal's window.
--- KEYS: session window, principal window.
--- ARGV: role, session ttl (ms), principal ttl (ms), 'executed' or 'refused'.
+-- and store label records: of what its result contains, or of what it saved.
+-- KEYS: session window, principal window, full mark, source counts, then the areas of LABELS.
+-- ARGV: role, session ttl (ms), principal ttl (ms), 'executed' or 'refused', then those of LABELS.
 
 -- The same arithmetic as Trajectory.append in guard/core/trajectory.py.
 local function append(window, role)
@@ -55,4 +56,5 @@ for i = 1, 2 do
   settle(window, role)
   write(KEYS[i], pack(window), ARGV[1 + i])
 end
+store_labels(KEYS[3], KEYS[4], 4, ARGV[3], 5)
 return 1

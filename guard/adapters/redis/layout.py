@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.core.model import Identity
+    from guard.core.ports import Area
 
 WINDOW_VERSION: Final = 1
 """First byte of every window; another version is refused, never guessed at."""
@@ -53,6 +54,7 @@ COUNTER_MAX: Final = 2**32 - 1
 
 _DIGEST_BYTES: Final = 16
 _TENANT_LIMIT: Final = 64
+_AREAS_REMEMBERED: Final = 8192
 _KEYS_REMEMBERED: Final = 1024
 """Sessions whose key names are kept at hand; the least recently used go first."""
 
@@ -130,6 +132,18 @@ class Keys:
         """Return the keys of the session's and the principal's window."""
         return _window_keys(self.namespace, identity.tenant, identity.principal, identity.session)
 
+    def full(self, identity: Identity) -> bytes:
+        """Return the key that says that a bound of the principal's labels was reached."""
+        return _area_key(self.namespace, identity.tenant, "f", (identity.principal,), "")
+
+    def sources(self, identity: Identity, part: str) -> bytes:
+        """Return the key that counts the labels of each source of a principal in one period."""
+        return _area_key(self.namespace, identity.tenant, "c", (identity.principal,), part)
+
+    def area(self, tenant: str, area: Area) -> bytes:
+        """Return the key of one set of label records."""
+        return _area_key(self.namespace, tenant, area.kind, area.owner, area.part)
+
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)
 def _window_keys(namespace: str, tenant: str, principal: str, session: str) -> tuple[bytes, bytes]:
@@ -137,6 +151,17 @@ def _window_keys(namespace: str, tenant: str, principal: str, session: str) -> t
     in_session = digest(b"session", principal, session)
     of_principal = digest(b"principal", principal)
     return f"{prefix}s:{in_session}".encode(), f"{prefix}p:{of_principal}".encode()
+
+
+@lru_cache(maxsize=_AREAS_REMEMBERED)
+def _area_key(namespace: str, tenant: str, kind: str, owner: tuple[str, ...], part: str) -> bytes:
+    prefix = _owner_key(namespace, tenant, kind, owner)
+    return f"{prefix}:{part}".encode()
+
+
+@lru_cache(maxsize=_KEYS_REMEMBERED)
+def _owner_key(namespace: str, tenant: str, kind: str, owner: tuple[str, ...]) -> str:
+    return f"{namespace}:{{{tenant_tag(tenant)}}}:{kind}:{digest(b'area', kind, *owner)}"
 
 
 def tenant_tag(tenant: str) -> str:
@@ -173,6 +198,7 @@ def load_script(name: str) -> Script:
     parts = (
         _constants(),
         package.joinpath("window.lua").read_text(encoding="utf-8"),
+        package.joinpath("labels.lua").read_text(encoding="utf-8"),
         package.joinpath(f"{name}.lua").read_text(encoding="utf-8"),
     )
     text = "\n".join(parts)

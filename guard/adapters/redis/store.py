@@ -10,12 +10,22 @@ from guard.adapters.redis.layout import COUNTER_MAX, Keys, decode_window, load_s
 from guard.core.errors import StateError
 from guard.core.policy import StateLimits
 from guard.core.trajectory import Snapshot
+from guard.memory.areas import grant
+from guard.memory.seal import FINGERPRINT, NAMES_AT
 
 if TYPE_CHECKING:
-    from guard.core.ports import Attempt, Completion
+    from collections.abc import Sequence
+
+    from guard.core.model import Identity
+    from guard.core.ports import Attempt, Completion, Lookup, Write
 
 MINIMUM_VERSION: Final = (6, 2)
 _WINDOWS: Final = 2
+SOURCE_LIMIT: Final = 1_000_000
+"""Labels that one source may add for one principal within ``SOURCE_PERIOD`` before the principal
+counts as full."""
+SOURCE_PERIOD: Final = 7 * 24 * 3600
+"""Seconds."""
 
 
 class RedisSessionStore:
@@ -42,6 +52,7 @@ class RedisSessionStore:
         self.set_limits(limits or StateLimits())
         self._attempt = load_script("attempt")
         self._complete = load_script("complete")
+        self._note = load_script("note")
 
     def set_limits(self, limits: StateLimits) -> None:
         """Take the limits of another policy for every window touched from now on.
@@ -83,36 +94,100 @@ class RedisSessionStore:
         if attempt.unlabelled < 0:
             msg = "the number of unlabelled results is negative, so marks were lost"
             raise StateError(msg)
+        identity = attempt.identity
+        keys = [
+            *self._keys.windows(identity),
+            self._keys.full(identity),
+            self._keys.area(identity.tenant, grant(attempt.grant, 1)),
+        ]
+        fields: list[bytes | str | int] = []
+        for lookup in attempt.lookups:
+            keys.append(self._keys.area(identity.tenant, lookup.area))
+            fields += (int(lookup.chained), len(lookup.fields), *lookup.fields)
         reply = await self.client.run(
             self._attempt,
-            _WINDOWS,
-            *self._keys.windows(attempt.identity),
+            len(keys),
+            *keys,
             attempt.role.value,
             *self._ttls,
             min(attempt.unlabelled, COUNTER_MAX),
+            NAMES_AT,
+            FINGERPRINT,
+            *fields,
         )
-        if not isinstance(reply, list) or len(reply) != _WINDOWS:
-            msg = "redis answered an attempt with something else than two windows"
+        if not isinstance(reply, list) or len(reply) != len(keys):
+            msg = "redis answered an attempt with something else than windows and labels"
             raise StateError(msg)
-        return Snapshot(decode_window(reply[0]), decode_window(reply[1]))
+        return Snapshot(
+            decode_window(reply[0]),
+            decode_window(reply[1]),
+            _labels(reply[4:], attempt.lookups),
+            reply[3] if isinstance(reply[3], bytes) else None,
+            full=reply[2] != 0,
+        )
 
     async def complete(self, completion: Completion) -> None:
-        """Mark the call executed or refused, in one EVALSHA.
+        """Mark the call executed or refused and store its labels, in one EVALSHA.
 
         Raises:
             StateError: the store did not answer in time, or did not confirm.
         """
+        identity = completion.identity
+        keys, arguments = self._packed(identity.tenant, completion.writes)
         reply = await self.client.run(
             self._complete,
-            _WINDOWS,
-            *self._keys.windows(completion.identity),
+            len(keys) + 4,
+            *self._keys.windows(identity),
+            self._keys.full(identity),
+            self._keys.sources(identity, str(int(completion.at // SOURCE_PERIOD))),
+            *keys,
             completion.role.value,
             *self._ttls,
             "executed" if completion.executed else "refused",
+            int(completion.overflow),
+            completion.source,
+            SOURCE_LIMIT,
+            *arguments,
         )
-        if reply != 1:
-            msg = "redis did not confirm the end of a call"
-            raise StateError(msg)
+        _confirmed(reply)
+
+    async def note(self, identity: Identity, writes: Sequence[Write]) -> None:
+        """Store label records that belong to no call, in one EVALSHA.
+
+        Raises:
+            StateError: as for :meth:`complete`.
+        """
+        keys, arguments = self._packed(identity.tenant, writes)
+        reply = await self.client.run(
+            self._note,
+            len(keys) + 2,
+            self._keys.full(identity),
+            self._keys.sources(identity, ""),
+            *keys,
+            self._ttls[1],
+            0,
+            "",
+            SOURCE_LIMIT,
+            *arguments,
+        )
+        _confirmed(reply)
+
+    def _packed(
+        self, tenant: str, writes: Sequence[Write]
+    ) -> tuple[list[bytes], list[bytes | str | int]]:
+        """Return keys and arguments of label records, as ``labels.lua`` takes them."""
+        keys: list[bytes] = []
+        arguments: list[bytes | str | int] = []
+        for write in writes:
+            area = write.area
+            keys.append(self._keys.area(tenant, area))
+            arguments += (write.mode.value, area.ttl, area.limit, int(write.unless is not None))
+            if write.unless is not None:
+                keys.append(self._keys.area(tenant, write.unless))
+            arguments.append(len(write.entries))
+            for field, record in write.entries:
+                arguments += (field, record)
+        return keys, arguments
 
     async def verify(self) -> None:
         """Check that the server is fit to hold labels, and teach it the scripts.
@@ -125,7 +200,7 @@ class RedisSessionStore:
             raise StateError(msg)
         check_version(parse_info(await self.client.execute("INFO", "server")))
         check_eviction(await self._memory_settings())
-        for script in (self._attempt, self._complete):
+        for script in (self._attempt, self._complete, self._note):
             sha = await self.client.execute("SCRIPT", "LOAD", script.text)
             if sha != script.sha.encode():
                 msg = f"redis stored another `{script.name}` script than it was given"
@@ -149,6 +224,27 @@ class RedisSessionStore:
         if len(settings) < len(names):
             settings = parse_info(await self.client.execute("INFO", "memory"))
         return settings
+
+
+def _labels(reply: list[object], lookups: Sequence[Lookup]) -> tuple[tuple[object, ...], ...]:
+    """Return the answers to the look-ups.
+
+    Raises:
+        StateError: they are not one per field.
+    """
+    found: list[tuple[object, ...]] = []
+    for lookup, answer in zip(lookups, reply, strict=True):
+        if not isinstance(answer, list) or len(answer) != len(lookup.fields):
+            msg = "redis answered a look-up of labels with something else"
+            raise StateError(msg)
+        found.append(tuple(answer))
+    return tuple(found)
+
+
+def _confirmed(reply: object) -> None:
+    if reply != 1:
+        msg = "redis did not confirm the end of a call"
+        raise StateError(msg)
 
 
 def parse_info(reply: object) -> dict[str, str]:

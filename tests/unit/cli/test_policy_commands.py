@@ -51,7 +51,7 @@ def test_a_failing_test_exits_with_2_and_says_why(failing):
     assert result.exit_code == 2
     assert f"{failing}:4: mail to colleagues goes out: expected block, got allow" in result.stdout
     assert "(allow-known-destinations)" in result.stdout
-    assert "24 passed, 1 failed" in result.stdout
+    assert "26 passed, 1 failed" in result.stdout
 
 
 def test_json_lines_are_the_only_standard_output(failing):
@@ -90,13 +90,13 @@ def test_invalid_tests_exit_with_3(tmp_path, name):
         (
             {"tool": "send_email", "arguments": {"to": "a@example.com"}},
             0,
-            ["allow: send_email", "allow by allow-known-destinations", "internal (mail)"],
+            ["allow: send_email", "allow by allow-attested", "internal (mail)"],
         ),
         (
             {"call": {"tool": "send_email", "arguments": {"to": "x@b.test"}},
              "trajectory": ["recall"]},
             2,
-            ["block by recall-before-external-send", '"after": ["recall"]', "did not apply"],
+            ["ask by recall-before-unknown-send", '"after": ["recall"]', "did not apply"],
         ),
         ({"tool": "sh\x1b[2J"}, 2, ["ask: sh\\x1b[2J", "tool_unmapped"]),
     ],
@@ -148,11 +148,11 @@ def test_a_decision_is_explained_from_the_log(log):
 
     document = json.loads(result.stdout)
     assert result.exit_code == 2
-    assert {r["rule"] for r in document["reasons"]} >= {"block-external"}
+    assert {r["rule"] for r in document["reasons"]} >= {"ask-unknown"}
     assert document["targets"][0]["standing"] == "external"
     assert "note" not in document
     shown = run(explain, "0123456789abcdef", "--audit", log)
-    assert "block by block-external: destination_external" in shown.stdout
+    assert "ask by ask-unknown: provenance_unknown" in shown.stdout
     assert "secret@b.test" not in result.stdout + shown.stdout
 
 
@@ -202,9 +202,9 @@ def test_every_verdict_that_flips_is_listed_with_its_rules(traces, tmp_path):
     assert "2 runs, 2 calls: no flip" in same.stderr
     assert flipped.exit_code == 2
     [flip] = [json.loads(line) for line in flipped.stdout.splitlines()]
-    assert (flip["run_id"], flip["before"], flip["after"]) == ("out", "block", "allow")
-    assert flip["before_by"] == ["block-external"]
-    assert flip["after_by"] == ["allow-known-destinations"]
+    assert (flip["run_id"], flip["before"], flip["after"]) == ("out", "ask", "allow")
+    assert flip["before_by"] == ["ask-unknown"]
+    assert flip["after_by"] == ["allow-attested"]
 
 
 def test_a_flip_is_a_sentence_for_people(traces, tmp_path):
@@ -217,7 +217,7 @@ def test_a_flip_is_a_sentence_for_people(traces, tmp_path):
 
     assert result.exit_code == 0
     assert result.stdout == (
-        "out call 0 send_email (send): block (block-external) -> allow (allow-known-destinations)\n"
+        "out call 0 send_email (send): ask (ask-unknown) -> allow (allow-attested)\n"
     )
 
 

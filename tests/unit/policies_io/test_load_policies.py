@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.core.model import Destination, Role, Standing
+from guard.core.model import Destination, Integrity, Role, Standing
 from guard.core.verdict import Mode
 from guard.policies_io import PolicyError, load_policies
 from guard.policies_io.yaml_loader import MAX_BYTES
@@ -31,7 +31,7 @@ state: {session_idle: 30m, principal_window: 7d}
 tools:
   - match: ["memory_*", {re2: "kv_(get|list)"}]
     role: recall
-    results: trusted
+    source: trusted
 rules:
   - {id: allow-recall, type: tool, roles: [recall], effect: allow}
 """
@@ -82,9 +82,9 @@ def test_a_mapping_compiles_to_what_it_says(write):
     policy = load_policies([write(BASE), write(MORE, "b.yaml")])
     send, recall = policy.mapping("mail_send"), policy.mapping("kv_get")
 
-    assert (send.role, send.results_untrusted) == (Role.SEND, True)
+    assert (send.role, send.source) == (Role.SEND, Integrity.UNTRUSTED)
     assert list(send.destinations[0].find({"to": "x"})) == [("$['to']", "x")]
-    assert (recall.role, recall.results_untrusted) == (Role.RECALL, False)
+    assert (recall.role, recall.source) == (Role.RECALL, Integrity.TRUSTED)
     assert policy.mapping("kv_get_all") is None
     assert policy.mapping("Mail_send") is None
 

@@ -1,0 +1,56 @@
+-- Store label records.  Prepended to the scripts that write them.
+-- KEYS from first_key + 1: the areas, an area of exceptions behind each that has one.
+-- ARGV from place: '1' where the principal is marked full anyway, the source they count against,
+-- records a source may have; then for each area: mode (keep, raise, replace), ttl (ms, 0 keeps),
+-- limit, '1' where exceptions follow, number of entries, field and record of each.
+-- A record that does not fit is dropped and marks the principal full: what is missing is unknown,
+-- and an unknown value of a full principal is asked about wherever it would have been allowed.
+local LABEL_BYTE = 10
+
+local function newer(mode, key, field, record)
+  if mode == 'replace' then return true end
+  local before = redis.call('HGET', key, field)
+  if not before then return true end
+  return mode == 'raise' and string.byte(record, LABEL_BYTE) > (string.byte(before, LABEL_BYTE) or 0)
+end
+
+local function store_labels(full_key, source_key, first_key, full_ttl, place)
+  local full = ARGV[place] == '1'
+  local source, source_limit = ARGV[place + 1], tonumber(ARGV[place + 2])
+  place = place + 3
+  local k = first_key + 1
+  while k <= #KEYS do
+    local key, mode, ttl = KEYS[k], ARGV[place], tonumber(ARGV[place + 1])
+    local limit, count = tonumber(ARGV[place + 2]), tonumber(ARGV[place + 4])
+    local exceptions = nil
+    if ARGV[place + 3] == '1' then
+      k = k + 1
+      exceptions = KEYS[k]
+    end
+    local room = limit - redis.call('HLEN', key)
+    local added = 0
+    for i = 1, count do
+      local field, record = ARGV[place + 3 + 2 * i], ARGV[place + 4 + 2 * i]
+      if exceptions and redis.call('HEXISTS', exceptions, field .. 'A') == 1 then
+        -- The memory has a label of its own for this value.
+      elseif newer(mode, key, field, record) then
+        if redis.call('HEXISTS', key, field) == 1 then
+          redis.call('HSET', key, field, record)
+        elseif added < room then
+          redis.call('HSET', key, field, record)
+          added = added + 1
+        else
+          full = true
+        end
+      end
+    end
+    if ttl > 0 then redis.call('PEXPIRE', key, ttl) end
+    if source ~= '' and added > 0 then
+      if redis.call('HINCRBY', source_key, source, added) > source_limit then full = true end
+      redis.call('PEXPIRE', source_key, full_ttl)
+    end
+    place = place + 5 + 2 * count
+    k = k + 1
+  end
+  if full then redis.call('SET', full_key, '1', 'PX', full_ttl) end
+end

@@ -1,0 +1,129 @@
+"""The attestation ladder: from what is known of a value to the rung it stands on.  Pure: no I/O.
+
+A record can raise a value only if its seal is whole; one whose seal is broken counts as untrusted
+text, wherever it lies.  INVARIANT (missing is unknown): no record, no rung above ``unknown``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from guard.core.model import Integrity, Standing
+from guard.core.provenance import Attestation, Channel, Context, Evidence, Rung
+from guard.core.values import hints_of, keys_of, taints_of
+
+if TYPE_CHECKING:
+    from guard.core.model import Destination, Target
+    from guard.core.provenance import Record
+
+_NOTHING = Evidence()
+_NOTHING_KNOWN = Context(session=b"")
+
+
+def attestation_of(target: Target) -> Attestation:
+    """Return where a target came from; where nobody looked, nothing is known of it."""
+    if target.attestation is not None:
+        return target.attestation
+    return attest(target.destination, target.standing, _NOTHING_KNOWN)
+
+
+def attest(destination: Destination, standing: Standing, context: Context) -> Attestation:
+    """Return the rung of one destination under the policy's standing and what is known of it."""
+    by_standing = {
+        Standing.DENIED: Attestation(Rung.DENIED, "denied"),
+        Standing.INTERNAL: Attestation(Rung.LISTED, "internal"),
+        Standing.ALLOWED: Attestation(Rung.LISTED, "allowed"),
+    }.get(standing)
+    if by_standing is not None:
+        return by_standing
+    if standing in {Standing.MALFORMED, Standing.MISSING}:
+        return Attestation(Rung.UNKNOWN, standing.value, vector="unknown")
+    if context.granted:
+        return Attestation(Rung.GRANTED, "grant")
+    attested = attest_values(keys_of(destination), taints_of(destination), context)
+    if attested.rung is Rung.UNKNOWN:
+        hint = _first_taint([], [context.values.get(v, _NOTHING) for v in hints_of(destination)])
+        if hint is not None:
+            # Not more than suspicious: half the world has its mail at one of ten hosts.
+            return replace(attested, why="host_in_untrusted_text", record=hint, saturated=True)
+    return attested
+
+
+def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Context) -> Attestation:
+    """Return the rung of something that is known under any of some values.
+
+    Args:
+        keys: values that attest it, and taint it.
+        further: values that only taint it.
+        context: what is known of each of them.
+    """
+    found = [context.values.get(key, _NOTHING) for key in keys]
+    more = [context.values.get(key, _NOTHING) for key in further]
+    tainted = _first_taint(found, more)
+    for evidence in found:
+        raised = _raised(evidence, context, clean=tainted is None)
+        if raised is not None:
+            return raised
+    if tainted is not None:
+        return _tainted(tainted, found, context)
+    return Attestation(Rung.UNKNOWN, "no_record", vector="unknown", saturated=context.saturated)
+
+
+def _raised(evidence: Evidence, context: Context, *, clean: bool) -> Attestation | None:
+    """Return the attestation of a value that something trusted vouches for, if anything does."""
+    if _vouches(evidence.prompt):
+        return Attestation(Rung.PROMPTED, "prompt", evidence.prompt, same_session=True)
+    if _vouches(evidence.reply) and not context.remembers:
+        return Attestation(Rung.REPLY, "named_message", evidence.reply, same_session=True)
+    for record, why in (
+        (evidence.field, "authenticated_field"),
+        (evidence.memory, "authenticated_memory"),
+        # What the user said in an earlier session may since have been claimed by somebody else.
+        (evidence.earlier_prompt if clean else None, "earlier_prompt"),
+    ):
+        if _vouches(record):
+            same = record is not None and record.session == context.session
+            return Attestation(Rung.REMEMBERED, why, record, same_session=same)
+    return None
+
+
+def _vouches(record: Record | None) -> bool:
+    return record is not None and record.sealed and record.label >= Integrity.AUTHENTICATED
+
+
+def _first_taint(found: list[Evidence], more: list[Evidence]) -> Record | None:
+    """Return the earliest untrusted origin: of the value itself, else of what stands for it."""
+    for group in (found, more):
+        records = [r for e in group for r in (e.taint, e.memory_taint) if r is not None]
+        if records:
+            return min(records, key=lambda record: (record.at, record.call))
+    return next((record for evidence in found for record in _broken(evidence)), None)
+
+
+def _broken(evidence: Evidence) -> list[Record]:
+    """Return the records whose seal does not fit: somebody changed them, so nobody vouches."""
+    records = (
+        evidence.prompt,
+        evidence.reply,
+        evidence.field,
+        evidence.earlier_prompt,
+        evidence.memory,
+    )
+    return [record for record in records if record is not None and not record.sealed]
+
+
+def _tainted(record: Record, found: list[Evidence], context: Context) -> Attestation:
+    same = record.session == context.session
+    through_memory = any(e.memory_taint is not None for e in found)
+    if through_memory or record.channel in {Channel.MEMORY, Channel.SAVED}:
+        vector = "memory"
+    else:
+        vector = "in_session" if same else "earlier_session"
+    why = {
+        Channel.MEMORY: "memory_without_record",
+        Channel.SAVED: "tainted_memory",
+    }.get(record.channel, "untrusted_text")
+    if not record.sealed:
+        why = "altered_record"
+    return Attestation(Rung.TAINTED, why, record, vector=vector, same_session=same)

@@ -1,0 +1,90 @@
+"""Where label records lie: one place for every kind of record.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from guard.core.ports import Area
+
+if TYPE_CHECKING:
+    from guard.core.model import Identity
+    from guard.core.policy import StateLimits
+
+BUCKETS: Final = 64
+"""Keys that a large set is spread over, so that none takes long to expire or to rehash."""
+BUCKET_LIMIT: Final = 32_768
+"""Records in one bucket; two million in a set."""
+SESSION_LIMIT: Final = 20_000
+"""Records of one session."""
+EPOCHS: Final = 2
+"""Periods within the life of a label: what was read in this one or the last two is found."""
+FOREVER: Final = 0
+
+PROMPT: Final = b"P"
+ATTESTED: Final = b"A"
+REPLY: Final = b"R"
+TAINTED: Final = b"T"
+ITEM: Final = b"K"
+READ: Final = b"u"
+"""What stands behind a fingerprint in a field: which record of the value it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Areas:
+    """The areas of one deployment.
+
+    Args:
+        limits: of the policy in force.
+    """
+
+    limits: StateLimits
+
+    def session(self, identity: Identity) -> Area:
+        """Return what a session was told: prompts, authenticated fields, senders of messages."""
+        ttl = self.limits.session_idle * 1000
+        owner = (identity.tenant, identity.principal, identity.session)
+        return Area("s", owner, "", ttl, SESSION_LIMIT)
+
+    def prompts(self, identity: Identity, fingerprint: bytes) -> Area:
+        """Return what a principal's user named in any session."""
+        ttl = self.limits.labels * 1000
+        owner = (identity.tenant, identity.principal)
+        return Area("n", owner, _bucket(fingerprint), ttl, BUCKET_LIMIT)
+
+    def taint(self, identity: Identity, fingerprint: bytes, epoch: int) -> Area:
+        """Return what a principal read in untrusted text during one period."""
+        ttl = (self.limits.labels + self._period) * 1000
+        owner = (identity.tenant, identity.principal)
+        return Area("t", owner, f"{epoch}.{_bucket(fingerprint)}", ttl, BUCKET_LIMIT)
+
+    def memory(self, tenant: str, fingerprint: bytes) -> Area:
+        """Return the labels of the memories that the principals of a tenant share."""
+        return Area("m", (tenant,), _bucket(fingerprint), FOREVER, BUCKET_LIMIT)
+
+    def epoch(self, at: float) -> int:
+        """Return the period that a time lies in."""
+        return int(at // self._period)
+
+    def epochs(self, at: float) -> range:
+        """Return the periods whose labels still hold at a time."""
+        now = self.epoch(at)
+        return range(now - EPOCHS, now + 1)
+
+    @property
+    def _period(self) -> int:
+        return max(self.limits.labels // EPOCHS, 1)
+
+
+def _bucket(fingerprint: bytes) -> str:
+    return f"{fingerprint[0] % BUCKETS:x}"
+
+
+def question(decision_id: str, ttl: int) -> Area:
+    """Return where a question that a human may answer is kept, for ``ttl`` seconds."""
+    return Area("q", (decision_id,), "", ttl * 1000, 1)
+
+
+def grant(digest: str, ttl: int) -> Area:
+    """Return where the grant for one very call is kept, for ``ttl`` seconds."""
+    return Area("g", (digest,), "", ttl * 1000, 1)

@@ -1,0 +1,211 @@
+"""What one tool result says, as label records to store.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from guard.core.destinations import read_destinations
+from guard.core.model import Integrity, Role, Standing
+from guard.core.ports import Write, WriteMode
+from guard.core.prompt_text import names_given
+from guard.core.provenance import Channel, Record
+from guard.core.values import find_values, keys_of, leaf_value, message_value
+from guard.memory.areas import ATTESTED, READ, REPLY, Areas
+from guard.memory.result_fields import leaves_of, parsed, roots_of
+
+if TYPE_CHECKING:
+    from guard.core.model import Json, ToolResult
+    from guard.core.policy import MessageFields, Policy, ToolMapping
+    from guard.core.ports import Area
+    from guard.memory.seal import Seal
+
+RESULT_VALUES: Final = 2000
+"""Values of one result that are labelled."""
+RESULT_TEXT: Final = 256 * 1024
+"""Characters of one result that are looked through."""
+MESSAGE_LIMIT: Final = 200
+NAME_LIMIT: Final = 8
+"""Messages of one result, and names of one message, that a user may mean."""
+REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
+WRITING: Final = frozenset({Role.SAVE, Role.DRAFT, Role.SEND})
+
+
+@dataclass(slots=True)
+class ResultIntake:
+    """Reads one result, once."""
+
+    seal: Seal
+    areas: Areas
+    policy: Policy
+    result: ToolResult
+    session: bytes = b""
+    _untrusted: dict[str, None] = field(default_factory=dict)
+    _attested: dict[str, Integrity] = field(default_factory=dict)
+    _overflow: bool = False
+    _text: int = 0
+
+    def writes(self) -> tuple[list[Write], bool]:
+        """Return the records to store, and whether a bound cut values off."""
+        call = self.result.call.call
+        mapping = self.policy.mapping(call.tool)
+        default = mapping.source if mapping is not None else Integrity.UNTRUSTED
+        roots = roots_of(self.result.content)
+        read_untrusted = False
+        for root in roots:
+            for leaf in leaves_of(root, mapping, default):
+                if not self._room_for(leaf.text):
+                    break
+                self._take(leaf.text, leaf.label, whole=leaf.whole)
+                read_untrusted |= leaf.label is Integrity.UNTRUSTED and bool(leaf.text.strip())
+        self._forget_echoes()
+        writes = [*self._taints(mapping), *self._attestations()]
+        if mapping is not None and mapping.messages is not None:
+            writes.extend(self._messages(roots, mapping.messages))
+        if read_untrusted and self._reads(mapping):
+            writes.append(self._mark_read())
+        return writes, self._overflow
+
+    def _room_for(self, text: str) -> bool:
+        self._text += len(text)
+        if self._text > RESULT_TEXT + len(text) or len(self._untrusted) > RESULT_VALUES:
+            self._overflow = True
+            return False
+        return True
+
+    def _take(self, text: str, label: Integrity, *, whole: bool) -> None:
+        if label is Integrity.ADVISORY:
+            return
+        handle = leaf_value(text) if whole else None
+        if label is Integrity.UNTRUSTED:
+            found = find_values(text)
+            self._overflow = self._overflow or found.overflow
+            self._untrusted.update(found.plain)
+            self._untrusted.update(found.disguised)
+            if handle is not None:
+                self._untrusted[handle] = None
+            return
+        for destination in read_destinations(text) if whole else ():
+            self._attest(keys_of(destination)[:1], label)
+        self._attest(tuple(find_values(text, disguised=False).plain), label)
+        if handle is not None:
+            self._attest((handle,), label)
+
+    def _attest(self, values: tuple[str, ...], label: Integrity) -> None:
+        for value in values:
+            if not value.startswith("any:"):
+                self._attested[value] = max(label, self._attested.get(value, label))
+
+    def _forget_echoes(self) -> None:
+        """Drop what the call itself said: an answer that repeats it is no source of it."""
+        echoes: set[str] = set()
+        for leaf in leaves_of(dict(self.result.call.call.arguments), None, Integrity.UNTRUSTED):
+            if not self._untrusted:
+                return
+            found = find_values(leaf.text)
+            echoes.update(found.plain, found.disguised)
+            handle = leaf_value(leaf.text)
+            if handle is not None:
+                echoes.add(handle)
+        for value in echoes & self._untrusted.keys():
+            del self._untrusted[value]
+
+    def _record(self, label: Integrity, channel: Channel) -> Record:
+        call = self.result.call
+        return Record(label, channel, call.index, self.result.at, self.session, call.call.tool)
+
+    def _taints(self, mapping: ToolMapping | None) -> list[Write]:
+        identity = self.result.call.call.identity
+        remembered = mapping is not None and bool(mapping.store) and mapping.role in REMEMBERING
+        channel = Channel.MEMORY if remembered else Channel.RESULT
+        record = self._record(Integrity.UNTRUSTED, channel)
+        epoch = self.areas.epoch(self.result.at)
+        grouped: dict[Area, tuple[Area, list[tuple[bytes, bytes]]]] = {}
+        for count, value in enumerate(self._untrusted):
+            if count >= RESULT_VALUES:
+                self._overflow = True
+                break
+            mark = self.seal.fingerprint(value)
+            area = self.areas.taint(identity, mark, epoch)
+            memory = self.areas.memory(identity.tenant, mark)
+            _, entries = grouped.setdefault(area, (memory, []))
+            entries.append(self.seal.write(area, mark, record))
+        return [
+            # What a memory answers keeps the label it was saved with, if it has one.
+            Write(area, WriteMode.KEEP, tuple(entries), unless=memory if remembered else None)
+            for area, (memory, entries) in grouped.items()
+        ]
+
+    def _attestations(self) -> list[Write]:
+        area = self.areas.session(self.result.call.call.identity)
+        entries = [
+            self.seal.write(
+                area,
+                self.seal.fingerprint(value) + ATTESTED,
+                self._record(label, Channel.FIELD),
+            )
+            for value, label in list(self._attested.items())[:RESULT_VALUES]
+        ]
+        return [Write(area, WriteMode.RAISE, tuple(entries))] if entries else []
+
+    def _reads(self, mapping: ToolMapping | None) -> bool:
+        """Return whether the result is something the session has now read, and nobody vouches."""
+        call = self.result.call
+        if call.role in WRITING:
+            return bool(self._untrusted)
+        trusted_item = (
+            mapping is not None
+            and bool(mapping.store)
+            and call.memory_label is not None
+            and call.memory_label > Integrity.UNTRUSTED
+        )
+        return not trusted_item
+
+    def _mark_read(self) -> Write:
+        area = self.areas.session(self.result.call.call.identity)
+        record = self._record(Integrity.UNTRUSTED, Channel.READ)
+        return Write(area, WriteMode.KEEP, (self.seal.write(area, READ, record),))
+
+    def _messages(self, roots: list[Json], where: MessageFields) -> list[Write]:
+        """Return who sent each message, with the names that a user may call it by."""
+        area = self.areas.session(self.result.call.call.identity)
+        record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
+        names: dict[str, list[str]] = {}
+        inside: set[str] = set()
+        for root in roots:
+            document = parsed(root, every_format=True) if isinstance(root, str) else root
+            if isinstance(document, str):
+                continue
+            for _, message in list(where.each.find(document))[:MESSAGE_LIMIT]:
+                self._message(message, where, names, inside)
+        entries = [
+            self.seal.write(area, self.seal.fingerprint(value) + REPLY, record, self._marks(known))
+            for value, known in names.items()
+        ]
+        entries += [
+            self.seal.write(area, self.seal.fingerprint(value) + ATTESTED, record)
+            for value in inside
+        ]
+        return [Write(area, WriteMode.REPLACE, tuple(entries))] if entries else []
+
+    def _marks(self, names: list[str]) -> list[bytes]:
+        return [self.seal.fingerprint(name) for name in dict.fromkeys(names)][:NAME_LIMIT]
+
+    def _message(
+        self, message: Json, where: MessageFields, names: dict[str, list[str]], inside: set[str]
+    ) -> None:
+        """Note what a user may call one message, under its sender's address and under its id."""
+        ids = [message_value(str(value)) for _, value in where.id.find(message)]
+        senders = [value for _, value in where.sender.find(message) if isinstance(value, str)]
+        sent_by = [d for sender in senders for d in read_destinations(sender)]
+        addresses = [key for destination in sent_by for key in keys_of(destination)[:1]]
+        titles = [value for query in where.names for _, value in query.find(message)]
+        called = [text.partition("<")[0] for text in (*senders, *titles) if isinstance(text, str)]
+        # One word is too little to name a message by: an attacker chooses both of these texts.
+        known = [name for text in called for name in names_given(text)[-1:] if " " in name]
+        for value in (*addresses, *ids):
+            names.setdefault(value, []).extend((*addresses, *known))
+        if sent_by and all(
+            self.policy.standing(d) in {Standing.INTERNAL, Standing.ALLOWED} for d in sent_by
+        ):
+            inside.update(ids)

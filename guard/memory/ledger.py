@@ -1,0 +1,244 @@
+"""The provenance ledger: labels what comes in, traces what goes out.  Pure: no I/O.
+
+Three moments (docs/provenance.md): a call is asked for and every value in it is looked up; the
+call has run and what it saved, or what its result contains, is labelled; the user says something.
+Each is one list of look-ups or writes that rides on a round trip which is made anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from guard.core.attestation import attest, attest_values
+from guard.core.model import Identity, Integrity, Role
+from guard.core.ports import Write, WriteMode
+from guard.core.prompt_text import addresses_named, names_given, own_words
+from guard.core.provenance import Channel, Context, Record, Rung
+from guard.core.values import find_values, hints_of, keys_of, leaf_value, taints_of
+from guard.memory.areas import ATTESTED, ITEM, PROMPT, TAINTED, Areas
+from guard.memory.intake import ResultIntake
+from guard.memory.questions import Question
+from guard.memory.result_fields import leaves_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from guard.core.model import ClassifiedCall, Json, Target, ToolResult
+    from guard.core.policy import Policy, ToolMapping
+    from guard.core.trajectory import Snapshot
+    from guard.memory.seal import Seal
+
+SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
+
+
+class Ledger:
+    """Turns calls, results and prompts into label records, and records into attestations.
+
+    Args:
+        seal: the deployment's key.
+    """
+
+    def __init__(self, seal: Seal) -> None:
+        self.seal = seal
+
+    def ask(self, policy: Policy, classified: ClassifiedCall) -> Question:
+        """Return what to look up before a call is judged."""
+        call = classified.call
+        question = Question(self.seal, Areas(policy.limits), call.identity, call.at)
+        for target in (*classified.targets, *classified.guarded):
+            question.add(keys_of(target.destination))
+            question.add(taints_of(target.destination))
+            question.add(hints_of(target.destination))
+        mapping = policy.mapping(call.tool)
+        if mapping is not None and mapping.store:
+            question.item = item_value(mapping, call.arguments)
+            if mapping.role in SAVING:
+                plain, disguised, overflow = saved_values(call.arguments)
+                question.add(plain)
+                question.add(disguised)
+                question.complete = question.complete and not overflow
+        return question
+
+    def trace(
+        self,
+        policy: Policy,
+        classified: ClassifiedCall,
+        question: Question,
+        snapshot: Snapshot,
+        *,
+        granted: bool,
+    ) -> ClassifiedCall:
+        """Return the call with the rung of every value in it.
+
+        Raises:
+            ValueError: the answer does not fit the question.
+        """
+        values, read, item = question.read(snapshot.labels)
+        context = Context(
+            session=self.session_digest(question.identity),
+            granted=granted,
+            saturated=snapshot.full or not question.complete or snapshot.principal.unlabelled > 0,
+            read_untrusted=read,
+            remembers=any(snapshot.session.possible(r) > 0 for r in (Role.RECALL, Role.LIST)),
+            values=values,
+        )
+        mapping = policy.mapping(classified.call.tool)
+        writes: tuple[Write, ...] = ()
+        if mapping is not None and mapping.store and mapping.role in SAVING:
+            index = call_index(classified, snapshot)
+            writes = tuple(self._saved(question, classified, context, index))
+        return replace(
+            classified,
+            targets=tuple(_traced(target, context) for target in classified.targets),
+            guarded=tuple(_traced(target, context) for target in classified.guarded),
+            on_executed=writes,
+            memory_label=item.label if item is not None and item.sealed else None,
+            index=call_index(classified, snapshot),
+        )
+
+    def session_digest(self, identity: Identity) -> bytes:
+        """Return the digest that names a session in records."""
+        return self.seal.digest(identity.tenant, identity.principal, identity.session)
+
+    def learn(self, policy: Policy, result: ToolResult) -> tuple[list[Write], bool]:
+        """Return the labels of what a result contains, and whether a bound cut any off."""
+        intake = ResultIntake(self.seal, Areas(policy.limits), policy, result)
+        intake.session = self.session_digest(result.call.call.identity)
+        return intake.writes()
+
+    def hear(self, policy: Policy, identity: Identity, text: str, at: float) -> list[Write]:
+        """Return the records of what a user names in a prompt, outside what they pasted."""
+        areas = Areas(policy.limits)
+        words = own_words(text)
+        named = addresses_named(words)
+        record = Record(
+            Integrity.TRUSTED, Channel.PROMPT, -1, at, self.session_digest(identity), "prompt"
+        )
+        session = areas.session(identity)
+        everything = dict.fromkeys((*named, *names_given(words)))
+        entries = [
+            self.seal.write(session, self.seal.fingerprint(value) + PROMPT, record)
+            for value in everything
+        ]
+        writes = [Write(session, WriteMode.RAISE, tuple(entries))]
+        # A name such as "Alice" means somebody else tomorrow; an address does not.
+        for value in named:
+            mark = self.seal.fingerprint(value)
+            area = areas.prompts(identity, mark)
+            writes.append(
+                Write(area, WriteMode.KEEP, (self.seal.write(area, mark + PROMPT, record),))
+            )
+        return writes
+
+    def imported(
+        self, policy: Policy, tenant: str, items: Iterable[tuple[str, str, Integrity]], at: float
+    ) -> list[Write]:
+        """Return the records of memory that existed before the guard.
+
+        Args:
+            policy: for its limits.
+            tenant: whose memory it is.
+            items: store, text and label of each.
+            at: now.
+        """
+        areas = Areas(policy.limits)
+        writes: list[Write] = []
+        for store, text, label in items:
+            record = Record(label, Channel.IMPORTED, -1, at, bytes(8), store)
+            whole = leaf_value(text)
+            found = find_values(text)
+            values = {**found.plain, **({whole: None} if whole else {})}
+            if label is Integrity.UNTRUSTED:
+                values.update(found.disguised)
+            else:
+                values = {v: None for v in values if not v.startswith("any:")}
+            writes.extend(self._memory(areas, tenant, value, record) for value in values)
+        return writes
+
+    def _memory(self, areas: Areas, tenant: str, value: str, record: Record) -> Write:
+        mark = self.seal.fingerprint(value)
+        area = areas.memory(tenant, mark)
+        tainted = record.label is Integrity.UNTRUSTED
+        field = mark + (TAINTED if tainted else ATTESTED)
+        mode = WriteMode.KEEP if tainted else WriteMode.RAISE
+        return Write(area, mode, (self.seal.write(area, field, record),))
+
+    def _saved(
+        self,
+        question: Question,
+        classified: ClassifiedCall,
+        context: Context,
+        index: int,
+    ) -> Iterable[Write]:
+        """Yield the labels of what is saved: the minimum over it and what was read before."""
+        call = classified.call
+        plain, disguised, overflow = saved_values(call.arguments)
+        here = Record(Integrity.ADVISORY, Channel.SAVED, index, call.at, context.session, call.tool)
+        lowest = Integrity.AUTHENTICATED if plain and not overflow else Integrity.ADVISORY
+        for value in (*plain, *disguised):
+            label, origin = _label_of(value, context)
+            if value not in plain and label is not Integrity.UNTRUSTED:
+                continue
+            if value.startswith("any:") and label is not Integrity.UNTRUSTED:
+                continue
+            lowest = min(lowest, label)
+            record = replace(here, label=label)
+            if label is Integrity.UNTRUSTED and origin is not None and origin.sealed:
+                # The origin stays with the value, whoever saves it again under another name.
+                record = replace(origin, label=label, channel=Channel.SAVED)
+            yield self._memory(question.areas, call.identity.tenant, value, record)
+        if question.item:
+            if context.read_untrusted is not None and lowest is not Integrity.AUTHENTICATED:
+                lowest = Integrity.UNTRUSTED
+            mark = self.seal.fingerprint(question.item)
+            area = question.areas.memory(call.identity.tenant, mark)
+            entry = self.seal.write(area, mark + ITEM, replace(here, label=lowest))
+            yield Write(area, WriteMode.REPLACE, (entry,))
+
+
+def _label_of(value: str, context: Context) -> tuple[Integrity, Record | None]:
+    """Return the label a value is saved with, and the untrusted origin if it has one."""
+    attested = attest_values((value,), (), context)
+    if attested.rung <= Rung.REMEMBERED:
+        return Integrity.AUTHENTICATED, None
+    if attested.rung >= Rung.TAINTED:
+        return Integrity.UNTRUSTED, attested.record
+    if context.read_untrusted is not None:
+        return Integrity.UNTRUSTED, context.read_untrusted
+    return Integrity.ADVISORY, None
+
+
+def _traced(target: Target, context: Context) -> Target:
+    return replace(target, attestation=attest(target.destination, target.standing, context))
+
+
+def call_index(classified: ClassifiedCall, snapshot: Snapshot) -> int:
+    """Return the place of a call in its recorded run, else in its session."""
+    recorded = classified.call.index
+    return sum(snapshot.session.attempted) if recorded is None else recorded
+
+
+def item_value(mapping: ToolMapping, arguments: Json) -> str:
+    """Return the value that names an item of a memory, empty where the call names none."""
+    if mapping.item is None:
+        return ""
+    for _, value in mapping.item.find(arguments):
+        if isinstance(value, str | int):
+            return f"item:{mapping.store}:{value}"
+    return ""
+
+
+def saved_values(arguments: Json) -> tuple[dict[str, None], dict[str, None], bool]:
+    """Return the values in what is saved, as they stand and disguised, and whether some lack."""
+    plain: dict[str, None] = {}
+    disguised: dict[str, None] = {}
+    overflow = False
+    for leaf in leaves_of(dict(arguments), None, Integrity.UNTRUSTED):
+        found = find_values(leaf.text)
+        plain.update(found.plain)
+        disguised.update(found.disguised)
+        overflow = overflow or found.overflow
+        if leaf.whole and (whole := leaf_value(leaf.text)) is not None:
+            plain[whole] = None
+    return plain, disguised, overflow

@@ -1,0 +1,114 @@
+"""Fingerprints and sealed records: what the store holds instead of text.  Pure: no I/O.
+
+A fingerprint is a keyed digest, so whoever reads the store cannot try addresses against it, and a
+record is sealed with a MAC over its place, so whoever writes to the store can neither raise a
+label nor move a record from one value, session or store to another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from typing import TYPE_CHECKING, Final
+
+from guard.core.model import Integrity
+from guard.core.provenance import CHANNELS, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from guard.core.ports import Area
+
+FINGERPRINT: Final = 12
+"""Bytes of a fingerprint."""
+SEAL: Final = 8
+"""Bytes of a MAC: a forger has one try per write and no oracle."""
+KEY_BYTES: Final = 32
+SOURCE_LIMIT: Final = 24
+"""Bytes of a source's name that are kept."""
+_VERSION: Final = 1
+_BODY: Final = struct.Struct(">BBBiI8s")
+LABEL_BYTE: Final = SEAL + 2
+"""One-based place of the label in a record, for the store's script."""
+_CALL_MAX: Final = 2**31 - 1
+_AT_MAX: Final = 2**32 - 1
+
+
+class Seal:
+    """Everything that needs the deployment's key.
+
+    Args:
+        key: at least ``KEY_BYTES`` random bytes, the same for every worker of a deployment.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) < KEY_BYTES:
+            raise ValueError(f"a label key has at least {KEY_BYTES} bytes")
+        self._values = hashlib.blake2b(key, digest_size=32, person=b"value").digest()
+        self._seals = hashlib.blake2b(key, digest_size=32, person=b"seal").digest()
+
+    def fingerprint(self, value: str) -> bytes:
+        """Return the fingerprint of a value."""
+        data = value.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(data, key=self._values, digest_size=FINGERPRINT).digest()
+
+    def digest(self, *parts: str) -> bytes:
+        """Return an 8-byte keyed digest of some texts, none of which can run into the next."""
+        state = hashlib.blake2b(key=self._values, digest_size=8)
+        for part in parts:
+            data = part.encode("utf-8", "surrogatepass")
+            state.update(len(data).to_bytes(8, "big") + data)
+        return state.digest()
+
+    def sealed(self, area: Area, field: bytes, body: bytes) -> bytes:
+        """Return a body behind the MAC that binds it to its place."""
+        return self._mac(area, field, body) + body
+
+    def opened(self, area: Area, field: bytes, sealed: bytes) -> bytes | None:
+        """Return the body, or None where the MAC does not fit."""
+        body = sealed[SEAL:]
+        fits = hmac.compare_digest(sealed[:SEAL], self._mac(area, field, body))
+        return body if fits else None
+
+    def write(
+        self, area: Area, field: bytes, record: Record, names: Iterable[bytes] = ()
+    ) -> tuple[bytes, bytes]:
+        """Return the field and the sealed bytes of a record, the fingerprints of its names last."""
+        body = _BODY.pack(
+            _VERSION,
+            int(record.label),
+            CHANNELS.index(record.channel),
+            max(-1, min(record.call, _CALL_MAX)),
+            max(0, min(int(record.at), _AT_MAX)),
+            record.session,
+        )
+        source = record.source.encode("utf-8", "replace")[:SOURCE_LIMIT]
+        body += bytes([len(source)]) + source + b"".join(names)
+        return field, self.sealed(area, field, body)
+
+    def read(self, area: Area, field: bytes, raw: object) -> Record | None:
+        """Return the record in a field; one that was altered is unsealed and untrusted."""
+        if raw is None:
+            return None
+        body = self.opened(area, field, raw) if isinstance(raw, bytes) else None
+        if body is None or len(body) <= _BODY.size or body[0] != _VERSION:
+            return ALTERED
+        _, label, channel, call, at, session = _BODY.unpack_from(body)
+        length = body[_BODY.size]
+        source = body[_BODY.size + 1 : _BODY.size + 1 + length].decode("utf-8", "replace")
+        return Record(Integrity(label), CHANNELS[channel], call, float(at), session, source)
+
+    def _mac(self, area: Area, field: bytes, body: bytes) -> bytes:
+        state = hashlib.blake2b(key=self._seals, digest_size=SEAL)
+        for part in (area.kind, *area.owner):
+            data = part.encode("utf-8", "surrogatepass")
+            state.update(len(data).to_bytes(4, "big") + data)
+        state.update(len(field).to_bytes(4, "big") + field + body)
+        return state.digest()
+
+
+ALTERED: Final = Record(Integrity.UNTRUSTED, CHANNELS[0], -1, 0.0, b"", "", sealed=False)
+"""Stands for a record whose MAC does not fit."""
+NAMES_AT: Final = SEAL + _BODY.size + 1
+"""Zero-based place of the byte with the length of the source; names follow the source."""

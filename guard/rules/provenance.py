@@ -1,0 +1,106 @@
+"""Rule type ``provenance``: speaks for calls by where the values in them came from.  Pure: no I/O.
+
+Reason codes: ``provenance_listed``, ``provenance_granted``, ``provenance_prompted``,
+``provenance_reply``, ``provenance_remembered``, ``provenance_claimed``, ``provenance_unknown``,
+``provenance_tainted``, ``provenance_denied``: the weakest rung among the values the rule is about;
+``provenance_saturated`` where an unknown value would have been allowed, had a bound not been
+reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from guard.core.attestation import attestation_of
+from guard.core.provenance import Rung
+from guard.core.verdict import Action
+from guard.rules import NEVER_ALLOWED, RuleConfig, RungName, on_rung
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from guard.core.model import Target
+    from guard.core.policy import Situation
+    from guard.core.verdict import Reason
+    from guard.rules import PolicyOutline
+
+DETAILS = {
+    Rung.LISTED: "internal or on the allowlist",
+    Rung.GRANTED: "granted by a human for this very call",
+    Rung.PROMPTED: "named by the user",
+    Rung.REPLY: "the sender of a message that the user named",
+    Rung.REMEMBERED: "known from memory or a result that is authenticated",
+    Rung.CLAIMED: "claimed by the agent to be the user's words",
+    Rung.UNKNOWN: "nothing trusted has named it",
+    Rung.TAINTED: "derived from untrusted text",
+    Rung.DENIED: "on the deny list",
+}
+"""What a rung says of a value, in words."""
+
+
+class ProvenanceRule(RuleConfig):
+    """Applies to calls with values on the given rungs of the attestation ladder.
+
+    As everywhere, a restricting rule needs one such value and an allowing rule needs all to be
+    such.  Where an allowing rule names ``unknown``, an unknown value of a principal whose labels
+    reached a bound is asked about instead: it may be tainted.
+    """
+
+    type: Literal["provenance"]
+    rungs: Annotated[tuple[RungName, ...], Field(min_length=1)]
+    of: Literal["destinations", "guarded"] = "destinations"
+    kinds: (
+        Annotated[
+            tuple[Literal["mail", "url", "host", "ip", "handle", "reply", "text"], ...],
+            Field(min_length=1),
+        ]
+        | None
+    ) = None
+    """Only values of these kinds."""
+
+    def match(self, situation: Situation) -> Reason | None:
+        """Return why the rule applies, or None."""
+        if self.of == "destinations":
+            return RuleConfig.match(self, situation)
+        if not self._speaks_for(situation.call):
+            return None
+        return self.judge(
+            situation, tuple(t for t in situation.call.guarded if on_rung(t, self.rungs))
+        )
+
+    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
+        """Return the reason, named after the weakest rung among the values."""
+        allowing = self.effect is Action.ALLOW
+        if allowing and self.of == "guarded":
+            targets = situation.call.guarded
+        concerned = self._of_kind(targets)
+        if not concerned or (allowing and len(concerned) != len(targets)):
+            return None
+        worst = max(
+            (attestation_of(target) for target in concerned),
+            key=lambda attestation: attestation.rung,
+        )
+        if allowing and any(attestation_of(t).saturated for t in concerned):
+            detail = "nothing trusted has named it, and it may be tainted"
+            reason = self.reason("provenance_saturated", detail, concerned, **worst.evidence())
+            return replace(reason, action=Action.ASK)
+        code = f"provenance_{worst.rung.label}"
+        return self.reason(code, DETAILS[worst.rung], concerned, **worst.evidence())
+
+    def _of_kind(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+        return tuple(
+            target
+            for target in targets
+            if target.standing not in NEVER_ALLOWED or Rung.DENIED in self.rungs
+            if self.kinds is None or target.destination.kind in self.kinds
+        )
+
+    def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)
+        """Yield allowing rules that would allow what is derived from untrusted text."""
+        if self.effect is Action.ALLOW and {Rung.TAINTED, Rung.DENIED} & set(self.rungs):
+            yield "a value derived from untrusted text must not be allowed; use `ask` or `block`"
+        if self.effect is Action.ALLOW and self.of == "guarded":
+            yield "guarded arguments can only be restricted; use `ask` or `block`"

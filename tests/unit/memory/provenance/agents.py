@@ -1,0 +1,106 @@
+"""Agents that call tools through a real guard on a real store, for tests of provenance."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+
+from guard.core.model import Identity, ToolCall, ToolResult
+
+POLICY = """
+version: 1
+name: office
+internal_domains: [inside.test]
+deny: [denied.test]
+tools:
+  - {match: [recall], role: recall, store: facts, item: "$.key"}
+  - {match: [list_all], role: list, store: facts}
+  - {match: [save], role: save, store: facts, item: "$.key"}
+  - {match: [draft], role: draft, destinations: ["$.to"], store: drafts}
+  - {match: [send], role: send, destinations: ["$.to"], body: ["$.body"], guarded: ["$.note"]}
+  - {match: [invite], role: send, destinations: ["$.guests"], optional_destinations: true}
+  - {match: [answer], role: send, destinations: ["$.to"], reply: "$.message", body: ["$.body"]}
+  - match: [calendar]
+    role: retrieve
+    fields:
+      - {path: "$[*].participants", label: authenticated}
+  - match: [inbox]
+    role: retrieve
+    messages: {each: "$[*]", id: "$.id", sender: "$.from", names: ["$.subject"]}
+  - {match: [directory], role: retrieve, source: authenticated}
+  - {match: [hints], role: retrieve, source: advisory}
+  - {match: [read], role: retrieve}
+rules:
+  - {id: denied, type: destination, standing: [denied], effect: block}
+  - {id: bad, type: destination, roles: [send], standing: [malformed, missing], effect: block}
+  - {id: tainted, type: provenance, roles: [send], rungs: [tainted], effect: block}
+  - {id: guarded, type: provenance, roles: [send], of: guarded, rungs: [tainted], effect: ask}
+  - {id: unknown, type: provenance, roles: [send], rungs: [claimed, unknown], effect: ask}
+  - id: attested
+    type: provenance
+    roles: [send]
+    rungs: [listed, granted, prompted, reply, remembered]
+    effect: allow
+  - {id: work, type: tool, roles: [recall, list, save, draft, retrieve], effect: allow}
+  - {id: nobody, type: tool, tools: [invite], effect: allow}
+"""
+SERIAL = itertools.count()
+
+
+@dataclass
+class Agent:
+    """One principal's agent; ``in_session`` gives the same principal's agent in another session."""
+
+    guard: object
+    identity: Identity = field(default_factory=lambda: Identity("alice", "one"))
+    at: float = 1_700_000_000.0
+
+    def in_session(self, session):
+        """Return the same principal in another session."""
+        return Agent(self.guard, replace(self.identity, session=session), self.at)
+
+    def as_principal(self, principal):
+        """Return another principal of the same tenant."""
+        return Agent(self.guard, replace(self.identity, principal=principal), self.at)
+
+    async def ask(self, tool, arguments, *, at=None):
+        """Have a call judged and return the classified call and its verdict."""
+        call = ToolCall(
+            f"call-{next(SERIAL)}", self.identity, tool, arguments, "test", at or self.at
+        )
+        [answer] = await self.guard.authorize([call])
+        return answer
+
+    async def call(self, tool, arguments, result=None, *, at=None):
+        """Have a call judged and, if it goes out, its result observed; return the verdict."""
+        classified, verdict = await self.ask(tool, arguments, at=at)
+        if verdict.enforced.forwards:
+            await self.guard.observe(ToolResult(classified, result, at or self.at))
+        return verdict
+
+    async def say(self, text):
+        """Have the user say something in this session."""
+        await self.guard.note_prompt(self.identity, text, self.at)
+
+    async def send(self, to, **more):
+        """Send, and return the verdict."""
+        return await self.call("send", {"to": to, "body": "b", **more})
+
+
+def rung(verdict):
+    """Return the weakest rung that a reason of the winning action names."""
+    [evidence] = [
+        r.evidence
+        for r in verdict.reasons
+        if r.action is verdict.action and r.code.startswith("provenance_")
+    ]
+    return evidence["rung"]
+
+
+def why(verdict):
+    """Return the evidence of the one provenance reason of the winning action."""
+    return next(
+        dict(r.evidence)
+        for r in verdict.reasons
+        if r.action is verdict.action and r.code.startswith("provenance_")
+    )

@@ -6,12 +6,13 @@ detectors and PDP as live traffic; only the state store is replaced by what the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from guard.core.classify import classify
+from guard.core.destinations import read_destinations
 from guard.core.model import (
     ROLES,
     ClassifiedCall,
@@ -23,10 +24,11 @@ from guard.core.model import (
 )
 from guard.core.pdp import decide
 from guard.core.policy import Situation
+from guard.core.provenance import Attestation, Rung
 from guard.core.trajectory import Snapshot, Trajectory, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from guard.core.model import Finding, Json
     from guard.core.policy import Policy
@@ -38,6 +40,17 @@ SessionRungName = Literal[
     "connection", "traceparent", "meta", "mcp_session", "guard_header", "recorded"
 ]
 PrincipalRungName = Literal["anonymous", "credential", "recorded"]
+ProvenanceName = Literal[
+    "listed",
+    "granted",
+    "prompted",
+    "reply",
+    "remembered",
+    "claimed",
+    "unknown",
+    "tainted",
+    "denied",
+]
 
 
 Names = Annotated[tuple[str, ...], Field(strict=False)]
@@ -83,6 +96,8 @@ class DescribedCall(DescribedEntry):
     """A call with the road to it."""
 
     trajectory: TrajectoryEntry = TrajectoryEntry()
+    provenance: dict[str, ProvenanceName] = {}
+    """Rung of the attestation ladder by destination; the others are listed or unknown."""
     call: CallEntry
 
     @field_validator("trajectory", mode="before")
@@ -115,6 +130,7 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
     except Exception as error:  # noqa: BLE001  (as in live traffic: whatever it is, it blocks)
         classified = ClassifiedCall(call, Role.OTHER, mapped=False)
         errors.append(f"classify: {type(error).__name__}")
+    classified = _traced(classified, described.provenance)
     snapshot = _snapshot(policy, described.trajectory, classified.role)
     findings: list[Finding] = []
     for detector in detectors:
@@ -124,6 +140,22 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
             errors.append(f"detector `{detector.name}`: {type(error).__name__}")
     situation = Situation(classified, snapshot, tuple(findings), tuple(errors))
     return Judgement(classified, snapshot, tuple(findings), decide(policy, situation))
+
+
+def _traced(call: ClassifiedCall, rungs: Mapping[str, str]) -> ClassifiedCall:
+    """Return the call with the rungs that its description gives to its destinations."""
+    if not rungs:
+        return call
+    by_destination = {
+        destination: Attestation(Rung[name.upper()], "described")
+        for text, name in rungs.items()
+        for destination in read_destinations(text)
+    }
+    targets = tuple(
+        replace(t, attestation=by_destination.get(t.destination, t.attestation))
+        for t in call.targets
+    )
+    return replace(call, targets=targets)
 
 
 def tool_call(entry: CallEntry) -> ToolCall:

@@ -43,6 +43,7 @@ def _mount() -> None:
         demo,
         diff,
         explain,
+        import_openapi,
         memory,
         policy_tests,
         replay,
@@ -55,6 +56,7 @@ def _mount() -> None:
     app.command("test")(policy_tests.policy_tests)
     app.command()(explain.explain)
     app.command()(diff.diff)
+    app.command()(import_openapi.import_openapi)
     app.command()(replay.replay)
     app.command()(demo.demo)
     app.add_typer(bench.app, name="bench")

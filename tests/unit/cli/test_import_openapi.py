@@ -1,0 +1,207 @@
+"""``guard import-openapi``: a proposal that loads, whatever the document does."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from guard.cli.import_openapi import import_openapi
+from guard.core.model import Role
+from guard.policies_io import load_policies
+
+DEFAULT = Path(__file__).parents[3] / "policies" / "default.yaml"
+HEAD = {"openapi": "3.1.0", "servers": [{"url": "https://api.example.com/v1/"}]}
+TREE = {
+    "type": "object",
+    "properties": {
+        "children": {"type": "array", "items": {"$ref": "#/components/schemas/Tree"}},
+        "parent": {"$ref": "#/components/schemas/Tree"},
+        "callback_url": {"type": "string"},
+    },
+    "allOf": [{"$ref": "#/components/schemas/Tree"}],
+}
+
+
+def run(tmp_path, document, *options):
+    """Import a document; return the result, and the policy that the proposal makes."""
+    path = tmp_path / "api.yaml"
+    text = document if isinstance(document, str) else json.dumps(document)
+    path.write_text(text, encoding="utf-8")
+    app = typer.Typer()
+    app.command()(import_openapi)
+    result = CliRunner().invoke(app, [str(path), *options])
+    if result.exit_code != 0:
+        return result, None
+    proposal = tmp_path / "proposal.yaml"
+    proposal.write_text(result.stdout, encoding="utf-8")
+    return result, load_policies([DEFAULT, proposal])
+
+
+def api(paths, **components):
+    """Return a document."""
+    return {**HEAD, "paths": paths, "components": components}
+
+
+def body(schema, media="application/json"):
+    """Return an operation with a body."""
+    return {"requestBody": {"content": {media: {"schema": schema}}}}
+
+
+def tools(policy, origin="api.example.com"):
+    """Return the HTTP tools at an origin by name."""
+    return {tool.tool: tool for tool in policy.http_tools.at("https", origin)}
+
+
+def test_operations_become_tools_that_a_policy_can_use(tmp_path):
+    """Names, URLs, bodies, repeated fields, roles and destinations are proposed."""
+    email = {"type": "string", "format": "email"}
+    _, policy = run(tmp_path, api({
+        "/notes": {
+            "get": {"operationId": "listNotes", "parameters": [
+                {"name": "tag", "in": "query", "schema": {"type": "array"}},
+            ]},
+            "post": {"operationId": "create note!", "summary": "Make\na \x1b[2J note",
+                     **body({"properties": {"text": {}}})},
+        },
+        "/notes/{note-id}/share": {"post": body(
+            {"properties": {"to": {"type": "array"}}}, "application/x-www-form-urlencoded"
+        )},
+        "/invite": {"put": body({"properties": {"who": {"type": "array", "items": {
+            "properties": {"e-mail": email}}}}}, "multipart/form-data; x=1")},
+    }))  # fmt: skip
+
+    found = tools(policy)
+    assert {name: (t.body, t.repeat) for name, t in found.items()} == {
+        "listNotes": ("none", {"tag"}),
+        "create_note": ("json", frozenset()),
+        "post_notes_note-id_share": ("form", {"to"}),
+        "put_invite": ("multipart", {"who"}),
+    }
+    roles = {name: policy.mapping(name).role for name in found}
+    assert roles == {
+        "listNotes": Role.RETRIEVE,
+        "create_note": Role.OTHER,
+        "post_notes_note-id_share": Role.SEND,
+        "put_invite": Role.SEND,
+    }
+    [query] = policy.mapping("put_invite").destinations
+    assert query.text == "$.body.who[*]['e-mail']"
+
+
+def test_cycles_end(tmp_path):
+    """A schema, a path or a reference that contains itself is looked into once."""
+    document = api(
+        {
+            "/tree": {"post": body({"$ref": "#/components/schemas/Tree"})},
+            "/loop": {"$ref": "#/paths/~1loop"},
+            "/knot": {"post": body({"$ref": "#/components/schemas/A"})},
+        },
+        schemas={
+            "Tree": TREE,
+            "A": {"$ref": "#/components/schemas/B"},
+            "B": {"$ref": "#/components/schemas/A"},
+        },
+    )
+    result, policy = run(tmp_path, document)
+
+    assert set(tools(policy)) == {"post_tree", "post_knot"}
+    assert "$.body.callback_url" in {q.text for q in policy.mapping("post_tree").destinations}
+    assert result.stderr.count("leads back to itself") == 2
+
+
+def test_a_document_that_multiplies_ends(tmp_path):
+    """Schemas that name each other many times are cut off, not walked for ever."""
+    schemas = {
+        f"S{level}": {"allOf": [{"$ref": f"#/components/schemas/S{level + 1}"}] * 50}
+        for level in range(8)
+    }
+    schemas["S8"] = {"properties": {"to": {}}}
+    document = api({"/x": {"post": body({"$ref": "#/components/schemas/S0"})}}, schemas=schemas)
+    result, policy = run(tmp_path, document)
+
+    assert "too many fields" in result.stderr
+    assert set(tools(policy)) == {"post_x"}
+
+
+def test_yaml_with_anchors_is_read(tmp_path):
+    """OpenAPI documents use them; only policies must not."""
+    text = """openapi: 3.0.3
+servers: [{url: "https://{region}.example.com", variables: {region: {default: eu}}}]
+paths:
+  /a: &a {get: {}}
+  /b: *a
+"""
+    _, policy = run(tmp_path, text)
+
+    assert set(tools(policy, "eu.example.com")) == {"get_a", "get_b"}
+
+
+@pytest.mark.parametrize(
+    ("paths", "warning"),
+    [
+        ({"/a/{b}.json": {"get": {}}}, "left out: `{b}.json`"),
+        ({"/raw": {"put": body({}, "application/octet-stream")}}, "neither json, form nor"),
+        ({"/a/{b}": {"get": {}}, "/a/{c}": {"get": {}}}, "another path has the same shape"),
+        ({"/a": {"post": body({"$ref": "other.yaml#/x"})}}, "leads outside the document"),
+        ({"/a": {"post": body({"$ref": "#/nowhere"})}}, "leads nowhere"),
+    ],
+)
+def test_what_cannot_be_proposed_is_said(tmp_path, paths, warning):
+    """On standard error, so that the proposal itself stays a policy."""
+    result, policy = run(tmp_path, api({"/fine": {"get": {}}, **paths}))
+
+    assert warning in result.stderr
+    assert "get_fine" in tools(policy)
+
+
+def test_equal_names_are_told_apart(tmp_path):
+    """Two operations with one id are two tools."""
+    operation = {"operationId": "x"}
+    _, policy = run(tmp_path, api({"/a": {"get": operation}, "/b": {"get": operation}}))
+
+    assert set(tools(policy)) == {"x", "x_2"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"openapi": "2.0", "paths": {}}',
+        '{"openapi": "3.0.0"}',
+        '{"openapi": "3.0.0", "openapi": "3.0.0", "paths": {}}',
+        "openapi: 3.0.0\nopenapi: 3.0.0\npaths: {}\n",
+        "openapi: !!python/object:os.system x",
+        "openapi: [",
+        {**HEAD, "paths": {}},
+        {**HEAD, "paths": {"/a": 5}},
+        {"openapi": "3.0.0", "servers": [{"url": "/v1"}], "paths": {"/a": {"get": {}}}},
+        {"openapi": "3.0.0", "servers": 5, "paths": {"/a": {"get": {}}}},
+        "a: " + "[" * 3000,
+    ],
+)
+def test_what_is_no_document_exits_with_3(tmp_path, document):
+    """Old versions, duplicate keys, nothing to map, no absolute server."""
+    result, _ = run(tmp_path, document)
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "guard import-openapi" in result.stderr
+
+
+def test_a_server_can_be_named(tmp_path):
+    """A relative server is completed by hand."""
+    document = {"openapi": "3.0.0", "paths": {"/a": {"get": {}}}}
+    _, policy = run(tmp_path, document, "--server", "https://mine.test/base")
+
+    assert set(tools(policy, "mine.test")) == {"get_a"}
+
+
+@pytest.mark.parametrize("server", ["mine.test", "https://{host}/", "https://u:p@mine.test/"])
+def test_a_server_must_be_fixed(tmp_path, server):
+    """An agent must not choose where its tools are."""
+    document = {"openapi": "3.0.0", "paths": {"/a": {"get": {}}}}
+
+    assert run(tmp_path, document, "--server", server)[0].exit_code == 3

@@ -168,10 +168,11 @@ def overview() -> dict[str, Any]:
             width=8,
         ),
         lines(
-            "Distance from the day before",
+            "Distance",
             "The largest gap between the distribution of the last hour and that of the day before "
-            "it (Kolmogorov-Smirnov), 0 to 1.",
-            (f"guard:prefix_score_distance{{{I}}}", "{{instance}}"),
+            "it, or of the training data on the model's card (Kolmogorov-Smirnov), 0 to 1.",
+            (f"guard:prefix_score_distance{{{I}}}", "{{instance}}: day before"),
+            (f"guard:prefix_score_distance_from_card{{{I}}}", "{{instance}}: card"),
             unit="none",
             width=8,
         ),
@@ -294,6 +295,21 @@ def memory_and_sessions() -> dict[str, Any]:
             "Refused writes, by rule",
             "The rule that decided.",
             (calls("rule", 'role="save"', REFUSED), "{{rule}}"),
+            unit="reqps",
+        ),
+        lines(
+            "Memory writes at the gate",
+            "What became of them: refused, or committed and then acknowledged by the store.",
+            (per_second("guard_memory_writes_total", "outcome"), "{{outcome}}"),
+            unit="reqps",
+        ),
+        lines(
+            "Refused at the gate, by reason",
+            "The first reason; proposals in tool results included.",
+            (
+                per_second("guard_memory_writes_total", "reason", 'outcome=~".*refused"'),
+                "{{reason}}",
+            ),
             unit="reqps",
         ),
         lines(

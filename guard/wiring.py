@@ -26,6 +26,7 @@ from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.write_credentials import load_write_credentials
 from guard.detectors import DetectorResources, create_detectors
+from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.exchange import Gate
 from guard.identity import Credentials
 from guard.memory.evidence import TrajectoryEvidence
@@ -87,6 +88,8 @@ def assemble(
     digests = {name: model.digest for name, model in models.items()}
     metrics = PrometheusMetrics(policy, digests)
     metrics.worker_restarts(settings.restarts)
+    if PREFIX_MODEL in models:
+        metrics.expect_scores(models[PREFIX_MODEL].expected_scores)
     audit = open_audit_log(settings.audit)
     store = RedisSessionStore.at(redis_url, limits=policy.limits, timeout=settings.state_timeout)
     guard = Guard(

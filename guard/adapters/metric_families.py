@@ -62,7 +62,7 @@ class MetricFamilies:
             ("stage",),
             registry=registry,
         )
-        self.memory_writes = Counter(
+        self.memory_writes = TalliedCounter(
             "guard_memory_writes_total",
             "Memory writes by what became of them, the first reason, and the class.",
             ("outcome", "reason", "class"),
@@ -143,6 +143,12 @@ class MetricFamilies:
             "guard_model_info",
             "The models loaded; always 1.",
             ("model", "digest"),
+            registry=registry,
+        )
+        self.score_expected = Gauge(
+            "guard_prefix_score_expected",
+            "Share of the training data's scores up to this bound, from the model's card.",
+            ("le",),
             registry=registry,
         )
         self.unlabelled = Gauge(

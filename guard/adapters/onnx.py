@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import math
+from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import onnxruntime as ort
-from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    NonNegativeInt,
+    RootModel,
+    ValidationError,
+    model_validator,
+)
 
 from guard.core.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 MANIFEST: Final = "manifest.json"
 # On Linux and macOS the environment switches telemetry off before the import (guard/__init__.py);
@@ -47,6 +56,19 @@ class _Manifest(RootModel[dict[str, ManifestEntry]]):
     pass
 
 
+class _ScoreHistogram(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    le: list[float]
+    counts: list[NonNegativeInt]
+
+    @model_validator(mode="after")
+    def _of_one_size(self) -> _ScoreHistogram:
+        if len(self.le) != len(self.counts) or not sum(self.counts):
+            raise ValueError("a histogram has one count per bound, and not only zeros")
+        return self
+
+
 class _Card(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -54,6 +76,16 @@ class _Card(BaseModel):
     features: list[str]
     sha256: str | None = None
     """Of the model the card speaks about; cards written by older versions lack it."""
+    score_histogram: _ScoreHistogram | None = None
+    """Scores of the training data; likewise."""
+
+    def expected_scores(self) -> dict[float, float]:
+        found = self.score_histogram
+        if found is None:
+            return {}
+        total = sum(found.counts)
+        below = [count / total for count in accumulate(found.counts)]
+        return dict(zip(found.le, below, strict=True))
 
 
 class OnnxModel:
@@ -61,6 +93,9 @@ class OnnxModel:
 
     Not for construction by hand: :func:`load_models` verifies first.
     """
+
+    expected_scores: Mapping[float, float] = MappingProxyType({})
+    """Share of the training data's scores up to each bound, empty where the card has none."""
 
     def __init__(self, name: str, content: bytes, features: tuple[str, ...]) -> None:
         self._name = name
@@ -147,7 +182,9 @@ def _load(directory: Path, name: str, entry: ManifestEntry) -> OnnxModel:
     if card.sha256 not in {None, entry.sha256}:
         message = f"the card of model `{name}` describes another model's bytes, {_REMEDY}"
         raise ModelError(message)
-    return OnnxModel(name, content, tuple(entry.features))
+    model = OnnxModel(name, content, tuple(entry.features))
+    model.expected_scores = card.expected_scores()
+    return model
 
 
 def _verified(directory: Path, file: str, expected: str) -> bytes:

@@ -68,6 +68,8 @@ class PrometheusMetrics:
             self._families.refusals.begin(code)
         for stage in STAGES:
             self._families.errors.begin(stage)
+        for outcome in OUTCOMES:
+            self._families.memory_writes.begin(outcome, NONE, OTHER)
         self._closed_children = {stage: self._families.closed.labels(stage) for stage in STAGES}
         self._closed_now: dict[str, bool] = dict.fromkeys(STAGES, False)
         if policy is not None:
@@ -146,11 +148,11 @@ class PrometheusMetrics:
 
     def memory_write(self, outcome: str, reason: str, target: str) -> None:
         """Count what became of a memory write; names outside the closed sets count as other."""
-        self._families.memory_writes.labels(
+        self._families.memory_writes.inc(
             outcome if outcome in OUTCOMES else OTHER,
             reason if reason in GATE_REASONS or reason == NONE else OTHER,
             target if target in MemoryClass.__members__ else OTHER,
-        ).inc()
+        )
 
     def upstream_latency(self, seconds: float) -> None:
         """Observe the time an upstream took to begin its answer."""
@@ -172,6 +174,13 @@ class PrometheusMetrics:
     def show_awaited(self, count: Callable[[], int]) -> None:
         """Ask ``count`` on every scrape how many calls were forwarded and not answered yet."""
         self._families.awaited.set_function(count)
+
+    def expect_scores(self, shares: Mapping[float, float]) -> None:
+        """Show what share of the scores the model's card expects up to each bound."""
+        for bound, share in shares.items():
+            self._families.score_expected.labels(str(float(bound))).set(share)
+        if shares:
+            self._families.score_expected.labels("+Inf").set(1)
 
     def worker_restarts(self, count: int) -> None:
         """Set how often the supervisor has started this worker anew."""

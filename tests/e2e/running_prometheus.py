@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RULES = ROOT / "grafana" / "alerts" / "guard.yaml"
 BINARY = shutil.which("prometheus")
-WINDOWS = {"5m": "3s", "10m": "5s", "15m": "10s", "1h": "5s", "1d": "15s"}
+WINDOWS = {"5m": "4s", "10m": "8s", "15m": "10s", "20m": "40s", "1h": "8s", "1d": "20s"}
 WAITS = {"1m": "1s", "5m": "2s", "15m": "2s", "30m": "2s"}
 """What windows (and offsets) and `for` become here; a duration that is missing is an error."""
 SCRAPE = "500ms"
@@ -81,7 +81,7 @@ class RunningPrometheus:
             threading.Event().wait(0.2)
             return (name in self.firing()) is firing
 
-        wait_until(reached, f"alert {name} {'fires' if firing else 'clears'}", 40)
+        wait_until(reached, f"alert {name} {'fires' if firing else 'clears'}", 60)
 
     def stop(self) -> None:
         """Stop the process."""

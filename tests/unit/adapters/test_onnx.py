@@ -143,6 +143,47 @@ def test_an_answer_that_is_no_probability_is_a_model_error(monkeypatch, value):
         MODEL.score((0.0,) * 13)
 
 
+def test_the_card_says_which_scores_to_expect(models):
+    """The shares are cumulative and end with all; a card without a histogram expects nothing."""
+    card = json.loads((models / "prefix-13.card.json").read_text(encoding="utf-8"))
+    shares = load_models(models)["prefix-13"].expected_scores
+
+    counts = card["score_histogram"]["counts"]
+    assert list(shares) == card["score_histogram"]["le"]
+    assert list(shares.values()) == sorted(shares.values())
+    assert shares[0.6] == sum(counts[:6]) / sum(counts)
+    assert shares[1.0] == 1
+
+    del card["score_histogram"]
+    rewrite_card(models, card)
+    assert load_models(models)["prefix-13"].expected_scores == {}
+
+
+@pytest.mark.parametrize(
+    "histogram",
+    [
+        pytest.param({"le": [0.5, 1.0], "counts": [1]}, id="a count is missing"),
+        pytest.param({"le": [1.0], "counts": [0]}, id="of nothing"),
+        pytest.param({"le": [1.0], "counts": [-1]}, id="a negative count"),
+        pytest.param({"le": [1.0]}, id="no counts"),
+    ],
+)
+def test_a_card_with_an_impossible_histogram_is_refused(models, histogram):
+    """Drift measured against nonsense would be nonsense."""
+    card = json.loads((models / "prefix-13.card.json").read_text(encoding="utf-8"))
+    rewrite_card(models, card | {"score_histogram": histogram})
+
+    with pytest.raises(ModelError, match="card of model `prefix-13` does not fit"):
+        load_models(models)
+
+
+def rewrite_card(models, card):
+    """Replace the card, and its digest in the manifest."""
+    text = json.dumps(card)
+    (models / "prefix-13.card.json").write_text(text, encoding="utf-8")
+    edit_manifest(models, card_sha256=hashlib.sha256(text.encode()).hexdigest())
+
+
 def test_scoring_writes_nothing_and_leaves_no_device_id(tmp_path):
     """The runtime's telemetry would leave an id and a queue of events in the home and temp folders.
 

@@ -217,6 +217,20 @@ def test_calls_awaited_are_counted_when_asked_for():
     assert sample(metrics, "guard_unlabelled_marks") == 2
 
 
+def test_the_scores_to_expect_have_the_bounds_of_the_scores_seen():
+    """A query subtracts one from the other, bound by bound."""
+    metrics = PrometheusMetrics(POLICY)
+
+    metrics.expect_scores({step / 10: step / 10 for step in range(1, 11)})
+
+    bounds = {
+        family.name: {s.labels["le"] for s in family.samples if "le" in s.labels}
+        for family in metrics.registry.collect()
+    }
+    assert bounds["guard_prefix_score_expected"] == bounds["guard_prefix_score"]
+    assert sample(metrics, "guard_prefix_score_expected", le="0.3") == 0.3
+
+
 def test_monitor_mode_counts_what_it_would_have_blocked():
     """Enforce mode adds nothing to that counter."""
     metrics = PrometheusMetrics(POLICY)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import MessageError, OversizeError
-from guard.core.model import ToolResult
+from guard.core.model import SessionRung, ToolResult
 from guard.protocols import ParsedResult, Refusal
 from guard.protocols.sse import EventCutter, read_event, with_data
 from guard.protocols.strict_json import parse_json
@@ -141,6 +141,7 @@ class Answers:
         name, data = read_event(event)
         if not data:
             return [event]
+        _join_session(exchange, name, data)
         try:
             content = parse_json(data.encode())
         except MessageError:
@@ -233,6 +234,15 @@ class Answers:
             ToolResult(classified, result.content, now, result.is_error, is_lost)
         )
         return Refusal(classified.call.id, verdict) if verdict is not None else None
+
+
+def _join_session(exchange: Exchange, name: str, data: str) -> None:
+    """Let a stream that is known by its connection only take the session its server names."""
+    if exchange.protocol is None or exchange.origin is None:
+        return
+    session = exchange.protocol.session_of_event(name, data)
+    if session and exchange.origin.identity.session_rung <= SessionRung.TRACEPARENT:
+        exchange.owner = (exchange.owner[0], session)
 
 
 def _is_plain_error(content: Json, status: int) -> bool:

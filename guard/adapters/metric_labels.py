@@ -54,6 +54,7 @@ REFUSAL_CODES: Final = frozenset(
         "duplicate_header",
         "duplicate_key",
         "guard_error",
+        "header_mismatch",
         "raw_tcp",
         "raw_udp",
         "trailers",

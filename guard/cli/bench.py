@@ -11,6 +11,7 @@ from rich.table import Table
 
 from guard.core.errors import GuardError
 from guard.lab.bench_proxy import bench_proxy
+from guard.lab.bench_stream import bench_stream
 from guard.reporting import Report
 from guard.shipped import policies_directory
 
@@ -38,6 +39,27 @@ def proxy(
                 policy or policies_directory() / "default.yaml",
                 rounds=rounds,
                 seconds=seconds,
+                progress=status.update,
+            )
+    except GuardError as error:
+        typer.echo(f"guard bench: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from error
+    show(report, as_json=json)
+
+
+@app.command()
+def stream(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    rounds: Annotated[int, typer.Option(min=3, help="Streams of each kind.")] = 40,
+) -> None:
+    """What the guard adds to a stream's first event, to its gaps, and to the first token."""
+    console = Console(stderr=True)
+    try:
+        with console.status("starting") as status:
+            report = bench_stream(
+                policy or policies_directory() / "default.yaml",
+                rounds=rounds,
                 progress=status.update,
             )
     except GuardError as error:

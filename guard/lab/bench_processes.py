@@ -43,10 +43,40 @@ def rig(policy: Path) -> Iterator[Rig]:
     if not Path(mitmdump).exists():
         msg = "`mitmdump` is not installed beside this python; the ratio needs it"
         raise GuardError(msg)
+    with _directory_and_processes() as (directory, processes):
+        yield _start(directory, mitmdump, policy, processes)
+
+
+@contextmanager
+def guard_before(upstream: int, policy: Path) -> Iterator[int]:
+    """Start a guard in front of a port of loopback and give its own port.
+
+    Raises:
+        GuardError: it did not start.
+    """
+    with _directory_and_processes() as (directory, processes):
+        port = _spawn_guard(directory / "audit.jsonl", upstream, policy, processes)
+        _wait_for(port, processes)
+        yield port
+
+
+@contextmanager
+def fixture_server() -> Iterator[int]:
+    """Start the MCP fixture server and give its port.
+
+    Raises:
+        GuardError: it did not start.
+    """
+    with _directory_and_processes() as (_, processes):
+        yield _spawn_server("guard.lab.fixture_server", processes)
+
+
+@contextmanager
+def _directory_and_processes() -> Iterator[tuple[Path, list[subprocess.Popen[str]]]]:
     with tempfile.TemporaryDirectory(prefix="guard-bench-") as directory:
         processes: list[subprocess.Popen[str]] = []
         try:
-            yield _start(Path(directory), mitmdump, policy, processes)
+            yield Path(directory), processes
         finally:
             for process in reversed(processes):
                 process.terminate()
@@ -54,25 +84,42 @@ def rig(policy: Path) -> Iterator[Rig]:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(10)
                 process.kill()
+                process.wait()
+                for pipe in (process.stdin, process.stdout):
+                    if pipe is not None:
+                        pipe.close()
+
+
+def _spawn_server(module: str, processes: list[subprocess.Popen[str]]) -> int:
+    server = _spawn([sys.executable, "-m", module], processes)
+    line = server.stdout.readline() if server.stdout is not None else ""
+    if not line:
+        msg = f"`{module}` did not say on which port it listens"
+        raise GuardError(msg)
+    return int(line)
+
+
+def _spawn_guard(
+    audit: Path, upstream: int, policy: Path, processes: list[subprocess.Popen[str]]
+) -> int:
+    guarded, admin = free_port(), free_port()
+    command = [sys.executable, "-m", "guard", "run", "--policy", str(policy)]
+    command += ["--reverse", f"127.0.0.1:{guarded}=http://127.0.0.1:{upstream}"]
+    command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit)]
+    _spawn(command, processes)
+    return guarded
 
 
 def _start(
     directory: Path, mitmdump: str, policy: Path, processes: list[subprocess.Popen[str]]
 ) -> Rig:
-    upstream = _spawn([sys.executable, "-m", "guard.lab.bench_upstream"], processes)
-    if upstream.stdout is None:
-        msg = "the upstream has no output"
-        raise GuardError(msg)
-    port = int(upstream.stdout.readline())
-    plain, guarded, admin = (free_port() for _ in range(3))
+    port = _spawn_server("guard.lab.bench_upstream", processes)
+    plain = free_port()
     mode = f"reverse:http://127.0.0.1:{port}@127.0.0.1:{plain}"
     confdir = f"confdir={directory / 'mitm'}"
     _spawn([mitmdump, "-q", "--mode", mode, "--set", confdir], processes)
     audit = directory / "audit.jsonl"
-    command = [sys.executable, "-m", "guard", "run", "--policy", str(policy)]
-    command += ["--reverse", f"127.0.0.1:{guarded}=http://127.0.0.1:{port}"]
-    command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit)]
-    _spawn(command, processes)
+    guarded = _spawn_guard(audit, port, policy, processes)
     for waited in (plain, guarded):
         _wait_for(waited, processes)
     return Rig(port, plain, guarded, audit)

@@ -146,6 +146,10 @@ class ProtocolModule(ABC):
         """
         return (ParsedResult(None, content),)
 
+    def session_of_event(self, name: str, data: str) -> str | None:
+        """Return the session id by which a stream's event says later requests will be known."""
+        return None
+
     def withhold(self, content: Json, refusals: Mapping[str | None, Refusal]) -> Json:
         """Return an answer body, or event, with the results that are withheld replaced.
 

@@ -1,4 +1,4 @@
-"""MCP Streamable HTTP, revisions 2025-06-18 and 2025-11-25.  Pure: no I/O.
+"""MCP over HTTP, revisions 2024-11-05 (HTTP+SSE) to 2026-07-28.  Pure: no I/O.
 
 Requests, batches, notifications and responses in a POST; answers as JSON or as server-sent
 events.  Decisions are made on the body, never on ``Mcp-*`` headers.  A refusal of a tool call is
@@ -21,6 +21,8 @@ from guard.protocols.jsonrpc import (
     read_messages,
     refuse_lookalikes,
 )
+from guard.protocols.mcp_headers import CODE as HEADER_MISMATCH
+from guard.protocols.mcp_headers import check_headers, query_session
 from guard.protocols.observation import observation, sentence, unreadable
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ PLAIN_METHODS: Final = frozenset(
         "tasks/list",
         "tasks/cancel",
         "tasks/result",
+        "tasks/update",
+        "server/discover",
+        "subscriptions/listen",
         "notifications/initialized",
         "notifications/cancelled",
         "notifications/progress",
@@ -60,8 +65,13 @@ PLAIN_METHODS: Final = frozenset(
     }
 )
 """Methods that pass: they name no destination and carry no payload of the agent's choosing."""
-_CALL_MEMBERS: Final = frozenset({"name", "arguments", "_meta", "task"})
+LISTEN: Final = "subscriptions/listen"
+_ROUND_TRIP: Final = frozenset({"_meta", "inputResponses", "requestState"})
+"""Members by which a request goes on after the server asked for something (2026-07-28)."""
+_CALL_MEMBERS: Final = frozenset({"name", "arguments", "task"}) | _ROUND_TRIP
 _HEADERS: Final = ("mcp-session-id", "mcp-protocol-version", "mcp-method")
+_CODES: Final = {"bad_json": PARSE_ERROR, "duplicate_key": PARSE_ERROR, HEADER_MISMATCH: -32020}
+"""JSON-RPC error codes of what cannot be read."""
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -74,6 +84,8 @@ class McpProtocol(ProtocolModule):
     def claims(self, request: HttpRequest) -> bool:
         """Return whether it is MCP, however broken: by header, by body, by what it looks like."""
         if any(request.has_header(name) for name in _HEADERS):
+            return True
+        if request.method == "GET" and _opens_stream(request):
             return True
         if request.method not in _BODY_METHODS or not request.body:
             return False
@@ -99,9 +111,10 @@ class McpProtocol(ProtocolModule):
         _check_charset(request)
         value = request.json()
         messages = read_messages(value)
+        check_headers(request, messages)
         calls = tuple(call for message in messages for call in _calls(message))
-        parsed = (isinstance(value, list), messages)
-        return Message(calls, session_id=_meta_session(messages), parsed=parsed)
+        session = _meta_session(messages) or query_session(request.target)
+        return Message(calls, session_id=session, parsed=(isinstance(value, list), messages))
 
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
         """Answer every request of the message; none of it was forwarded."""
@@ -116,7 +129,7 @@ class McpProtocol(ProtocolModule):
 
     def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
         """Return a JSON-RPC error without an id: which request it was could not be read."""
-        code = PARSE_ERROR if error.code in {"bad_json", "duplicate_key"} else INVALID_REQUEST
+        code = _CODES.get(error.code, INVALID_REQUEST)
         fields = unreadable(error, decision_id)
         return _reply(
             error.status,
@@ -142,6 +155,10 @@ class McpProtocol(ProtocolModule):
             found.append(ParsedResult(key, item.get("error" if failed else "result"), failed))
         return found
 
+    def session_of_event(self, name: str, data: str) -> str | None:
+        """Return the session in the URL that an HTTP+SSE server tells its client to post to."""
+        return query_session(data) if name == "endpoint" else None
+
     def withhold(self, content: Json, refusals: Mapping[str | None, Refusal]) -> Json:
         """Replace the results that are withheld by error results the agent can read."""
         items = content if isinstance(content, list) else [content]
@@ -161,6 +178,13 @@ def _withheld(item: Json, refusals: Mapping[str | None, Refusal]) -> Json:
     return {"jsonrpc": "2.0", "id": item["id"], "result": result}
 
 
+def _opens_stream(request: HttpRequest) -> bool:
+    """Return whether a GET opens the one stream of HTTP+SSE (2024-11-05)."""
+    accepted = request.header("accept") or ""
+    path = request.target.split("?", 1)[0]
+    return "text/event-stream" in accepted and path.endswith("/sse")
+
+
 def _is_rpc(item: dict[str, Json]) -> bool:
     folded = {key.casefold() for key in item}
     return "jsonrpc" in folded or {"method", "params"} <= folded
@@ -174,18 +198,32 @@ def _check_charset(request: HttpRequest) -> None:
 
 
 def _is_call(rpc: RpcMessage) -> bool:
+    if rpc.method == LISTEN:
+        return bool(_subscribed(rpc))
     return rpc.method == TOOL_CALL or rpc.method in CALL_METHODS
 
 
+def _subscribed(rpc: RpcMessage) -> Json:
+    """Return the resources that a ``subscriptions/listen`` names."""
+    wanted = rpc.params.get("notifications")
+    if wanted is None:
+        return None
+    if not isinstance(wanted, dict):
+        raise MessageError("bad_call", "`notifications` must be an object")
+    refuse_lookalikes(wanted, ("resourceSubscriptions",))
+    return wanted.get("resourceSubscriptions")
+
+
 def _calls(rpc: RpcMessage) -> list[ParsedCall]:
-    if rpc.method is None or rpc.method in PLAIN_METHODS:
+    if rpc.method is None or (rpc.method in PLAIN_METHODS and not _is_call(rpc)):
         return []
     if not _is_call(rpc):
         raise MessageError("unknown_method", f"method `{rpc.method[:60]}` is not known")
     if rpc.id is None:
         raise MessageError("call_without_id", f"`{rpc.method}` must be a request, with an id")
     if rpc.method != TOOL_CALL:
-        arguments = {key: value for key, value in rpc.params.items() if key != "_meta"}
+        refuse_lookalikes(rpc.params, _ROUND_TRIP)
+        arguments = {k: value for k, value in rpc.params.items() if k not in _ROUND_TRIP}
         return [ParsedCall(rpc.method, arguments, rpc.correlation)]
     refuse_lookalikes(rpc.params, _CALL_MEMBERS)
     if unknown := rpc.params.keys() - _CALL_MEMBERS:

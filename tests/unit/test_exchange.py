@@ -240,3 +240,22 @@ async def test_a_refused_call_is_marked_refused_and_not_executed(
 
     assert isinstance(outcome, HttpReply)
     assert store.completed == [("s1", Role.SEND, False)]
+
+
+async def test_a_result_on_the_first_revision_s_stream_finds_its_call(
+    gate: Gate, store: RecordingStore
+) -> None:
+    """HTTP+SSE: the call is posted on one connection, its result comes on another."""
+    accept = (("accept", "text/event-stream"),)
+    opening = HttpRequest("GET", "http", "tools:80", "/sse", accept, b"", "l", "c2")
+    reader = gate.event_reader(await forwarded(gate, opening))
+    await reader.feed(b"event: endpoint\ndata: /messages/?session_id=s7\n\n")
+    body = recall().body
+    headers = (("content-type", "application/json"),)
+    target = "/messages/?session_id=s7"
+    posted = HttpRequest("POST", "http", "tools:80", target, headers, body, "l", "c")
+
+    await forwarded(gate, posted)
+    await reader.feed(b"event: message\ndata: " + answer() + b"\n\n")
+
+    assert store.completed == [("s7", Role.RECALL, True)]

@@ -164,3 +164,100 @@ def test_any_combination_of_members_is_read_or_refused(document: dict[str, Any])
     except MessageError:
         return
     assert bool(message.calls) == (document.get("method") == "tools/call")
+
+
+VERSION = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+
+
+def modern(*headers: tuple[str, str], **params: Any) -> HttpRequest:
+    """Return a tool call of revision 2026-07-28 with headers."""
+    call = {"name": "t", "arguments": {"a": {"b": "x y"}, "n": 7, "f": True, "u": "ü"}}
+    message = rpc("tools/call", 1, **(call | {"_meta": VERSION} | params))
+    return post(message, (*JSON_TYPE, ("mcp-protocol-version", "2026-07-28"), *headers))
+
+
+def test_a_stateless_call_with_headers_that_agree_is_read() -> None:
+    """Method, name and arguments may be repeated, coded where they must be."""
+    message = MCP.parse(
+        modern(
+            ("mcp-method", "tools/call"),
+            ("mcp-name", "t"),
+            ("mcp-param-b", "x y"),
+            ("mcp-param-n", "7"),
+            ("mcp-param-f", "true"),
+            ("mcp-param-u", "=?base64?w7w=?="),
+        )
+    )
+
+    assert [call.tool for call in message.calls] == ["t"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param(("mcp-method", "ping"), id="mcp-method that differs"),
+        pytest.param(("mcp-method", "Tools/Call"), id="mcp-method in another case"),
+        pytest.param(("mcp-name", "other"), id="mcp-name that differs"),
+        pytest.param(("mcp-name", "=?base64?eA==?="), id="mcp-name coded"),
+        pytest.param(("mcp-name", "=?base64?dB==?="), id="mcp-name coded twofold"),
+        pytest.param(("mcp-param-x", "secret"), id="mcp-param that is no argument"),
+    ],
+)
+def test_a_header_that_says_something_else_is_refused(header: tuple[str, str]) -> None:
+    """A gateway that routes by header would send the call elsewhere."""
+    with pytest.raises(MessageError) as caught:
+        MCP.parse(modern(header))
+
+    assert caught.value.code == "header_mismatch"
+    assert b"-32020" in MCP.unreadable(caught.value, "d1").body
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(modern(("mcp-method", "tools/call"), ("mcp-method", "ping")), id="two"),
+        pytest.param(modern(_meta={next(iter(VERSION)): "2025-11-25"}), id="two revisions"),
+        pytest.param(
+            post([rpc("ping"), rpc("ping", 2)], (*JSON_TYPE, ("mcp-method", "ping"))),
+            id="above a batch",
+        ),
+    ],
+)
+def test_headers_that_cannot_agree_are_refused(request_: HttpRequest) -> None:
+    """A header twice, another revision in the body, one header above many messages."""
+    with pytest.raises(MessageError):
+        MCP.parse(request_)
+
+
+def test_a_call_that_goes_on_after_input_is_the_same_call() -> None:
+    """Answers to the server's questions and its opaque state are no arguments of the tool."""
+    call = MCP.parse(modern(inputResponses={"q": {"action": "accept"}}, requestState="x")).calls[0]
+
+    assert "requestState" not in call.arguments
+    assert call.tool == "t"
+
+
+def test_listening_for_resources_is_judged_and_listening_for_lists_is_not() -> None:
+    """A resource URI is a destination of the agent's choosing."""
+    plain = rpc("subscriptions/listen", notifications={"toolsListChanged": True})
+    named = rpc("subscriptions/listen", notifications={"resourceSubscriptions": ["https://e.test"]})
+
+    assert MCP.parse(post(plain)).calls == ()
+    [call] = MCP.parse(post(named)).calls
+    assert call.tool == "subscriptions/listen"
+    assert "https://e.test" in json.dumps(call.arguments)
+
+
+def test_http_and_sse_of_the_first_revision_is_mcp() -> None:
+    """Its stream opens without any header of ours, and its session is in the URL."""
+    headers = (("accept", "text/event-stream"),)
+    opening = HttpRequest("GET", "http", "tools:80", "/sse", headers, b"", "s", "c")
+    target = "/messages/?session_id=s7"
+    body = json.dumps(rpc("tools/call", name="t")).encode()
+
+    assert MCP.claims(opening)
+    assert MCP.parse(opening).calls == ()
+    message = MCP.parse(HttpRequest("POST", "http", "t:80", target, JSON_TYPE, body, "s", "c"))
+    assert message.session_id == "s7"
+    assert MCP.session_of_event("endpoint", "/messages/?session_id=s7") == "s7"
+    assert MCP.session_of_event("message", "/messages/?session_id=s7") is None

@@ -1,0 +1,105 @@
+"""What MCP repeats of a message in headers and URLs must say what the body says.  Pure: no I/O.
+
+Revision 2026-07-28 mirrors method, name and some arguments in ``Mcp-Method``, ``Mcp-Name`` and
+``Mcp-Param-*``, for gateways that route without reading bodies.  The guard decides on the body; a
+header that says something else would send the message elsewhere, so it is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from guard.core.errors import MessageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from guard.core.model import Json
+    from guard.protocols.http_message import HttpRequest
+    from guard.protocols.jsonrpc import RpcMessage
+
+CODE: Final = "header_mismatch"
+VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
+"""Where ``params._meta`` has the revision, from 2026-07-28 on."""
+NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""The member of the params that ``Mcp-Name`` repeats, by method."""
+_PARAM: Final = "mcp-param-"
+_CODED: Final = re.compile(r"=\?base64\?(.*)\?=")
+_SESSION_NAMES: Final = frozenset({"session_id", "sessionid"})
+
+
+def check_headers(request: HttpRequest, messages: Sequence[RpcMessage]) -> None:
+    """Compare the headers that repeat a message with the message.
+
+    Raises:
+        MessageError: they differ, or stand above a batch, of which they can say nothing.
+    """
+    method, name = request.header("mcp-method"), request.header("mcp-name")
+    mirrored = [value for header, value in request.headers if header.startswith(_PARAM)]
+    version = request.header("mcp-protocol-version")
+    if version is not None and any(_revision(m) not in (None, version) for m in messages):
+        raise MessageError(CODE, "`mcp-protocol-version` is not the revision of the message")
+    if method is None and name is None and not mirrored:
+        return
+    if len(messages) != 1:
+        raise MessageError(CODE, "headers that repeat a message cannot stand above a batch")
+    message = messages[0]
+    if method is not None and method != message.method:
+        raise MessageError(CODE, "`mcp-method` is not the method of the message")
+    member = NAMES.get(message.method or "")
+    if name is not None and (member is None or _decoded(name) != message.params.get(member)):
+        raise MessageError(CODE, "`mcp-name` is not the name in the message")
+    if mirrored:
+        said = set(_scalars(message.params.get("arguments")))
+        if any(_decoded(value) not in said for value in mirrored):
+            raise MessageError(CODE, "an `mcp-param-` header is not an argument of the message")
+
+
+def _revision(message: RpcMessage) -> Json:
+    meta = message.params.get("_meta")
+    return meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+
+
+def _decoded(value: str) -> str | None:
+    """Return a header's value; None where its coding has no one reading."""
+    coded = _CODED.fullmatch(value)
+    if coded is None:
+        return value
+    try:
+        raw = base64.b64decode(coded[1], validate=True)
+        text = raw.decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return text if base64.b64encode(raw).decode() == coded[1] else None
+
+
+def _scalars(value: Json) -> Iterator[str]:
+    """Yield every scalar in a value as a header would spell it."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+        elif isinstance(item, bool):
+            yield "true" if item else "false"
+        elif isinstance(item, (str, int, float)):
+            yield str(item)
+
+
+def query_session(target: str) -> str | None:
+    """Return the session id in the query of a URL, as HTTP+SSE (2024-11-05) has it.
+
+    Raises:
+        MessageError: there are two.
+    """
+    pairs = parse_qsl(urlsplit(target).query)
+    found = {value for key, value in pairs if key.lower() in _SESSION_NAMES}
+    if len(found) > 1:
+        raise MessageError("bad_session_id", "the url has two session ids")
+    return next(iter(found), None)

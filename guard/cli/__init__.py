@@ -48,6 +48,7 @@ def _mount() -> None:
         policy_tests,
         replay,
         run,
+        schema,
         train,
     )
 
@@ -57,6 +58,7 @@ def _mount() -> None:
     app.command()(explain.explain)
     app.command()(diff.diff)
     app.command()(import_openapi.import_openapi)
+    app.command()(schema.schema)
     app.command()(replay.replay)
     app.command()(demo.demo)
     app.add_typer(bench.app, name="bench")

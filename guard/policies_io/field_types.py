@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import PlainSerializer, PlainValidator
+from pydantic import Field, PlainSerializer, PlainValidator
 
 from guard.core.destinations import parse_pattern
 from guard.core.jsonpath import compile_path
@@ -72,12 +72,22 @@ def _label(value: Json) -> Integrity:
 
 
 Label = Annotated[
-    Integrity, PlainValidator(_label), PlainSerializer(lambda label: label.name.lower())
+    Integrity,
+    PlainValidator(
+        _label,
+        json_schema_input_type=Literal["untrusted", "advisory", "authenticated", "trusted"],
+    ),
+    PlainSerializer(lambda label: label.name.lower()),
 ]
 Duration = Annotated[
-    int, PlainValidator(duration_seconds), PlainSerializer(lambda seconds: seconds)
+    int,
+    PlainValidator(
+        duration_seconds,
+        json_schema_input_type=Annotated[str, Field(pattern=f"^{_DURATION.pattern}$")],
+    ),
+    PlainSerializer(lambda seconds: seconds),
 ]
-PathText = Annotated[str, PlainValidator(_path)]
-DestinationText = Annotated[str, PlainValidator(_destination)]
-InternalText = Annotated[str, PlainValidator(_internal)]
-AllowedText = Annotated[str, PlainValidator(_allowed)]
+PathText = Annotated[str, PlainValidator(_path, json_schema_input_type=str)]
+DestinationText = Annotated[str, PlainValidator(_destination, json_schema_input_type=str)]
+InternalText = Annotated[str, PlainValidator(_internal, json_schema_input_type=str)]
+AllowedText = Annotated[str, PlainValidator(_allowed, json_schema_input_type=str)]

@@ -17,7 +17,7 @@ def _template(value: Json) -> str:
     return value
 
 
-TemplateText = Annotated[str, PlainValidator(_template)]
+TemplateText = Annotated[str, PlainValidator(_template, json_schema_input_type=str)]
 HttpMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 

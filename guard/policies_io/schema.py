@@ -47,9 +47,13 @@ class StateEntry(_Strict):
     """How long the state of a session and of a principal is kept."""
 
     session_idle: Duration = 24 * 3600
+    """Since the session's last call; ``24h``, ``30m``."""
     principal_window: Duration = 24 * 3600
+    """Since the principal's last call in any session."""
     labels: Duration = 90 * 86400
+    """How long values stay labelled."""
     approval: Duration = 3600
+    """How long a human's grant for one call is good."""
 
 
 class FieldEntry(_Strict):
@@ -72,36 +76,63 @@ class ToolEntry(_Strict):
     """What the tools that ``match`` claims do, and where in their arguments what is."""
 
     match: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    """Globs such as ``mail_*``, or ``{re2: ...}``, over the whole name.  The first mapping that
+    claims a name counts."""
     role: Role
+    """What the tool does."""
     destinations: tuple[PathText, ...] = ()
+    """JSONPaths to what names a receiver."""
     body: tuple[PathText, ...] = ()
+    """JSONPaths to the payload."""
     ignore: tuple[PathText, ...] = ()
+    """JSONPaths to what is neither; in a send, all else is looked through for destinations."""
     source: Label = Integrity.UNTRUSTED
+    """The label of what it returns; ``untrusted``: anybody may have written it."""
     fields: tuple[FieldEntry, ...] = ()
+    """Parts of its results with a label of their own."""
     store: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = None
+    """The memory it reads or writes."""
     item: PathText | None = None
+    """Where the arguments name the item of the store."""
     guarded: tuple[PathText, ...] = ()
+    """Arguments of a send that are traced like destinations."""
     reply: PathText | None = None
+    """Where a send names the message it answers."""
     messages: MessagesEntry | None = None
+    """Where messages are in its results."""
     optional_destinations: bool = False
+    """A send that names nobody sends nothing."""
     description: Annotated[str, Field(max_length=2000)] = ""
+    """For people who read the policy."""
 
 
 class PolicyDocument(_Strict):
     """One policy file.  Its rules are validated one by one, each by its rule type."""
 
     version: Literal[1]
+    """The version of this language; it changes apart from the package's."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    """Shown in audit lines and on ``guard_policy_info``."""
     description: Annotated[str, Field(max_length=4000)] = ""
+    """For people who read the policy."""
     mode: Mode = Mode.ENFORCE
+    """``enforce`` refuses what the rules refuse; ``monitor`` records it and lets it pass."""
     internal_domains: tuple[InternalText, ...] = ()
+    """``example.com`` is that domain alone, ``*.example.com`` is everything below it."""
     allow: tuple[AllowedText, ...] = ()
+    """Destinations outside that may receive data, as narrow as they can be."""
     deny: tuple[DestinationText, ...] = ()
+    """Destinations that may never receive data; a deny beats every allow."""
     state: StateEntry | None = None
+    """How long the guard remembers."""
     memory: MemoryEntry | None = None
+    """The memory gate."""
     tools: tuple[ToolEntry, ...] = ()
+    """What each tool does."""
     http_tools: tuple[HttpToolEntry, ...] = ()
+    """Plain HTTP requests that are calls of tools."""
     rules: tuple[dict[str, Any], ...] = ()
+    """Every rule is asked; their order means nothing."""
 
     @field_validator("version", mode="before")
     @classmethod

@@ -11,7 +11,7 @@ import inspect
 import pkgutil
 from collections.abc import Iterable, Iterator  # noqa: TC003  (pydantic reads annotations)
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
@@ -40,10 +40,14 @@ def _effect(value: Json) -> Action:
     return labels[value]
 
 
-Effect = Annotated[Action, PlainValidator(_effect), PlainSerializer(lambda action: action.label)]
+Effect = Annotated[
+    Action,
+    PlainValidator(_effect, json_schema_input_type=Literal["allow", "redact", "ask", "block"]),
+    PlainSerializer(lambda action: action.label),
+]
 Pattern = Annotated[
     ToolPattern,
-    PlainValidator(ToolPattern.parse),
+    PlainValidator(ToolPattern.parse, json_schema_input_type=str | dict[Literal["re2"], str]),
     PlainSerializer(lambda pattern: pattern.source),
 ]
 
@@ -55,7 +59,22 @@ def _rung(value: Json) -> Rung:
     return Rung(RUNGS.index(value) + 1)
 
 
-RungName = Annotated[Rung, PlainValidator(_rung), PlainSerializer(lambda rung: rung.label)]
+RungLabel = Literal[
+    "listed",
+    "granted",
+    "prompted",
+    "reply",
+    "remembered",
+    "claimed",
+    "unknown",
+    "tainted",
+    "denied",
+]
+RungName = Annotated[
+    Rung,
+    PlainValidator(_rung, json_schema_input_type=RungLabel),
+    PlainSerializer(lambda rung: rung.label),
+]
 
 
 def on_rung(target: Target, rungs: tuple[Rung, ...]) -> bool:
@@ -106,7 +125,9 @@ class RuleConfig(BaseModel):
     """Whether the type says what to redact; ``effect: redact`` is an error otherwise."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+    """Unique in the policy; it appears in audit lines, metrics and refusals."""
     effect: Effect
+    """What happens to calls that the rule applies to; the strictest effect wins."""
     roles: Annotated[tuple[Role, ...], Field(min_length=1)] | None = None
     """Only calls of tools with one of these roles.  An unmapped tool has role ``other``."""
     tools: Annotated[tuple[Pattern, ...], Field(min_length=1)] | None = None

@@ -46,10 +46,18 @@ def _re2(value: Json) -> ToolPattern:
 
 
 Path = Annotated[
-    Any, PlainValidator(_path), PlainSerializer(lambda query: query.text), Field(title="JSONPath")
+    Any,
+    PlainValidator(_path, json_schema_input_type=str),
+    PlainSerializer(lambda query: query.text),
 ]
-Glob = Annotated[ToolPattern, PlainValidator(_glob), PlainSerializer(lambda p: p.text)]
-Re2 = Annotated[ToolPattern, PlainValidator(_re2), PlainSerializer(lambda p: p.text)]
+Glob = Annotated[
+    ToolPattern,
+    PlainValidator(_glob, json_schema_input_type=str),
+    PlainSerializer(lambda p: p.text),
+]
+Re2 = Annotated[
+    ToolPattern, PlainValidator(_re2, json_schema_input_type=str), PlainSerializer(lambda p: p.text)
+]
 
 
 class ArgumentRule(RuleConfig):

@@ -37,6 +37,8 @@ class DestinationRule(RuleConfig):
 
     type: Literal["destination"]
     standing: Annotated[tuple[Standing, ...], Field(min_length=1)]
+    """The standings that the rule is about: any of a call's for a restricting rule, all for an
+    allowing one."""
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:  # noqa: ARG002  (the filters have looked at the call)
         """Return the reason, named after the worst standing among the targets."""

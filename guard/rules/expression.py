@@ -11,7 +11,7 @@ from collections.abc import Callable  # noqa: TC003  (pydantic reads annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator
+from pydantic import PlainSerializer, PlainValidator
 
 from guard.core.model import ROLES
 from guard.rules import RuleConfig
@@ -135,9 +135,8 @@ class ExpressionRule(RuleConfig):
     type: Literal["expression"]
     when: Annotated[
         Expression,
-        PlainValidator(Expression.parse),
+        PlainValidator(Expression.parse, json_schema_input_type=str),
         PlainSerializer(lambda expression: expression.source),
-        Field(title="CEL expression"),
     ]
     """The expression."""
 

@@ -51,7 +51,9 @@ class ProvenanceRule(RuleConfig):
 
     type: Literal["provenance"]
     rungs: Annotated[tuple[RungName, ...], Field(min_length=1)]
+    """The rungs of the ladder that the rule is about."""
     of: Literal["destinations", "guarded"] = "destinations"
+    """Whether it looks at the destinations or at the guarded arguments."""
     kinds: (
         Annotated[
             tuple[Literal["mail", "url", "host", "ip", "handle", "reply", "text"], ...],

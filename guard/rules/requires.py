@@ -38,9 +38,16 @@ def _rung(ladder: type[RungT]) -> Callable[[Json], RungT]:
     return read
 
 
+SessionName = Literal["traceparent", "meta", "mcp_session", "guard_header"]
 _label: Any = PlainSerializer(lambda rung: rung.name.lower())
-Session = Annotated[SessionRung, PlainValidator(_rung(SessionRung)), _label]
-Principal = Annotated[PrincipalRung, PlainValidator(_rung(PrincipalRung)), _label]
+Session = Annotated[
+    SessionRung, PlainValidator(_rung(SessionRung), json_schema_input_type=SessionName), _label
+]
+Principal = Annotated[
+    PrincipalRung,
+    PlainValidator(_rung(PrincipalRung), json_schema_input_type=Literal["credential"]),
+    _label,
+]
 
 
 class RequiresRule(RuleConfig):

@@ -33,6 +33,7 @@ class ScoreRule(RuleConfig):
 
     type: Literal["score"]
     model: Annotated[str, Field(min_length=1, max_length=64)]
+    """Name of the model, e.g. ``prefix-13``."""
     at_least: float
     """In (0, 1]."""
 

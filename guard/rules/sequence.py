@@ -34,7 +34,9 @@ class SequenceRule(RuleConfig):
 
     type: Literal["sequence"]
     after: Annotated[tuple[Role, ...], Field(min_length=1)]
+    """Roles, one of which came before."""
     scope: Literal["session", "principal", "both"] = "both"
+    """Before in this session, in the principal's window, or in one of the two."""
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if one of the roles came before."""

@@ -56,7 +56,7 @@ class Gate:
         self._rest = next(p for p in protocols if p.claims_rest)
         self._metrics = metrics
         self._clock = clock
-        self._credentials = credentials or Credentials()
+        self.credentials = credentials or Credentials()
         self.body_limit = body_limit
         self._pending = PendingCalls()
         self._unread = Unread(guard, audit, metrics)
@@ -87,7 +87,7 @@ class Gate:
         try:
             protocol = self._claimant(request)
             message = protocol.parse(request)
-            identity = identify(request, message, self._credentials)
+            identity = identify(request, message, self.credentials)
         except MessageError as error:
             return self.refuse_unread(error, protocol, request, decision_id)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a refusal, whatever it met)

@@ -6,11 +6,13 @@ named by ``--config``, else the default here.
 
 from __future__ import annotations
 
+import base64
+import os
 import re
 import tomllib
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import (
@@ -76,6 +78,14 @@ class Settings(BaseSettings):
 
     policy: list[Path] = Field(default_factory=list)
     reverse: list[str] = Field(default_factory=list)
+    forward: list[str] = Field(default_factory=list)
+    """Listeners that are an agent's ``HTTPS_PROXY``, each ``HOST:PORT``."""
+    ca: Path = Field(default_factory=lambda: state_directory() / "ca")
+    """Directory of the authority that opens TLS for forward listeners."""
+    upstream_ca: Path | None = None
+    """PEM file of authorities to trust upstream, besides the public ones."""
+    upstream_proxy: str | None = None
+    """``http://[user:secret@]host:port`` that forward listeners go through."""
     redis: str = EMBEDDED
     admin: str = "127.0.0.1:9464"
     audit: Path | None = None
@@ -108,6 +118,22 @@ class Settings(BaseSettings):
             Listener.parse(text)
         return value
 
+    @field_validator("forward")
+    @classmethod
+    def _forward(cls, value: list[str]) -> list[str]:
+        for text in value:
+            _address(text)
+        return value
+
+    @field_validator("upstream_proxy")
+    @classmethod
+    def _next_proxy(cls, value: str | None) -> str | None:
+        parts = urlsplit(value or "http://none.invalid:1")
+        if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.port:
+            msg = "the upstream proxy is not of the form http://host:port"
+            raise ValueError(msg)
+        return value
+
     @field_validator("admin")
     @classmethod
     def _admin(cls, value: str) -> str:
@@ -124,6 +150,24 @@ class Settings(BaseSettings):
     def listeners(self) -> list[Listener]:
         """The reverse listeners, parsed."""
         return [Listener.parse(text) for text in self.reverse]
+
+    @property
+    def modes(self) -> list[str]:
+        """Every listener in the spelling of mitmproxy."""
+        kind = "regular"
+        if self.upstream_proxy:
+            proxy = urlsplit(self.upstream_proxy)
+            kind = f"upstream:{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}"
+        return [*(one.mode for one in self.listeners), *(f"{kind}@{at}" for at in self.forward)]
+
+    @property
+    def upstream_authorization(self) -> str | None:
+        """``Proxy-Authorization`` for the upstream proxy."""
+        proxy = urlsplit(self.upstream_proxy or "")
+        if proxy.username is None:
+            return None
+        pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
     @property
     def admin_address(self) -> tuple[str, int]:
@@ -143,6 +187,12 @@ class Settings(BaseSettings):
         del dotenv_settings, file_secret_settings
         file_settings = InitSettingsSource(settings_cls, _file_values)
         return (init_settings, env_settings, file_settings)
+
+
+def state_directory() -> Path:
+    """Return where the guard keeps what must outlive it, by the XDG convention."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "egress-guard"
 
 
 _file_values: dict[str, Any] = {}

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from guard.adapters.admin_server import AdminServer, HealthReport
 from guard.adapters.audit_log import open_audit_log
+from guard.adapters.authority import ensure_authority, joined_trust
 from guard.adapters.heartbeat import Pulse
 from guard.adapters.mitm.addon import GuardAddon
+from guard.adapters.mitm.forward import ForwardAddon
 from guard.adapters.mitm.master import build_master, listening
 from guard.adapters.onnx import load_models
 from guard.adapters.policy_files import PolicyFiles, PolicyReloader
@@ -25,6 +27,7 @@ from guard.adapters.prometheus import PrometheusMetrics
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.write_credentials import load_write_credentials
+from guard.core.policy import EgressLimits
 from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.exchange import Gate
@@ -147,14 +150,7 @@ async def serve(
     pulse = Pulse(settings.pulse) if settings.pulse else None
     parts = assemble(settings, redis_url, pulse, confdir, reached)
     await parts.store.verify()
-    credentials = load_write_credentials(settings.write_credentials)
-    addon = GuardAddon(parts.gate, parts.metrics, credentials)
-    master = build_master(
-        addon,
-        [listener.mode for listener in settings.listeners],
-        confdir=confdir,
-        body_limit=settings.body_limit,
-    )
+    addon, master = _proxy(settings, parts, confdir)
     admin = AdminServer(*settings.admin_address, parts.metrics, lambda: _health(parts))
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -183,6 +179,30 @@ async def serve(
         admin.close()
         await parts.store.aclose()
         parts.audit.close()
+
+
+def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddon, LeanMaster]:
+    """Return the PEP; the authority that opens TLS exists only where a forward listener does."""
+
+    def egress() -> EgressLimits:
+        policy = parts.guard.policy
+        return policy.egress if policy else EgressLimits()
+
+    confdir, trust = directory, None
+    if settings.forward:
+        ensure_authority(settings.ca)
+        confdir = settings.ca
+    if settings.upstream_ca:
+        trust = joined_trust(settings.upstream_ca, directory)
+    forward = ForwardAddon(
+        parts.gate, parts.metrics, egress, authorization=settings.upstream_authorization
+    )
+    credentials = load_write_credentials(settings.write_credentials)
+    addon = GuardAddon(parts.gate, parts.metrics, forward, credentials)
+    master = build_master(
+        addon, settings.modes, confdir=confdir, body_limit=settings.body_limit, trust=trust
+    )
+    return addon, master
 
 
 def _on_hangup(parts: Parts, background: list[asyncio.Task[object]]) -> None:

@@ -22,6 +22,7 @@ STAGES: Final = (
     "memory",
     "hook",
     "upstream",
+    "tls",
     "other",
 )
 """Parts that can fail; the last stands for any name that is not among them."""
@@ -39,6 +40,7 @@ REFUSAL_CODES: Final = frozenset(
         "bad_content_type",
         "bad_credential",
         "bad_fields",
+        "bad_host",
         "bad_http",
         "bad_http_method",
         "bad_json",
@@ -55,6 +57,9 @@ REFUSAL_CODES: Final = frozenset(
         "duplicate_key",
         "guard_error",
         "header_mismatch",
+        "host_mismatch",
+        "port",
+        "private_address",
         "raw_tcp",
         "raw_udp",
         "trailers",

@@ -39,6 +39,7 @@ def _root(
 def _mount() -> None:
     from guard.cli import (
         bench,
+        ca,
         check,
         demo,
         diff,
@@ -64,6 +65,7 @@ def _mount() -> None:
     app.add_typer(bench.app, name="bench")
     app.command()(train.train)
     app.add_typer(memory.app, name="memory")
+    app.add_typer(ca.app, name="ca")
 
 
 def main() -> None:

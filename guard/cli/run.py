@@ -22,6 +22,19 @@ def run(
             "--reverse", "-r", help="[PRINCIPAL@]HOST:PORT=URL: listen here, forward there; repeat."
         ),
     ] = None,
+    forward: Annotated[
+        list[str] | None,
+        typer.Option("--forward", "-f", help="HOST:PORT: be an agent's HTTPS_PROXY; repeat."),
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="Directory of the authority that opens TLS (`guard ca`).")
+    ] = None,
+    upstream_ca: Annotated[
+        Path | None, typer.Option(help="PEM file of more authorities to trust upstream.")
+    ] = None,
+    upstream_proxy: Annotated[
+        str | None, typer.Option(help="http://host:port that forward listeners go through.")
+    ] = None,
     redis: Annotated[
         str | None,
         typer.Option(help="`embedded` (a private redis-server, the default) or a redis URL."),
@@ -64,8 +77,8 @@ def run(
     given = {key: value for key, value in locals().items() if key != "config"}
     try:
         settings = load_settings(config, **given)
-        if not settings.policy or not settings.reverse:
-            missing = "--policy FILE" if not settings.policy else "--reverse HOST:PORT=URL"
+        if not settings.policy or not settings.modes:
+            missing = "--policy FILE" if not settings.policy else "--reverse or --forward"
             msg = f"nothing to do: give at least one {missing}"
             raise GuardError(msg)
         load_policies(settings.policy)

@@ -130,6 +130,24 @@ class StateLimits:
     """How long a question can be approved, and a grant be used."""
 
 
+def nothing(destination: Destination) -> bool:
+    """Return False: an empty list matches no destination."""
+    del destination
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class EgressLimits:
+    """What a forward listener may be used for at all, before any rule is asked."""
+
+    ports: frozenset[int] = frozenset({80, 443})
+    """Ports that clients may name."""
+    may_be_private: Callable[[Destination], bool] = nothing
+    """Hosts that may have a private or loopback address; networks open what lies in them."""
+    passes_through: Callable[[Destination], bool] = nothing
+    """Hosts whose TLS is not opened; each tunnel to one is a single ``http.connect`` call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A validated policy."""
@@ -148,6 +166,7 @@ class Policy:
     """The memory gate; None where the policy has none, and rules alone decide on saves."""
     http_tools: HttpToolTable = field(default_factory=HttpToolTable, compare=False)
     """Plain HTTP requests that are calls of tools."""
+    egress: EgressLimits = EgressLimits()
     paths: tuple[str, ...] = ()
     """The files it was read from."""
     _memo: dict[str, ToolMapping | None] = field(default_factory=dict, compare=False, repr=False)

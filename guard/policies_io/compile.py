@@ -17,7 +17,14 @@ from guard.core.destinations import PatternSet, parse_pattern
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.http_tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.core.jsonpath import compile_path
-from guard.core.policy import FieldLabel, MessageFields, Policy, StateLimits, ToolMapping
+from guard.core.policy import (
+    EgressLimits,
+    FieldLabel,
+    MessageFields,
+    Policy,
+    StateLimits,
+    ToolMapping,
+)
 from guard.policies_io.lint import lint
 from guard.policies_io.memory_schema import compile_memory
 from guard.policies_io.schema import NESTED, PolicyDocument, suggestion, validate
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from guard.core.model import Json
-    from guard.policies_io.schema import MessagesEntry, StateEntry, ToolEntry
+    from guard.policies_io.schema import EgressEntry, MessagesEntry, StateEntry, ToolEntry
     from guard.policies_io.yaml_loader import Document, Location
     from guard.rules import RuleConfig
 
@@ -163,7 +170,19 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
             for file in files
             for entry in file.content.http_tools
         ),
+        egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
         paths=tuple(file.source.path for file in files),
+    )
+
+
+def _egress(entries: Sequence[EgressEntry]) -> EgressLimits:
+    """Unite the entries of all files; without one, the defaults."""
+    if not entries:
+        return EgressLimits()
+    return EgressLimits(
+        ports=frozenset(port for entry in entries for port in entry.ports),
+        may_be_private=_patterns(text for entry in entries for text in entry.private),
+        passes_through=_patterns(text for entry in entries for text in entry.passthrough),
     )
 
 

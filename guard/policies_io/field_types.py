@@ -64,6 +64,13 @@ def _allowed(value: Json) -> str:
     return text
 
 
+def _private(value: Json) -> str:
+    text = _destination(value)
+    if parse_pattern(text).form not in {"host", "subdomains", "network"}:
+        raise ValueError(f"`{text}` is not a host or network; write `db.internal` or `10.0.0.0/8`")
+    return text
+
+
 def _label(value: Json) -> Integrity:
     labels = {label.name.lower(): label for label in Integrity}
     if not isinstance(value, str) or value not in labels:
@@ -91,3 +98,5 @@ PathText = Annotated[str, PlainValidator(_path, json_schema_input_type=str)]
 DestinationText = Annotated[str, PlainValidator(_destination, json_schema_input_type=str)]
 InternalText = Annotated[str, PlainValidator(_internal, json_schema_input_type=str)]
 AllowedText = Annotated[str, PlainValidator(_allowed, json_schema_input_type=str)]
+PrivateText = Annotated[str, PlainValidator(_private, json_schema_input_type=str)]
+Port = Annotated[int, Field(ge=1, le=65535)]

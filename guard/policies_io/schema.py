@@ -24,6 +24,8 @@ from guard.policies_io.field_types import (
     InternalText,
     Label,
     PathText,
+    Port,
+    PrivateText,
 )
 from guard.policies_io.http_tools_schema import HttpToolEntry
 from guard.policies_io.memory_schema import NESTED_MEMORY, MemoryEntry
@@ -70,6 +72,17 @@ class MessagesEntry(_Strict):
     id: PathText
     sender: PathText
     names: tuple[PathText, ...] = ()
+
+
+class EgressEntry(_Strict):
+    """What forward listeners may be used for at all."""
+
+    ports: Annotated[tuple[Port, ...], Field(min_length=1)] = (80, 443)
+    """What clients may name."""
+    private: tuple[PrivateText, ...] = ()
+    """Hosts that may have a private or loopback address, and networks that any host may lie in."""
+    passthrough: tuple[InternalText, ...] = ()
+    """Hosts whose TLS is not opened; each tunnel to one is a single ``http.connect`` call."""
 
 
 class ToolEntry(_Strict):
@@ -127,6 +140,8 @@ class PolicyDocument(_Strict):
     """How long the guard remembers."""
     memory: MemoryEntry | None = None
     """The memory gate."""
+    egress: EgressEntry | None = None
+    """What forward listeners may be used for at all, before any rule is asked."""
     tools: tuple[ToolEntry, ...] = ()
     """What each tool does."""
     http_tools: tuple[HttpToolEntry, ...] = ()
@@ -151,6 +166,7 @@ NESTED: Final[dict[Location, type[BaseModel]]] = {
     ("tools", "messages"): MessagesEntry,
     ("state",): StateEntry,
     **NESTED_MEMORY,
+    ("egress",): EgressEntry,
 }
 """Models by location, list indexes left out, for suggestions."""
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from guard.protocols.http_message import HttpRequest
 
 TOOL: Final = "http.request"
+TUNNEL: Final = "http.connect"
+"""A tunnel whose bytes will not be seen."""
 
 
 class HttpRequestProtocol(ProtocolModule):
@@ -51,7 +53,8 @@ class HttpRequestProtocol(ProtocolModule):
             "content_type": media,
             "body": request.body.decode("utf-8", "replace"),
         }
-        return Message((ParsedCall(TOOL, arguments),))
+        tool = TUNNEL if request.method == "CONNECT" else TOOL
+        return Message((ParsedCall(tool, arguments),))
 
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
         """Return 403 with a problem document."""

@@ -1,8 +1,8 @@
 """The addon: mitmproxy's hooks to the gate and back.
 
 mitmproxy logs a hook that raises and lets the flow go on, so every hook here catches everything
-and ends in a block.  Whatever is not HTTP the gate can read (raw TCP, UDP, DNS, WebSocket,
-``CONNECT``) is refused.
+and ends in a block.  Whatever is not HTTP the gate can read (raw TCP, UDP, DNS, WebSocket)
+is refused; tunnels are :mod:`guard.adapters.mitm.forward`'s.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.mitm.forward import NOT_CONNECTED
 from guard.adapters.mitm.layers import AWAITED, CUT
 from guard.adapters.mitm.translation import (
     answer,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from mitmproxy import dns, http, tcp, udp
 
+    from guard.adapters.mitm.forward import ForwardAddon
     from guard.adapters.mitm.layers import GuardChunkHook, GuardUnreadableHook
     from guard.adapters.write_credentials import WriteCredential
     from guard.answers import EventReader, Exchange
@@ -47,6 +49,7 @@ class GuardAddon:
     Args:
         gate: judges requests and observes answers.
         metrics: for what fails outside the gate.
+        forward: knows the tunnels of forward listeners.
         credentials: write credentials of memory stores, by listener.
     """
 
@@ -54,9 +57,11 @@ class GuardAddon:
         self,
         gate: Gate,
         metrics: Metrics,
+        forward: ForwardAddon,
         credentials: Mapping[str, WriteCredential] | None = None,
     ) -> None:
         self._gate = gate
+        self.forward = forward
         self._credentials = credentials or {}
         self._metrics = metrics
         self._in_flight: set[str] = set()
@@ -86,6 +91,7 @@ class GuardAddon:
             return
         try:
             prepare_request(flow)
+            self.forward.prepare(flow)
             self._add_credential(flow, outcome)
         except Exception:  # noqa: BLE001  (a request that was not cleaned must not be sent)
             self._fail(flow, "hook")
@@ -105,7 +111,7 @@ class GuardAddon:
         coding = request.headers.get("transfer-encoding", "identity").strip().lower()
         if coding not in {"identity", "chunked"}:
             raise MessageError("bad_transfer_encoding", "only chunked bodies are accepted")
-        message = read_request(flow, self._gate.body_limit)
+        message = self.forward.enter(flow, read_request(flow, self._gate.body_limit))
         credential = self._credentials.get(message.server)
         if credential is not None and credential.is_used_by(
             (value for _, value in message.headers), message.target
@@ -208,7 +214,7 @@ class GuardAddon:
         try:
             text = flow.error.msg if flow.error else ""
             if EXCHANGE in flow.metadata:
-                if text != CUT:
+                if text != CUT and NOT_CONNECTED not in text:
                     self._metrics.error("upstream")
                 await self._gate.on_lost(flow.metadata[EXCHANGE])
                 return
@@ -227,10 +233,6 @@ class GuardAddon:
             self._gate.refuse_unread(MessageError("bad_http", hook.message), None, None)
         except Exception:  # noqa: BLE001  (see module docstring)
             self._metrics.error("hook")
-
-    def http_connect(self, flow: http.HTTPFlow) -> None:
-        """Refuse a tunnel: its bytes would skip every other hook."""
-        answer(flow, self._refused("connect", "tunnels are not accepted here"))
 
     def websocket_start(self, flow: http.HTTPFlow) -> None:
         """Refuse a WebSocket that got this far."""

@@ -31,6 +31,7 @@ from mitmproxy.proxy.layers.http import (
     SendHttp,
 )
 
+from guard.adapters.mitm.forward import NOT_CONNECTED
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
@@ -103,6 +104,14 @@ class GuardedHttpStream(http_layers.HttpStream):
                 yield from self.send_response(already_streamed=True)
         elif isinstance(event, ResponseTrailers) and self.flow.response:
             self.flow.response.trailers = event.trailers
+
+    def handle_protocol_error(
+        self, event: RequestProtocolError | ResponseProtocolError
+    ) -> layer.CommandGenerator[None]:
+        """Say 403, not 502, where it was the guard that did not connect."""
+        if isinstance(event, ResponseProtocolError) and NOT_CONNECTED in event.message:
+            event.code = 403
+        yield from super().handle_protocol_error(event)
 
     def _pass(self, chunk: bytes) -> layer.CommandGenerator[None]:
         hook = GuardChunkHook(self.flow, chunk)

@@ -1,4 +1,4 @@
-"""mitmproxy in our own process: a master with four of its addons, and ours.
+"""mitmproxy in our own process: a master with four of its addons (one of them narrowed), and ours.
 
 Never ``mitmdump -s``: a syntax error saved into a script unloads it and traffic passes.
 """
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from mitmproxy import options
 from mitmproxy.addonmanager import AddonManager
-from mitmproxy.addons import core, next_layer, proxyserver, tlsconfig
+from mitmproxy.addons import core, proxyserver, tlsconfig
 from mitmproxy.exceptions import AddonHalt
 from mitmproxy.master import Master
 
 from guard.adapters.mitm import layers
+from guard.adapters.mitm.tunnel_layers import TunnelNextLayer
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
@@ -83,12 +84,22 @@ class LeanMaster(Master):
         layers.verify()
         self.server = proxyserver.Proxyserver()
         self.addons.add(
-            core.Core(), self.server, next_layer.NextLayer(), tlsconfig.TlsConfig(), addon
+            core.Core(),
+            self.server,
+            TunnelNextLayer(addon.forward.tunnel),
+            tlsconfig.TlsConfig(),
+            addon.forward,
+            addon,
         )
 
 
 def build_master(
-    addon: GuardAddon, modes: Sequence[str], *, confdir: Path, body_limit: int
+    addon: GuardAddon,
+    modes: Sequence[str],
+    *,
+    confdir: Path,
+    body_limit: int,
+    trust: Path | None = None,
 ) -> LeanMaster:
     """Return the master, listening as soon as it runs.
 
@@ -97,6 +108,8 @@ def build_master(
         modes: mitmproxy mode specifications.
         confdir: where mitmproxy keeps its certificate authority; only the guard's user may enter.
         body_limit: bytes of one body.
+        trust: PEM file of the authorities that upstreams' certificates may come from; None for
+            the public ones.
     """
     opts = options.Options(confdir=str(confdir), mode=list(modes))
     master = LeanMaster(opts, addon)
@@ -108,6 +121,9 @@ def build_master(
         connection_strategy="lazy",
         stream_large_bodies=None,
         validate_inbound_headers=True,
+        # An upstream's certificate is checked before a byte of a request is sent to it.
+        ssl_insecure=False,
+        ssl_verify_upstream_trusted_ca=str(trust) if trust else None,
     )
     return master
 

@@ -13,6 +13,7 @@ from guard.protocols.content_coding import decode_content
 from guard.protocols.http_message import HttpReply, HttpRequest
 
 HTTPS_PORT: Final = 443
+PROXY_AUTHENTICATION: Final = 407
 
 
 def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
@@ -35,13 +36,17 @@ def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
     return HttpRequest(
         method=request.method,
         scheme=request.scheme,
-        host=f"{request.host}:{request.port}",
+        host=_authority(request.host, request.port),
         target=request.path,
         headers=headers,
         body=body,
         server=_listener(flow),
         connection=flow.client_conn.id,
     )
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _listener(flow: http.HTTPFlow) -> str:
@@ -84,6 +89,8 @@ def unsize_response(response: http.Response, request: http.Request) -> None:
 def answer(flow: http.HTTPFlow, reply: HttpReply) -> None:
     """Answer the client with a reply of the guard's own; nothing is forwarded."""
     headers = {"content-type": reply.content_type, "cache-control": "no-store"}
+    if reply.status == PROXY_AUTHENTICATION:
+        headers["proxy-authenticate"] = 'Basic realm="egress guard"'
     flow.response = http.Response.make(reply.status, reply.body, {**headers, **dict(reply.headers)})
 
 

@@ -1,0 +1,130 @@
+"""The certificate authority with which forward listeners open TLS: made once, kept safe.
+
+Whoever has its key can read and forge the traffic of every client that trusts it.  It lives in a
+directory that only the guard's user can enter, is never sent anywhere, and is used only if that is
+still so at start.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import certifi
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from mitmproxy.certs import CertStore
+
+from guard.core.errors import GuardError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+BASENAME: Final = "mitmproxy"
+"""How mitmproxy calls its files; the certificate itself says what it is."""
+KEY_BITS: Final = 3072
+KEY_FILE: Final = f"{BASENAME}-ca.pem"
+CERTIFICATE_FILE: Final = f"{BASENAME}-ca-cert.pem"
+_SECRETS: Final = (KEY_FILE, f"{BASENAME}-ca.p12")
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """The public half."""
+
+    certificate: Path
+    """PEM file for clients to trust."""
+    subject: str
+    fingerprint: str
+    """sha256, hex."""
+    expires: datetime
+
+
+def ensure_authority(directory: Path) -> Authority:
+    """Return the authority of a directory, made now where there is none.
+
+    Raises:
+        GuardError: it cannot be made or read, or others could have read its key.
+    """
+    try:
+        if not (directory / KEY_FILE).exists():
+            _create(directory)
+        return read_authority(directory)
+    except OSError as error:
+        msg = f"the authority in `{directory}` cannot be made: {error.strerror}"
+        raise GuardError(msg) from error
+
+
+def read_authority(directory: Path) -> Authority:
+    """Return the authority of a directory.
+
+    Raises:
+        GuardError: there is none, it cannot be read, or others could have read its key.
+    """
+    _check_private(directory)
+    path = directory / CERTIFICATE_FILE
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        msg = f"`{path}` is no certificate; remove `{directory}` and let the guard make it anew"
+        raise GuardError(msg) from error
+    return Authority(
+        path,
+        certificate.subject.rfc4514_string(),
+        certificate.fingerprint(hashes.SHA256()).hex(),
+        certificate.not_valid_after_utc,
+    )
+
+
+def joined_trust(extra: Path, directory: Path) -> Path:
+    """Return a PEM file, written into the directory, of the public authorities and more.
+
+    Raises:
+        GuardError: the extra file has no certificate.
+    """
+    try:
+        more = extra.read_bytes()
+        x509.load_pem_x509_certificates(more)
+    except (OSError, ValueError) as error:
+        msg = f"`{extra}` has no certificate in PEM form; `upstream_ca` needs at least one"
+        raise GuardError(msg) from error
+    path = directory / "upstream-trust.pem"
+    path.write_bytes(Path(certifi.where()).read_bytes() + b"\n" + more)
+    return path
+
+
+def _create(directory: Path) -> None:
+    """Make the files beside the directory and move them in whole, so that two starts agree."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    fresh = tempfile.mkdtemp(prefix=".guard-ca-", dir=directory.parent)  # mode 0700
+    try:
+        name = f"egress guard {secrets.token_hex(4)}"
+        CertStore.create_store(
+            directory.parent / fresh, BASENAME, KEY_BITS, organization="egress guard", cn=name
+        )
+        if directory.is_dir() and not any(directory.iterdir()):
+            directory.rmdir()
+        os.rename(fresh, directory)  # noqa: PTH104  (fails where another start was first)
+    except OSError:
+        if not (directory / KEY_FILE).exists():
+            raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _check_private(directory: Path) -> None:
+    for path, allowed in ((directory, 0o700), *((directory / name, 0o600) for name in _SECRETS)):
+        try:
+            found = path.lstat()
+        except OSError as error:
+            msg = f"no authority in `{directory}`; `guard run --forward` makes one"
+            raise GuardError(msg) from error
+        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & ~allowed:
+            msg = f"`{path}` must be yours alone (mode {allowed:o}); others may have had the key"
+            raise GuardError(msg)

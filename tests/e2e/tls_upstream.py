@@ -1,0 +1,207 @@
+"""A tool server behind TLS, its own authority, and a raw client of forward proxies."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import re
+import socket
+import ssl
+import threading
+from pathlib import Path
+
+import h2.config
+import h2.connection
+import h2.events
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from tests.e2e.running_guard import Upstream
+
+NAME = "localhost"
+"""The one name that resolves everywhere; the policy calls it internal and opens its address."""
+
+
+class TlsUpstream(Upstream):
+    """An upstream that remembers the bytes on the wire and, apart, what was in its TLS."""
+
+    def __init__(self, directory: Path, *names: str, alpn: tuple[str, ...] = ()) -> None:
+        self.authority = directory / "upstream-ca.pem"
+        chain = issue(self.authority, *(names or (NAME, "127.0.0.1")))
+        self.connections = 0
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(chain)
+        if alpn:
+            self._context.set_alpn_protocols(list(alpn))
+        super().__init__()
+
+    def _serve(self, client: socket.socket) -> None:
+        self.connections += 1
+        try:
+            client = self._context.wrap_socket(client, server_side=True)
+        except OSError:
+            return
+        super()._serve(client)
+
+
+def issue(authority: Path, *names: str) -> Path:
+    """Write a new authority's certificate, and return the chain file of a server it vouches for."""
+    start = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
+    root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    root = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
+
+    def builder(subject: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        made = x509.CertificateBuilder().subject_name(subject).issuer_name(root).public_key(public)
+        made = made.serial_number(x509.random_serial_number()).not_valid_before(start)
+        return made.not_valid_after(start + dt.timedelta(days=30))
+
+    ca = builder(root, root_key.public_key()).add_extension(x509.BasicConstraints(True, None), True)
+    usage = {"key_cert_sign": True, "crl_sign": True}
+    flags = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment")
+    flags += ("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
+    ca = ca.add_extension(x509.KeyUsage(**{flag: usage.get(flag, False) for flag in flags}), True)
+    subject_key = x509.SubjectKeyIdentifier.from_public_key(root_key.public_key())
+    root_certificate = ca.add_extension(subject_key, False).sign(root_key, hashes.SHA256())
+    leaf = builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])]), key.public_key())
+    leaf = leaf.add_extension(x509.SubjectAlternativeName([_name(n) for n in names]), False)
+    leaf = leaf.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+    leaf = leaf.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), False
+    )
+    certificate = leaf.sign(root_key, hashes.SHA256())
+    pem = serialization.Encoding.PEM
+    authority.write_bytes(root_certificate.public_bytes(pem))
+    chain = authority.with_name("upstream-chain.pem")
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    chain.write_bytes(private + certificate.public_bytes(pem))
+    return chain
+
+
+def _name(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
+
+
+class Tunnel:
+    """A client of a forward proxy, byte by byte."""
+
+    def __init__(self, proxy: int, *, timeout: float = 10) -> None:
+        self.socket: socket.socket = socket.create_connection(("127.0.0.1", proxy), timeout)
+
+    def connect(self, authority: str, *headers: str) -> int:
+        """Ask for a tunnel and return the status."""
+        lines = "".join(f"{line}\r\n" for line in (f"host: {authority}", *headers))
+        self.socket.sendall(f"CONNECT {authority} HTTP/1.1\r\n{lines}\r\n".encode())
+        self.reply = self.receive_head()
+        return int(self.reply.split(b" ", 2)[1]) if self.reply else 0
+
+    def start_tls(self, trust: Path, name: str | None = NAME, alpn: tuple[str, ...] = ()) -> None:
+        """Begin TLS in the tunnel, trusting one authority only."""
+        context = ssl.create_default_context(cafile=str(trust))
+        context.check_hostname = name is not None
+        if alpn:
+            context.set_alpn_protocols(list(alpn))
+        self.socket = context.wrap_socket(self.socket, server_hostname=name)
+
+    def ask(self, data: bytes) -> bytes:
+        """Send bytes and return the answer's head and body, empty where the connection ended."""
+        try:
+            self.socket.sendall(data)
+            head = self.receive_head()
+            match = re.search(rb"(?i)\r\ncontent-length:\s*(\d+)", head)
+            body = b""
+            while match and len(body) < int(match[1]):
+                if not (more := self.socket.recv(65536)):
+                    break
+                body += more
+        except OSError:
+            return b""
+        return head + body
+
+    def receive_head(self) -> bytes:
+        """Read to the blank line, no further."""
+        data = b""
+        while not data.endswith(b"\r\n\r\n"):
+            try:
+                if not (byte := self.socket.recv(1)):
+                    break
+            except (OSError, ssl.SSLError):
+                break
+            data += byte
+        return data
+
+    def close(self) -> None:
+        """Let go."""
+        self.socket.close()
+
+
+def post_http2(tunnel: Tunnel, authority: str, body: bytes) -> int:
+    """POST over HTTP/2 in a tunnel whose TLS has agreed on it, and return the status."""
+    assert isinstance(tunnel.socket, ssl.SSLSocket)
+    assert tunnel.socket.selected_alpn_protocol() == "h2"
+    machine = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+    machine.initiate_connection()
+    pseudo = {":method": "POST", ":scheme": "https", ":authority": authority, ":path": "/v2"}
+    machine.send_headers(1, list(pseudo.items()))
+    machine.send_data(1, body, end_stream=True)
+    tunnel.socket.sendall(machine.data_to_send())
+    while data := tunnel.socket.recv(65536):
+        for event in machine.receive_data(data):
+            if isinstance(event, h2.events.ResponseReceived):
+                return int(dict(event.headers)[b":status"])
+            if isinstance(event, h2.events.StreamReset):
+                return -1
+        tunnel.socket.sendall(machine.data_to_send())
+    return 0
+
+
+class NextProxy:
+    """A forward proxy that the guard goes through: it remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        head = b""
+        while not head.endswith(b"\r\n\r\n") and (byte := client.recv(1)):
+            head += byte
+        self.heads.append(head)
+        if not head.startswith(b"CONNECT"):
+            client.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            return
+        port = int(head.split(b" ", 2)[1].rpartition(b":")[2])
+        server = socket.create_connection(("127.0.0.1", port))
+        client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        threading.Thread(target=_pump, args=(server, client), daemon=True).start()
+        _pump(client, server)
+
+    def close(self) -> None:
+        """Stop accepting."""
+        self._socket.close()
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    try:
+        while data := source.recv(65536):
+            sink.sendall(data)
+    except OSError:
+        pass
+    finally:
+        sink.close()

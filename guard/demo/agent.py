@@ -16,6 +16,8 @@ from mcp.types import TextContent
 from guard.demo.processes import Stage
 
 SESSION_HEADER: Final = "X-Guard-Session"
+SHARE: Final = "notes.share"
+"""The tool of the notes service: no MCP, a plain HTTP request that the policy maps."""
 CALL_TIMEOUT: Final = timedelta(seconds=15)
 HTTP_TIMEOUT: Final = httpx.Timeout(15)
 
@@ -35,18 +37,29 @@ class Outcome:
 
 
 class AgentSession:
-    """One session of the agent; tools are found by name on both servers."""
+    """One session of the agent; tools are found by name on the servers."""
 
-    def __init__(self, tools: Mapping[str, ClientSession]) -> None:
+    def __init__(
+        self, tools: Mapping[str, ClientSession], client: httpx.AsyncClient, notes_url: str
+    ) -> None:
         self._tools = tools
+        self._client = client
+        self._notes_url = notes_url
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Outcome:
         """Call a tool and return what came back, an error result included."""
+        if tool == SHARE:
+            return await self._share(arguments)
         result = await self._tools[tool].call_tool(
             tool, dict(arguments), read_timeout_seconds=CALL_TIMEOUT
         )
         texts = tuple(block.text for block in result.content if isinstance(block, TextContent))
         return Outcome(bool(result.isError), texts, result.structuredContent or {})
+
+    async def _share(self, arguments: Mapping[str, Any]) -> Outcome:
+        url = f"{self._notes_url}/weekly/share"
+        answer = await self._client.post(url, json=dict(arguments))
+        return Outcome(answer.is_error, (answer.text,), answer.json() if answer.is_error else {})
 
 
 @asynccontextmanager
@@ -66,4 +79,4 @@ async def agent_session(stage: Stage, name: str) -> AsyncIterator[AgentSession]:
             await session.initialize()
             for tool in (await session.list_tools()).tools:
                 tools[tool.name] = session
-        yield AgentSession(tools)
+        yield AgentSession(tools, client, stage.notes_url)

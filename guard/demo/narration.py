@@ -32,8 +32,8 @@ class Narrator:
     def opening(self, policy: str) -> None:
         """Say what is being started."""
         self._console.print(
-            "Starting two MCP servers (mail, memory), the guard in front of them with "
-            f"{policy}, and a private Redis."
+            "Starting two MCP servers (mail, memory), a plain HTTP service (notes), the guard in "
+            f"front of them with {policy}, and a private Redis."
         )
 
     def benign(self) -> None:
@@ -75,12 +75,18 @@ class Narrator:
             f"attack: {ending.attack_delivered} arrived (mail server's outbox)",
             good=ending.attack_delivered == 0,
         )
+        self._verdict(
+            f"notes over plain HTTP: {ending.notes_delivered} arrived, "
+            f"{ending.notes_refused} refused, {ending.notes_leaked} leaked",
+            good=ending.notes_delivered >= 1 and ending.notes_leaked == 0,
+        )
         self._line(f"{seconds:.1f} seconds, everything included.", style="dim")
 
     def kept(self, places: Places) -> None:
         """Say where the files are."""
         self._line(
-            f"Kept in {places.directory}: audit.jsonl, guard.log, mail.sqlite, memory.sqlite"
+            f"Kept in {places.directory}: audit.jsonl, guard.log, notes.yaml, mail.sqlite, "
+            "memory.sqlite, notes.sqlite"
         )
 
     def _observation(self, step: Step) -> None:

@@ -103,6 +103,11 @@ def report(played: Played, attacker: str, via: Via) -> Report:
             "attacker": attacker,
             "observation": dict(ending.observation),
             "observation_text": ending.observation_text,
+            "notes": {
+                "delivered": ending.notes_delivered,
+                "refused": ending.notes_refused,
+                "leaked": ending.notes_leaked,
+            },
             "steps": [asdict(step) for step in played.steps],
             "kept": None if played.directory is None else str(played.directory),
         },

@@ -22,6 +22,21 @@ POLL_SECONDS: Final = 0.02
 READY_WORDS: Final = "guard ready"
 """What ``guard run`` prints on standard error once every listener accepts."""
 LOG_TAIL: Final = 12
+NOTES_POLICY: Final = """version: 1
+name: notes
+http_tools:
+  - tool: notes.share
+    method: [POST]
+    url: http://127.0.0.1:{port}/v1/{{notebook}}/share
+    body: json
+tools:
+  - match: [notes.share]
+    role: send
+    destinations: ["$.body.to"]
+    body: ["$.body.text"]
+    ignore: ["$.path.notebook"]
+"""
+"""Beside the shipped policy, whose rules speak for this tool as for any other that sends."""
 
 
 class DemoError(Exception):
@@ -34,6 +49,7 @@ class Stage:
 
     mail_url: str
     memory_url: str
+    notes_url: str
     admin_url: str
 
 
@@ -55,6 +71,16 @@ class Places:
         return self.directory / "memory.sqlite"
 
     @property
+    def notes(self) -> Path:
+        """SQLite file of the notes service."""
+        return self.directory / "notes.sqlite"
+
+    @property
+    def notes_policy(self) -> Path:
+        """What makes the notes service's requests calls of tools; its port is known at start."""
+        return self.directory / "notes.yaml"
+
+    @property
     def audit(self) -> Path:
         """The guard's audit log."""
         return self.directory / "audit.jsonl"
@@ -67,13 +93,14 @@ class Places:
 
 @asynccontextmanager
 async def stage(places: Places) -> AsyncIterator[Stage]:
-    """Start both servers and the guard in front of them; stop them on the way out.
+    """Start the servers and the guard in front of them; stop them on the way out.
 
     Raises:
         DemoError: a process ended before it was ready, or took too long.
     """
     running: list[asyncio.subprocess.Process] = []
-    mail_port, memory_port, mail, memory, admin = _free_ports(5)
+    mail_port, memory_port, notes_port, mail, memory, notes, admin = _free_ports(7)
+    places.notes_policy.write_text(NOTES_POLICY.format(port=notes_port), encoding="utf-8")
     try:
         # All at once: nobody needs another to start, and each takes seconds to load.
         servers = [
@@ -81,6 +108,7 @@ async def stage(places: Places) -> AsyncIterator[Stage]:
             for name, database, port in (
                 ("mail_server", places.mail, mail_port),
                 ("memory_server", places.memory, memory_port),
+                ("notes_server", places.notes, notes_port),
             )
         ]
         await _start_guard(
@@ -90,6 +118,8 @@ async def stage(places: Places) -> AsyncIterator[Stage]:
             f"127.0.0.1:{mail}=http://127.0.0.1:{mail_port}",
             "--reverse",
             f"127.0.0.1:{memory}=http://127.0.0.1:{memory_port}",
+            "--reverse",
+            f"127.0.0.1:{notes}=http://127.0.0.1:{notes_port}",
             "--admin",
             f"127.0.0.1:{admin}",
         )
@@ -98,6 +128,7 @@ async def stage(places: Places) -> AsyncIterator[Stage]:
         yield Stage(
             f"http://127.0.0.1:{mail}/mcp",
             f"http://127.0.0.1:{memory}/mcp",
+            f"http://127.0.0.1:{notes}/v1",
             f"http://127.0.0.1:{admin}",
         )
     finally:
@@ -156,6 +187,8 @@ async def _start_guard(
             "run",
             "--policy",
             str(places.policy),
+            "--policy",
+            str(places.notes_policy),
             "--redis",
             "embedded",
             "--audit",

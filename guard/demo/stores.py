@@ -25,6 +25,10 @@ CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS documents (
     id INTEGER PRIMARY KEY, title TEXT NOT NULL, text TEXT NOT NULL);
 """
+NOTES_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS shared (
+    id INTEGER PRIMARY KEY, recipient TEXT NOT NULL, notebook TEXT NOT NULL, text TEXT NOT NULL);
+"""
 WAIT_SECONDS: Final = 5.0
 """How long an operation waits for another process's transaction."""
 
@@ -86,6 +90,27 @@ class MailStore:
     def _select(self, statement: str) -> list[Mail]:
         with _opened(self._path) as database:
             return [Mail(*row) for row in database.execute(statement)]
+
+
+class NotesStore:
+    """Notes that were shared, in one SQLite file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _opened(path) as database:
+            database.executescript(NOTES_TABLES)
+
+    def share(self, notebook: str, recipient: str, text: str) -> int:
+        """Share a note: the demo's proof that it was delivered."""
+        with _opened(self._path) as database:
+            statement = "INSERT INTO shared (recipient, notebook, text) VALUES (?, ?, ?)"
+            return database.execute(statement, (recipient, notebook, text)).lastrowid or 0
+
+    def recipients(self) -> list[str]:
+        """Return whom notes were shared with, oldest first."""
+        with _opened(self._path) as database:
+            rows = database.execute("SELECT recipient FROM shared ORDER BY id").fetchall()
+        return [str(row[0]) for row in rows]
 
 
 class MemoryStore:

@@ -81,7 +81,8 @@ def test_the_mail_arrives_and_the_attack_does_not(tmp_path, via):
     assert report["name"] == "demo"
     assert report["details"]["observation"] or report["details"]["observation_text"]
     refused = [line for line in audit if line.get("enforced") == "block"]
-    assert {line["tool"] for line in refused} == {"email_send_email"}
+    assert {line["tool"] for line in refused} == {"email_send_email", "notes.share"}
+    assert report["details"]["notes"] == {"delivered": 1, "refused": 1, "leaked": 0}
     assert FIGURES_WORDS not in text
     assert "collector.example.net" not in text
 
@@ -124,7 +125,9 @@ async def test_odd_addresses_of_an_attacker_do_not_pass(running, attacker, via):
 
     assert story.ending.attack_refused == 1
     assert story.ending.attack_delivered == 0
-    assert story.ending.observation["guard"]["code"].startswith("destination_")
+    assert story.ending.notes_refused >= 1
+    assert story.ending.notes_leaked == 0
+    assert story.ending.observation["guard"]["code"].startswith(("destination_", "provenance_"))
     assert outbox(places.directory) == []
 
 

@@ -43,6 +43,7 @@ def _mount() -> None:
         check,
         demo,
         diff,
+        doctor,
         explain,
         import_openapi,
         memory,
@@ -65,6 +66,7 @@ def _mount() -> None:
     app.add_typer(bench.app, name="bench")
     app.command()(train.train)
     app.add_typer(memory.app, name="memory")
+    app.command()(doctor.doctor)
     app.add_typer(ca.app, name="ca")
 
 

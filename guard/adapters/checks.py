@@ -1,0 +1,218 @@
+"""What ``guard doctor`` looks at: each check says how it stands and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import socket
+import ssl
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.authority import read_authority
+from guard.adapters.onnx import load_models
+from guard.adapters.redis.embedded import find_server
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.errors import GuardError
+from guard.core.policy import StateLimits
+from guard.policies_io import load_policies
+from guard.settings import EMBEDDED
+from guard.shipped import models_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from guard.settings import Settings
+
+CONNECT_SECONDS: Final = 3.0
+SKEW_SECONDS: Final = 5.0
+EXPIRES_SOON_DAYS: Final = 30
+EARLIEST: Final = 1_700_000_000
+"""Seconds since the epoch; a clock before this one has never been set."""
+TRUST_VARIABLES: Final = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+class Status(StrEnum):
+    """How a check ended; only ``fail`` makes the command fail."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The outcome of one check."""
+
+    name: str
+    status: Status
+    detail: str
+    advice: str = ""
+    """What to do; empty where nothing is."""
+
+
+def check_policy(paths: list[Path]) -> Checked:
+    """Load the policies as the guard would."""
+    if not paths:
+        return Checked("policy", Status.SKIP, "none named", "name yours with --policy")
+    try:
+        policy = load_policies(paths)
+    except GuardError as error:
+        first = str(error).splitlines()[0]
+        return Checked("policy", Status.FAIL, first, "run `guard check` on it")
+    detail = f"{policy.name} ({policy.mode.value}), digest {policy.digest[:12]}"
+    if policy.mode.value == "monitor":
+        return Checked("policy", Status.WARN, detail, "mode `monitor` blocks nothing")
+    return Checked("policy", Status.OK, detail)
+
+
+def check_models(directory: Path | None) -> Checked:
+    """Verify every model against its manifest."""
+    try:
+        models = load_models(directory or models_directory())
+    except GuardError as error:
+        return Checked("models", Status.FAIL, str(error), "install the package anew")
+    return Checked("models", Status.OK, ", ".join(sorted(models)) + " verified")
+
+
+def check_ports(settings: Settings) -> Iterator[Checked]:
+    """Try to listen where the guard will."""
+    admin = settings.admin_address
+    wanted = [(one.host, one.port) for one in settings.listeners]
+    for text in settings.forward:
+        address, _, number = text.rpartition(":")
+        wanted.append((address.strip("[]"), int(number)))
+    for host, port in [*wanted, admin]:
+        name = f"port {host}:{port}"
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            advice = "a running guard, or stop what listens there" if taken else "choose another"
+            status = Status.WARN if taken else Status.FAIL
+            yield Checked(name, status, str(error.strerror or error), advice)
+        else:
+            yield Checked(name, Status.OK, "free")
+
+
+async def check_redis(settings: Settings) -> list[Checked]:
+    """Reach Redis, ask how it evicts, and compare clocks."""
+    if settings.redis == EMBEDDED:
+        try:
+            return [Checked("redis", Status.OK, f"embedded, {find_server()}")]
+        except GuardError as error:
+            return [Checked("redis", Status.FAIL, str(error), "install redis-server")]
+    store = None
+    try:
+        store = RedisSessionStore.at(settings.redis, limits=StateLimits(), timeout=CONNECT_SECONDS)
+        await store.verify()
+        before = time.time()  # noqa: TID251  (the clock itself is what is checked)
+        reply = await store.client.execute("TIME")
+    except GuardError as error:
+        advice = "start it, and set maxmemory-policy noeviction"
+        return [Checked("redis", Status.FAIL, str(error), advice)]
+    finally:
+        if store is not None:
+            await store.aclose()
+    found = [Checked("redis", Status.OK, "reachable, evicts nothing")]
+    if isinstance(reply, list) and reply:
+        skew = abs(float(reply[0]) + float(reply[1]) / 1e6 - before)
+        good = skew <= SKEW_SECONDS
+        detail = f"{skew:.1f} s from Redis' clock"
+        advice = "" if good else "synchronise both with NTP; windows of state use this clock"
+        found.append(Checked("clock", Status.OK if good else Status.FAIL, detail, advice))
+    return found
+
+
+def check_clock() -> Checked:
+    """See whether the clock was ever set."""
+    if time.time() < EARLIEST:  # noqa: TID251  (see above)
+        return Checked("clock", Status.FAIL, "it is before 2023", "set it, for example by NTP")
+    return Checked("clock", Status.OK, "plausible; compared only with a Redis of your own")
+
+
+def check_authority(directory: Path, variables: Mapping[str, str]) -> Iterator[Checked]:
+    """Look at the authority of forward listeners, and at who trusts it here."""
+    try:
+        authority = read_authority(directory)
+    except GuardError as error:
+        yield Checked("ca", Status.FAIL, str(error), "run `guard ca show`, which makes one")
+        return
+    days = (authority.expires.timestamp() - time.time()) / 86400  # noqa: TID251  (see above)
+    detail = f"{authority.fingerprint[:16]}…, {days:.0f} days left"
+    if days < EXPIRES_SOON_DAYS:
+        advice = f"move `{directory}` away; the next start makes another to be trusted anew"
+        yield Checked("ca", Status.WARN if days > 0 else Status.FAIL, detail, advice)
+    else:
+        yield Checked("ca", Status.OK, detail)
+    yield _trust(authority.certificate, variables)
+
+
+def _trust(certificate: Path, variables: Mapping[str, str]) -> Checked:
+    own = ssl.PEM_cert_to_DER_cert(certificate.read_text(encoding="ascii"))
+    named = {name: variables[name] for name in TRUST_VARIABLES if variables.get(name)}
+    without = [name for name, path in named.items() if own not in _certificates(Path(path))]
+    advice = "in the agent's environment, follow `guard ca install-hints`"
+    if without:
+        detail = f"{', '.join(without)} names a file without the authority"
+        return Checked("ca trust", Status.FAIL, detail, advice)
+    if named:
+        return Checked("ca trust", Status.OK, f"by {', '.join(named)}")
+    in_store = own in ssl.create_default_context().get_ca_certs(binary_form=True)
+    if in_store:
+        return Checked("ca trust", Status.OK, "by the system's store")
+    return Checked("ca trust", Status.WARN, "not in this environment", advice)
+
+
+def _certificates(path: Path) -> set[bytes]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set()
+    found = set()
+    for block in _PEM.findall(text):
+        try:
+            found.add(ssl.PEM_cert_to_DER_cert(block))
+        except ValueError:
+            continue
+    return found
+
+
+async def check_direct(addresses: Iterable[str]) -> list[Checked]:
+    """Try to reach hosts around the guard; an open connection is a hole.
+
+    Meaningful only where the agent runs: the guard itself must be able to go out.
+    """
+    found = []
+    for text in addresses:
+        host, _, port = text.rpartition(":")
+        name = f"direct egress {text}"
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except (OSError, TimeoutError) as error:
+            found.append(Checked(name, Status.OK, f"closed ({type(error).__name__})"))
+        else:
+            writer.close()
+            advice = "apply a rule of `deploy/network`; proxy variables alone hold nobody back"
+            found.append(Checked(name, Status.FAIL, "open: the guard can be walked around", advice))
+    if not found:
+        advice = "run `guard doctor --direct 1.1.1.1:443` where the agent runs"
+        found.append(Checked("direct egress", Status.SKIP, "not tried", advice))
+    return found
+
+
+def environment() -> Mapping[str, str]:
+    """Return the variables by which clients here find what to trust."""
+    return os.environ  # noqa: TID251  (other programs' variables, none of the guard's settings)

@@ -1,0 +1,75 @@
+"""``guard doctor``: is everything in place, and what to do where it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from guard.core.errors import GuardError
+from guard.settings import load_settings
+
+if TYPE_CHECKING:
+    from guard.adapters.checks import Checked
+    from guard.settings import Settings
+
+EXIT_FAILED: Final = 1
+EXIT_INVALID: Final = 3
+
+
+def doctor(
+    policy: Annotated[list[Path] | None, typer.Option("--policy", "-p")] = None,
+    reverse: Annotated[list[str] | None, typer.Option("--reverse", "-r")] = None,
+    forward: Annotated[list[str] | None, typer.Option("--forward", "-f")] = None,
+    redis: Annotated[str | None, typer.Option()] = None,
+    admin: Annotated[str | None, typer.Option()] = None,
+    models: Annotated[Path | None, typer.Option()] = None,
+    ca: Annotated[Path | None, typer.Option()] = None,
+    config: Annotated[Path | None, typer.Option(help="As for `guard run`.")] = None,
+    direct: Annotated[
+        list[str] | None,
+        typer.Option(help="HOST:PORT that must be out of reach here; for where agents run."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Check ports, authority, Redis, policy, models, clock and direct egress, and say what to do.
+
+    Takes the options and GUARD_* variables of `guard run`.  Exit code 1 where a check failed.
+
+    Example: guard doctor -p policies/default.yaml -f 127.0.0.1:8080 --direct 1.1.1.1:443
+    """
+    given = {
+        key: value for key, value in locals().items() if key not in {"config", "direct", "as_json"}
+    }
+    try:
+        settings = load_settings(config, **given)
+        found = asyncio.run(_all(settings, direct or []))
+    except (GuardError, ValueError) as error:
+        typer.echo(f"guard doctor: {error}", err=True)
+        raise typer.Exit(EXIT_INVALID) from error
+    failed = any(one.status == "fail" for one in found)
+    if as_json:
+        typer.echo(json.dumps({"ok": not failed, "checks": [asdict(one) for one in found]}))
+    else:
+        for one in found:
+            advice = f"  → {one.advice}" if one.advice else ""
+            typer.echo(f"{one.status.value:<5} {one.name}: {one.detail}{advice}")
+    raise typer.Exit(EXIT_FAILED if failed else 0)
+
+
+async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
+    from guard.adapters import checks
+
+    found = [checks.check_policy(settings.policy), checks.check_models(settings.models)]
+    found += checks.check_ports(settings)
+    redis = await checks.check_redis(settings)
+    found += redis
+    if not any(one.name == "clock" for one in redis):
+        found.append(checks.check_clock())
+    if settings.forward:
+        found += checks.check_authority(settings.ca, checks.environment())
+    return [*found, *(await checks.check_direct(direct))]

@@ -1,0 +1,125 @@
+"""``guard doctor``: each check can fail, says what to do, and sets the exit code."""
+
+import json
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from guard.adapters import checks
+from guard.adapters.authority import ensure_authority
+from guard.adapters.checks import Status
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.cli.doctor import doctor
+from guard.settings import load_settings
+
+ROOT = Path(__file__).parents[3]
+app = typer.Typer()
+app.command()(doctor)
+
+
+def by_name(found):
+    """Return the outcomes by name."""
+    return {one.name: one for one in found}
+
+
+@pytest.fixture
+def listening():
+    """Return a socket that listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()
+
+
+def test_a_sound_machine_exits_with_0(monkeypatch):
+    """One object with every check, none failed."""
+    policy = str(ROOT / "policies" / "default.yaml")
+    result = CliRunner().invoke(app, ["-p", policy, "--admin", "127.0.0.1:0", "--json"])
+    report = json.loads(result.stdout)
+
+    assert (result.exit_code, report["ok"]) == (0, True)
+    found = {check["name"]: check["status"] for check in report["checks"]}
+    assert found["policy"] == found["models"] == found["redis"] == found["clock"] == "ok"
+    assert found["direct egress"] == "skip"
+
+
+def test_an_open_way_around_fails(listening):
+    """What can be reached directly is a hole, with what closes it."""
+    address = f"127.0.0.1:{listening[1]}"
+    result = CliRunner().invoke(app, ["--admin", "127.0.0.1:0", "--direct", address])
+
+    assert result.exit_code == 1
+    assert f"fail  direct egress {address}: open" in result.stdout
+    assert "deploy/network" in result.stdout
+
+
+async def test_a_closed_way_is_well(listening):
+    """Refused or silent is what it should be."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()[1]
+    (found,) = await checks.check_direct([f"127.0.0.1:{closed}"])
+
+    assert found.status is Status.OK
+
+
+def test_wrong_options_exit_with_3():
+    """It is invalid input, as for `guard run`."""
+    assert CliRunner().invoke(app, ["--admin", "nonsense"]).exit_code == 3
+
+
+def test_a_broken_policy_and_a_watching_one_are_told_apart(tmp_path):
+    """One fails, the other blocks nothing."""
+    (tmp_path / "bad.yaml").write_text("version: 2\n", "utf-8")
+
+    assert checks.check_policy([tmp_path / "bad.yaml"]).status is Status.FAIL
+    observe = ROOT / "policies" / "examples" / "observe.yaml"
+    assert checks.check_policy([observe]).status is Status.WARN
+    assert checks.check_policy([]).status is Status.SKIP
+
+
+def test_models_that_do_not_verify_fail(tmp_path):
+    """An altered artefact is not used."""
+    assert checks.check_models(tmp_path).status is Status.FAIL
+
+
+def test_ports_in_use_are_named(listening):
+    """It may be a running guard, so it is a warning; what cannot be had at all fails."""
+    taken = f"127.0.0.1:{listening[1]}"
+    settings = load_settings(None, admin=taken, forward=["192.0.2.1:8080"])
+    found = by_name(checks.check_ports(settings))
+
+    assert found[f"port {taken}"].status is Status.WARN
+    assert found["port 192.0.2.1:8080"].status is Status.FAIL
+
+
+async def test_redis_that_evicts_or_is_gone_fails(tmp_path):
+    """A forgotten window is a hole in the rules about order."""
+    gone = load_settings(None, redis=f"unix://{tmp_path / 'none.sock'}")
+    assert by_name(await checks.check_redis(gone))["redis"].status is Status.FAIL
+    with EmbeddedRedis() as redis:
+        found = by_name(await checks.check_redis(load_settings(None, redis=redis.url)))
+
+    assert found["redis"].status is Status.OK
+    assert found["clock"].status is Status.OK
+
+
+def test_the_authority_must_exist_and_be_trusted(tmp_path):
+    """A variable that names a file without it is why clients fail."""
+    missing = by_name(checks.check_authority(tmp_path / "none", {}))
+    assert missing["ca"].status is Status.FAIL
+
+    authority = ensure_authority(tmp_path / "ca")
+    assert by_name(checks.check_authority(tmp_path / "ca", {}))["ca"].status is Status.OK
+    assert by_name(checks.check_authority(tmp_path / "ca", {}))["ca trust"].status is Status.WARN
+
+    joined = tmp_path / "joined.pem"
+    other = ssl.PEM_cert_to_DER_cert(authority.certificate.read_text("ascii"))[:-1] + b"x"
+    joined.write_text(ssl.DER_cert_to_PEM_cert(other), "ascii")
+    wrong = by_name(checks.check_authority(tmp_path / "ca", {"SSL_CERT_FILE": str(joined)}))
+    assert wrong["ca trust"].status is Status.FAIL
+
+    joined.write_text(joined.read_text("ascii") + authority.certificate.read_text("ascii"), "ascii")
+    right = by_name(checks.check_authority(tmp_path / "ca", {"SSL_CERT_FILE": str(joined)}))
+    assert right["ca trust"].status is Status.OK

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from guard.core.message_titles import values_asked
 from guard.core.model import Integrity, Standing
 from guard.core.provenance import Attestation, Channel, Context, Evidence, Rung
-from guard.core.values import hints_of, keys_of, taints_of
+from guard.core.values import hints_of, taints_of
 
 if TYPE_CHECKING:
     from guard.core.model import Destination, Target
@@ -41,7 +42,7 @@ def attest(destination: Destination, standing: Standing, context: Context) -> At
         return Attestation(Rung.UNKNOWN, standing.value, vector="unknown")
     if context.granted:
         return Attestation(Rung.GRANTED, "grant")
-    attested = attest_values(keys_of(destination), taints_of(destination), context)
+    attested = attest_values(values_asked(destination), taints_of(destination), context)
     if attested.rung is Rung.UNKNOWN:
         hint = _first_taint([], [context.values.get(v, _NOTHING) for v in hints_of(destination)])
         if hint is not None:

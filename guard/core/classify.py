@@ -115,7 +115,11 @@ def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
     for destination in islice(find_destinations(text[:SCAN_LIMIT]), GUARDED_LIMIT):
         yield Target(destination, policy.standing(destination), path)
     for value in islice(find_values(text, disguised=False).plain, GUARDED_LIMIT):
-        if value.startswith(("host:", "handle:")) and value != whole:
+        kind, _, canonical = value.partition(":")
+        if kind == "host":
+            host = Destination("host", canonical, canonical)
+            yield Target(host, policy.standing(host), path)
+        elif kind == "handle" and value != whole:
             yield Target(Destination("text", value), Standing.EXTERNAL, path)
 
 

@@ -107,6 +107,9 @@ class ToolMapping:
     """Where the arguments name the message that is answered."""
     messages: MessageFields | None = None
     """Where in its results messages are."""
+    named_by: PathQuery | None = None
+    """Where the arguments name the page that is read; one that the user named vouches for the
+    addresses on it that bear its name."""
     may_be_nobody: bool = False
     """A send without a destination sends nothing (a calendar entry without guests)."""
     line: int = 0

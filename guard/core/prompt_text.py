@@ -42,6 +42,16 @@ _QUOTATION: Final = re.compile(
     re.DOTALL,
 )
 _WORD: Final = re.compile(r"[\w@#][\w.@#:/+'’-]{0,126}")  # noqa: RUF001 - apostrophes as typed
+_SPOKEN: Final = re.compile(
+    r"(?<![\w.@-])[\w+-]{1,64}(?:(?: dot |\.)[\w+-]{1,64}){0,4}"
+    r" at [\w-]{1,63}(?: dot [\w-]{1,63}){1,5}(?![\w@])",
+    re.IGNORECASE,
+)
+_SAID_AT: Final = re.compile(" at ", re.IGNORECASE)
+_SAID_DOT: Final = re.compile(" dot ", re.IGNORECASE)
+SPOKEN_LIMIT: Final = 50
+"""Dictated addresses read in one prompt."""
+_RUN_ON: Final = re.compile(r"(\.[a-z]{2,24})\.(?=[A-Z])")
 _EDGE: Final = ".:'’/-"  # noqa: RUF001 - as above
 
 
@@ -66,8 +76,22 @@ def _kept(found: re.Match[str]) -> str:
 
 
 def addresses_named(words: str) -> list[str]:
-    """Return the values (addresses, URLs, accounts, handles) that a user's own words name."""
-    return [value for value in find_values(words[:PIECE], disguised=False).plain if _names(value)]
+    """Return the values (addresses, URLs, accounts, handles) that a user's own words name.
+
+    People dictate addresses (``jane at example dot org``) and forget the space behind a full
+    stop; both are read.  No encoding is undone: nobody means an address by its base64.
+    """
+    piece = words[:PIECE]
+    found = dict(find_values(piece, disguised=False).plain)
+    spoken = " ".join(_written(run[0]) for run in islice(_SPOKEN.finditer(piece), SPOKEN_LIMIT))
+    apart = _RUN_ON.sub(r"\1. ", piece)
+    for reading in (spoken, apart if apart != piece else ""):
+        found.update(find_values(reading, disguised=False).plain)
+    return [value for value in found if _names(value)]
+
+
+def _written(spoken: str) -> str:
+    return _SAID_AT.sub("@", _SAID_DOT.sub(".", spoken))
 
 
 def _names(value: str) -> bool:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from guard.core.destinations import read_destinations
+from guard.core.message_titles import title_value
 from guard.core.model import Integrity, Role, Standing
 from guard.core.ports import Write, WriteMode
 from guard.core.prompt_text import names_given
-from guard.core.provenance import Channel, Record
+from guard.core.provenance import Channel, Record, Rung
 from guard.core.values import find_values, keys_of, leaf_value, message_value
 from guard.memory.areas import ATTESTED, READ, REPLY, Areas
 from guard.memory.result_fields import leaves_of, parsed, roots_of
 
 if TYPE_CHECKING:
     from guard.core.model import Json, ToolResult
-    from guard.core.policy import MessageFields, Policy, ToolMapping
+    from guard.core.policy import MessageFields, PathQuery, Policy, ToolMapping
     from guard.core.ports import Area
     from guard.memory.seal import Seal
 
@@ -27,8 +29,33 @@ RESULT_TEXT: Final = 256 * 1024
 MESSAGE_LIMIT: Final = 200
 NAME_LIMIT: Final = 8
 """Messages of one result, and names of one message, that a user may mean."""
+WHOLE_LENGTH: Final = 320
+"""Characters of the longest mailbox with its name."""
+PART_LENGTH: Final = 4
+ANYBODY: Final = frozenset(
+    {"admin", "blog", "contact", "contacts", "docs", "help", "home", "hello", "info", "mail"}
+    | {"news", "office", "page", "pages", "post", "sales", "service", "shop", "site", "support"}
+    | {"team", "user", "users", "website", "webmaster"}
+)
+"""Parts of hosts and mailboxes that name nobody."""
+_SEPARATORS: Final = re.compile(r"[\W_\d]+")
 REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 WRITING: Final = frozenset({Role.SAVE, Role.DRAFT, Role.SEND})
+
+
+def whole_values(text: str) -> tuple[str, ...]:
+    """Return the values that a whole field is, nothing where there is more in it than that."""
+    if len(text) > WHOLE_LENGTH or "\n" in text.strip():
+        return ()
+    found = read_destinations(text)
+    if len(found) > 1 and any(destination.kind != "mail" for destination in found):
+        return ()
+    return tuple(key for d in found if d.kind != "handle" for key in keys_of(d)[:1])
+
+
+def _parts(text: str) -> set[str]:
+    """Return the words in a name that say whose it is."""
+    return {part for part in _SEPARATORS.split(text) if len(part) >= PART_LENGTH} - ANYBODY
 
 
 @dataclass(slots=True)
@@ -42,6 +69,8 @@ class ResultIntake:
     session: bytes = b""
     _untrusted: dict[str, None] = field(default_factory=dict)
     _attested: dict[str, Integrity] = field(default_factory=dict)
+    _written: dict[str, None] = field(default_factory=dict)
+    """Untrusted values in clear text."""
     _overflow: bool = False
     _text: int = 0
 
@@ -62,6 +91,8 @@ class ResultIntake:
         writes = [*self._taints(mapping), *self._attestations()]
         if mapping is not None and mapping.messages is not None:
             writes.extend(self._messages(roots, mapping.messages))
+        if mapping is not None and mapping.named_by is not None:
+            writes.extend(self._own_addresses(mapping.named_by))
         if read_untrusted and self._reads(mapping):
             writes.append(self._mark_read())
         return writes, self._overflow
@@ -77,11 +108,15 @@ class ResultIntake:
         if label is Integrity.ADVISORY:
             return
         handle = leaf_value(text) if whole else None
+        if label is Integrity.AUTHENTICATED and whole:
+            self._take_field(text, label, handle)
+            return
         if label is Integrity.UNTRUSTED:
             found = find_values(text)
             self._overflow = self._overflow or found.overflow
             self._untrusted.update(found.plain)
             self._untrusted.update(found.disguised)
+            self._written.update(found.plain)
             if handle is not None:
                 self._untrusted[handle] = None
             return
@@ -90,6 +125,24 @@ class ResultIntake:
         self._attest(tuple(find_values(text, disguised=False).plain), label)
         if handle is not None:
             self._attest((handle,), label)
+
+    def _take_field(self, text: str, label: Integrity, handle: str | None) -> None:
+        """Take a field that the service fills in: it vouches for a value that is all of it.
+
+        A name that somebody chose can be as long as a letter; what is written inside one is text
+        like any other.
+        """
+        values = whole_values(text)
+        for value in values:
+            self._attest((value,), label)
+        if handle is not None:
+            self._attest((handle,), label)
+        if not values:
+            found = find_values(text)
+            inside = {**found.plain, **found.disguised}
+            inside.pop(handle or "", None)
+            self._overflow = self._overflow or found.overflow
+            self._untrusted.update(inside)
 
     def _attest(self, values: tuple[str, ...], label: Integrity) -> None:
         for value in values:
@@ -166,6 +219,30 @@ class ResultIntake:
         record = self._record(Integrity.UNTRUSTED, Channel.READ)
         return Write(area, WriteMode.KEEP, (self.seal.write(area, READ, record),))
 
+    def _own_addresses(self, named_by: PathQuery) -> list[Write]:
+        """Return the addresses that a page has of its own, where the user named the page.
+
+        An address is the page's own if its mailbox bears a part of the page's host.  It then
+        counts like the sender of a message that the user named: for this session only.
+        """
+        area = self.areas.session(self.result.call.call.identity)
+        record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
+        paths = {path for path, _ in named_by.find(self.result.call.call.arguments)}
+        entries: list[tuple[bytes, bytes]] = []
+        for target in self.result.call.targets:
+            attested = target.attestation
+            if target.path not in paths or attested is None or attested.rung != Rung.PROMPTED:
+                continue
+            parts = _parts(target.destination.host.rpartition(".")[0])
+            by = [self.seal.fingerprint(key) for key in keys_of(target.destination)][:NAME_LIMIT]
+            entries += [
+                self.seal.write(area, self.seal.fingerprint(value) + REPLY, record, by)
+                for value in self._written
+                if value.startswith("mail:")
+                and parts & _parts(value.removeprefix("mail:").partition("@")[0])
+            ]
+        return [Write(area, WriteMode.REPLACE, tuple(entries))] if entries else []
+
     def _messages(self, roots: list[Json], where: MessageFields) -> list[Write]:
         """Return who sent each message, with the names that a user may call it by."""
         area = self.areas.session(self.result.call.call.identity)
@@ -203,7 +280,7 @@ class ResultIntake:
         called = [text.partition("<")[0] for text in (*senders, *titles) if isinstance(text, str)]
         # One word is too little to name a message by: an attacker chooses both of these texts.
         known = [name for text in called for name in names_given(text)[-1:] if " " in name]
-        for value in (*addresses, *ids):
+        for value in (*addresses, *ids, *(title_value(name) for name in known)):
             names.setdefault(value, []).extend((*addresses, *known))
         if sent_by and all(
             self.policy.standing(d) in {Standing.INTERNAL, Standing.ALLOWED} for d in sent_by

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.attestation import attest, attest_values
+from guard.core.message_titles import values_asked
 from guard.core.model import Identity, Integrity, Role
 from guard.core.ports import Write, WriteMode
 from guard.core.prompt_text import addresses_named, names_given, own_words
 from guard.core.provenance import Channel, Context, Record, Rung
-from guard.core.values import find_values, hints_of, keys_of, leaf_value, taints_of
+from guard.core.values import find_values, hints_of, leaf_value, taints_of
 from guard.memory.areas import ATTESTED, ITEM, PROMPT, TAINTED, Areas
 from guard.memory.intake import ResultIntake
 from guard.memory.questions import Question
@@ -47,7 +48,7 @@ class Ledger:
         call = classified.call
         question = Question(self.seal, Areas(policy.limits), call.identity, call.at)
         for target in (*classified.targets, *classified.guarded):
-            question.add(keys_of(target.destination))
+            question.add(values_asked(target.destination))
             question.add(taints_of(target.destination))
             question.add(hints_of(target.destination))
         mapping = policy.mapping(call.tool)

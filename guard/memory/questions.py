@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from guard.core.message_titles import TITLE
 from guard.core.model import Integrity
 from guard.core.ports import Lookup
 from guard.core.provenance import Evidence
@@ -69,6 +70,9 @@ class Question:
         return tuple(found)
 
     def _slots_of(self, value: str, mark: bytes, session: Area) -> None:
+        if value.startswith(TITLE):
+            # A name of a message says which message; it vouches for nothing itself.
+            return
         if not value.startswith("any:"):
             self._slot(session, mark + PROMPT, value, "prompt")
             self._slot(session, mark + ATTESTED, value, "field")

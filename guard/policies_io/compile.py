@@ -201,6 +201,7 @@ def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
         guarded=tuple(compile_path(path) for path in entry.guarded),
         reply=compile_path(entry.reply) if entry.reply else None,
         messages=_messages(entry.messages) if entry.messages else None,
+        named_by=compile_path(entry.named_by) if entry.named_by else None,
         may_be_nobody=entry.optional_destinations,
         line=line,
         patterns=entry.match,

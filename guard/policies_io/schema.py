@@ -113,6 +113,9 @@ class ToolEntry(_Strict):
     """Where a send names the message it answers."""
     messages: MessagesEntry | None = None
     """Where messages are in its results."""
+    named_by: PathText | None = None
+    """Where a read names its page: one that the user named vouches for the addresses on it that
+    bear a part of its host."""
     optional_destinations: bool = False
     """A send that names nobody sends nothing."""
     description: Annotated[str, Field(max_length=2000)] = ""

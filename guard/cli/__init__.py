@@ -53,6 +53,7 @@ def _mount() -> None:
         schema,
         train,
     )
+    from guard.cli import eval as evaluations
 
     app.command()(run.run)
     app.command()(check.check)
@@ -64,6 +65,7 @@ def _mount() -> None:
     app.command()(replay.replay)
     app.command()(demo.demo)
     app.add_typer(bench.app, name="bench")
+    app.add_typer(evaluations.app, name="eval")
     app.command()(train.train)
     app.add_typer(memory.app, name="memory")
     app.command()(doctor.doctor)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from guard.core.errors import GuardError
+from guard.lab.bench_provenance import Size, bench_provenance
 from guard.lab.bench_proxy import bench_proxy
 from guard.lab.bench_stream import bench_stream
 from guard.reporting import Report
@@ -17,11 +18,6 @@ from guard.shipped import policies_directory
 
 app = typer.Typer(help="Measure the guard on this machine, side by side with what it replaces.")
 EXIT_FAILED = 1
-
-
-@app.callback()
-def _group() -> None:
-    """Keep ``guard bench proxy`` a sub-command even while it is the only one."""
 
 
 @app.command()
@@ -61,6 +57,29 @@ def stream(
                 policy or policies_directory() / "default.yaml",
                 rounds=rounds,
                 progress=status.update,
+            )
+    except GuardError as error:
+        typer.echo(f"guard bench: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from error
+    show(report, as_json=json)
+
+
+@app.command()
+def provenance(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    values: Annotated[int, typer.Option(min=100, help="Labelled values.")] = Size().values,
+    calls: Annotated[int, typer.Option(min=100, help="Calls of the long session.")] = Size().calls,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of the ratio; 0: none.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
+) -> None:
+    """Decision times with many labelled values, growth, bytes per value, the ratio."""
+    console = Console(stderr=True)
+    size = Size(values=values, calls=calls, rounds=rounds, seconds=seconds)
+    try:
+        with console.status("starting") as status:
+            report = bench_provenance(
+                policy or policies_directory() / "default.yaml", size, status.update
             )
     except GuardError as error:
         typer.echo(f"guard bench: {error}", err=True)

@@ -1,0 +1,12 @@
+"""``guard eval NAME``: one file per evaluation, ``guard/cli/eval_NAME.py``."""
+
+from __future__ import annotations
+
+import typer
+
+from guard.cli import eval_ablation, eval_provenance
+
+app = typer.Typer(help="Measure how well the guard decides, on recorded and on generated runs.")
+
+app.command("provenance")(eval_provenance.provenance)
+app.command("ablation")(eval_ablation.ablation)

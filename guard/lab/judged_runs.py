@@ -1,0 +1,134 @@
+"""Runs judged by a policy, in process: what `guard replay` does, with its lines kept by call."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from guard.core.model import Integrity
+from guard.detectors import DetectorResources, create_detectors
+from guard.replay import Replay, fresh_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from guard.adapters.onnx import OnnxModel
+    from guard.core.policy import Policy
+    from guard.core.ports import Detector
+    from guard.traces import Call, Run
+
+FLAGGED = frozenset({"ask", "block"})
+"""Actions that keep a call from being forwarded without a person's word."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCall:
+    """One recorded call and the line that the replay wrote for it."""
+
+    run: Run
+    call: Call
+    line: dict[str, Any]
+
+    @property
+    def flagged(self) -> bool:
+        """Whether the call was stopped: asked about or blocked."""
+        return self.line["action"] in FLAGGED
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the call was refused outright."""
+        return bool(self.line["action"] == "block")
+
+    def fired(self, rule: str) -> bool:
+        """Return whether a rule of that id spoke, as one reason or as the deciding one."""
+        return rule in self.line["rules"]
+
+    @property
+    def tainted(self) -> bool:
+        """Whether a reason that stops says: derived from untrusted text."""
+        return any(
+            reason["code"] == "provenance_tainted" and reason["action"] in FLAGGED
+            for reason in self.line["reasons"]
+        )
+
+    @property
+    def names_call(self) -> bool:
+        """Whether a reason that stops gives the index of the call a value came from."""
+        return any(
+            _call_index(reason.get("evidence", {}))
+            for reason in self.line["reasons"]
+            if reason["action"] in FLAGGED
+        )
+
+
+def _call_index(evidence: dict[str, Any]) -> bool:
+    places = [evidence, *evidence.get("targets", [])]
+    return any(isinstance(place.get("call"), int | str) for place in places)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """One run with its judged calls, in order."""
+
+    run: Run
+    calls: tuple[JudgedCall, ...]
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """The ground truth of the run."""
+        return self.run.labels
+
+
+def _items(path: Path) -> list[tuple[str, str, Integrity]]:
+    labels = {label.name.lower(): label for label in Integrity}
+    return [
+        (item["store"], item["value"], labels[item["label"]])
+        for item in json.loads(path.read_text(encoding="utf-8"))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a replay needs besides runs and a policy."""
+
+    redis: str
+    """URL of the Redis to use."""
+    models: dict[str, OnnxModel]
+    advance: Callable[[], object] = lambda: None
+    """Called after each run."""
+
+    async def judge(
+        self,
+        runs: Sequence[Run],
+        policy: Policy,
+        *,
+        memory: Path | None = None,
+        detectors: Sequence[Detector] = (),
+    ) -> list[JudgedRun]:
+        """Return the runs with a verdict for every call.
+
+        Args:
+            runs: judged from fresh state.
+            policy: what to judge by.
+            memory: values with labels that are in every run's store before it starts.
+            detectors: asked besides those of live traffic.
+
+        Raises:
+            StateError: the store cannot be used.
+            ReplayError: the store failed on the way.
+        """
+        lines: list[str] = []
+        asked = (*create_detectors(DetectorResources(models=self.models)), *detectors)
+        digests = {name: model.digest for name, model in self.models.items()}
+        async with fresh_store(self.redis, policy.limits) as store:
+            engine = Replay(policy, store, asked, digests, memory=_items(memory) if memory else ())
+            await engine.run(runs, lines.append, self.advance)
+        answers = iter(lines)
+        return [
+            JudgedRun(
+                run, tuple(JudgedCall(run, call, json.loads(next(answers))) for call in run.calls)
+            )
+            for run in runs
+        ]

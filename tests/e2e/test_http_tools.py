@@ -23,7 +23,8 @@ tools:
     destinations: ["$.body.to"]
     ignore: ["$.path.note"]
   - {{match: [notes.search], role: retrieve}}
-rules: []
+rules:
+  - {{id: no-strangers, type: destination, roles: [send], standing: [external], effect: block}}
 """
 INSIDE, STRANGER = "team@example.com", "x@elsewhere.test"
 FORM = "application/x-www-form-urlencoded"

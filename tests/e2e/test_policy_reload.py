@@ -11,7 +11,7 @@ from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait
 pytestmark = pytest.mark.e2e
 
 DEFAULT = (ROOT / "policies" / "default.yaml").read_text(encoding="utf-8")
-ROUNDS = 6
+ROUNDS = 4
 
 
 @pytest.fixture
@@ -27,8 +27,10 @@ def guard(tmp_path):
 
 
 def write(path: Path, name: str, text: str = DEFAULT) -> None:
-    """Put a policy into place as an editor would: not atomically."""
-    path.write_text(text.replace("name: default", f"name: {name}"), encoding="utf-8")
+    """Put a finished file into place, so that no half of it is ever tried."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text.replace("name: default", f"name: {name}"), encoding="utf-8")
+    fresh.replace(path)
 
 
 def test_no_call_is_judged_without_a_policy_while_policies_change(guard):

@@ -26,11 +26,12 @@ from guard.core.pdp import decide
 from guard.core.policy import Situation
 from guard.core.provenance import Attestation, Rung
 from guard.core.trajectory import Snapshot, Trajectory, Window
+from guard.core.values import leaf_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from guard.core.model import Finding, Json
+    from guard.core.model import Finding, Json, Target
     from guard.core.policy import Policy
     from guard.core.ports import Detector
     from guard.core.verdict import Verdict
@@ -97,7 +98,8 @@ class DescribedCall(DescribedEntry):
 
     trajectory: TrajectoryEntry = TrajectoryEntry()
     provenance: dict[str, ProvenanceName] = {}
-    """Rung of the attestation ladder by destination; the others are listed or unknown."""
+    """Rung of the attestation ladder by destination or guarded value; the others are listed or
+    unknown."""
     call: CallEntry
 
     @field_validator("trajectory", mode="before")
@@ -143,19 +145,27 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
 
 
 def _traced(call: ClassifiedCall, rungs: Mapping[str, str]) -> ClassifiedCall:
-    """Return the call with the rungs that its description gives to its destinations."""
+    """Return the call with the rungs that its description gives to values in it."""
     if not rungs:
         return call
+    by_text = {text: Attestation(Rung[name.upper()], "described") for text, name in rungs.items()}
     by_destination = {
-        destination: Attestation(Rung[name.upper()], "described")
-        for text, name in rungs.items()
+        destination: attestation
+        for text, attestation in by_text.items()
         for destination in read_destinations(text)
     }
-    targets = tuple(
-        replace(t, attestation=by_destination.get(t.destination, t.attestation))
-        for t in call.targets
+
+    by_value = {leaf_value(text): attestation for text, attestation in by_text.items()}
+
+    def traced(target: Target) -> Target:
+        found = by_destination.get(target.destination)
+        if target.destination.kind == "text":
+            found = by_value.get(target.destination.canonical)
+        return replace(target, attestation=found or target.attestation)
+
+    return replace(
+        call, targets=tuple(map(traced, call.targets)), guarded=tuple(map(traced, call.guarded))
     )
-    return replace(call, targets=targets)
 
 
 def tool_call(entry: CallEntry) -> ToolCall:

@@ -235,3 +235,32 @@ def test_an_empty_description_is_a_stranger(tmp_path):
     verdict = judge(load_policies([path]), (), described).verdict
 
     assert verdict.action.label == "ask"
+
+
+def test_a_guarded_value_can_be_described_as_traced(tmp_path):
+    """An amount or a link that came out of untrusted text is judged like such a destination."""
+    path = tmp_path / "pay.yaml"
+    path.write_text(
+        """version: 1
+name: pay
+internal_domains: [example.com]
+tools:
+  - {match: [pay], role: send, destinations: ["$.to"], guarded: ["$.amount", "$.text"]}
+rules:
+  - {id: traced, type: provenance, of: guarded, rungs: [tainted], effect: block}
+  - {id: inside, type: destination, roles: [send], standing: [internal], effect: allow}
+""",
+        encoding="utf-8",
+    )
+    policy = load_policies([path])
+    link = "https://elsewhere.test/x"
+
+    def action(**provenance):
+        arguments = {"to": "a@example.com", "amount": 5000, "text": f"see {link}"}
+        described = {"call": {"tool": "pay", "arguments": arguments}, "provenance": provenance}
+        return judge(policy, (), DescribedCall.model_validate(described)).verdict.action.label
+
+    assert action() == "allow"
+    assert action(**{"5000": "tainted"}) == "block"
+    assert action(**{link: "tainted"}) == "block"
+    assert action(**{"4999": "tainted"}) == "allow"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from guard.cli import eval_ablation, eval_provenance
+from guard.cli import eval_ablation, eval_classifier, eval_drift, eval_provenance
 
 app = typer.Typer(help="Measure how well the guard decides, on recorded and on generated runs.")
 
 app.command("provenance")(eval_provenance.provenance)
 app.command("ablation")(eval_ablation.ablation)
+app.command("classifier")(eval_classifier.classifier)
+app.command("drift")(eval_drift.drift)

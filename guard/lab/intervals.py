@@ -43,8 +43,10 @@ def bca_interval(
         scores: shape (runs,).
         clusters: shape (runs,): whole clusters are drawn, as repeats of one run are one
             observation; None draws runs, as the paper does.
-        resamples: how many.
+        resamples: how many; 0 asks for no interval.
     """
+    if not resamples:
+        return None
     units = np.arange(len(labels)) if clusters is None else clusters
     wins, positive, negative, kinds = _pair_table(labels, scores, units)
     if len(kinds) < 2 or len(positive) > LARGEST:

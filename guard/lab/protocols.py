@@ -6,8 +6,6 @@ paper's and put repeats of one run on both sides.
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -124,15 +122,9 @@ def out_of_fold(
         NotMeasuredError: too few runs or groups.
     """
     pooled = np.zeros(len(labels))
-    splits = divide(data, labels, protocol)
-
-    def run(split: _Split) -> None:
-        train, test = split
+    # One after the other: scikit-learn changes the process's warning filters while it fits.
+    for train, test in divide(data, labels, protocol):
         pooled[test] = fit_and_score(build, rows[train], labels[train], rows[test])
-
-    # Trees are grown outside the interpreter's lock; each fold writes its own rows.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(run, splits))
     return OutOfFold(labels, pooled, groups_of(data, protocol))
 
 

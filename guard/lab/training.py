@@ -12,8 +12,10 @@ from guard.lab.intervals import bca_interval, rounded
 from guard.lab.models import importances, make, verified_export
 from guard.lab.paper import RESAMPLES, THRESHOLD, TRIGGER_SESSION, Algorithm, FeatureSet
 from guard.lab.protocols import (
+    LEAVE_ONE_OUT,
     NotMeasuredError,
     Protocol,
+    by_group,
     figures,
     out_of_fold,
     require_two_classes,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from guard.lab.dataset import Dataset
+    from guard.lab.protocols import OutOfFold
 
 DEFAULT_NAMES: Final = {FeatureSet.PREFIX13: "prefix-13", FeatureSet.FULL19: "full-19"}
 """The forests' names; other algorithms append their own."""
@@ -44,7 +47,7 @@ class Order:
     trees: int | None = None
     """In place of the paper's number."""
     resamples: int = RESAMPLES
-    """Of the intervals."""
+    """Of the intervals; 0 leaves them out."""
 
     @property
     def artefact_name(self) -> str:
@@ -84,7 +87,7 @@ def train(
     onnx, difference = verified_export(model, order.artefact_name, rows)
     measured: dict[str, Json] = {}
     for protocol in Protocol:
-        measured[protocol.value] = evaluate(order, data, protocol)
+        measured[protocol.value], _ = measure(order, data, protocol)
         advance()
     measured["onnx_max_difference"] = difference
     measured["importances"] = named_importances(model, order)
@@ -108,16 +111,24 @@ def train(
     return onnx, make_card(artefact, data, measured)
 
 
-def evaluate(order: Order, data: Dataset, protocol: Protocol) -> dict[str, Json]:
-    """Return one protocol's figures with intervals, and the same on distinct runs.
+def measure(
+    order: Order, data: Dataset, protocol: Protocol, *, distinct: bool = True
+) -> tuple[dict[str, Json], OutOfFold | None]:
+    """Return one protocol's figures, with intervals, and the pooled scores behind them.
 
-    Where there is no figure, ``reason`` says why.
+    Where there is no figure, ``reason`` says why and there are no scores.
+
+    Args:
+        order: which classifier.
+        data: the runs.
+        protocol: how to divide them.
+        distinct: whether to train and test on distinct runs as well.
     """
     labels = data.labels(order.labelling)
     try:
         pooled = out_of_fold(order.build, data, data.rows(order.features), labels, protocol)
     except NotMeasuredError as error:
-        return {"auc": None, "reason": str(error)}
+        return {"auc": None, "reason": str(error)}, None
     repeats = data.repeats
     found: dict[str, Json] = figures(labels, pooled.scores, order.threshold)
     found["auc_interval_over_runs"] = rounded(
@@ -127,9 +138,12 @@ def evaluate(order: Order, data: Dataset, protocol: Protocol) -> dict[str, Json]
         bca_interval(labels, pooled.scores, repeats, order.resamples)
     )
     found["groups"] = None if pooled.groups is None else len(np.unique(pooled.groups))
-    if len(np.unique(repeats)) < len(data):
-        found["distinct_runs"] = evaluate(order, data.distinct(), protocol)
-    return found
+    if protocol in LEAVE_ONE_OUT:
+        found["by_group"] = by_group(pooled, order.threshold)
+    if distinct and len(np.unique(repeats)) < len(data):
+        once, _ = measure(order, data.distinct(), protocol, distinct=False)
+        found["distinct_runs"] = {key: once[key] for key in once if key != "by_group"}
+    return found, pooled
 
 
 def named_importances(model: Any, order: Order) -> dict[str, float]:

@@ -86,6 +86,9 @@ class ErrorCounter:
     def unlabelled_marks(self, count: int) -> None:
         """Drop the gauge."""
 
+    def memory_drift(self) -> None:
+        """Drop the count."""
+
     def memory_write(self, outcome: str, reason: str, target: str) -> None:
         """Drop the count; a replay does not write."""
 

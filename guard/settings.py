@@ -94,6 +94,8 @@ class Settings(BaseSettings):
     """TOML file of principals: ``name = "sha256 of the secret"``."""
     write_credentials: Path | None = None
     """TOML file of the memory stores' write credentials, by listener."""
+    decisions: Path | None = None
+    """Unix socket on which ``guard stdio`` wrappers ask; its directory must be private."""
     owner: str = ""
     """Set by the supervisor: names this guard, so that after a crash it knows its own writes."""
     body_limit: int = 16 * 1024 * 1024
@@ -242,6 +244,42 @@ def load_credentials(path: Path | None) -> dict[str, str]:
             msg = f"credentials file `{path}`: principal `{name}` needs the sha256 of its secret"
             raise GuardError(msg)
     return values
+
+
+def read_secret(path: Path) -> str:
+    """Return the secret in a file.
+
+    Raises:
+        GuardError: it cannot be read, or holds nothing.
+    """
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"secret file `{path}` cannot be read ({type(error).__name__})"
+        raise GuardError(msg) from None
+    if not secret:
+        msg = f"secret file `{path}` is empty"
+        raise GuardError(msg)
+    return secret
+
+
+def child_environment(secrets: list[str]) -> dict[str, str]:
+    """Return the environment of a wrapped server: this one's, without the guard's own settings.
+
+    Args:
+        secrets: ``NAME=FILE`` each: a credential that only the server gets.
+
+    Raises:
+        GuardError: an item is not of that form, or its file cannot be read.
+    """
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("GUARD_")}
+    for item in secrets:
+        name, equals, file = item.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            msg = f"`{item}` is not NAME=FILE"
+            raise GuardError(msg)
+        variables[name] = read_secret(Path(file))
+    return variables
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.admin_server import AdminServer, HealthReport
 from guard.adapters.audit_log import open_audit_log
 from guard.adapters.authority import ensure_authority, joined_trust
+from guard.adapters.decision_socket import DecisionServer
 from guard.adapters.heartbeat import Pulse
 from guard.adapters.mitm.addon import GuardAddon
 from guard.adapters.mitm.forward import ForwardAddon
@@ -151,6 +152,7 @@ async def serve(
     parts = assemble(settings, redis_url, pulse, confdir, reached)
     await parts.store.verify()
     addon, master = _proxy(settings, parts, confdir)
+    deciding = _decision_server(parts, settings)
     admin = AdminServer(*settings.admin_address, parts.metrics, lambda: _health(parts))
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -164,7 +166,9 @@ async def serve(
         background.append(loop.create_task(parts.reloader.watch(settings.reload)))
     running = loop.create_task(master.run())
     try:
-        addresses = await listening(master)
+        addresses = await listening(master) if settings.modes else []
+        if deciding is not None:
+            await deciding.start()
         _announce(addresses, admin, parts)
         await asyncio.wait(
             [running, loop.create_task(stopping.wait())], return_when=asyncio.FIRST_COMPLETED
@@ -177,6 +181,8 @@ async def serve(
         for task in background:
             task.cancel()
         admin.close()
+        if deciding is not None:
+            deciding.close()
         await parts.store.aclose()
         parts.audit.close()
 
@@ -210,6 +216,17 @@ def _on_hangup(parts: Parts, background: list[asyncio.Task[object]]) -> None:
     background[:] = [task for task in background if not task.done()]
     background.append(asyncio.get_running_loop().create_task(parts.reloader.reload()))
     parts.audit.reopen()
+
+
+def _decision_server(parts: Parts, settings: Settings) -> DecisionServer | None:
+    if settings.decisions is None:
+        return None
+
+    def digest() -> str:
+        policy = parts.guard.policy
+        return policy.digest if policy is not None else ""
+
+    return DecisionServer(parts.gate, digest, settings.decisions)
 
 
 async def _beat(pulse: Pulse) -> None:

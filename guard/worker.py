@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from guard.adapters.child_process import die_with_parent
 from guard.core.errors import GuardError, PolicyError
 from guard.settings import Settings
 from guard.wiring import serve
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 EXIT_FAILED = 1
 EXIT_INVALID = 3
+FAULT_ARGUMENT = 4
 
 
 def main() -> int:
@@ -28,7 +35,7 @@ def main() -> int:
     gc.freeze()
     try:
         die_with_parent(parent)
-        asyncio.run(serve(settings, redis_url, directory))
+        asyncio.run(serve(settings, redis_url, directory, _fault_point()))
     except PolicyError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_INVALID
@@ -36,6 +43,18 @@ def main() -> int:
         sys.stderr.write(f"guard run: {error}\n")
         return EXIT_FAILED
     return 0
+
+
+def _fault_point() -> Callable[[str], None]:
+    """Return what is told of each step of a memory write.
+
+    Tests name a step as a fourth argument, and the process dies there as if by kill -9.  The
+    supervisor runs workers with ``-O``, where this is not compiled in.
+    """
+    if __debug__ and len(sys.argv) > FAULT_ARGUMENT:
+        point = sys.argv[FAULT_ARGUMENT]
+        return lambda step: os.kill(os.getpid(), signal.SIGKILL) if step == point else None
+    return lambda _: None
 
 
 if __name__ == "__main__":

@@ -68,6 +68,11 @@ class MetricFamilies:
             ("outcome", "reason", "class"),
             registry=registry,
         )
+        self.memory_drift = Counter(
+            "guard_memory_drift_total",
+            "Subjects that a principal's committed memory was found to push.",
+            registry=registry,
+        )
         self.refusals = TalliedCounter(
             "guard_refusals_total",
             "Messages refused before they were calls, by code.",

@@ -146,6 +146,10 @@ class PrometheusMetrics:
         """Observe one round trip to the session store."""
         self._families.redis_seconds.observe(seconds)
 
+    def memory_drift(self) -> None:
+        """Count a subject that committed items push."""
+        self._families.memory_drift.inc()
+
     def memory_write(self, outcome: str, reason: str, target: str) -> None:
         """Count what became of a memory write; names outside the closed sets count as other."""
         self._families.memory_writes.inc(

@@ -51,6 +51,7 @@ def _mount() -> None:
         replay,
         run,
         schema,
+        stdio,
         train,
     )
     from guard.cli import eval as evaluations
@@ -70,6 +71,7 @@ def _mount() -> None:
     app.add_typer(memory.app, name="memory")
     app.command()(doctor.doctor)
     app.add_typer(ca.app, name="ca")
+    app.command()(stdio.stdio)
 
 
 def main() -> None:

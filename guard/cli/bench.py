@@ -13,6 +13,8 @@ from guard.core.errors import GuardError
 from guard.lab.bench_provenance import Size, bench_provenance
 from guard.lab.bench_proxy import bench_proxy
 from guard.lab.bench_stream import bench_stream
+from guard.lab.write_path.bench import DATA, bench_write_path
+from guard.lab.write_path.tables import show_tables
 from guard.reporting import Report
 from guard.shipped import policies_directory
 
@@ -85,6 +87,38 @@ def provenance(
         typer.echo(f"guard bench: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
     show(report, as_json=json)
+
+
+@app.command("write-path")
+def write_path(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    runs: Annotated[int, typer.Option(min=1, help="Of each attack on each system.")] = 30,
+    crash_runs: Annotated[int, typer.Option(min=1, help="Of each crash point.")] = 1,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Of the throughput part.")] = 5.0,
+    data: Annotated[Path, typer.Option(help="Folder with traces/ and locomo/.")] = DATA,
+    figure: Annotated[Path | None, typer.Option(help="Write a figure (.svg or .png).")] = None,
+) -> None:
+    """Memory writes: five systems, five attacks, crashes, races, drift, cost."""
+    console = Console(stderr=True)
+    try:
+        with console.status("starting") as status:
+            report = bench_write_path(
+                runs=runs,
+                crash_runs=crash_runs,
+                seconds=seconds,
+                data=data,
+                progress=status.update,
+            )
+    except (GuardError, OSError) as error:
+        typer.echo(f"guard bench: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from error
+    if figure is not None:
+        from guard.lab.write_path.figure import draw
+
+        draw(report.details, figure)
+    show(report, as_json=json)
+    if not json:
+        show_tables(report.details, Console())
 
 
 def show(report: Report, *, as_json: bool) -> None:

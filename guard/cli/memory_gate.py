@@ -33,7 +33,7 @@ TIMEOUT_SECONDS = 5.0
 
 def mount(app: typer.Typer) -> None:
     """Add the commands to ``guard memory``."""
-    for command in (promote, review, quarantine, release, restore):
+    for command in (promote, review, quarantine, release, restore, drift):
         app.command()(command)
 
 
@@ -135,6 +135,14 @@ def restore(
     )
     level = _run(redis, tenant, lambda operator: operator.restore(kind, name))
     typer.echo(f"{kind} {_printable(name)} was {Trust(level).name}, is TRUSTED")
+
+
+def drift(redis: Redis, tenant: Tenant = "default") -> None:
+    """List what a principal's committed items were found to push."""
+    table = Table("principal", "subject")
+    for principal, subject in _run(redis, tenant, lambda operator: operator.drift()):
+        table.add_row(_printable(principal), _printable(subject))
+    Console(width=160).print(table)
 
 
 def _run(redis: str, tenant: str, action: Callable[[GateOperator], Awaitable[ResultT]]) -> ResultT:

@@ -52,6 +52,9 @@ def run(
     write_credentials: Annotated[
         Path | None, typer.Option(help="TOML file: write credentials of memory stores.")
     ] = None,
+    decisions: Annotated[
+        Path | None, typer.Option(help="Unix socket for `guard stdio` wrappers.")
+    ] = None,
     body_limit: Annotated[str | None, typer.Option(help="Largest body, e.g. 16m.")] = None,
     state_timeout: Annotated[
         float | None, typer.Option(help="Seconds a call to Redis may take.")
@@ -77,7 +80,7 @@ def run(
     given = {key: value for key, value in locals().items() if key != "config"}
     try:
         settings = load_settings(config, **given)
-        if not settings.policy or not settings.modes:
+        if not settings.policy or not (settings.modes or settings.decisions):
             missing = "--policy FILE" if not settings.policy else "--reverse or --forward"
             msg = f"nothing to do: give at least one {missing}"
             raise GuardError(msg)

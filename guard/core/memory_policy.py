@@ -80,7 +80,7 @@ class MemoryLimits:
 class DriftSettings:
     """The sequential test on what a principal's committed items say."""
 
-    alarm: float = 6.0
+    alarm: float = 8.0
     """Evidence (natural log of the likelihood ratio) at which a subject is reported."""
     base_rate: float = 0.05
     pushed_rate: float = 0.5

@@ -219,6 +219,10 @@ class Metrics(Protocol):
     def unlabelled_marks(self, count: int) -> None:
         """Set how many results were released that the store could not be told of."""
 
+    def memory_drift(self) -> None:
+        """Count a subject that a principal's committed items were found to push."""
+        ...
+
     def memory_write(self, outcome: str, reason: str, target: str) -> None:
         """Count what became of a memory write, by the first reason and its class."""
         ...

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from guard.core.memory import Candidate, Fate, GateDecision, StagedFacts, Trust
-    from guard.core.memory_policy import MemoryLimits
+    from guard.core.memory_policy import DriftSettings, MemoryLimits
 
 
 class Staging(Protocol):
@@ -29,8 +29,14 @@ class Staging(Protocol):
         """Refuse it and lower the trust in who is to blame."""
         ...
 
-    async def settle(self, candidate: Candidate, fate: Fate) -> None:
-        """Say what became of it."""
+    async def settle(
+        self,
+        candidate: Candidate,
+        fate: Fate,
+        subjects: frozenset[str] = frozenset(),
+        drift: DriftSettings | None = None,
+    ) -> tuple[str, ...]:
+        """Say what became of it; return the subjects found to drift with it."""
         ...
 
     async def reserve(self, candidate: Candidate) -> bool:

@@ -19,6 +19,7 @@ from guard.core.memory_policy import MemoryPolicy, WriteMapping
 from guard.core.model import Integrity, Role
 from guard.core.verdict import Action, Mode, Verdict
 from guard.memory.candidate import candidate_of_call, candidates_of_result
+from guard.memory.drift import endorsed
 from guard.memory.gate import CommitGate
 from guard.memory.refusal import with_reasons
 from guard.memory.staging import StagedWrite
@@ -41,6 +42,7 @@ UNMAPPED: Final = WriteMapping("", lambda _: True, "default", MemoryClass.L1)
 NO_GATE: Final = MemoryPolicy(matrix={}, second_look={}, writes=())
 """Stands for a policy without a ``memory`` section."""
 EVENT: Final = "guard.memory"
+EVENT_DRIFT: Final = "guard.memory_drift"
 
 
 class WritePath:
@@ -181,14 +183,31 @@ class WritePath:
         if write is None:
             return
         self._reached("answered")
+        drift = self._memory.drift if fate is Fate.ACKNOWLEDGED else None
+        subjects = endorsed(write.candidate.texts) if drift is not None else frozenset()
         try:
-            await self._staging.settle(write.candidate, fate)
-        except StateError:
+            for subject in await self._staging.settle(write.candidate, fate, subjects, drift):
+                self._found_drift(write.candidate, subject)
+        except (StateError, AuditError):
             # The store answered and the agent may know.  In flight it stays; reading back tells.
             self._metrics.error("memory")
         else:
             self._count(fate.value, (), write.decision.target)
         self._reached("settled")
+
+    def _found_drift(self, candidate: Candidate, subject: str) -> None:
+        """Raise a finding: the subject is a word of the content, so it goes out as a digest."""
+        self._metrics.memory_drift()
+        fingerprint = hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()
+        self._audit.event(
+            EVENT_DRIFT,
+            {
+                "decision_id": candidate.id,
+                "principal": candidate.identity.principal,
+                "store": candidate.store,
+                "subject": fingerprint[:24],
+            },
+        )
 
     async def judge_result(self, result: ToolResult) -> Verdict | None:
         """Judge the memory updates that a result proposes; a verdict means: withhold the result.

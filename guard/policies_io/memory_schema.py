@@ -136,7 +136,7 @@ class LimitsEntry(_Strict):
 class DriftEntry(_Strict):
     """The sequential test on what committed items say."""
 
-    alarm: Annotated[float, Field(gt=0, le=100)] = 6.0
+    alarm: Annotated[float, Field(gt=0, le=100)] = 8.0
     base_rate: Annotated[float, Field(gt=0, lt=1)] = 0.05
     pushed_rate: Annotated[float, Field(gt=0, lt=1)] = 0.5
     lower_trust: bool = False

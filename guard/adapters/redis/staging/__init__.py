@@ -24,10 +24,12 @@ from guard.core.memory import (
     Trust,
 )
 from guard.core.memory_policy import MemoryLimits
+from guard.memory.drift import SUBJECTS, steps
 
 if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient
     from guard.core.memory import Candidate, GateDecision
+    from guard.core.memory_policy import DriftSettings
 
 SCRIPTS: Final = ("stage", "commit", "refuse", "settle", "reserve", "promote")
 _STAGED: Final = 8
@@ -40,7 +42,10 @@ and its principal answers for it."""
 @lru_cache(maxsize=len(SCRIPTS))
 def staging_script(name: str) -> Script:
     """Return a script of this package."""
-    text = files(__name__).joinpath(f"{name}.lua").read_text(encoding="utf-8")
+    parts = ("drift", name) if name == "settle" else (name,)
+    text = "\n".join(
+        files(__name__).joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in parts
+    )
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -163,19 +168,40 @@ class RedisStaging:
         )
         return _trust(reply)
 
-    async def settle(self, candidate: Candidate, fate: Fate) -> None:
-        """Say what became of a committed candidate.
+    async def settle(
+        self,
+        candidate: Candidate,
+        fate: Fate,
+        subjects: frozenset[str] = frozenset(),
+        drift: DriftSettings | None = None,
+    ) -> tuple[str, ...]:
+        """Say what became of a committed candidate; return the subjects found to drift with it.
 
         Raises:
             StateError: the store did not answer soundly; the candidate stays in flight.
         """
         keys = self.keys(candidate.identity.tenant)
-        item = keys.item(candidate.store, candidate.partition, candidate.key)
-        names = [keys.candidate(candidate.id), keys.in_flight, keys.review, item]
+        principal = candidate.identity.principal
+        names = [
+            keys.candidate(candidate.id),
+            keys.in_flight,
+            keys.review,
+            keys.item(candidate.store, candidate.partition, candidate.key),
+            keys.drift(principal),
+            keys.findings,
+            keys.trust("principal", principal),
+        ]
+        watched: list[str | int] = []
+        if drift is not None:
+            gain, loss = steps(drift)
+            watched = [repr(gain), repr(loss), repr(drift.alarm), SUBJECTS]
+            watched += [int(drift.lower_trust), self.limits.nonce_ttl * 1000, principal]
+            watched += sorted(subjects)[:SUBJECTS]
         keep = self.limits.keep_refused * 1000
-        await self._client.run(
-            staging_script("settle"), len(names), *names, candidate.id, fate.value, keep
+        reply = await self._client.run(
+            staging_script("settle"), len(names), *names, candidate.id, fate.value, keep, *watched
         )
+        return tuple(_text(item) for item in reply) if isinstance(reply, list) else ()
 
     async def reserve(self, candidate: Candidate) -> bool:
         """Bind the nonce of a proposed update to its text; False where it is bound otherwise."""

@@ -49,6 +49,15 @@ class MemoryKeys:
         """Return the key of a partition's quarantine."""
         return f"{self.prefix}q:{digest(b'partition', store, partition)}"
 
+    def drift(self, principal: str) -> str:
+        """Return the key of what a principal's committed items say."""
+        return f"{self.prefix}d:{digest(b'drift', principal)}"
+
+    @property
+    def findings(self) -> str:
+        """Return the key of the drift findings."""
+        return f"{self.prefix}drift"
+
     @property
     def in_flight(self) -> str:
         """Return the key of the committed candidates without an answer."""

@@ -134,10 +134,20 @@ class GateOperator:
             self._keys.in_flight,
             self._keys.review,
             item,
+            # Reading back says nothing new about what a principal's items say.
+            self._keys.drift(fields["principal"]),
+            self._keys.findings,
+            self._keys.trust("principal", fields["principal"]),
         )
         await self._client.run(
             staging_script("settle"), len(names), *names, reviewed.id, fate.value, seconds * 1000
         )
+
+    async def drift(self) -> list[tuple[str, str]]:
+        """Return the drift findings as (principal, subject), newest first."""
+        reply = await self._client.execute("ZREVRANGE", self._keys.findings, 0, 199)
+        names = [bytes(item).decode() for item in reply] if isinstance(reply, list) else []
+        return [(name.partition("\n")[0], name.partition("\n")[2]) for name in names]
 
     async def restore(self, kind: str, name: str) -> int:
         """Trust a source or principal again; return the level it had."""

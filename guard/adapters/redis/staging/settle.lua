@@ -1,9 +1,10 @@
 -- Say what became of a committed candidate.
--- KEYS: candidate, candidates in flight, candidates for review, item.
--- ARGV: id, fate (acknowledged, failed, unknown or abandoned), lifetime (ms).
--- Returns: 1, or 0 where it is not in flight any more.
+-- KEYS: candidate, candidates in flight, candidates for review, item, then those of drift.lua.
+-- ARGV: id, fate (acknowledged, failed, unknown or abandoned), lifetime (ms), then those of
+--       drift.lua where drift is watched.
+-- Returns: the subjects that were found to drift; nothing where it is not in flight any more.
 local fate = redis.call('HGET', KEYS[1], 'fate')
-if fate ~= 'committed' and fate ~= 'unknown' then return 0 end
+if fate ~= 'committed' and fate ~= 'unknown' then return {} end
 local now = redis.call('TIME')
 redis.call('HSET', KEYS[1], 'fate', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
@@ -22,4 +23,7 @@ if ARGV[2] == 'unknown' then
 else
   redis.call('ZREM', KEYS[3], ARGV[1])
 end
-return 1
+if #ARGV > 3 and ARGV[2] == 'acknowledged' then
+  return drift({KEYS[5], KEYS[6], KEYS[7]}, {unpack(ARGV, 4)})
+end
+return {}

@@ -19,7 +19,9 @@ from guard.core.memory import (
     TokenState,
     Trust,
 )
+from guard.core.memory_policy import DriftSettings
 from guard.core.model import Identity, Integrity
+from guard.memory.drift import alarms, update
 
 COMMIT = GateDecision(commits=True, target=MemoryClass.L3, tainted=False)
 
@@ -198,3 +200,20 @@ async def test_without_a_token_the_state_is_none(replicas):
 
     assert set(none.tokens.values()) == {TokenState.NONE}
     assert set(forged.tokens.values()) == {TokenState.OTHER}
+
+
+async def test_drift_is_counted_as_the_pure_test_counts_it(replicas):
+    """Two guards count into one evidence, item by item, and each alarm is raised once."""
+    settings = DriftSettings()
+    stream = [{"zenbill"} if i % 2 == 0 else {f"other{i}"} for i in range(20)]
+    state, expected, raised = {}, [], []
+    for number, subjects in enumerate(stream, start=1):
+        before = set(alarms(state, settings))
+        state = update(state, number, frozenset(subjects), settings)
+        expected.extend(set(alarms(state, settings)) - before)
+        staging, made = replicas[number % 2], _candidate(f"d{number}", nonce=str(number))
+        assert await _write(staging, made) == ""
+        answer = await staging.settle(made, Fate.ACKNOWLEDGED, frozenset(subjects), settings)
+        raised.extend(answer)
+
+    assert raised == expected == ["zenbill"]

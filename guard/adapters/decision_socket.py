@@ -1,0 +1,147 @@
+"""Decisions over a Unix socket: how ``guard stdio`` asks the one running guard of a machine.
+
+Newline-delimited JSON.  A wrapper says hello with the digest of its policy; then each frame of the
+agent is asked about (forward it, or answer this instead), and each frame of the server is handed
+in and comes back, whole or withheld.  One connection is one session.  Whoever may enter the
+socket's directory may ask, so it must be its user's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.adapters.redis.embedded import check_private
+from guard.core.errors import GuardError
+from guard.protocols.http_message import HttpReply, HttpRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from guard.answers import Exchange
+    from guard.exchange import Gate
+
+FRAME_LIMIT: Final = 17 * 1024 * 1024
+"""Bytes of one line: a frame of the largest body, quoted."""
+STDIO: Final = "stdio"
+
+
+class DecisionServer:
+    """Serves decisions on a Unix socket.
+
+    Args:
+        gate: as the network listeners use it.
+        policy: returns the digest of the policy in force.
+        path: of the socket; its directory must be private.
+    """
+
+    def __init__(self, gate: Gate, policy: Callable[[], str], path: Path) -> None:
+        self._gate = gate
+        self._policy = policy
+        self._path = path
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            GuardError: the directory is open to others, or the socket cannot be made.
+        """
+        check_private(self._path.parent)
+        try:
+            self._path.unlink(missing_ok=True)
+            self._server = await asyncio.start_unix_server(
+                self._serve, self._path, limit=FRAME_LIMIT
+            )
+        except OSError as error:
+            msg = f"the decision socket `{self._path}` cannot be made ({type(error).__name__})"
+            raise GuardError(msg) from error
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+            self._path.unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wrapper = _Wrapper(self._gate, self._policy)
+        try:
+            while line := await reader.readline():
+                answer = await wrapper.answer(json.loads(line))
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # A wrapper that is gone, or speaks nonsense: it gets no further answer.
+        finally:
+            await wrapper.lost()
+            writer.close()
+
+
+class _Wrapper:
+    """One connected ``guard stdio``."""
+
+    def __init__(self, gate: Gate, policy: Callable[[], str]) -> None:
+        self._gate = gate
+        self._policy = policy
+        self._name = ""
+        self._secret = ""
+        self._session = f"stdio-{uuid.uuid4().hex}"
+        self._exchange: Exchange | None = None
+
+    async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Answer one line."""
+        if asked["op"] == "hello":
+            return self._hello(asked)
+        if not self._name:
+            return {"error": "say hello first"}
+        frame = str(asked["frame"]).encode()
+        if asked["op"] == "request":
+            return await self._request(frame)
+        if self._exchange is None:
+            return {"frame": asked["frame"]}
+        withheld = await self._gate.on_answer(self._exchange, frame)
+        return {"frame": asked["frame"] if withheld is None else withheld.decode()}
+
+    async def lost(self) -> None:
+        """Note that no answer of this session will come any more."""
+        if self._exchange is not None:
+            await self._gate.on_lost(self._exchange)
+
+    def _hello(self, asked: dict[str, Any]) -> dict[str, Any]:
+        if asked["policy"] != self._policy():
+            return {"error": "the running guard has another policy"}
+        self._name, self._secret = f"{STDIO}:{asked['name']}", str(asked.get("secret", ""))
+        return {"ok": True}
+
+    async def _request(self, frame: bytes) -> dict[str, Any]:
+        headers = [
+            ("content-type", "application/json"),
+            ("x-guard-session", self._session),
+            # Whatever comes this way is MCP, however broken.
+            ("mcp-protocol-version", STDIO),
+        ]
+        if self._secret:
+            headers.append(("proxy-authorization", f"Bearer {self._secret}"))
+        outcome = await self._gate.on_request(
+            HttpRequest(
+                method="POST",
+                scheme=STDIO,
+                host=self._name,
+                target="/",
+                headers=tuple(headers),
+                body=frame,
+                server=self._name,
+                connection=self._session,
+            )
+        )
+        if isinstance(outcome, HttpReply):
+            return {"reply": outcome.body.decode()}
+        if self._exchange is None:
+            self._exchange = outcome
+        else:
+            self._exchange.owner = outcome.owner
+            self._exchange.calls.update(outcome.calls)
+        return {"forward": True}

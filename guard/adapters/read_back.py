@@ -1,0 +1,82 @@
+"""Resolves memory writes whose answers were lost, by reading the store back.
+
+What is found there is acknowledged, what is not is abandoned, what cannot be asked is reported.
+Nothing is ever sent again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from guard.core.jsonpath import compile_path
+from guard.core.memory import Fate
+from guard.memory.candidate import strings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from guard.adapters.redis.staging.operator import GateOperator, Reviewed
+    from guard.core.memory_policy import MemoryPolicy, ReadBack
+    from guard.core.model import Json
+
+MISSING: Final = "…"
+"""Stands for what the write does not have; no store has it either."""
+
+
+async def resolve(
+    operator: GateOperator,
+    memory: MemoryPolicy,
+    ask: Callable[[str, Mapping[str, Json]], Awaitable[str]],
+    older_than: float,
+) -> list[tuple[str, Fate]]:
+    """Settle every write that has been in flight for so long; return what became of each.
+
+    Args:
+        operator: the staging store.
+        memory: whose mappings name the recall that reads a write back.
+        ask: calls a tool of the memory server and returns its text.
+        older_than: seconds; younger writes may still be answered.
+    """
+    settled: list[tuple[str, Fate]] = []
+    for reviewed in await operator.in_flight(older_than):
+        fate = await _fate(reviewed, memory, ask)
+        await operator.settle(reviewed, fate, memory.limits.keep_refused)
+        settled.append((reviewed.id, fate))
+    return settled
+
+
+async def _fate(
+    reviewed: Reviewed,
+    memory: MemoryPolicy,
+    ask: Callable[[str, Mapping[str, Json]], Awaitable[str]],
+) -> Fate:
+    mapping = memory.write(reviewed.fields["tool"])
+    content = reviewed.fields.get("content", "")
+    if mapping is None or mapping.read_back is None or not content:
+        return Fate.UNKNOWN
+    document = json.loads(content)
+    try:
+        found = await ask(mapping.read_back.tool, _arguments(mapping.read_back, document))
+    except OSError:
+        return Fate.UNKNOWN
+    wanted = [
+        text
+        for query in mapping.content
+        for _, value in query.find(document)
+        for text in strings(value)
+    ]
+    # The key itself comes back with every answer of some stores: all texts must be there.
+    present = all(text in found or json.dumps(text)[1:-1] in found for text in wanted)
+    return Fate.ACKNOWLEDGED if wanted and present else Fate.ABANDONED
+
+
+def _arguments(read_back: ReadBack, document: Json) -> dict[str, Json]:
+    arguments: dict[str, Json] = {}
+    for name, source in read_back.arguments.items():
+        if not source.startswith("$"):
+            arguments[name] = source
+            continue
+        values = [value for _, value in compile_path(source).find(document)]
+        arguments[name] = values[0] if values else MISSING
+    return arguments

@@ -1,0 +1,232 @@
+"""``guard stdio``: stands between an agent and an MCP server that speaks on standard input/output.
+
+Frames (one JSON-RPC message per line) pass byte for byte, or not at all.  Every decision is made by
+the running guard; without an answer from it no request passes and no result is released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.adapters.child_process import SHIM
+from guard.adapters.decision_socket import FRAME_LIMIT
+from guard.core.errors import GuardError
+from guard.protocols.jsonrpc import REFUSED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+PATIENCE: Final = 5.0
+"""Seconds that a server gets after its input has ended, and again after SIGTERM."""
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+NOT_FOUND: Final = 127
+
+
+class Decisions:
+    """The connection to the running guard.
+
+    Args:
+        path: its decision socket.
+        hello: what is said first: policy digest, server name, the agent's secret.
+        timeout: seconds for one answer.
+    """
+
+    def __init__(self, path: Path, hello: Mapping[str, str], timeout: float) -> None:
+        self._path = path
+        self._hello = dict(hello)
+        self._timeout = timeout
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._lock = asyncio.Lock()
+
+    async def connect(self) -> None:
+        """Say hello.
+
+        Raises:
+            GuardError: nobody listens there, or it has another policy.
+        """
+        async with self._lock:
+            await self._connected()
+
+    async def ask(self, operation: str, frame: bytes) -> dict[str, Any] | None:
+        """Return the answer about a frame, None where there is none."""
+        try:
+            text = frame.decode("utf-8")
+            async with self._lock:
+                return await self._exchange({"op": operation, "frame": text})
+        except (GuardError, UnicodeDecodeError):
+            return None
+
+    async def _connected(self) -> None:
+        if self._streams is not None:
+            return
+        try:
+            async with asyncio.timeout(self._timeout):
+                self._streams = await asyncio.open_unix_connection(self._path, limit=FRAME_LIMIT)
+        except (OSError, TimeoutError) as error:
+            msg = f"no guard listens on `{self._path}`; start `guard run --decisions {self._path}`"
+            raise GuardError(msg) from error
+        answer = await self._exchange({"op": "hello", **self._hello})
+        if "ok" not in answer:
+            self._drop()
+            raise GuardError(str(answer.get("error", "the guard did not answer")))
+
+    async def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self._streams is None:
+            await self._connected()
+        if self._streams is None:
+            msg = "there is no connection to the guard"
+            raise GuardError(msg)
+        reader, writer = self._streams
+        try:
+            async with asyncio.timeout(self._timeout):
+                writer.write(json.dumps(message).encode() + b"\n")
+                await writer.drain()
+                line = await reader.readline()
+            answer = json.loads(line)
+        except (OSError, TimeoutError, ValueError) as error:
+            # An answer that comes late must never be taken for that of the next question.
+            self._drop()
+            msg = "the guard did not answer"
+            raise GuardError(msg) from error
+        if not isinstance(answer, dict):
+            self._drop()
+            msg = "the guard answered nonsense"
+            raise GuardError(msg)
+        return answer
+
+    def _drop(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+async def run_stdio(
+    command: Sequence[str], decisions: Decisions, environment: Mapping[str, str]
+) -> int:
+    """Run a server behind the guard until it ends; return its exit code.
+
+    Raises:
+        GuardError: no guard is running, or the command does not exist.
+    """
+    await decisions.connect()
+    program = shutil.which(command[0])
+    if program is None:
+        msg = f"`{command[0]}` is not on the PATH"
+        raise GuardError(msg)
+    shim = [sys.executable, "-I", "-S", "-c", SHIM, str(os.getpid()), program]
+    child = await asyncio.create_subprocess_exec(
+        *shim,
+        *command[1:],
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=dict(environment),
+        limit=FRAME_LIMIT,
+        # Its own group: whatever it starts can be ended with it.
+        start_new_session=True,
+    )
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, _pass_on, child, number)
+    agent = await _standard_input(loop)
+    incoming = loop.create_task(_from_agent(agent, child, decisions))
+    outgoing = loop.create_task(_from_server(child, decisions))
+    await outgoing
+    incoming.cancel()
+    return await _ended(child)
+
+
+async def _from_agent(
+    agent: asyncio.StreamReader, child: asyncio.subprocess.Process, decisions: Decisions
+) -> None:
+    if child.stdin is None:
+        return
+    try:
+        while line := await agent.readline():
+            if not line.strip():
+                continue
+            answer = await decisions.ask("request", line.rstrip(b"\r\n"))
+            if answer is not None and answer.get("forward") is True:
+                child.stdin.write(line if line.endswith(b"\n") else line + b"\n")
+                await child.stdin.drain()
+            elif answer is not None and "reply" in answer:
+                _say(str(answer["reply"]).encode())
+            else:
+                _say(_unavailable(line))
+    except (OSError, ValueError):
+        pass  # The server has closed its input, or a line is longer than any frame may be.
+    finally:
+        child.stdin.close()
+    await _give_time(child)
+
+
+async def _from_server(child: asyncio.subprocess.Process, decisions: Decisions) -> None:
+    if child.stdout is None:
+        return
+    with suppress(ValueError):
+        while line := await child.stdout.readline():
+            answer = await decisions.ask("answer", line.rstrip(b"\r\n"))
+            if answer is None or "frame" not in answer:
+                _say(_unavailable(line))
+            elif str(answer["frame"]).encode() == line.rstrip(b"\r\n"):
+                _say(line.rstrip(b"\r\n"))
+            else:
+                _say(str(answer["frame"]).encode())
+
+
+def _say(frame: bytes) -> None:
+    if frame:
+        sys.stdout.buffer.write(frame + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _unavailable(line: bytes) -> bytes:
+    """Return the error in place of a request or a result that could not be judged."""
+    try:
+        message = json.loads(line)
+        identifier = message["id"]
+    except (ValueError, TypeError, KeyError):
+        return b""
+    if "method" in message and "result" not in message and identifier is None:
+        return b""
+    error = {"code": REFUSED, "message": "the guard is not available; nothing was forwarded"}
+    return json.dumps({"jsonrpc": "2.0", "id": identifier, "error": error}).encode()
+
+
+async def _standard_input(loop: asyncio.AbstractEventLoop) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=FRAME_LIMIT)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
+
+
+def _pass_on(child: asyncio.subprocess.Process, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
+
+
+async def _give_time(child: asyncio.subprocess.Process) -> None:
+    """End a server whose input has ended and that does not end by itself."""
+    for number in (None, signal.SIGTERM, signal.SIGKILL):
+        if number is not None:
+            _pass_on(child, number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await child.wait()
+                return
+
+
+async def _ended(child: asyncio.subprocess.Process) -> int:
+    await _give_time(child)
+    # What the server started itself must not outlive it.
+    _pass_on(child, signal.SIGKILL)
+    code = child.returncode
+    if code is None:
+        return 1
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,60 @@
+"""``guard stdio``: put the guard in front of an MCP server that speaks on standard input/output."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from guard.core.errors import GuardError, PolicyError
+from guard.policies_io import load_policies
+from guard.settings import child_environment, read_secret
+
+EXIT_FAILED = 1
+EXIT_INVALID = 3
+
+
+def stdio(
+    command: Annotated[list[str], typer.Argument(help="The server and its arguments, after --.")],
+    policy: Annotated[
+        list[Path], typer.Option("--policy", "-p", help="As the running guard has it.")
+    ],
+    decisions: Annotated[
+        Path, typer.Option(envvar="GUARD_DECISIONS", help="Socket of the running guard.")
+    ],
+    name: Annotated[str, typer.Option(help="What the server is called in audit lines.")] = "",
+    secret_env: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FILE: a write credential that only the server gets; repeat."),
+    ] = None,
+    agent_secret: Annotated[
+        Path | None, typer.Option(help="File with the agent's own proxy secret.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for one decision.")] = 10.0,
+) -> None:
+    """Wrap a stdio MCP server; decisions, state and models are those of the running guard.
+
+    Example: guard stdio -p policy.yaml --decisions /run/guard/decide.sock -- npx some-server
+    """
+    from guard.adapters.stdio import Decisions, run_stdio
+
+    try:
+        digest = load_policies(policy).digest
+        hello = {"policy": digest, "name": name or Path(command[0]).name}
+        if agent_secret is not None:
+            hello["secret"] = read_secret(agent_secret)
+        environment = child_environment(secret_env or [])
+    except PolicyError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_INVALID) from error
+    except GuardError as error:
+        typer.echo(f"guard stdio: {error}", err=True)
+        raise typer.Exit(EXIT_INVALID) from error
+    try:
+        code = asyncio.run(run_stdio(command, Decisions(decisions, hello, timeout), environment))
+    except GuardError as error:
+        typer.echo(f"guard stdio: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from error
+    raise typer.Exit(code)

@@ -1,0 +1,211 @@
+"""``guard bench write-path``: runs everything and puts it beside the paper's numbers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.lab.write_path import hardship, labels, recorded
+from guard.lab.write_path.rig import POLICY, Rig, rig, ungated, variant
+from guard.lab.write_path.speed import cost
+from guard.lab.write_path.trials import ATTACKS, SYSTEMS, Outcome, run_trial, trial
+from guard.reporting import Check, Report, machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guard.lab.write_path.speed import Cost
+
+DATA: Final = Path("../shared/data")
+NO_DATA: Final = "the recorded conversations and runs are not here; name their folder with --data"
+NORMAL: Final = 200
+PAPER_CORE: Final = {"B0": 0, "B1": 0, "LG": 0, "S3": 150, "S4": 150}
+
+
+@dataclass(slots=True)
+class Measured:
+    """Everything that one run found."""
+
+    runs: int
+    outcomes: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
+
+    def count(self, system: str, what: str) -> int:
+        """Return the trials of a system for which something is so."""
+        return sum(
+            bool(getattr(outcome, what))
+            for attack in ATTACKS
+            for outcome in self.outcomes[system, attack]
+        )
+
+
+def bench_write_path(
+    *,
+    runs: int,
+    crash_runs: int,
+    seconds: float,
+    data: Path,
+    progress: Callable[[str], object],
+) -> Report:
+    """Run the benchmark.
+
+    Args:
+        runs: of each attack on each system.
+        crash_runs: of each crash point.
+        seconds: of the throughput measurement.
+        data: folder with ``traces/`` and ``locomo/``; what is not there is not measured.
+        progress: told what is being done.
+
+    Raises:
+        GuardError: something did not start.
+    """
+    measured = Measured(runs)
+    with rig() as running:
+        progress("starting")
+        _start(running)
+        for system in SYSTEMS:
+            for attack in ATTACKS:
+                progress(f"{system} against {attack}")
+                measured.outcomes[system, attack] = [
+                    run_trial(running, system, trial(attack, system, number))
+                    for number in range(runs)
+                ]
+        _core(measured)
+        progress("labels, drift, trust")
+        _labels(running, measured, data)
+        progress("recorded runs")
+        _recorded(running, measured, data)
+        progress("races")
+        violations, rounds = hardship.races(running, 20)
+        _add(measured, "race_violations", violations, "0", n=rounds)
+        progress("latency and throughput")
+        _speed(measured, cost(running, 500, seconds))
+        progress("crashes")
+        violations, crashes = hardship.crashes(running, crash_runs)
+        _add(measured, "crash_violations", violations, "0", n=len(crashes))
+        measured.details["crashes"] = crashes
+    return Report(
+        name="write-path", machine=machine(), checks=measured.checks, details=measured.details
+    )
+
+
+def _start(running: Rig) -> None:
+    running.server("plain", protected=False)
+    running.server("protected", protected=True)
+    late = variant(running, "s3", {"memory:\n": "memory:\n  coupling: false\n"})
+    plain, protected = running.server_ports["plain"], running.server_ports["protected"]
+    running.guard("open", ungated(running), upstream=plain)
+    running.guard("s3", late, upstream=protected)
+    running.guard("s4", POLICY, upstream=protected)
+    running.guard("s4b", POLICY, upstream=protected)
+    answering = running.responder()
+    running.guard("fast-gated", POLICY, upstream=answering)
+    running.guard("fast-open", ungated(running), upstream=answering)
+
+
+def _core(measured: Measured) -> None:
+    total = measured.runs * len(ATTACKS)
+    core = {system: measured.count(system, "core_nfr") for system in SYSTEMS}
+    leaks = {system: measured.count(system, "leaked") for system in SYSTEMS}
+    _add(measured, "s3_core_nfr", core["S3"], f"{total}", n=total)
+    _add(measured, "s4_core_nfr", core["S4"], f"{total}", n=total)
+    _add(measured, "s3_prlr", leaks["S3"], f"{total}", n=total)
+    _add(measured, "s4_prlr", leaks["S4"], "0", n=total)
+    unchanged = measured.count("LG", "version_unchanged")
+    absent = measured.count("LG", "absent_from_probe")
+    _add(measured, "lategate_version_unchanged", unchanged, "0", n=total)
+    _add(measured, "lategate_absent_from_probe", absent, "0", n=total)
+    measured.details["core_nfr"] = {
+        system: {
+            attack: sum(o.core_nfr for o in measured.outcomes[system, attack]) for attack in ATTACKS
+        }
+        | {"all": core[system], "paper": PAPER_CORE[system]}
+        for system in SYSTEMS
+    }
+    measured.details["prlr"] = {
+        system: {"leaked": leaks[system], "n": total, "paper": 0.0 if system == "S4" else 1.0}
+        for system in SYSTEMS
+    }
+    measured.details["lategate"] = {
+        "row_removed": measured.count("LG", "rows_gone"),
+        "vector_removed": measured.count("LG", "vectors_gone"),
+        "version_unchanged": unchanged,
+        "absent_from_probe": absent,
+        "n": total,
+        "paper": {"row_removed": 150, "vector_removed": 150, "version_unchanged": 0, "absent": 0},
+    }
+    measured.details["reasons"] = {
+        attack: sorted({r for o in measured.outcomes["S4", attack] for r in o.reasons})
+        for attack in ATTACKS
+    }
+
+
+def _labels(running: Rig, measured: Measured, data: Path) -> None:
+    measured.details["label_noise"] = labels.noise()
+    measured.details["forgery_on_the_wire"] = labels.forgery(running, 10)
+    measured.details["trust_timeline"] = labels.timeline(running)
+    limit = labels.semantic_limit(running)
+    measured.details["semantic_limit"] = limit
+    _add(measured, "drift_found", limit["found"], "10", n=len(labels.VENDORS))
+    conversations = data / "locomo" / "locomo_dev.json.gz"
+    if not conversations.exists():
+        for ident in ("false_positives", "drift_false_alarms_per_1000"):
+            _missing(measured, ident)
+        return
+    raised, items = labels.false_alarms(conversations)
+    rate = 1000 * raised / items
+    _add(measured, "drift_false_alarms_per_1000", round(rate, 3), "<= 1", n=items, unit="per 1000")
+    texts = [text for one in labels.observations(conversations) for text in one][::5][:NORMAL]
+    refused = 0
+    for start in range(0, len(texts), 20):
+        agent = running.agent("s4")
+        for number, text in enumerate(texts[start : start + 20]):
+            key = f"normal-{start + number}"
+            arguments = {"key": key, "content": text, "memory_class": "L3", "nonce": key}
+            refused += agent.call("memory_write", arguments).is_error
+    _add(measured, "false_positives", refused, "0", n=len(texts))
+
+
+def _recorded(running: Rig, measured: Measured, data: Path) -> None:
+    traces = data / "traces" / "leong_dev.jsonl.gz"
+    if not traces.exists():
+        for ident in ("poisoned_saves_contained", "benign_saves_committed"):
+            _missing(measured, ident)
+        return
+    saved = recorded.play(traces, running.redis, "bench-traces")
+    contained = (saved.refused + saved.tainted) / max(saved.poisoned, 1)
+    committed = saved.benign_committed / max(saved.benign, 1)
+    _rate(measured, "poisoned_saves_contained", contained, ">= 0.99", saved.poisoned)
+    _rate(measured, "benign_saves_committed", committed, ">= 0.95", saved.benign)
+    measured.details["recorded_saves"] = asdict(saved)
+
+
+def _speed(measured: Measured, found: Cost) -> None:
+    measured.details["speed"] = asdict(found)
+    added = round(found.added_p50_ms, 3)
+    _add(measured, "write_added_p50_ms", added, "<= 1.5", unit="ms")
+    _add(measured, "write_round_trips", round(found.round_trips, 2), "<= 3")
+    rate = round(found.writes_per_second, 1)
+    _add(measured, "writes_per_second_16", rate, None, unit="writes/s")
+
+
+def _add(
+    measured: Measured,
+    ident: str,
+    value: float,
+    target: str | None,
+    *,
+    unit: str = "count",
+    n: int | None = None,
+) -> None:
+    measured.checks.append(Check(id=ident, value=value, unit=unit, n=n, target=target))
+
+
+def _rate(measured: Measured, ident: str, value: float, target: str, n: int) -> None:
+    _add(measured, ident, round(value, 5), target, unit="fraction", n=n)
+
+
+def _missing(measured: Measured, ident: str) -> None:
+    measured.checks.append(Check(id=ident, value=None, unit="count", reason=NO_DATA))

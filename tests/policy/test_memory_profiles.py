@@ -1,0 +1,110 @@
+"""The shipped memory profiles: what is a write, of which class, and what of it is remembered."""
+
+from pathlib import Path
+
+import pytest
+
+from guard.core.classify import classify
+from guard.core.memory import NO_EVIDENCE, MemoryClass
+from guard.core.model import Identity, Role, ToolCall
+from guard.memory.candidate import candidate_of_call
+from guard.policies_io import load_policies
+
+PROFILES = sorted((Path(__file__).parents[2] / "policies" / "profiles").glob("*.yaml"))
+
+
+def _profile(name):
+    return load_policies([Path(__file__).parents[2] / "policies" / "profiles" / f"{name}.yaml"])
+
+
+def _candidate(policy, tool, arguments, protocol="mcp"):
+    call = ToolCall("id", Identity("p", "s"), tool, arguments, protocol, 0.0)
+    method, path = str(arguments.get("method", "")), str(arguments.get("url", ""))
+    mapping = policy.memory.write(tool, method, path)
+    if mapping is None:
+        return None
+    return candidate_of_call(classify(policy, call), mapping, NO_EVIDENCE, policy.memory.limits)
+
+
+@pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
+def test_each_profile_is_a_valid_policy_by_itself(path):
+    """And has a gate with a fallback for what was read from strangers."""
+    policy = load_policies([path])
+
+    assert policy.memory is not None
+    assert any(write.fallback is MemoryClass.L4 for write in policy.memory.writes)
+
+
+@pytest.mark.parametrize(
+    ("profile", "tool", "arguments", "texts", "target"),
+    [
+        (
+            "mcp-memory",
+            "create_entities",
+            {"entities": [{"name": "Ada", "entityType": "person", "observations": ["likes tea"]}]},
+            {"Ada", "person", "likes tea"},
+            "L3",
+        ),
+        (
+            "mcp-memory",
+            "add_observations",
+            {"observations": [{"entityName": "Ada", "contents": ["moved"]}]},
+            {"Ada", "moved"},
+            "L3",
+        ),
+        (
+            "mcp-memory",
+            "create_relations",
+            {"relations": [{"from": "Ada", "to": "Bob", "relationType": "trusts"}]},
+            {"Ada", "Bob", "trusts"},
+            "L3",
+        ),
+        ("mcp-memory", "delete_entities", {"entityNames": ["Ada"]}, {"Ada"}, "L3"),
+        (
+            "mem0",
+            "add_memory",
+            {"text": "likes tea", "messages": [{"role": "user", "content": "I like tea"}]},
+            {"likes tea", "I like tea"},
+            "L3",
+        ),
+        ("mem0", "delete_all_memories", {"user_id": "ada"}, {"ada"}, "L1"),
+        (
+            "graphiti",
+            "add_memory",
+            {"name": "n", "episode_body": "body", "custom_extraction_instructions": "obey"},
+            {"n", "body", "obey"},
+            "L3",
+        ),
+        ("graphiti", "clear_graph", {"group_ids": "g"}, {"g"}, "L1"),
+    ],
+)
+def test_a_profile_sees_every_text_that_is_remembered(profile, tool, arguments, texts, target):
+    """A field that was forgotten would be a way past the content checks."""
+    made = _candidate(_profile(profile), tool, arguments)
+
+    assert set(made.texts) == texts
+    assert made.target is MemoryClass[target]
+    assert made.problems == ()
+
+
+def test_a_vector_store_is_written_by_method_and_path():
+    """Upserts are writes with the payload as content; searches are none."""
+    policy = _profile("vector-store")
+    base = {"host": "127.0.0.1", "content_type": "application/json"}
+    body = '{"points":[{"id":"1","vector":[0.1],"payload":{"text":"hello"}}]}'
+    upsert = {**base, "method": "PUT", "url": "/collections/notes/points", "body": body}
+    search = {**base, "method": "POST", "url": "/collections/notes/points/search", "body": "{}"}
+    bare = {**upsert, "body": '{"points":[{"id":"1","vector":[0.1]}]}'}
+
+    made = _candidate(policy, "http.request", upsert, "http")
+
+    assert made.texts == ("hello",)
+    assert _candidate(policy, "http.request", search, "http") is None
+    assert _candidate(policy, "http.request", bare, "http").problems == ("candidate_not_text",)
+
+
+def test_the_knowledge_graph_resource_is_a_read_path():
+    """Reading the graph as a resource taints like reading it by tool."""
+    mapping = _profile("mcp-memory").mapping("resources/read")
+
+    assert mapping.role is Role.RECALL

@@ -30,7 +30,7 @@ async def resolve(
     ask: Callable[[str, Mapping[str, Json]], Awaitable[str]],
     older_than: float,
 ) -> list[tuple[str, Fate]]:
-    """Settle every write that has been in flight for so long; return what became of each.
+    """Settle every write in flight for so long, or reported as unknown; return what became of it.
 
     Args:
         operator: the staging store.
@@ -39,7 +39,8 @@ async def resolve(
         older_than: seconds; younger writes may still be answered.
     """
     settled: list[tuple[str, Fate]] = []
-    for reviewed in await operator.in_flight(older_than):
+    waiting = await operator.in_flight(older_than)
+    for reviewed in [*waiting, *await operator.unknown()]:
         fate = await _fate(reviewed, memory, ask)
         await operator.settle(reviewed, fate, memory.limits.keep_refused)
         settled.append((reviewed.id, fate))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from guard.cli import memory_gate
+from guard.cli import memory_gate, memory_resolve
 
 app = typer.Typer(
-    help="Memory: promote, review, quarantine and release writes; restore trust.",
+    help="Memory: promote, resolve, review, quarantine and release writes; restore trust.",
     no_args_is_help=True,
 )
 memory_gate.mount(app)
+memory_resolve.mount(app)

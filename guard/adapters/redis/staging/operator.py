@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.redis.staging import staging_script
 from guard.adapters.redis.staging.keys import MemoryKeys
 from guard.core.errors import GuardError, StateError
+from guard.core.memory import Fate
 
 if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient
-    from guard.core.memory import Fate, MemoryClass
+    from guard.core.memory import MemoryClass
 
 TOKEN_PREFIX: Final = "gmt_"  # noqa: S105  (what a token starts with, so that scanners know it)
 SHOWN: Final = ("id", "fate", "reasons", "principal", "session", "tool", "store", "partition")
@@ -124,6 +125,11 @@ class GateOperator:
         reply = await self._client.execute("ZRANGEBYSCORE", self._keys.in_flight, "-inf", limit)
         names = [bytes(item).decode() for item in reply] if isinstance(reply, list) else []
         return [await self.candidate(name) for name in names]
+
+    async def unknown(self) -> list[Reviewed]:
+        """Return candidates whose fate was reported as unknown; the store can be asked again."""
+        found = await self.review(1000)
+        return [item for item in found if item.fields["fate"] == Fate.UNKNOWN.value]
 
     async def settle(self, reviewed: Reviewed, fate: Fate, seconds: int) -> None:
         """Say what became of a candidate, after the store was read back."""

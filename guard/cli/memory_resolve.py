@@ -1,0 +1,89 @@
+"""``guard memory resolve``: find out what became of writes whose answers were lost."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import httpx
+import typer
+
+from guard.adapters.read_back import resolve as settle
+from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.endpoint import parse_endpoint
+from guard.adapters.redis.staging.operator import GateOperator
+from guard.core.errors import GuardError, PolicyError
+from guard.core.memory import Fate
+from guard.policies_io import load_policies
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from guard.core.memory_policy import MemoryPolicy
+
+SECONDS = 15.0
+
+
+def mount(app: typer.Typer) -> None:
+    """Add the command to ``guard memory``."""
+    app.command()(resolve)
+
+
+def resolve(
+    policy: Annotated[list[Path], typer.Option("--policy", "-p", help="As the guard has it.")],
+    server: Annotated[str, typer.Option(help="URL of the memory server's MCP endpoint.")],
+    redis: Annotated[str, typer.Option(envvar="GUARD_REDIS", help="Redis URL of the guard.")],
+    older_than: Annotated[
+        float | None, typer.Option(help="Seconds in flight (default: `unknown_after`).")
+    ] = None,
+    tenant: Annotated[str, typer.Option(help="Whose memory.")] = "default",
+) -> None:
+    """Read lost writes back from the store: found, abandoned, or reported as unknown.
+
+    Nothing is sent again.  Exit code 2 where the fate of a write stays unknown.
+    """
+    try:
+        memory = load_policies(policy).memory
+        if memory is None:
+            message = "the policy has no `memory` section"
+            raise GuardError(message)
+        after = memory.limits.unknown_after if older_than is None else older_than
+        found = asyncio.run(_resolve(memory, server, redis, tenant, after))
+    except PolicyError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(3) from error
+    except (GuardError, OSError) as error:
+        typer.echo(f"guard memory: {error}", err=True)
+        raise typer.Exit(1) from error
+    for identifier, fate in found:
+        typer.echo(f"{identifier} {fate.value}")
+    if any(fate is Fate.UNKNOWN for _, fate in found):
+        raise typer.Exit(2)
+
+
+async def _resolve(
+    memory: MemoryPolicy, server: str, redis: str, tenant: str, older_than: float
+) -> list[tuple[str, Fate]]:
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.types import TextContent
+
+    async with AsyncExitStack() as stack:
+        client = RedisClient(parse_endpoint(redis), timeout=SECONDS)
+        stack.push_async_callback(client.aclose)
+        web = await stack.enter_async_context(httpx.AsyncClient(timeout=SECONDS, trust_env=False))
+        streams = await stack.enter_async_context(streamable_http_client(server, http_client=web))
+        session = await stack.enter_async_context(ClientSession(streams[0], streams[1]))
+        await session.initialize()
+
+        async def ask(tool: str, arguments: Mapping[str, Any]) -> str:
+            result = await session.call_tool(
+                tool, dict(arguments), read_timeout_seconds=timedelta(seconds=SECONDS)
+            )
+            texts = (item.text for item in result.content if isinstance(item, TextContent))
+            return "\n".join(texts)
+
+        return await settle(GateOperator(client, tenant=tenant), memory, ask, older_than)

@@ -1,0 +1,110 @@
+"""Writes of unknown fate: read back and settled, or reported; never sent again."""
+
+import json
+
+import pytest
+
+from guard.adapters.read_back import resolve
+from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.endpoint import parse_endpoint
+from guard.adapters.redis.staging import RedisStaging
+from guard.adapters.redis.staging.operator import GateOperator
+from guard.core.jsonpath import compile_path
+from guard.core.memory import Candidate, Fate, GateDecision, MemoryClass, SourceEvidence, SourceType
+from guard.core.memory_policy import MemoryPolicy, ReadBack, WriteMapping
+from guard.core.model import Identity, Integrity
+
+ASK = ReadBack("get", {"key": "$.key", "limit": "3"})
+
+
+def _policy(read_back):
+    write = WriteMapping(
+        "",
+        lambda tool: tool == "save",
+        "facts",
+        MemoryClass.L4,
+        content=(compile_path("$.value"),),
+        read_back=read_back,
+    )
+    return MemoryPolicy(matrix={}, second_look={}, writes=(write,))
+
+
+@pytest.fixture
+async def operator(redis_server, redis_namespace):
+    """An operator, with one write in flight whose answer is lost."""
+    client = RedisClient(parse_endpoint(redis_server.url), timeout=5.0)
+    staging = RedisStaging(client, namespace=redis_namespace)
+    content = json.dumps({"key": "k", "value": 'the "red" door'})
+    lost = Candidate(
+        id="lost",
+        identity=Identity("p", "s"),
+        tool="save",
+        store="facts",
+        partition="default",
+        key="k",
+        target=MemoryClass.L4,
+        fallback=None,
+        texts=("v",),
+        content=content,
+        digest="d",
+        text_digest="t",
+        nonce="n",
+        token="",
+        evidence=SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED),
+    )
+    facts = await staging.stage(lost, "r")
+    decision = GateDecision(commits=True, target=MemoryClass.L4, tainted=True)
+    assert await staging.commit(lost, decision, facts, "r") == ""
+    yield GateOperator(client, namespace=redis_namespace)
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("answer", "fate"),
+    [
+        pytest.param('the "red" door', Fate.ACKNOWLEDGED, id="there"),
+        pytest.param('{"value": "the \\"red\\" door"}', Fate.ACKNOWLEDGED, id="there as json"),
+        pytest.param("the green door", Fate.ABANDONED, id="something else is there"),
+        pytest.param("", Fate.ABANDONED, id="nothing is there"),
+    ],
+)
+async def test_a_lost_write_is_settled_by_what_the_store_has(operator, answer, fate):
+    """The recall of the profile is asked with the write's own key."""
+    asked = []
+
+    async def ask(tool, arguments):
+        asked.append((tool, dict(arguments)))
+        return answer
+
+    assert await resolve(operator, _policy(ASK), ask, -1.0) == [("lost", fate)]
+    assert asked == [("get", {"key": "k", "limit": "3"})]
+    assert (await operator.candidate("lost")).fields["fate"] == fate.value
+    assert await operator.in_flight(-1.0) == []
+
+
+async def test_a_write_that_cannot_be_read_back_is_reported(operator):
+    """No recall in the profile: a person is told, and nothing is guessed."""
+
+    async def ask(tool, arguments):
+        raise AssertionError(tool, arguments)
+
+    assert await resolve(operator, _policy(None), ask, -1.0) == [("lost", Fate.UNKNOWN)]
+    assert [item.fields["fate"] for item in await operator.review(5)] == ["unknown"]
+
+
+async def test_a_store_that_does_not_answer_leaves_the_fate_unknown(operator):
+    """It can be asked again."""
+
+    async def ask(tool, arguments):
+        raise OSError
+
+    assert await resolve(operator, _policy(ASK), ask, -1.0) == [("lost", Fate.UNKNOWN)]
+
+
+async def test_a_write_that_may_still_be_answered_is_left_alone(operator):
+    """A young write is in flight, not lost."""
+
+    async def ask(tool, arguments):
+        raise AssertionError(tool, arguments)
+
+    assert await resolve(operator, _policy(ASK), ask, 60.0) == []

@@ -27,8 +27,8 @@ def run(command, *arguments, text=None):
 
 
 def test_the_tests_of_the_shipped_policies_pass():
-    """What the policies promise is what they decide, with the shipped model."""
-    result = run(policy_tests, ROOT / "policies")
+    """What they promise is what they decide, and nearly all of them is tried."""
+    result = run(policy_tests, ROOT / "policies", "--at-least", "0.9")
 
     assert result.exit_code == 0, result.stdout
     assert " 0 failed" in result.stdout
@@ -51,7 +51,7 @@ def test_a_failing_test_exits_with_2_and_says_why(failing):
     assert result.exit_code == 2
     assert f"{failing}:4: mail to colleagues goes out: expected block, got allow" in result.stdout
     assert "(allow-attested)" in result.stdout
-    assert "26 passed, 1 failed" in result.stdout
+    assert " passed, 1 failed" in result.stdout
 
 
 def test_json_lines_are_the_only_standard_output(failing):
@@ -59,7 +59,7 @@ def test_json_lines_are_the_only_standard_output(failing):
     result = run(policy_tests, failing, "--json")
 
     lines = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [line["passed"] for line in lines] == [False] + [True] * 26
+    assert [line["passed"] for line in lines] == [False] + [True] * (len(lines) - 1)
     assert lines[0]["reasons"][0]["rule"] == "allow-attested"
 
 

@@ -40,7 +40,7 @@ def draw(table: dict[str, dict[str, Any]], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, panels = plt.subplots(1, 2, figsize=(13, 5), sharey=True)
+    figure, panels = plt.subplots(1, 2, figsize=(13, 6), sharey=True)
     for panel, sides, title in zip(
         panels,
         (STOPPED, FLAGGED),
@@ -59,7 +59,7 @@ def draw(table: dict[str, dict[str, Any]], path: Path) -> None:
         panel.set_title(title)
         panel.set_ylabel("% of sends")
         panel.set_ylim(0, 105)
-        panel.legend(fontsize="small", framealpha=0.9)
+        panel.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.28), ncol=2)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -24,6 +24,7 @@ from guard.cli.terminal import plain
 from guard.core.errors import GuardError, MessageError, PolicyError
 from guard.core.policy import Policy
 from guard.core.verdict import Action, Reason
+from guard.lab.send_opinion import SendOpinion
 from guard.policies_io import load_policies
 from guard.policies_io.described_calls import DescribedCall, Judgement, judge
 from guard.policies_io.schema import validate
@@ -62,7 +63,9 @@ def explain(
         elif loaded is None:
             raise GuardError("give the policy with `--policy`, or the log with `--audit`")
         else:
-            judged = judge(loaded, shipped_detectors(models), _described(what))
+            judged = judge(
+                loaded, (*shipped_detectors(models), SendOpinion.shipped()), _described(what)
+            )
             document = _document(loaded, judged)
     except PolicyError as error:
         typer.echo(str(error), err=True)

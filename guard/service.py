@@ -140,6 +140,7 @@ class Guard:
             await self._executed(result)
             return None
         withheld = await memory.judge_result(result)
+        await memory.note_sources(result)
         failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
         fate = Fate.UNKNOWN if result.is_lost else failed
         if memory.is_committed(result.call.call.id):

@@ -118,6 +118,12 @@ def _proposed(
     )
 
 
+def receipt_of(candidate: Candidate, policy: str) -> str:
+    """Return what the audit line and the staged record must agree on."""
+    parts = (candidate.id, candidate.digest, candidate.target.name, policy)
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def text_digest(texts: Sequence[str]) -> str:
     """Return the digest of remembered texts alone, as a proposal and the write of it share it."""
     return _digest("", canonical(list(texts)))

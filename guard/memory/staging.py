@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from guard.core.memory import Candidate, Fate, GateDecision, StagedFacts, Trust
     from guard.core.memory_policy import DriftSettings, MemoryLimits
+    from guard.core.model import Identity
 
 
 class Staging(Protocol):
@@ -37,6 +38,10 @@ class Staging(Protocol):
         drift: DriftSettings | None = None,
     ) -> tuple[str, ...]:
         """Say what became of it; return the subjects found to drift with it."""
+        ...
+
+    async def read(self, identity: Identity, sources: frozenset[str]) -> None:
+        """Remember that a session has read from sources: senders and URL hosts."""
         ...
 
     async def reserve(self, candidate: Candidate) -> bool:

@@ -18,10 +18,12 @@ from guard.core.memory import Fate, MemoryClass, SourceEvidence, SourceType
 from guard.core.memory_policy import MemoryPolicy, WriteMapping
 from guard.core.model import Integrity, Role
 from guard.core.verdict import Action, Mode, Verdict
-from guard.memory.candidate import candidate_of_call, candidates_of_result
+from guard.memory.candidate import candidate_of_call, candidates_of_result, receipt_of
 from guard.memory.drift import endorsed
+from guard.memory.evidence import READS
 from guard.memory.gate import CommitGate
 from guard.memory.refusal import with_reasons
+from guard.memory.sources import sources_of
 from guard.memory.staging import StagedWrite
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ class WritePath:
         return verdict
 
     async def _stage(self, candidate: Candidate) -> tuple[tuple[str, ...], GateDecision]:
-        receipt = _receipt(candidate, self._policy.digest)
+        receipt = receipt_of(candidate, self._policy.digest)
         facts = await self._staging.stage(candidate, receipt)
         self._reached("staged")
         decision = self._gate.decide(candidate, facts)
@@ -209,6 +211,18 @@ class WritePath:
             },
         )
 
+    async def note_sources(self, result: ToolResult) -> None:
+        """Remember whom a session reads.  Never raises: without it, the principal answers."""
+        classified = result.call
+        if self._memory is NO_GATE or classified.role not in READS or result.is_error:
+            return
+        try:
+            found = sources_of(result, self._policy.mapping(classified.call.tool))
+            if found:
+                await self._staging.read(classified.call.identity, found)
+        except Exception:  # noqa: BLE001  (blame then falls on the principal)
+            self._metrics.error("memory")
+
     async def judge_result(self, result: ToolResult) -> Verdict | None:
         """Judge the memory updates that a result proposes; a verdict means: withhold the result.
 
@@ -240,7 +254,7 @@ class WritePath:
     ) -> tuple[tuple[str, ...], tuple[MemoryClass, ...]]:
         """Check an update without committing it: the write of it passes the gate itself."""
         nonced = candidate if candidate.nonce else replace(candidate, nonce=candidate.id)
-        receipt = _receipt(nonced, self._policy.digest)
+        receipt = receipt_of(nonced, self._policy.digest)
         facts = await self._staging.stage(nonced, receipt)
         decision = self._gate.decide(nonced, facts)
         reasons = decision.reasons
@@ -283,9 +297,3 @@ class WritePath:
     def _bound(writes: OrderedDict[str, StagedWrite]) -> None:
         while len(writes) > IN_FLIGHT:
             writes.popitem(last=False)
-
-
-def _receipt(candidate: Candidate, policy: str) -> str:
-    """Return what the audit line and the staged record must agree on."""
-    parts = (candidate.id, candidate.digest, candidate.target.name, policy)
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.layout import Script
 from guard.adapters.redis.staging.keys import MemoryKeys
+from guard.adapters.redis.staging.record import record_of
 from guard.core.errors import StateError
 from guard.core.memory import (
     AGENT_FAULTS,
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient
     from guard.core.memory import Candidate, GateDecision
     from guard.core.memory_policy import DriftSettings
+    from guard.core.model import Identity
 
-SCRIPTS: Final = ("stage", "commit", "refuse", "settle", "reserve", "promote")
+SCRIPTS: Final = ("stage", "commit", "refuse", "settle", "reserve", "promote", "read")
 _STAGED: Final = 8
 """Values that the staging script answers."""
 SOURCES: Final = 16
@@ -95,6 +97,7 @@ class RedisStaging:
             second,
             keys.token(candidate.token),
             keys.quarantine(candidate.store, candidate.partition),
+            keys.sources(principal, candidate.identity.session),
             *self._trust(keys, candidate),
         ]
         reply = await self._client.run(
@@ -105,7 +108,7 @@ class RedisStaging:
             first,
             second,
             "1" if candidate.token else "0",
-            *_record(candidate, receipt),
+            *record_of(candidate, receipt),
         )
         return _facts(candidate, lower, reply)
 
@@ -127,6 +130,7 @@ class RedisStaging:
             keys.binding(candidate.digest, decision.target, principal),
             keys.in_flight,
             keys.quarantine(candidate.store, candidate.partition),
+            keys.sources(principal, candidate.identity.session),
             *self._trust(keys, candidate),
         ]
         reply = await self._client.run(
@@ -150,12 +154,17 @@ class RedisStaging:
     async def refuse(self, candidate: Candidate, reasons: tuple[str, ...]) -> Trust:
         """Refuse a candidate and lower the trust in whoever is to blame; return the worst left.
 
-        The sources are blamed for what was read from them; the principal for what only the caller
-        can have done, and where no source is known.
+        The source is blamed for what was read from it, where it is the only one the session has
+        read; the principal for what only the caller can have done, and where no source is known.
         """
         keys = self.keys(candidate.identity.tenant)
-        blamed = self._blamed(keys, candidate, reasons)
-        names = [keys.candidate(candidate.id), keys.review, *blamed]
+        identity = candidate.identity
+        names = [
+            keys.candidate(candidate.id),
+            keys.review,
+            keys.sources(identity.principal, identity.session),
+            *self._trust(keys, candidate),
+        ]
         reply = await self._client.run(
             staging_script("refuse"),
             len(names),
@@ -165,6 +174,8 @@ class RedisStaging:
             self.limits.keep_refused * 1000,
             self.limits.degrade_after,
             self.limits.untrust_after,
+            int(bool(AGENT_FAULTS.intersection(reasons))),
+            int(bool(SOURCE_FAULTS.intersection(reasons))),
         )
         return _trust(reply)
 
@@ -203,6 +214,18 @@ class RedisStaging:
         )
         return tuple(_text(item) for item in reply) if isinstance(reply, list) else ()
 
+    async def read(self, identity: Identity, sources: frozenset[str]) -> None:
+        """Remember that a session has read from sources.
+
+        Raises:
+            StateError: the store did not answer; the session's next writes have no known source.
+        """
+        keys = self.keys(identity.tenant)
+        names = [keys.trust("source", source) for source in sorted(sources)]
+        key = keys.sources(identity.principal, identity.session)
+        ttl = self.limits.stage_ttl * 24 * 1000
+        await self._client.run(staging_script("read"), 1, key, ttl, SOURCES, *names)
+
     async def reserve(self, candidate: Candidate) -> bool:
         """Bind the nonce of a proposed update to its text; False where it is bound otherwise."""
         key = self.keys(candidate.identity.tenant).nonce(
@@ -213,45 +236,13 @@ class RedisStaging:
         return await self._client.run(script, 1, key, candidate.text_digest, ttl) == 1
 
     def _trust(self, keys: MemoryKeys, candidate: Candidate) -> list[str]:
-        sources = candidate.evidence.sources[:SOURCES]
+        sources = candidate.evidence.sources
+        if len(sources) > SOURCES:
+            sources = ()
         return [
             keys.trust("principal", candidate.identity.principal),
             *(keys.trust("source", source) for source in sources),
         ]
-
-    def _blamed(
-        self, keys: MemoryKeys, candidate: Candidate, reasons: tuple[str, ...]
-    ) -> list[str]:
-        principal, *sources = self._trust(keys, candidate)
-        if len(candidate.evidence.sources) > SOURCES:
-            sources = []
-        blamed: list[str] = []
-        if AGENT_FAULTS.intersection(reasons):
-            blamed.append(principal)
-        if SOURCE_FAULTS.intersection(reasons):
-            blamed.extend(sources or [principal])
-        return list(dict.fromkeys(blamed))
-
-
-def _record(candidate: Candidate, receipt: str) -> list[str]:
-    fields = {
-        "id": candidate.id,
-        "principal": candidate.identity.principal,
-        "session": candidate.identity.session,
-        "tool": candidate.tool,
-        "server": candidate.server,
-        "store": candidate.store,
-        "partition": candidate.partition,
-        "key": candidate.key,
-        "target": candidate.target.name,
-        "digest": candidate.digest,
-        "text_digest": candidate.text_digest,
-        "receipt": receipt,
-        "sources": ",".join(sorted(kind.value for kind in candidate.evidence.types)),
-        # A candidate that is too large is refused by its size; there is nothing to review in it.
-        "content": "" if candidate.problems else candidate.content,
-    }
-    return [part for field in fields.items() for part in field]
 
 
 def _facts(candidate: Candidate, lower: MemoryClass, reply: object) -> StagedFacts:

@@ -1,5 +1,6 @@
 -- Commit a staged candidate: every check that another writer could have overtaken is made again.
--- KEYS: candidate, nonce, item, token, candidates in flight, quarantine, trust keys.
+-- KEYS: candidate, nonce, item, token, candidates in flight, quarantine, sources of the session,
+--       trust keys.
 -- ARGV: id, digest, text digest, receipt of the audit line, class, tainted, uses a token,
 --       version of the item when staged, lifetime of the nonce (ms), lifetime of the record (ms),
 --       owner.
@@ -20,8 +21,13 @@ if tonumber(redis.call('HGET', KEYS[3], 'version') or '0') ~= tonumber(ARGV[8]) 
   return 'write_conflict'
 end
 if ARGV[5] ~= '4' then
-  for i = 7, #KEYS do
+  for i = 8, #KEYS do
     if redis.call('HGET', KEYS[i], 'level') == '2' then return 'source_untrusted' end
+  end
+  for _, source in ipairs(redis.call('SMEMBERS', KEYS[7])) do
+    if source ~= '+' and redis.call('HGET', source, 'level') == '2' then
+      return 'source_untrusted'
+    end
   end
 end
 if ARGV[7] == '1' then

@@ -45,6 +45,10 @@ class MemoryKeys:
         """Return the key of the trust in a ``principal`` or a ``source``."""
         return f"{self.prefix}trust:{kind}:{digest(b'trust', kind, name)}"
 
+    def sources(self, principal: str, session: str) -> str:
+        """Return the key of the sources that a session has read from."""
+        return f"{self.prefix}r:{digest(b'sources', principal, session)}"
+
     def quarantine(self, store: str, partition: str) -> str:
         """Return the key of a partition's quarantine."""
         return f"{self.prefix}q:{digest(b'partition', store, partition)}"

@@ -1,6 +1,8 @@
 -- Refuse a candidate, and lower the trust in who is to blame for it.
--- KEYS: candidate, candidates for review, trust keys of who is to blame (may be none).
--- ARGV: id, reasons, lifetime (ms), anomalies until DEGRADED, anomalies until UNTRUSTED.
+-- KEYS: candidate, candidates for review, sources of the session, trust of the principal, trust
+--       of the sources that the evidence names.
+-- ARGV: id, reasons, lifetime (ms), anomalies until DEGRADED, anomalies until UNTRUSTED, whether
+--       the caller is to blame, whether what it has read is.
 -- Returns: the worst trust afterwards.
 local now = redis.call('TIME')
 local milliseconds = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -8,13 +10,22 @@ redis.call('HSET', KEYS[1], 'fate', 'refused', 'reasons', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 redis.call('ZADD', KEYS[2], milliseconds, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', milliseconds - tonumber(ARGV[3]))
+local blamed = {}
+if ARGV[7] == '1' then
+  for i = 5, #KEYS do blamed[#blamed + 1] = KEYS[i] end
+  -- The one source that a session has read is the one the text came from; of several, none is
+  -- named, and the principal answers for its reading.
+  local read = redis.call('SMEMBERS', KEYS[3])
+  if #blamed == 0 and #read == 1 and read[1] ~= '+' then blamed[1] = read[1] end
+end
+if ARGV[6] == '1' or (ARGV[7] == '1' and #blamed == 0) then blamed[#blamed + 1] = KEYS[4] end
 local worst = 0
-for i = 3, #KEYS do
-  local anomalies = redis.call('HINCRBY', KEYS[i], 'anomalies', 1)
-  local level = tonumber(redis.call('HGET', KEYS[i], 'level') or '0')
+for _, key in ipairs(blamed) do
+  local anomalies = redis.call('HINCRBY', key, 'anomalies', 1)
+  local level = tonumber(redis.call('HGET', key, 'level') or '0')
   if anomalies >= tonumber(ARGV[5]) then level = math.max(level, 2)
   elseif anomalies >= tonumber(ARGV[4]) then level = math.max(level, 1) end
-  redis.call('HSET', KEYS[i], 'level', level, 'changed', milliseconds)
+  redis.call('HSET', key, 'level', level, 'changed', milliseconds)
   worst = math.max(worst, level)
 end
 return worst

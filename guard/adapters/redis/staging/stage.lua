@@ -1,6 +1,7 @@
 -- Stage a candidate and return everything the gate must know of it, in one step.
 -- KEYS: candidate, nonce, item, token for the target class, token for the fallback class,
---       presented token, quarantine, trust of the principal, trust of each source.
+--       presented token, quarantine, sources of the session, trust of the principal, trust of
+--       each source that the evidence names.
 -- ARGV: lifetime (ms), name of the target's token key, name of the fallback's, whether a token was
 --       presented, then field and value pairs of the candidate.
 -- Returns: staged (0 where the id was staged before), nonce, class of the item, its version,
@@ -26,8 +27,14 @@ if staged == 1 then
   redis.call('PEXPIRE', KEYS[1], ARGV[1])
 end
 local worst = 0
-for i = 8, #KEYS do
+for i = 9, #KEYS do
   worst = math.max(worst, tonumber(redis.call('HGET', KEYS[i], 'level') or '0'))
+end
+-- The text may come from any source that the session has read.
+for _, source in ipairs(redis.call('SMEMBERS', KEYS[8])) do
+  if source ~= '+' then
+    worst = math.max(worst, tonumber(redis.call('HGET', source, 'level') or '0'))
+  end
 end
 local item = redis.call('HMGET', KEYS[3], 'class', 'version')
 return {

@@ -217,3 +217,56 @@ async def test_drift_is_counted_as_the_pure_test_counts_it(replicas):
         raised.extend(answer)
 
     assert raised == expected == ["zenbill"]
+
+
+async def _anomaly(staging, number, session="s"):
+    made = _candidate(
+        f"{session}{number}", nonce=f"{session}{number}", identity=Identity("p", session)
+    )
+    facts = await staging.stage(made, "r")
+    await staging.refuse(made, ("source_class_refused",))
+    return facts.trust
+
+
+async def test_the_one_source_that_a_session_has_read_is_blamed(replicas):
+    """And limits every session that reads from it, on every guard; the reader stays trusted."""
+    first, second = replicas
+    await first.read(Identity("p", "s"), frozenset({"evil.example"}))
+    levels = [await _anomaly(first, number) for number in range(4)]
+
+    await second.read(Identity("q", "other"), frozenset({"evil.example", "fine.example"}))
+    elsewhere = _candidate("q", nonce="q", identity=Identity("q", "other"))
+    unread = _candidate("r", nonce="r", identity=Identity("p", "fresh"))
+
+    assert levels == [Trust.TRUSTED, Trust.DEGRADED, Trust.DEGRADED, Trust.UNTRUSTED]
+    assert (await second.stage(elsewhere, "r")).trust is Trust.UNTRUSTED
+    assert (await second.stage(unread, "r")).trust is Trust.TRUSTED
+
+
+async def test_of_several_sources_none_is_blamed(replicas):
+    """A poisoned page does not take the standing of the page beside it."""
+    [staging, _] = replicas
+    await staging.read(Identity("p", "s"), frozenset({"evil.example", "fine.example"}))
+    for number in range(4):
+        await _anomaly(staging, number)
+
+    await staging.read(Identity("q", "s"), frozenset({"fine.example"}))
+    innocent = _candidate("q", nonce="q", identity=Identity("q", "s"))
+
+    assert (await staging.stage(innocent, "r")).trust is Trust.TRUSTED
+    assert (await staging.stage(_candidate("z", nonce="z"), "r")).trust is Trust.UNTRUSTED
+
+
+async def test_a_source_that_fell_after_staging_stops_the_commit(replicas):
+    """The commit looks at the session's sources again."""
+    [staging, other] = replicas
+    await staging.read(Identity("p", "late"), frozenset({"evil.example"}))
+    made = _candidate("late", nonce="late", identity=Identity("p", "late"))
+    facts = await staging.stage(made, "r")
+    await other.read(Identity("q", "x"), frozenset({"evil.example"}))
+    for number in range(3):
+        bad = _candidate(f"x{number}", nonce=f"x{number}", identity=Identity("q", "x"))
+        await other.stage(bad, "r")
+        await other.refuse(bad, ("suspicious_content",))
+
+    assert await staging.commit(made, COMMIT, facts, "r") == "source_untrusted"

@@ -1,0 +1,51 @@
+"""Which sources a tool's result comes from: senders and URL hosts, never the whole tool.  Pure.
+
+A source is what the call names as the place it reads (a URL in its arguments), and who sent the
+messages in its result, where the policy says where senders are.  No I/O.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from guard.core.destinations import find_destinations
+from guard.core.model import Integrity
+from guard.memory.candidate import strings
+from guard.memory.result_fields import parsed, roots_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from guard.core.model import Json, ToolResult
+    from guard.core.policy import MessageFields, ToolMapping
+
+MOST: Final = 64
+"""Sources of one result; beyond it the rest is not looked at, and the session has no known one."""
+NONE: Final = frozenset[str]()
+
+
+def sources_of(result: ToolResult, mapping: ToolMapping | None) -> frozenset[str]:
+    """Return the sources of an untrusted result; nothing for what the policy trusts."""
+    if mapping is not None and mapping.source is not Integrity.UNTRUSTED:
+        return NONE
+    found: set[str] = set()
+    for name in _named(result, mapping):
+        found.add(name)
+        if len(found) > MOST:
+            break
+    return frozenset(found)
+
+
+def _named(result: ToolResult, mapping: ToolMapping | None) -> Iterator[str]:
+    for text in strings(dict(result.call.call.arguments)):
+        yield from (found.host for found in find_destinations(text) if found.kind == "url")
+    if mapping is not None and mapping.messages is not None:
+        yield from _senders(result.content, mapping.messages)
+
+
+def _senders(content: Json, messages: MessageFields) -> Iterator[str]:
+    for root in roots_of(content):
+        document = parsed(root, every_format=True) if isinstance(root, str) else root
+        for _, message in messages.each.find(document):
+            for _, sender in messages.sender.find(message):
+                yield from (found.canonical for found in find_destinations(str(sender)))

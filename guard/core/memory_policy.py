@@ -49,6 +49,15 @@ class WriteMapping:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadMapping:
+    """Tools that read a store, and which of its partitions: a closed one is not read."""
+
+    matches: Callable[[str], bool]
+    store: str
+    partition: PathQuery | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProposalMapping:
     """Tools whose results can propose memory updates, and where in the result these are."""
 
@@ -95,6 +104,7 @@ class MemoryPolicy:
     second_look: Mapping[MemoryClass, SecondLook]
     writes: tuple[WriteMapping, ...]
     proposals: tuple[ProposalMapping, ...] = ()
+    reads: tuple[ReadMapping, ...] = ()
     suspicious: Callable[[str], bool] = lambda _: False
     suspicious_destinations: bool = True
     """Whether a destination that is not known counts as suspicious content."""
@@ -113,6 +123,10 @@ class MemoryPolicy:
             ):
                 return mapping
         return None
+
+    def read(self, tool: str) -> ReadMapping | None:
+        """Return the first mapping that claims a tool as a read of a store."""
+        return next((m for m in self.reads if m.matches(tool)), None)
 
     def proposal(self, tool: str) -> ProposalMapping | None:
         """Return the first mapping that claims a tool's results."""

@@ -44,6 +44,10 @@ class Staging(Protocol):
         """Remember that a session has read from sources: senders and URL hosts."""
         ...
 
+    async def is_closed(self, identity: Identity, store: str, partitions: frozenset[str]) -> bool:
+        """Return whether the operator has closed any of the partitions of a store."""
+        ...
+
     async def reserve(self, candidate: Candidate) -> bool:
         """Bind its nonce to its text."""
         ...

@@ -22,6 +22,7 @@ from guard.memory.candidate import candidate_of_call, candidates_of_result, rece
 from guard.memory.drift import endorsed
 from guard.memory.evidence import READS
 from guard.memory.gate import CommitGate
+from guard.memory.quarantine import judge_read
 from guard.memory.refusal import with_reasons
 from guard.memory.sources import sources_of
 from guard.memory.staging import StagedWrite
@@ -88,10 +89,9 @@ class WritePath:
 
     def mapping(self, classified: ClassifiedCall) -> WriteMapping | None:
         """Return what the policy says of a call as a write; None where it is none."""
+        call, method, path = classified.call, "", ""
         if self._memory is NO_GATE:
             return None
-        call = classified.call
-        method, path = "", ""
         if call.protocol == "http":
             method = str(call.arguments.get("method", ""))
             path = urlsplit(str(call.arguments.get("url", ""))).path
@@ -106,7 +106,9 @@ class WritePath:
         Never raises: whatever goes wrong refuses the write.
         """
         mapping = self.mapping(classified)
-        if mapping is None or not verdict.action.forwards:
+        if mapping is None:
+            return await judge_read(self._memory, self._staging, classified, verdict)
+        if not verdict.action.forwards:
             return verdict
         self._reached("asked")
         candidate: Candidate | None = None
@@ -118,8 +120,7 @@ class WritePath:
             self._metrics.error("memory")
             reasons, decision = ("gate_error",), None
             self._count("refused", reasons, mapping.target)
-            detail = f"{type(error).__name__}"
-            return with_reasons(verdict, reasons, mapping.target, (), detail)
+            return with_reasons(verdict, reasons, mapping.target, (), type(error).__name__)
         if reasons:
             allowed = decision.allowed if decision else ()
             return with_reasons(verdict, reasons, candidate.target, allowed)
@@ -295,5 +296,5 @@ class WritePath:
 
     @staticmethod
     def _bound(writes: OrderedDict[str, StagedWrite]) -> None:
-        while len(writes) > IN_FLIGHT:
+        if len(writes) > IN_FLIGHT:
             writes.popitem(last=False)

@@ -16,6 +16,7 @@ from guard.core.memory_policy import (
     MemoryPolicy,
     ProposalMapping,
     ReadBack,
+    ReadMapping,
     WriteMapping,
 )
 from guard.policies_io.field_types import Duration, PathText
@@ -107,6 +108,14 @@ class WriteEntry(_Strict):
         return self
 
 
+class ReadEntry(_Strict):
+    """Tools that read a store; a partition that the operator has closed is not read."""
+
+    match: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    store: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "default"
+    partition: PathText | None = None
+
+
 class ProposalEntry(_Strict):
     """Tools whose results can propose memory updates."""
 
@@ -159,6 +168,7 @@ class MemoryEntry(_Strict):
     limits: LimitsEntry = LimitsEntry()
     writes: Annotated[tuple[WriteEntry, ...], Field(min_length=1)]
     proposals: tuple[ProposalEntry, ...] = ()
+    reads: tuple[ReadEntry, ...] = ()
     drift: DriftEntry | None = None
 
 
@@ -170,6 +180,7 @@ NESTED_MEMORY: Final[dict[tuple[str | int, ...], type[BaseModel]]] = {
     (SECTION, "limits"): LimitsEntry,
     (SECTION, "writes"): WriteEntry,
     (SECTION, "proposals"): ProposalEntry,
+    (SECTION, "reads"): ReadEntry,
     (SECTION, "drift"): DriftEntry,
 }
 
@@ -194,6 +205,11 @@ def compile_memory(entries: Sequence[MemoryEntry]) -> MemoryPolicy | None:
         },
         writes=tuple(_write(item) for entry in entries for item in entry.writes),
         proposals=tuple(_proposal(item) for entry in entries for item in entry.proposals),
+        reads=tuple(
+            ReadMapping(_any(item.match), item.store, _query(item.partition))
+            for entry in entries
+            for item in entry.reads
+        ),
         suspicious=_suspicious(first.suspicious),
         suspicious_destinations=first.suspicious_destinations,
         coupling=first.coupling,
@@ -204,7 +220,7 @@ def compile_memory(entries: Sequence[MemoryEntry]) -> MemoryPolicy | None:
 
 def settings_of(entry: MemoryEntry) -> object:
     """Return what must be equal in every file that has the section."""
-    return entry.model_dump(exclude={"writes", "proposals"})
+    return entry.model_dump(exclude={"writes", "proposals", "reads"})
 
 
 def _write(entry: WriteEntry) -> WriteMapping:

@@ -226,6 +226,12 @@ class RedisStaging:
         ttl = self.limits.stage_ttl * 24 * 1000
         await self._client.run(staging_script("read"), 1, key, ttl, SOURCES, *names)
 
+    async def is_closed(self, identity: Identity, store: str, partitions: frozenset[str]) -> bool:
+        """Return whether the operator has closed any of the partitions of a store."""
+        keys = self.keys(identity.tenant)
+        names = [keys.quarantine(store, partition) for partition in sorted(partitions)]
+        return await self._client.execute("EXISTS", *names) != 0
+
     async def reserve(self, candidate: Candidate) -> bool:
         """Bind the nonce of a proposed update to its text; False where it is bound otherwise."""
         key = self.keys(candidate.identity.tenant).nonce(

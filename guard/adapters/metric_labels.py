@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from guard.core.leak_patterns import CODES
 from guard.core.memory import GATE_REASONS, Fate
 
 STAGES: Final = (
@@ -73,6 +74,8 @@ REFUSAL_CODES: Final = frozenset(
 """Refusals of what was never a call: the codes of :class:`guard.core.errors.MessageError`."""
 REASON_CODES: Final = frozenset(
     {
+        *CODES,
+        "too_large_to_inspect",
         "audit_error",
         "batch_refused",
         "argument",

@@ -13,6 +13,7 @@ from guard.core.errors import GuardError
 from guard.lab.bench_provenance import Size, bench_provenance
 from guard.lab.bench_proxy import bench_proxy
 from guard.lab.bench_stream import bench_stream
+from guard.lab.bench_transparency import bench_transparency
 from guard.lab.write_path.bench import DATA, bench_write_path
 from guard.lab.write_path.tables import show_tables
 from guard.reporting import Report
@@ -119,6 +120,27 @@ def write_path(
     show(report, as_json=json)
     if not json:
         show_tables(report.details, Console())
+
+
+@app.command()
+def transparency(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[
+        Path | None, typer.Option(help="Policy (default: examples/observe.yaml).")
+    ] = None,
+) -> None:
+    """The same MCP scenarios directly and through the guard: how many the client sees alike."""
+    console = Console(stderr=True)
+    try:
+        with console.status("starting") as status:
+            report = bench_transparency(
+                policy or policies_directory() / "examples" / "observe.yaml",
+                progress=status.update,
+            )
+    except GuardError as error:
+        typer.echo(f"guard bench: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from error
+    show(report, as_json=json)
 
 
 def show(report: Report, *, as_json: bool) -> None:

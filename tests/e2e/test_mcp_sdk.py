@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import asynccontextmanager
-from datetime import timedelta
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import httpx
 import pytest
-from mcp import ClientSession, types
-from mcp.client.streamable_http import streamable_http_client
 
+from guard.lab.bench_transparency import SCENARIOS
+from guard.lab.mcp_scenarios import Client, run, session
 from tests.e2e.running_guard import ROOT, start_guard
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-PATIENCE = timedelta(seconds=30)
+    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="module")
@@ -47,91 +42,24 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     server.stdout.close()
 
 
-class Client:
-    """A client that answers whatever the server asks, and notes what it was told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, Any]] = []
-
-    async def elicit(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        self.told.append(("elicit", params.message))
-        return types.ElicitResult(action="accept", content={"name": "Ada", "age": 36})
-
-    async def sample(
-        self, context: Any, params: types.CreateMessageRequestParams
-    ) -> types.CreateMessageResult:
-        self.told.append(("sample", params.messages[0].content.text))
-        content = types.TextContent(type="text", text="forty-two")
-        return types.CreateMessageResult(role="assistant", content=content, model="m")
-
-    async def roots(self, context: Any) -> types.ListRootsResult:
-        self.told.append(("roots", None))
-        return types.ListRootsResult(roots=[types.Root(uri="file:///tmp/x")])
-
-    async def logged(self, params: types.LoggingMessageNotificationParams) -> None:
-        self.told.append(("log", params.data))
-
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        self.told.append(("progress", (progress, total, message)))
-
-
-@asynccontextmanager
-async def session(url: str, client: Client) -> AsyncIterator[ClientSession]:
-    """Open an initialised session."""
-    async with (
-        httpx.AsyncClient(trust_env=False, timeout=30) as http,
-        streamable_http_client(url, http_client=http) as (read, write, _),
-        ClientSession(
-            read,
-            write,
-            PATIENCE,
-            sampling_callback=client.sample,
-            elicitation_callback=client.elicit,
-            list_roots_callback=client.roots,
-            logging_callback=client.logged,
-        ) as opened,
-    ):
-        await opened.initialize()
-        yield opened
-
-
-async def tell_everything(url: str) -> list[Any]:
-    """Run through the protocol and return all that the client saw."""
-    client = Client()
-    async with session(url, client) as mcp:
-        seen: list[Any] = [
-            await mcp.send_ping(),
-            await mcp.list_tools(),
-            await mcp.call_tool("echo", {"text": "Grüße 😀"}),
-            await mcp.call_tool("fail", {"text": "no"}),
-            await mcp.call_tool("count", {"to": 5}, progress_callback=client.progress),
-            await mcp.call_tool("ask_user", {"question": "who?"}),
-            await mcp.call_tool("ask_model", {"question": "what?"}),
-            await mcp.call_tool("ask_roots", {}),
-            await mcp.list_resources(),
-            await mcp.list_resource_templates(),
-            await mcp.read_resource("fixture://note"),
-            await mcp.list_prompts(),
-            await mcp.get_prompt("greet", {"name": "Ada"}),
-        ]
-    return [item.model_dump(mode="json") for item in seen] + client.told
-
-
-def client_events(seen: list[Any]) -> list[Any]:
-    """Return what the server told the client by itself."""
-    return [item for item in seen if isinstance(item, tuple)]
-
-
+@pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_client_sees_the_same_directly_and_through_the_guard(
-    places: dict[str, str],
+    places: dict[str, str], name: str
 ) -> None:
-    """Calls, progress, logs, questions of the server, resources and prompts are all the same."""
-    direct = await tell_everything(places["direct"])
-    guarded = await tell_everything(places["guarded"])
+    """Calls, progress, logs, questions of the server, resources, prompts, and the raw bytes."""
+    direct = await run(places["direct"], name)
 
-    assert guarded == direct
-    assert ("elicit", "who?") in guarded
-    assert [item[0] for item in client_events(guarded)].count("progress") == 5
+    assert await run(places["guarded"], name) == direct
+    assert direct
+
+
+async def test_progress_and_questions_are_among_what_is_compared(places: dict[str, str]) -> None:
+    """Two runs that both saw nothing would be alike as well."""
+    counted = await run(places["guarded"], "tools-call-progress")
+    asked = await run(places["guarded"], "elicitation")
+
+    assert [item[0] for item in counted if isinstance(item, tuple)].count("progress") == 20
+    assert ("elicit", "who?") in asked
 
 
 @pytest.mark.parametrize(
@@ -139,7 +67,7 @@ async def test_a_client_sees_the_same_directly_and_through_the_guard(
     [
         pytest.param("ask_user", {"question": "who?"}, "Ada is 36", id="elicitation"),
         pytest.param("ask_model", {"question": "what?"}, "forty-two", id="sampling"),
-        pytest.param("ask_roots", {}, "file:///tmp/x", id="roots"),
+        pytest.param("ask_roots", {}, "file:///srv/x", id="roots"),
     ],
 )
 async def test_a_server_that_asks_inside_an_open_stream_is_answered(

@@ -96,6 +96,10 @@ class Settings(BaseSettings):
     """TOML file of the memory stores' write credentials, by listener."""
     decisions: Path | None = None
     """Unix socket on which ``guard stdio`` wrappers ask; its directory must be private."""
+    label_key: Path | None = None
+    """Key file of labels and grants, the same for every worker; made in the state directory."""
+    prompt_credentials: Path | None = None
+    """TOML file of the front ends that may say what users typed: ``name = "sha256 of secret"``."""
     owner: str = ""
     """Set by the supervisor: names this guard, so that after a crash it knows its own writes."""
     body_limit: int = 16 * 1024 * 1024

@@ -19,25 +19,30 @@ from guard.adapters.audit_log import open_audit_log
 from guard.adapters.authority import ensure_authority, joined_trust
 from guard.adapters.decision_socket import DecisionServer
 from guard.adapters.heartbeat import Pulse
+from guard.adapters.label_key import load_label_key
 from guard.adapters.mitm.addon import GuardAddon
 from guard.adapters.mitm.forward import ForwardAddon
 from guard.adapters.mitm.master import build_master, listening
 from guard.adapters.onnx import load_models
 from guard.adapters.policy_files import PolicyFiles, PolicyReloader
 from guard.adapters.prometheus import PrometheusMetrics
+from guard.adapters.prompt_channel import PromptChannel
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.write_credentials import load_write_credentials
+from guard.core.model import Identity
 from guard.core.policy import EgressLimits
 from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.exchange import Gate
 from guard.identity import Credentials
 from guard.memory.evidence import TrajectoryEvidence
+from guard.memory.information_point import InformationPoint
+from guard.memory.seal import Seal
 from guard.memory.write_path import WritePath
 from guard.protocols import ProtocolResources, discover_protocols
 from guard.service import Guard
-from guard.settings import load_credentials
+from guard.settings import EMBEDDED, load_credentials
 from guard.shipped import models_directory
 
 if TYPE_CHECKING:
@@ -50,6 +55,8 @@ if TYPE_CHECKING:
     from guard.settings import Settings
 
 BEAT_SECONDS: Final = 0.1
+PROMPT_SECONDS: Final = 5.0
+"""How long a front end waits until its prompt is stored."""
 
 
 class WallClock:
@@ -104,6 +111,7 @@ def assemble(
         metrics=metrics,
         model_digests=digests,
         entering=pulse.judging if pulse else None,
+        provenance=InformationPoint(Seal(_label_key(settings, confdir))),
         memory=WritePath(
             policy=policy,
             staging=RedisStaging(store.client, owner=settings.owner),
@@ -137,6 +145,12 @@ def assemble(
     return Parts(guard, gate, store, metrics, audit, policy, reloader)
 
 
+def _label_key(settings: Settings, confdir: Path | None) -> bytes:
+    """Return the key of labels; those of an embedded Redis need it no longer than they live."""
+    for_this_run = confdir / "label.key" if confdir and settings.redis == EMBEDDED else None
+    return load_label_key(settings.label_key, for_this_run)
+
+
 async def serve(
     settings: Settings,
     redis_url: str,
@@ -153,8 +167,13 @@ async def serve(
     await parts.store.verify()
     addon, master = _proxy(settings, parts, confdir)
     deciding = _decision_server(parts, settings)
-    admin = AdminServer(*settings.admin_address, parts.metrics, lambda: _health(parts))
     loop = asyncio.get_running_loop()
+    admin = AdminServer(
+        *settings.admin_address,
+        parts.metrics,
+        lambda: _health(parts),
+        PromptChannel(load_credentials(settings.prompt_credentials), _note(parts.guard, loop)),
+    )
     stopping = asyncio.Event()
     background: list[asyncio.Task[object]] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -209,6 +228,17 @@ def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddo
         addon, settings.modes, confdir=confdir, body_limit=settings.body_limit, trust=trust
     )
     return addon, master
+
+
+def _note(guard: Guard, loop: asyncio.AbstractEventLoop) -> Callable[[str, str, str], None]:
+    """Return how the admin port's threads pass a prompt to the guard on its own loop."""
+
+    def note(principal: str, session: str, text: str) -> None:
+        identity = Identity(principal, session)
+        heard = guard.note_prompt(identity, text, WallClock().now())
+        asyncio.run_coroutine_threadsafe(heard, loop).result(PROMPT_SECONDS)
+
+    return note
 
 
 def _on_hangup(parts: Parts, background: list[asyncio.Task[object]]) -> None:

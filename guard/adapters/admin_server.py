@@ -1,7 +1,7 @@
 """The admin port: ``/metrics``, ``/healthz`` and ``/readyz``, served from a thread of its own.
 
-A thread, so that the port answers while the event loop is busy.  It has no authentication and must
-listen where only operators and the scraper reach it.
+A thread, so that the port answers while the event loop is busy.  What it shows needs no credential,
+so it must listen where only operators, front ends and the scraper reach it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import make_wsgi_app
 
+from guard.adapters.prompt_channel import PATH as PROMPTS_PATH
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from wsgiref.types import StartResponse, WSGIEnvironment
 
     from guard.adapters.prometheus import PrometheusMetrics
+    from guard.adapters.prompt_channel import PromptChannel
 
 SOCKET_SECONDS: Final = 5
 """How long a client of the admin port may take over a request."""
@@ -43,15 +46,22 @@ class AdminServer:
         port: 0 chooses a free one; see :attr:`port`.
         metrics: whose registry ``/metrics`` shows.
         health: asked for ``/readyz``, from the server's thread; if it raises, not ready.
+        prompts: takes what users typed; the one endpoint that needs a credential.
 
     Raises:
         OSError: the address cannot be bound.
     """
 
     def __init__(
-        self, host: str, port: int, metrics: PrometheusMetrics, health: Callable[[], HealthReport]
+        self,
+        host: str,
+        port: int,
+        metrics: PrometheusMetrics,
+        health: Callable[[], HealthReport],
+        prompts: PromptChannel | None = None,
     ) -> None:
         self._health = health
+        self._prompts = prompts
         self._metrics = make_wsgi_app(metrics.registry)
         self._server = make_server(
             host, port, self._answer, server_class=_Server, handler_class=_Handler
@@ -80,6 +90,8 @@ class AdminServer:
 
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
+        if path == PROMPTS_PATH and self._prompts is not None:
+            return _json(start_response, *self._prompts.answer(environ))
         if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
             return _json(start_response, HTTPStatus.METHOD_NOT_ALLOWED, {"error": "use GET"})
         if path == "/metrics":

@@ -47,6 +47,7 @@ def _mount() -> None:
         explain,
         import_openapi,
         memory,
+        memory_labels,
         policy_tests,
         replay,
         run,
@@ -68,6 +69,7 @@ def _mount() -> None:
     app.add_typer(bench.app, name="bench")
     app.add_typer(evaluations.app, name="eval")
     app.command()(train.train)
+    app.command()(memory_labels.approve)
     app.add_typer(memory.app, name="memory")
     app.command()(doctor.doctor)
     app.add_typer(ca.app, name="ca")

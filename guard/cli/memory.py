@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from guard.cli import memory_gate, memory_resolve
+from guard.cli import memory_gate, memory_labels, memory_resolve
 
 app = typer.Typer(
-    help="Memory: promote, resolve, review, quarantine and release writes; restore trust.",
+    help="Memory: promote, resolve, review, quarantine, release writes; restore trust; labels.",
     no_args_is_help=True,
 )
 memory_gate.mount(app)
 memory_resolve.mount(app)
+memory_labels.mount(app)

@@ -19,6 +19,7 @@ from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.core.errors import GuardError, PolicyError
 from guard.core.verdict import Action, Mode
 from guard.detectors import DetectorResources, create_detectors
+from guard.memory.imports import read_items
 from guard.policies_io import load_policies
 from guard.replay import Replay, Summary, fresh_store
 from guard.shipped import models_directory
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
+    from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.model import Integrity
     from guard.core.policy import Policy
 
 EXIT_FAILED = 1
@@ -48,6 +51,12 @@ def replay(
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the verdicts here, not to stdout.")
     ] = None,
+    memory: Annotated[
+        Path | None,
+        typer.Option(
+            "--memory", help="JSON list of what every run's memory held: store, value, label."
+        ),
+    ] = None,
     models: Annotated[
         Path | None, typer.Option("--models", help="Models directory; the shipped one if unset.")
     ] = None,
@@ -65,7 +74,8 @@ def replay(
         loaded = load_policies(policy)
         # Read once ahead: a bad line is refused before anything is judged, and the bar has an end.
         total = sum(1 for _ in read_traces(traces))
-    except (PolicyError, TraceError) as error:
+        held = read_items(memory.read_text(encoding="utf-8")) if memory is not None else []
+    except (PolicyError, TraceError, OSError, ValueError) as error:
         console.print(str(error), soft_wrap=True)
         raise typer.Exit(EXIT_INVALID) from None
     started = time.perf_counter()
@@ -74,7 +84,8 @@ def replay(
             sink = stack.enter_context(out.open("w", encoding="utf-8")) if out else sys.stdout
             url = stack.enter_context(EmbeddedRedis()).url if redis == EMBEDDED else redis
             advance = stack.enter_context(_Bar(console, total))
-            job = _replay(loaded, traces, url, models or models_directory(), (sink, advance))
+            engine = _engine(loaded, models or models_directory(), held)
+            job = _replay(engine, loaded, traces, url, (sink, advance))
             summary = asyncio.run(job)
     except (GuardError, OSError) as error:
         console.print(f"the replay failed: {error}", soft_wrap=True)
@@ -82,20 +93,26 @@ def replay(
     console.print(_table(summary, loaded, time.perf_counter() - started))
 
 
-async def _replay(
-    policy: Policy,
-    traces: list[Path],
-    url: str,
-    models: Path,
-    output: tuple[TextIO, Callable[[], object]],
-) -> Summary:
-    sink, advance = output
+def _engine(
+    policy: Policy, models: Path, held: list[tuple[str, str, Integrity]]
+) -> Callable[[RedisSessionStore], Replay]:
+    """Return what makes a replay of a fresh store."""
     runners = load_models(models)
     detectors = create_detectors(DetectorResources(models=runners))
     digests = {name: runner.digest for name, runner in runners.items()}
+    return lambda store: Replay(policy, store, detectors, digests, held)
+
+
+async def _replay(
+    engine: Callable[[RedisSessionStore], Replay],
+    policy: Policy,
+    traces: list[Path],
+    url: str,
+    output: tuple[TextIO, Callable[[], object]],
+) -> Summary:
+    sink, advance = output
     async with fresh_store(url, policy.limits) as store:
-        engine = Replay(policy, store, detectors, digests)
-        return await engine.run(read_traces(traces), sink.write, advance)
+        return await engine(store).run(read_traces(traces), sink.write, advance)
 
 
 class _Bar:

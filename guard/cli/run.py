@@ -55,6 +55,12 @@ def run(
     decisions: Annotated[
         Path | None, typer.Option(help="Unix socket for `guard stdio` wrappers.")
     ] = None,
+    label_key: Annotated[
+        Path | None, typer.Option(help="Key file of labels and grants; made if absent.")
+    ] = None,
+    prompt_credentials: Annotated[
+        Path | None, typer.Option(help="TOML file: front end = sha256 of its secret.")
+    ] = None,
     body_limit: Annotated[str | None, typer.Option(help="Largest body, e.g. 16m.")] = None,
     state_timeout: Annotated[
         float | None, typer.Option(help="Seconds a call to Redis may take.")

@@ -44,7 +44,7 @@ class Areas:
         """Return what a session was told: prompts, authenticated fields, senders of messages."""
         ttl = self.limits.session_idle * 1000
         owner = (identity.tenant, identity.principal, identity.session)
-        return Area("s", owner, "", ttl, SESSION_LIMIT)
+        return Area("v", owner, "", ttl, SESSION_LIMIT)
 
     def prompts(self, identity: Identity, fingerprint: bytes) -> Area:
         """Return what a principal's user named in any session."""

@@ -97,4 +97,4 @@ class InformationPoint:
         """Return the labels of memory that existed before the guard."""
         if policy is None:
             return ()
-        return tuple(self.ledger.imported(policy, tenant, items, at))
+        return tuple(self.ledger.imported(policy.limits, tenant, items, at))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.model import ClassifiedCall, Json, Target, ToolResult
-    from guard.core.policy import Policy, ToolMapping
+    from guard.core.policy import Policy, StateLimits, ToolMapping
     from guard.core.trajectory import Snapshot
     from guard.memory.seal import Seal
 
@@ -133,17 +133,21 @@ class Ledger:
         return writes
 
     def imported(
-        self, policy: Policy, tenant: str, items: Iterable[tuple[str, str, Integrity]], at: float
+        self,
+        limits: StateLimits,
+        tenant: str,
+        items: Iterable[tuple[str, str, Integrity]],
+        at: float,
     ) -> list[Write]:
         """Return the records of memory that existed before the guard.
 
         Args:
-            policy: for its limits.
+            limits: of the policy in force.
             tenant: whose memory it is.
             items: store, text and label of each.
             at: now.
         """
-        areas = Areas(policy.limits)
+        areas = Areas(limits)
         writes: list[Write] = []
         for store, text, label in items:
             record = Record(label, Channel.IMPORTED, -1, at, bytes(8), store)

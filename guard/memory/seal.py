@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from guard.core.model import Integrity
@@ -100,12 +101,15 @@ class Seal:
         return Record(Integrity(label), CHANNELS[channel], call, float(at), session, source)
 
     def _mac(self, area: Area, field: bytes, body: bytes) -> bytes:
-        state = hashlib.blake2b(key=self._seals, digest_size=SEAL)
-        for part in (area.kind, *area.owner):
-            data = part.encode("utf-8", "surrogatepass")
-            state.update(len(data).to_bytes(4, "big") + data)
-        state.update(len(field).to_bytes(4, "big") + field + body)
-        return state.digest()
+        text = _place(area.kind, area.owner) + len(field).to_bytes(4, "big") + field + body
+        return hashlib.blake2b(text, key=self._seals, digest_size=SEAL).digest()
+
+
+@lru_cache(maxsize=4096)
+def _place(kind: str, owner: tuple[str, ...]) -> bytes:
+    """Return what a MAC binds a record to; which part of the area it is follows from the field."""
+    parts = [part.encode("utf-8", "surrogatepass") for part in (kind, *owner)]
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
 ALTERED: Final = Record(Integrity.UNTRUSTED, CHANNELS[0], -1, 0.0, b"", "", sealed=False)

@@ -48,9 +48,17 @@ def test_the_command_of_the_container_is_one_the_guard_understands(compose):
         redis=given["--redis"],
         admin=given["--admin"],
         audit=Path(given["--audit"]),
+        label_key=Path(given["--label-key"]),
     )
 
-    assert set(given) == {"--policy", "--reverse", "--redis", "--admin", "--audit"}
+    assert set(given) == {
+        "--policy",
+        "--reverse",
+        "--redis",
+        "--admin",
+        "--audit",
+        "--label-key",
+    }
     assert settings.listeners[0].upstream == "http://tools:8000"
     folder, name = given["--policy"].rsplit("/", 1)
     assert load_policies([DEPLOY / mounts[folder] / name]).rules

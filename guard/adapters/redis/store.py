@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from guard.core.model import Identity
-    from guard.core.ports import Attempt, Completion, Lookup, Write
+    from guard.core.ports import Area, Attempt, Completion, Lookup, Write
 
 MINIMUM_VERSION: Final = (6, 2)
 _WINDOWS: Final = 2
@@ -188,6 +188,10 @@ class RedisSessionStore:
             for field, record in write.entries:
                 arguments += (field, record)
         return keys, arguments
+
+    def key_of(self, tenant: str, area: Area) -> bytes:
+        """Return the key of one set of label records, for operators' tools."""
+        return self._keys.area(tenant, area)
 
     async def verify(self) -> None:
         """Check that the server is fit to hold labels, and teach it the scripts.

@@ -1,0 +1,78 @@
+"""The deployment's label key: a file that only its user can read, made on first use."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from guard.core.errors import GuardError
+from guard.memory.seal import KEY_BYTES
+
+_SHARED: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+def default_path() -> Path:
+    """Return where the key lies unless a setting says otherwise."""
+    return Path.home() / ".local" / "state" / "agent-egress-guard" / "label.key"
+
+
+def load_label_key(path: Path | None = None, fallback: Path | None = None) -> bytes:
+    """Return the key, made where there is none.
+
+    Args:
+        path: the file; left out, one in the user's state directory.
+        fallback: the file to use where no path is given and there is no such directory; for
+            labels that do not outlive the process either.
+
+    Raises:
+        GuardError: it cannot be read or made, is too short, or others can read it.
+    """
+    if path is None and fallback is not None and not _makeable(default_path()):
+        path = fallback
+    path = path or default_path()
+    try:
+        _make(path)
+        mode = path.stat().st_mode
+        key = path.read_bytes()
+    except OSError as error:
+        msg = f"the label key `{path}` cannot be used: {(error.strerror or 'error').lower()}"
+        raise GuardError(msg) from error
+    if mode & _SHARED:
+        msg = f"the label key `{path}` can be read by others; run chmod 600 on it"
+        raise GuardError(msg)
+    if len(key) < KEY_BYTES:
+        msg = f"the label key `{path}` has less than {KEY_BYTES} bytes; remove it to make another"
+        raise GuardError(msg)
+    return key
+
+
+def _makeable(path: Path) -> bool:
+    try:
+        _make(path)
+    except OSError:
+        return False
+    return True
+
+
+def _make(path: Path) -> None:
+    """Make the key file if it is missing; of two processes that try, one wins and both read it."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Written whole under another name first: whoever finds the file finds all of it.
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(handle, secrets.token_bytes(KEY_BYTES))
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()

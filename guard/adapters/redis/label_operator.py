@@ -1,0 +1,168 @@
+"""What an operator does to labels and approvals in Redis: approve, import, list, look up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import GuardError, StateError
+from guard.core.model import Identity
+from guard.core.ports import Area
+from guard.core.values import find_values, leaf_value
+from guard.memory.approvals import QUESTION_FIELD, Approvals
+from guard.memory.areas import ATTESTED, ITEM, TAINTED, Areas, question
+from guard.memory.seal import FINGERPRINT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.model import Integrity, Json
+    from guard.core.policy import StateLimits
+    from guard.core.provenance import Record
+    from guard.memory.information_point import InformationPoint
+
+KINDS: Final = {ATTESTED: "value", TAINTED: "value", ITEM: "item"}
+_COUNT: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One record, and what it is a record of."""
+
+    mark: bytes
+    """Fingerprint of the value or item."""
+    kind: str
+    """``item``, ``value`` or ``read`` (seen by one principal)."""
+    record: Record
+
+
+class LabelOperator:
+    """Works on one tenant's labels.
+
+    Args:
+        store: connected; its namespace is the guard's.
+        information: with the deployment's key.
+        limits: of the guard's policy.
+        tenant: whose labels.
+    """
+
+    def __init__(
+        self,
+        store: RedisSessionStore,
+        information: InformationPoint,
+        limits: StateLimits,
+        tenant: str = "default",
+    ) -> None:
+        self._store = store
+        self._seal = information.ledger.seal
+        self._ledger = information.ledger
+        self._approvals: Approvals = information.approvals
+        self._limits = limits
+        self._tenant = tenant
+
+    async def approve(self, decision_id: str, at: float) -> dict[str, Json]:
+        """Grant the call of one decision, once; return what was asked.
+
+        Raises:
+            GuardError: no such question waits, it was altered, or it has expired.
+        """
+        key = self._store.key_of(self._tenant, question(decision_id, 1))
+        raw = await self._store.client.execute("HGET", key, QUESTION_FIELD)
+        if not isinstance(raw, bytes):
+            msg = f"no call waits for approval under `{decision_id}`; it may have expired"
+            raise GuardError(msg)
+        try:
+            asked, write = self._approvals.answer(decision_id, raw, at)
+        except ValueError as error:
+            raise GuardError(str(error)) from error
+        # Taken before the grant is written: of two approvals that race, one finds the question.
+        if await self._store.client.execute("DEL", key) != 1:
+            msg = f"`{decision_id}` has just been approved by somebody else"
+            raise GuardError(msg)
+        await self._store.note(Identity("", "", tenant=self._tenant), [write])
+        return asked
+
+    async def import_items(self, items: Sequence[tuple[str, str, Integrity]], at: float) -> None:
+        """Label memory that existed before the guard."""
+        writes = self._ledger.imported(self._limits, self._tenant, items, at)
+        for start in range(0, len(writes), _COUNT):
+            identity = Identity("", "", tenant=self._tenant)
+            await self._store.note(identity, writes[start : start + _COUNT])
+
+    async def listed(self) -> AsyncIterator[Found]:
+        """Yield every record of the tenant's memories, in no order."""
+        area = Area("m", (self._tenant,))
+        pattern = self._store.key_of(self._tenant, area).decode() + "*"
+        escaped = "".join(f"\\{c}" if c in "[]?\\" else c for c in pattern[:-1]) + "*"
+        async for key in self._keys(escaped):
+            for field, raw in await self._fields(key):
+                record = self._seal.read(area, field, raw)
+                if record is not None:
+                    kind = KINDS.get(field[FINGERPRINT:], "value")
+                    yield Found(field[:FINGERPRINT], kind, record)
+
+    async def lookup(
+        self, text: str, at: float, *, store: str = "", principal: str = ""
+    ) -> dict[str, list[Found]]:
+        """Return the records of every value in a text, and of the item of that name.
+
+        Args:
+            text: an address, a text with several, or the key of an item.
+            at: now.
+            store: the memory whose item it may name.
+            principal: whose untrusted reading to look through as well.
+        """
+        whole = leaf_value(text)
+        values = {**find_values(text).plain, **({whole: None} if whole else {})}
+        found: dict[str, list[Found]] = {}
+        for value in values:
+            records = await self._records(value, at, principal)
+            if records:
+                found[value] = records
+        if store:
+            item = self._seal.fingerprint(f"item:{store}:{text}")
+            records = await self._one(Areas(self._limits).memory(self._tenant, item), item, ITEM)
+            if records:
+                found[f"item {text} of {store}"] = records
+        return found
+
+    async def _records(self, value: str, at: float, principal: str) -> list[Found]:
+        areas = Areas(self._limits)
+        mark = self._seal.fingerprint(value)
+        memory = areas.memory(self._tenant, mark)
+        records = await self._one(memory, mark, ATTESTED)
+        records += await self._one(memory, mark, TAINTED)
+        if principal:
+            identity = Identity(principal, "", tenant=self._tenant)
+            for epoch in areas.epochs(at):
+                records += await self._one(areas.taint(identity, mark, epoch), mark, b"")
+        return records
+
+    async def _one(self, area: Area, mark: bytes, suffix: bytes) -> list[Found]:
+        key = self._store.key_of(self._tenant, area)
+        raw = await self._store.client.execute("HGET", key, mark + suffix)
+        record = self._seal.read(area, mark + suffix, raw)
+        return [] if record is None else [Found(mark, KINDS.get(suffix, "read"), record)]
+
+    async def _keys(self, pattern: str) -> AsyncIterator[bytes]:
+        cursor: bytes = b"0"
+        while True:
+            reply = await self._store.client.execute(
+                "SCAN", cursor, "MATCH", pattern, "COUNT", str(_COUNT)
+            )
+            match reply:
+                case [bytes() as cursor, list() as keys]:
+                    for key in keys:
+                        yield key
+                case _:
+                    msg = "redis answered a SCAN with something else"
+                    raise StateError(msg)
+            if cursor == b"0":
+                return
+
+    async def _fields(self, key: bytes) -> list[tuple[bytes, bytes]]:
+        reply = await self._store.client.execute("HGETALL", key)
+        if not isinstance(reply, list):
+            return []
+        return list(zip(reply[::2], reply[1::2], strict=False))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.connection import TIMEOUT, CommandRefusedError, RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
+from guard.adapters.redis.label_packing import packed_writes, read_labels
 from guard.adapters.redis.layout import COUNTER_MAX, Keys, decode_window, load_script
 from guard.core.errors import StateError
 from guard.core.policy import StateLimits
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from guard.core.model import Identity
-    from guard.core.ports import Area, Attempt, Completion, Lookup, Write
+    from guard.core.ports import Area, Attempt, Completion, Write
 
 MINIMUM_VERSION: Final = (6, 2)
 _WINDOWS: Final = 2
@@ -121,7 +122,7 @@ class RedisSessionStore:
         return Snapshot(
             decode_window(reply[0]),
             decode_window(reply[1]),
-            _labels(reply[4:], attempt.lookups),
+            read_labels(reply[4:], attempt.lookups),
             reply[3] if isinstance(reply[3], bytes) else None,
             full=reply[2] != 0,
         )
@@ -133,7 +134,7 @@ class RedisSessionStore:
             StateError: the store did not answer in time, or did not confirm.
         """
         identity = completion.identity
-        keys, arguments = self._packed(identity.tenant, completion.writes)
+        keys, arguments = packed_writes(self._keys, identity.tenant, completion.writes)
         reply = await self.client.run(
             self._complete,
             len(keys) + 4,
@@ -157,7 +158,7 @@ class RedisSessionStore:
         Raises:
             StateError: as for :meth:`complete`.
         """
-        keys, arguments = self._packed(identity.tenant, writes)
+        keys, arguments = packed_writes(self._keys, identity.tenant, writes)
         reply = await self.client.run(
             self._note,
             len(keys) + 2,
@@ -171,23 +172,6 @@ class RedisSessionStore:
             *arguments,
         )
         _confirmed(reply)
-
-    def _packed(
-        self, tenant: str, writes: Sequence[Write]
-    ) -> tuple[list[bytes], list[bytes | str | int]]:
-        """Return keys and arguments of label records, as ``labels.lua`` takes them."""
-        keys: list[bytes] = []
-        arguments: list[bytes | str | int] = []
-        for write in writes:
-            area = write.area
-            keys.append(self._keys.area(tenant, area))
-            arguments += (write.mode.value, area.ttl, area.limit, int(write.unless is not None))
-            if write.unless is not None:
-                keys.append(self._keys.area(tenant, write.unless))
-            arguments.append(len(write.entries))
-            for field, record in write.entries:
-                arguments += (field, record)
-        return keys, arguments
 
     def key_of(self, tenant: str, area: Area) -> bytes:
         """Return the key of one set of label records, for operators' tools."""
@@ -228,21 +212,6 @@ class RedisSessionStore:
         if len(settings) < len(names):
             settings = parse_info(await self.client.execute("INFO", "memory"))
         return settings
-
-
-def _labels(reply: list[object], lookups: Sequence[Lookup]) -> tuple[tuple[object, ...], ...]:
-    """Return the answers to the look-ups.
-
-    Raises:
-        StateError: they are not one per field.
-    """
-    found: list[tuple[object, ...]] = []
-    for lookup, answer in zip(lookups, reply, strict=True):
-        if not isinstance(answer, list) or len(answer) != len(lookup.fields):
-            msg = "redis answered a look-up of labels with something else"
-            raise StateError(msg)
-        found.append(tuple(answer))
-    return tuple(found)
 
 
 def _confirmed(reply: object) -> None:

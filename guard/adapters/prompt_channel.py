@@ -63,7 +63,7 @@ class PromptChannel:
 def _read(environ: WSGIEnvironment) -> tuple[str, str, str]:
     length = str(environ.get("CONTENT_LENGTH", ""))
     if not (length.isascii() and length.isdigit()):
-        raise MessageError("bad_length", "the request has no content-length", status=411)
+        raise MessageError("bad_http", "the request has no content-length", status=411)
     if int(length) > BODY_LIMIT:
         raise MessageError("body_too_large", f"a prompt has at most {BODY_LIMIT} bytes", status=413)
     document = parse_json(environ["wsgi.input"].read(int(length)))

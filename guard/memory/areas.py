@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from guard.core.ports import Area
@@ -20,6 +20,9 @@ SESSION_LIMIT: Final = 20_000
 EPOCHS: Final = 2
 """Periods within the life of a label: what was read in this one or the last two is found."""
 FOREVER: Final = 0
+_BUCKET_NAMES: Final = tuple(f"{number:x}" for number in range(BUCKETS))
+_REMEMBERED: Final = 8192
+"""Areas kept at hand."""
 
 PROMPT: Final = b"P"
 ATTESTED: Final = b"A"
@@ -30,7 +33,12 @@ READ: Final = b"u"
 """What stands behind a fingerprint in a field: which record of the value it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@lru_cache(maxsize=_REMEMBERED)
+def _area(kind: str, owner: tuple[str, ...], part: str, ttl: int, limit: int) -> Area:
+    """Return one object per area, so that the many fields of a call group by identity."""
+    return Area(kind, owner, part, ttl, limit)
+
+
 class Areas:
     """The areas of one deployment.
 
@@ -38,29 +46,32 @@ class Areas:
         limits: of the policy in force.
     """
 
-    limits: StateLimits
+    __slots__ = ("_labels", "_period", "_session")
+
+    def __init__(self, limits: StateLimits) -> None:
+        self._session = limits.session_idle * 1000
+        self._labels = limits.labels * 1000
+        self._period = max(limits.labels // EPOCHS, 1)
 
     def session(self, identity: Identity) -> Area:
         """Return what a session was told: prompts, authenticated fields, senders of messages."""
-        ttl = self.limits.session_idle * 1000
         owner = (identity.tenant, identity.principal, identity.session)
-        return Area("v", owner, "", ttl, SESSION_LIMIT)
+        return _area("v", owner, "", self._session, SESSION_LIMIT)
 
     def prompts(self, identity: Identity, fingerprint: bytes) -> Area:
         """Return what a principal's user named in any session."""
-        ttl = self.limits.labels * 1000
         owner = (identity.tenant, identity.principal)
-        return Area("n", owner, _bucket(fingerprint), ttl, BUCKET_LIMIT)
+        return _area("n", owner, _bucket(fingerprint), self._labels, BUCKET_LIMIT)
 
     def taint(self, identity: Identity, fingerprint: bytes, epoch: int) -> Area:
         """Return what a principal read in untrusted text during one period."""
-        ttl = (self.limits.labels + self._period) * 1000
         owner = (identity.tenant, identity.principal)
-        return Area("t", owner, f"{epoch}.{_bucket(fingerprint)}", ttl, BUCKET_LIMIT)
+        part = f"{epoch}.{_bucket(fingerprint)}"
+        return _area("t", owner, part, self._labels + self._period * 1000, BUCKET_LIMIT)
 
     def memory(self, tenant: str, fingerprint: bytes) -> Area:
         """Return the labels of the memories that the principals of a tenant share."""
-        return Area("m", (tenant,), _bucket(fingerprint), FOREVER, BUCKET_LIMIT)
+        return _area("m", (tenant,), _bucket(fingerprint), FOREVER, BUCKET_LIMIT)
 
     def epoch(self, at: float) -> int:
         """Return the period that a time lies in."""
@@ -71,13 +82,9 @@ class Areas:
         now = self.epoch(at)
         return range(now - EPOCHS, now + 1)
 
-    @property
-    def _period(self) -> int:
-        return max(self.limits.labels // EPOCHS, 1)
-
 
 def _bucket(fingerprint: bytes) -> str:
-    return f"{fingerprint[0] % BUCKETS:x}"
+    return _BUCKET_NAMES[fingerprint[0] % BUCKETS]
 
 
 def question(decision_id: str, ttl: int) -> Area:

@@ -49,8 +49,8 @@ class Ledger:
         question = Question(self.seal, Areas(policy.limits), call.identity, call.at)
         for target in (*classified.targets, *classified.guarded):
             question.add(values_asked(target.destination))
-            question.add(taints_of(target.destination))
-            question.add(hints_of(target.destination))
+            question.add(taints_of(target.destination), taint_only=True)
+            question.add(hints_of(target.destination), taint_only=True)
         mapping = policy.mapping(call.tool)
         if mapping is not None and mapping.store:
             question.item = item_value(mapping, call.arguments)

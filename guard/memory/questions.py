@@ -39,11 +39,15 @@ class Question:
     """Fingerprint by value."""
     complete: bool = True
     """Whether no value was left out."""
-    _slots: dict[Area, list[tuple[bytes, str, str]]] = field(default_factory=dict)
+    _slots: dict[int, tuple[Area, list[tuple[bytes, str, str]]]] = field(default_factory=dict)
+    _known: set[str] = field(default_factory=set)
+    """Values that may be attested; the others only taint."""
 
-    def add(self, values: Iterable[str]) -> None:
-        """Ask about some more values."""
+    def add(self, values: Iterable[str], *, taint_only: bool = False) -> None:
+        """Ask about some more values, or only whether untrusted text named them."""
         for value in values:
+            if not taint_only:
+                self._known.add(value)
             if value in self.values:
                 continue
             if len(self.values) >= ASK_LIMIT:
@@ -62,30 +66,37 @@ class Question:
             memory = self.areas.memory(self.identity.tenant, mark)
             self._slot(memory, mark + ITEM, "", "item")
         found = [
-            Lookup(area, tuple(name for name, _, _ in slots)) for area, slots in self._slots.items()
+            Lookup(area, tuple([name for name, _, _ in slots]))
+            for area, slots in self._slots.values()
         ]
-        names = tuple(mark + REPLY for mark in self.values.values())
+        names = tuple([self.values[value] + REPLY for value in self._repliable()])
         if names:
             found.append(Lookup(session, names, chained=True))
         return tuple(found)
+
+    def _repliable(self) -> list[str]:
+        return [v for v in self.values if v in self._known and not v.startswith("any:")]
 
     def _slots_of(self, value: str, mark: bytes, session: Area) -> None:
         if value.startswith(TITLE):
             # A name of a message says which message; it vouches for nothing itself.
             return
-        if not value.startswith("any:"):
+        memory = self.areas.memory(self.identity.tenant, mark)
+        if value in self._known and not value.startswith("any:"):
             self._slot(session, mark + PROMPT, value, "prompt")
             self._slot(session, mark + ATTESTED, value, "field")
             prompts = self.areas.prompts(self.identity, mark)
             self._slot(prompts, mark + PROMPT, value, "earlier_prompt")
-        memory = self.areas.memory(self.identity.tenant, mark)
-        self._slot(memory, mark + ATTESTED, value, "memory")
+            self._slot(memory, mark + ATTESTED, value, "memory")
         self._slot(memory, mark + TAINTED, value, "memory_taint")
         for epoch in self.areas.epochs(self.at):
             self._slot(self.areas.taint(self.identity, mark, epoch), mark, value, "taint")
 
     def _slot(self, area: Area, name: bytes, value: str, place: str) -> None:
-        self._slots.setdefault(area, []).append((name, value, place))
+        slots = self._slots.get(id(area))
+        if slots is None:
+            self._slots[id(area)] = slots = (area, [])
+        slots[1].append((name, value, place))
 
     def read(
         self, labels: tuple[tuple[object, ...], ...]
@@ -95,14 +106,14 @@ class Question:
         Raises:
             ValueError: the answer does not fit the question.
         """
-        groups = list(self._slots.items())
+        groups = list(self._slots.values())
         chained = len(labels) == len(groups) + 1
         if not chained and len(labels) != len(groups):
             raise ValueError("the store answered other look-ups than were asked")
         places: dict[str, dict[str, Record]] = {}
         for (area, slots), answer in zip(groups, labels[: len(groups)], strict=True):
             for (name, value, place), raw in zip(slots, answer, strict=True):
-                record = self.seal.read(area, name, raw)
+                record = None if raw is None else self.seal.read(area, name, raw)
                 if record is not None:
                     _keep(places.setdefault(value, {}), place, record)
         if chained:
@@ -114,7 +125,8 @@ class Question:
     def _replies(self, answers: tuple[object, ...], places: dict[str, dict[str, Record]]) -> None:
         """Keep the sender of each message that the user has named in this session."""
         session = self.areas.session(self.identity)
-        for (value, mark), answer in zip(self.values.items(), answers, strict=True):
+        for value, answer in zip(self._repliable(), answers, strict=True):
+            mark = self.values[value]
             if not isinstance(answer, list) or len(answer) != 2:  # noqa: PLR2004 - record, names
                 continue
             raw, named = answer

@@ -9,7 +9,7 @@ from guard.core.destinations import MISSING, find_destinations, read_destination
 from guard.core.hosts import malformed
 from guard.core.jsonpath import member_path
 from guard.core.model import ClassifiedCall, Destination, Role, Standing, Target
-from guard.core.values import find_values, leaf_value
+from guard.core.values import find_values, leaf_value, number_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,9 +109,10 @@ def _guarded(policy: Policy, arguments: Json, mapping: ToolMapping) -> Iterator[
 
 def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
     whole = leaf_value(text)
+    number = number_value(text) if whole is not None else None
     if whole is not None:
-        destination = Destination("text", whole)
-        yield Target(destination, Standing.EXTERNAL, path)
+        # A number is compared as one: `10` and `10.00` are the same amount.
+        yield Target(Destination("text", number or whole), Standing.EXTERNAL, path)
     for destination in islice(find_destinations(text[:SCAN_LIMIT]), GUARDED_LIMIT):
         yield Target(destination, policy.standing(destination), path)
     for value in islice(find_values(text, disguised=False).plain, GUARDED_LIMIT):
@@ -119,7 +120,7 @@ def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
         if kind == "host":
             host = Destination("host", canonical, canonical)
             yield Target(host, policy.standing(host), path)
-        elif kind == "handle" and value != whole:
+        elif kind == "handle" and value != whole and number is None:
             yield Target(Destination("text", value), Standing.EXTERNAL, path)
 
 

@@ -12,7 +12,14 @@ from guard.core.model import Integrity, Role, Standing
 from guard.core.ports import Write, WriteMode
 from guard.core.prompt_text import names_given
 from guard.core.provenance import Channel, Record, Rung
-from guard.core.values import find_values, keys_of, leaf_value, message_value
+from guard.core.values import (
+    find_numbers,
+    find_values,
+    keys_of,
+    leaf_value,
+    message_value,
+    number_value,
+)
 from guard.memory.areas import ATTESTED, READ, REPLY, Areas
 from guard.memory.result_fields import leaves_of, parsed, roots_of
 
@@ -73,6 +80,10 @@ class ResultIntake:
     """Untrusted values in clear text."""
     _overflow: bool = False
     _text: int = 0
+    _traces_numbers: bool = False
+
+    def __post_init__(self) -> None:
+        self._traces_numbers = any(mapping.guarded for mapping in self.policy.tools)
 
     def writes(self) -> tuple[list[Write], bool]:
         """Return the records to store, and whether a bound cut values off."""
@@ -108,6 +119,8 @@ class ResultIntake:
         if label is Integrity.ADVISORY:
             return
         handle = leaf_value(text) if whole else None
+        if self._traces_numbers:
+            self._take_numbers(text, label, whole=handle is not None)
         if label is Integrity.AUTHENTICATED and whole:
             self._take_field(text, label, handle)
             return
@@ -125,6 +138,14 @@ class ResultIntake:
         self._attest(tuple(find_values(text, disguised=False).plain), label)
         if handle is not None:
             self._attest((handle,), label)
+
+    def _take_numbers(self, text: str, label: Integrity, *, whole: bool) -> None:
+        """Take the numbers of a text; a field vouches for the number that it is."""
+        number = number_value(text) if whole else None
+        if label is Integrity.UNTRUSTED:
+            self._untrusted.update(find_numbers(text) if number is None else {number: None})
+        elif number is not None:
+            self._attest((number,), label)
 
     def _take_field(self, text: str, label: Integrity, handle: str | None) -> None:
         """Take a field that the service fills in: it vouches for a value that is all of it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ from guard.core.values import (
     number_value,
 )
 from guard.memory.areas import ATTESTED, READ, REPLY, Areas
+from guard.memory.field_values import name_parts, whole_values
 from guard.memory.result_fields import leaves_of, parsed, roots_of
 
 if TYPE_CHECKING:
@@ -36,33 +36,8 @@ RESULT_TEXT: Final = 256 * 1024
 MESSAGE_LIMIT: Final = 200
 NAME_LIMIT: Final = 8
 """Messages of one result, and names of one message, that a user may mean."""
-WHOLE_LENGTH: Final = 320
-"""Characters of the longest mailbox with its name."""
-PART_LENGTH: Final = 4
-ANYBODY: Final = frozenset(
-    {"admin", "blog", "contact", "contacts", "docs", "help", "home", "hello", "info", "mail"}
-    | {"news", "office", "page", "pages", "post", "sales", "service", "shop", "site", "support"}
-    | {"team", "user", "users", "website", "webmaster"}
-)
-"""Parts of hosts and mailboxes that name nobody."""
-_SEPARATORS: Final = re.compile(r"[\W_\d]+")
 REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 WRITING: Final = frozenset({Role.SAVE, Role.DRAFT, Role.SEND})
-
-
-def whole_values(text: str) -> tuple[str, ...]:
-    """Return the values that a whole field is, nothing where there is more in it than that."""
-    if len(text) > WHOLE_LENGTH or "\n" in text.strip():
-        return ()
-    found = read_destinations(text)
-    if len(found) > 1 and any(destination.kind != "mail" for destination in found):
-        return ()
-    return tuple(key for d in found if d.kind != "handle" for key in keys_of(d)[:1])
-
-
-def _parts(text: str) -> set[str]:
-    """Return the words in a name that say whose it is."""
-    return {part for part in _SEPARATORS.split(text) if len(part) >= PART_LENGTH} - ANYBODY
 
 
 @dataclass(slots=True)
@@ -254,13 +229,13 @@ class ResultIntake:
             attested = target.attestation
             if target.path not in paths or attested is None or attested.rung != Rung.PROMPTED:
                 continue
-            parts = _parts(target.destination.host.rpartition(".")[0])
+            parts = name_parts(target.destination.host.rpartition(".")[0])
             by = [self.seal.fingerprint(key) for key in keys_of(target.destination)][:NAME_LIMIT]
             entries += [
                 self.seal.write(area, self.seal.fingerprint(value) + REPLY, record, by)
                 for value in self._written
                 if value.startswith("mail:")
-                and parts & _parts(value.removeprefix("mail:").partition("@")[0])
+                and parts & name_parts(value.removeprefix("mail:").partition("@")[0])
             ]
         return [Write(area, WriteMode.REPLACE, tuple(entries))] if entries else []
 

@@ -1,0 +1,113 @@
+"""Large, binary, hostile and deeply nested results: bounded work, no crash, no higher label."""
+
+import json
+
+import pytest
+from agents import rung
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.core.model import Integrity
+from guard.core.values import TEXT_LIMIT, VALUE_LIMIT, find_values
+from guard.memory.result_fields import leaves_of, parsed, roots_of
+
+ATTACKER = "drop@evil.test"
+NESTED = 5_000
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        pytest.param("x" * 3_000_000 + ATTACKER, id="megabytes"),
+        pytest.param("\x00\x01\x7f\ufffd" * 1000 + ATTACKER, id="binary"),
+        pytest.param("\udcff\ud800 " + ATTACKER, id="lone surrogates"),
+        pytest.param("a@" * 100_000 + ATTACKER, id="at signs"),
+        pytest.param("x." * 100_000 + ATTACKER, id="dots"),
+        pytest.param("e" + "\u0301" * 100_000 + " " + ATTACKER, id="combining marks"),
+        pytest.param("[" * NESTED + "]" * NESTED, id="nested json"),
+        pytest.param("{" * NESTED, id="open json"),
+        pytest.param("(" * NESTED, id="open python"),
+        pytest.param("- " * NESTED + "x", id="nested yaml"),
+        pytest.param("&a [*a]\n- *a", id="yaml alias"),
+        pytest.param(json.dumps([f"u{n}@h{n}.test" for n in range(100_000)]), id="many values"),
+        pytest.param({"content": [{"type": "text", "text": 5}]}, id="a text that is none"),
+        pytest.param({"content": [None, 5, {"type": "image", "data": "AAAA"}]}, id="odd blocks"),
+        pytest.param([[[[{"a": [ATTACKER]}]]]], id="structures"),
+        pytest.param(10**400, id="a number beyond all"),
+        pytest.param(None, id="nothing"),
+    ],
+)
+@pytest.mark.parametrize("tool", ["read", "calendar", "inbox", "recall"])
+async def test_a_hostile_result_is_bounded_and_attests_nothing(agent, result, tool):
+    """Whatever came back, the next send to the attacker is asked about or refused."""
+    await agent.call(tool, {"key": "k"}, result)
+    classified, verdict = await agent.ask("send", {"to": ATTACKER, "body": "b"})
+    assert verdict.action.label in {"ask", "block"}
+    assert classified.targets[0].attestation.rung.label in {"unknown", "tainted"}
+    assert agent.guard._metrics.errors["state"] == 0
+
+
+async def test_what_lies_beyond_a_bound_is_suspicious(agent):
+    """An address behind a megabyte of padding is unknown, and known to be possibly tainted."""
+    await agent.call("read", {}, "lorem ipsum " * 100_000 + ATTACKER)
+    classified, _ = await agent.ask("send", {"to": ATTACKER, "body": "b"})
+    [target] = classified.targets
+    assert target.attestation.saturated or target.attestation.rung.label == "tainted"
+
+
+@pytest.mark.parametrize("value", [[], {}, [[]], 5, True, None, {"a": "x" * 100_000}])
+async def test_odd_arguments_of_saves_are_labelled_or_refused(agent, value):
+    """A save of anything ends in a verdict, and its text attests nobody."""
+    await agent.call("save", {"key": value, "value": {"deep": [value, ATTACKER]}}, "ok")
+    assert rung(await agent.send(ATTACKER)) in {"unknown", "tainted"}
+
+
+def test_the_values_of_one_text_are_bounded():
+    """Neither the number of values nor the length looked at grows with the text."""
+    found = find_values(" ".join(f"u{n}@h{n}.test" for n in range(50_000)))
+    assert found.overflow
+    assert len(found.plain) <= VALUE_LIMIT
+    assert len(found.disguised) <= VALUE_LIMIT
+    assert find_values(" " * (TEXT_LIMIT + 1)).overflow
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(max_size=120))
+def test_any_text_is_looked_through(text):
+    """No text raises, and what is in clear is not called disguised as well."""
+    found = find_values(text)
+    assert not set(found.plain) & set(found.disguised)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(max_size=200))
+def test_any_text_is_taken_apart_or_left_whole(text):
+    """No text raises, and a text that is no structure is one leaf."""
+    document = parsed(text, every_format=True)
+    assert isinstance(document, str | list | dict)
+    assert document == text or not isinstance(document, str)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(JSON)
+def test_no_text_of_a_structure_is_lost(value):
+    """Every string in a result is one of its leaves, whatever it is wrapped in."""
+
+    def strings(item):
+        if isinstance(item, str):
+            return {item}
+        if isinstance(item, list):
+            return set().union(*map(strings, item))
+        return set().union(*map(strings, item.values())) if isinstance(item, dict) else set()
+
+    roots = roots_of({"content": [{"type": "text", "text": json.dumps(value)}]})
+    leaves = {leaf.text for r in roots for leaf in leaves_of(r, None, Integrity.UNTRUSTED)}
+    whole = {json.dumps(value)}
+    assert strings(value) <= leaves or leaves == whole

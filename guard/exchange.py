@@ -19,7 +19,7 @@ from guard.protocols import Refusal
 from guard.protocols.content_coding import StreamDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from guard.core.ports import AuditLog, Clock, Metrics
     from guard.protocols import ProtocolModule
@@ -38,6 +38,7 @@ class Gate:
         clock: seconds since the epoch.
         credentials: of the principals; none means everybody is anonymous.
         body_limit: bytes a body, or one event of a stream, may have.
+        model_apis: hosts (``host`` or ``host:port``) that the operator declared as model APIs.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -50,10 +51,12 @@ class Gate:
         clock: Clock,
         credentials: Credentials | None = None,
         body_limit: int = 16 * 1024 * 1024,
+        model_apis: Collection[str] = (),
     ) -> None:
         self._guard = guard
         self._protocols = [p for p in protocols if not p.claims_rest]
         self._rest = next(p for p in protocols if p.claims_rest)
+        self._model_apis = frozenset(name.lower() for name in model_apis)
         self._metrics = metrics
         self._clock = clock
         self.credentials = credentials or Credentials()
@@ -167,7 +170,10 @@ class Gate:
         return protocol.unreadable(error, decision_id)
 
     def _claimant(self, request: HttpRequest) -> ProtocolModule:
-        claimants = [p for p in self._protocols if p.claims(request)]
+        host = request.host.lower()
+        speaks_model = not self._model_apis.isdisjoint({host, host.rpartition(":")[0]})
+        asked = (p for p in self._protocols if speaks_model or not p.model_api)
+        claimants = [p for p in asked if p.claims(request)]
         if len(claimants) > 1:
             raise MessageError("two_protocols", "two protocols claim this request")
         return claimants[0] if claimants else self._rest

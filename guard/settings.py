@@ -25,6 +25,7 @@ from pydantic_settings import (
 from guard.core.errors import GuardError
 
 EMBEDDED: Final = "embedded"
+MODEL_APIS: Final = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -84,6 +85,8 @@ class Settings(BaseSettings):
     """Directory of the authority that opens TLS for forward listeners."""
     upstream_ca: Path | None = None
     """PEM file of authorities to trust upstream, besides the public ones."""
+    model_api: list[str] = Field(default_factory=lambda: list(MODEL_APIS))
+    """Hosts (``HOST`` or ``HOST:PORT``) whose requests are conversations with a model."""
     upstream_proxy: str | None = None
     """``http://[user:secret@]host:port`` that forward listeners go through."""
     redis: str = EMBEDDED

@@ -132,6 +132,7 @@ def assemble(
             {x.port: x.principal for x in settings.listeners if x.principal},
         ),
         body_limit=settings.body_limit,
+        model_apis=settings.model_api,
     )
     metrics.show_awaited(lambda: gate.awaited)
 

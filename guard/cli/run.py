@@ -26,6 +26,10 @@ def run(
         list[str] | None,
         typer.Option("--forward", "-f", help="HOST:PORT: be an agent's HTTPS_PROXY; repeat."),
     ] = None,
+    model_api: Annotated[
+        list[str] | None,
+        typer.Option(help="HOST[:PORT] of a model API (default: the three well-known); repeat."),
+    ] = None,
     ca: Annotated[
         Path | None, typer.Option(help="Directory of the authority that opens TLS (`guard ca`).")
     ] = None,

@@ -98,6 +98,10 @@ class ProtocolModule(ABC):
     name: ClassVar[str]
     claims_rest: ClassVar[bool] = False
     """True for the one module that takes what nobody else claims."""
+    model_api: ClassVar[bool] = False
+    """True for a module whose requests carry no call of their own.  It is asked only about hosts
+    that the operator declared as model APIs: a path alone (many tools have a ``/v1/messages``)
+    must not turn a send into a conversation."""
     event_names: ClassVar[frozenset[str]] = frozenset()
     """Names of the server-sent events that carry its messages; such an event that cannot be read
     one way only ends the stream."""

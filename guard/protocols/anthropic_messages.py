@@ -36,6 +36,7 @@ class AnthropicMessagesProtocol(ProtocolModule):
     """``POST …/v1/messages``."""
 
     name: ClassVar[str] = "anthropic_messages"
+    model_api: ClassVar[bool] = True
 
     def claims(self, request: HttpRequest) -> bool:
         """Return whether the path is that of messages, and the body not an MCP message."""

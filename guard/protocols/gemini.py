@@ -77,6 +77,7 @@ class GeminiProtocol(ProtocolModule):
     """``POST …:generateContent`` and ``…:streamGenerateContent``."""
 
     name: ClassVar[str] = "gemini"
+    model_api: ClassVar[bool] = True
 
     def claims(self, request: HttpRequest) -> bool:
         """Return whether the path is that of a generation."""

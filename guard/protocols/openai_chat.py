@@ -34,6 +34,7 @@ class OpenAiChatProtocol(ProtocolModule):
     """``POST …/chat/completions``."""
 
     name: ClassVar[str] = "openai_chat"
+    model_api: ClassVar[bool] = True
 
     def claims(self, request: HttpRequest) -> bool:
         """Return whether the path is that of chat completions, or of a stored one."""

@@ -38,6 +38,7 @@ class OpenAiResponsesProtocol(ProtocolModule):
     """``POST …/responses``, and what reads or cancels a stored response."""
 
     name: ClassVar[str] = "openai_responses"
+    model_api: ClassVar[bool] = True
 
     def claims(self, request: HttpRequest) -> bool:
         """Return whether the path is that of responses."""

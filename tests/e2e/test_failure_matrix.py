@@ -192,6 +192,15 @@ ROWS = [
     ),
     pytest.param(_json(b"zz\r\n" + GOOD + b"\r\n0\r\n\r\n", TE), "bad_http", id="bad chunk size"),
     pytest.param(
+        _send(
+            json.dumps({"model": "m", "messages": [{"role": "user", "content": SECRET}]}).encode(),
+            "content-type: application/json",
+            target="/v1/messages",
+        ),
+        None,
+        id="model path on a tool server",
+    ),
+    pytest.param(
         _send(SECRET.encode(), "content-type: text/plain", target="/collect"),
         None,
         id="plain post to a tool server",

@@ -57,7 +57,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
     """Return a guard in front of a model server."""
     server = Upstream()
     server.answer = answer
-    guard = start_guard(tmp_path_factory.mktemp("guard"), server)
+    options = ("--model-api", f"127.0.0.1:{server.port}")
+    guard = start_guard(tmp_path_factory.mktemp("guard"), server, options=options)
     yield guard
     guard.stop()
     server.close()

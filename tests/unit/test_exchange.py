@@ -82,7 +82,12 @@ def _gate(store: RecordingStore, tmp_path: Path) -> Gate:
         metrics=metrics,
     )
     return Gate(
-        guard=guard, protocols=discover_protocols(), audit=audit, metrics=metrics, clock=Clock()
+        guard=guard,
+        protocols=discover_protocols(),
+        audit=audit,
+        metrics=metrics,
+        clock=Clock(),
+        model_apis=("llm",),
     )
 
 
@@ -259,3 +264,17 @@ async def test_a_result_on_the_first_revision_s_stream_finds_its_call(
     await reader.feed(b"event: message\ndata: " + answer() + b"\n\n")
 
     assert store.completed == [("s7", Role.RECALL, True)]
+
+
+@pytest.mark.parametrize("host", ["mail:443", "llm.evil.test:443", "evil.test:443"])
+async def test_a_model_path_on_an_undeclared_host_is_a_plain_request(gate: Gate, host: str) -> None:
+    """Many services have a path for messages; only declared hosts hold conversations."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "figures"}]}).encode()
+    headers = (("content-type", "application/json"),)
+
+    outcome = await gate.on_request(
+        HttpRequest("POST", "https", host, "/v1/messages", headers, body, "l", "c")
+    )
+
+    assert isinstance(outcome, HttpReply)
+    assert outcome.status == 403

@@ -107,7 +107,7 @@ async def test_a_call_is_judged_when_it_is_released(
     out = await answered(gate, kind, [RECALL, THEFT])
     text, calls, _ = read_stream(kind, out)
     assert [name for _, name, _ in calls] == [RECALL.name]
-    assert "refused by the egress guard" in text
+    assert "by the egress guard and did not reach the tool" in text
     assert b"evil.test" not in out
     assert store.completed == [("s1", Role.SEND, False)]
 
@@ -149,7 +149,7 @@ async def test_a_whole_answer_is_replaced_in_its_body(gate: Gate, kind: str) -> 
 
     assert instead is not None
     assert b"evil.test" not in instead
-    assert b"refused by the egress guard" in instead
+    assert b"by the egress guard and did not reach the tool" in instead
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -82,6 +82,7 @@ REASON_CODES: Final = frozenset(
         "argument_missing",
         "expression",
         "rate_exceeded",
+        "integrity_low",
         "session_rung_low",
         "principal_rung_low",
         "deny_loop",

@@ -19,7 +19,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench train lock clean
+.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench fuzz train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ policy: $(DEV) ## check the shipped policies, each by itself, and run their test
 
 bench: $(DEV) ## side by side with stock mitmdump
 	$(BIN)/guard bench proxy --json $(ARGS)
+
+fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
+	$(BIN)/python -m guard.lab.fuzz --inputs 1000000 $(ARGS)
 
 train: $(DEV) ## make the shipped model again (needs the trace data)
 	$(BIN)/guard train $(TRACES)/leong_dev.jsonl.gz --features prefix13 --model rf \

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from guard.core.errors import GuardError
 from guard.lab.bench_provenance import Size, bench_provenance
+from guard.lab.bench_forward import bench_forward
 from guard.lab.bench_proxy import bench_proxy
 from guard.lab.bench_stream import bench_stream
 from guard.lab.bench_transparency import bench_transparency
@@ -29,12 +30,16 @@ def proxy(
     policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
+    forward: Annotated[
+        bool, typer.Option("--forward", help="As a forward proxy that opens TLS.")
+    ] = False,
 ) -> None:
     """Requests per second against stock mitmdump, decision times, growth, memory, round trips."""
     console = Console(stderr=True)
     try:
         with console.status("starting") as status:
-            report = bench_proxy(
+            run = bench_forward if forward else bench_proxy
+            report = run(
                 policy or policies_directory() / "default.yaml",
                 rounds=rounds,
                 seconds=seconds,

@@ -39,11 +39,8 @@ def rig(policy: Path) -> Iterator[Rig]:
     Raises:
         GuardError: mitmdump is not installed, or something did not start.
     """
-    mitmdump = shutil.which("mitmdump") or str(Path(sys.executable).with_name("mitmdump"))
-    if not Path(mitmdump).exists():
-        msg = "`mitmdump` is not installed beside this python; the ratio needs it"
-        raise GuardError(msg)
-    with _directory_and_processes() as (directory, processes):
+    mitmdump = find_mitmdump()
+    with directory_and_processes() as (directory, processes):
         yield _start(directory, mitmdump, policy, processes)
 
 
@@ -54,9 +51,9 @@ def guard_before(upstream: int, policy: Path) -> Iterator[int]:
     Raises:
         GuardError: it did not start.
     """
-    with _directory_and_processes() as (directory, processes):
+    with directory_and_processes() as (directory, processes):
         port = _spawn_guard(directory / "audit.jsonl", upstream, policy, processes)
-        _wait_for(port, processes)
+        wait_for(port, processes)
         yield port
 
 
@@ -67,12 +64,13 @@ def fixture_server() -> Iterator[int]:
     Raises:
         GuardError: it did not start.
     """
-    with _directory_and_processes() as (_, processes):
-        yield _spawn_server("guard.lab.fixture_server", processes)
+    with directory_and_processes() as (_, processes):
+        yield spawn_server("guard.lab.fixture_server", processes)
 
 
 @contextmanager
-def _directory_and_processes() -> Iterator[tuple[Path, list[subprocess.Popen[str]]]]:
+def directory_and_processes() -> Iterator[tuple[Path, list[subprocess.Popen[str]]]]:
+    """Give a directory and a list of processes that end with the block."""
     with tempfile.TemporaryDirectory(prefix="guard-bench-") as directory:
         processes: list[subprocess.Popen[str]] = []
         try:
@@ -90,8 +88,26 @@ def _directory_and_processes() -> Iterator[tuple[Path, list[subprocess.Popen[str
                         pipe.close()
 
 
-def _spawn_server(module: str, processes: list[subprocess.Popen[str]]) -> int:
-    server = _spawn([sys.executable, "-m", module], processes)
+def find_mitmdump() -> str:
+    """Return the stock mitmdump.
+
+    Raises:
+        GuardError: it is not installed.
+    """
+    found = shutil.which("mitmdump") or str(Path(sys.executable).with_name("mitmdump"))
+    if not Path(found).exists():
+        msg = "`mitmdump` is not installed beside this python; the ratio needs it"
+        raise GuardError(msg)
+    return found
+
+
+def spawn_server(module: str, processes: list[subprocess.Popen[str]], *words: str) -> int:
+    """Start a module that prints the port it serves on, and return that.
+
+    Raises:
+        GuardError: it ended without.
+    """
+    server = spawn([sys.executable, "-m", module, *words], processes)
     line = server.stdout.readline() if server.stdout is not None else ""
     if not line:
         msg = f"`{module}` did not say on which port it listens"
@@ -106,26 +122,27 @@ def _spawn_guard(
     command = [sys.executable, "-m", "guard", "run", "--policy", str(policy)]
     command += ["--reverse", f"127.0.0.1:{guarded}=http://127.0.0.1:{upstream}"]
     command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit)]
-    _spawn(command, processes)
+    spawn(command, processes)
     return guarded
 
 
 def _start(
     directory: Path, mitmdump: str, policy: Path, processes: list[subprocess.Popen[str]]
 ) -> Rig:
-    port = _spawn_server("guard.lab.bench_upstream", processes)
+    port = spawn_server("guard.lab.bench_upstream", processes)
     plain = free_port()
     mode = f"reverse:http://127.0.0.1:{port}@127.0.0.1:{plain}"
     confdir = f"confdir={directory / 'mitm'}"
-    _spawn([mitmdump, "-q", "--mode", mode, "--set", confdir], processes)
+    spawn([mitmdump, "-q", "--mode", mode, "--set", confdir], processes)
     audit = directory / "audit.jsonl"
     guarded = _spawn_guard(audit, port, policy, processes)
     for waited in (plain, guarded):
-        _wait_for(waited, processes)
+        wait_for(waited, processes)
     return Rig(port, plain, guarded, audit)
 
 
-def _spawn(command: list[str], processes: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+def spawn(command: list[str], processes: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    """Start a command and add it to the list."""
     process = subprocess.Popen(  # noqa: S603  (our own commands)
         command,
         stdin=subprocess.PIPE,
@@ -138,7 +155,12 @@ def _spawn(command: list[str], processes: list[subprocess.Popen[str]]) -> subpro
     return process
 
 
-def _wait_for(port: int, processes: list[subprocess.Popen[str]]) -> None:
+def wait_for(port: int, processes: list[subprocess.Popen[str]]) -> None:
+    """Wait until something listens on a port of loopback.
+
+    Raises:
+        GuardError: nothing does in time, or a process ended.
+    """
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):

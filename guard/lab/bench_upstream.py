@@ -1,12 +1,14 @@
 """An upstream that does nothing but answer: what a benchmark measures must be the proxy.
 
-``python -m guard.lab.bench_upstream`` prints its port and serves until its standard input ends.
+``python -m guard.lab.bench_upstream [CHAIN]`` prints its port and serves, over TLS where a chain
+file is named, until its standard input ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 from typing import Final
 
@@ -46,7 +48,11 @@ class Responder(asyncio.Protocol):
 async def main() -> None:
     """Serve on a free port of the loopback interface."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Responder, "127.0.0.1", 0)
+    context = None
+    if sys.argv[1:]:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(sys.argv[1])
+    server = await loop.create_server(Responder, "127.0.0.1", 0, ssl=context)
     print(server.sockets[0].getsockname()[1], flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
     server.close()

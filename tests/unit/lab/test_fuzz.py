@@ -1,0 +1,98 @@
+"""The fuzzer: it finds what it is there to find, and the parsers stand ten thousand inputs."""
+
+import json
+import random
+
+import pytest
+
+from guard.core.errors import MessageError
+from guard.lab import fuzz as fuzzer
+from guard.lab.fuzz import SHOWN, fuzz, main
+from guard.lab.fuzz_inputs import Mutator
+from guard.lab.fuzz_targets import (
+    TARGETS,
+    DisagreementError,
+    Target,
+    run_json,
+    run_mcp,
+    run_sse,
+    run_url,
+)
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_ten_thousand_broken_inputs_per_parser(name):
+    """No crash, no hang, nothing read otherwise than by who reads it next; and both ways occur."""
+    outcome = fuzz(TARGETS[name], 10_000, seed=20)
+
+    assert outcome.failures == []
+    assert outcome.inputs == 10_000
+    assert outcome.accepted > 1000
+
+
+def test_the_same_seed_makes_the_same_inputs():
+    """A failure can be made again."""
+    first, second = (Mutator(random.Random("7")) for _ in range(2))
+
+    assert [first.body() for _ in range(50)] == [second.body() for _ in range(50)]
+
+
+@pytest.mark.parametrize("error", [ValueError("crash"), DisagreementError("otherwise")])
+def test_a_crash_and_a_disagreement_are_failures(error):
+    """A refusal is not; a few failures are enough."""
+
+    def run(data):
+        raise error
+
+    def refuse(data):
+        raise MessageError("bad_json", "no")
+
+    assert len(fuzz(Target("t", Mutator.body, run), 100, 1).failures) == SHOWN
+    assert fuzz(Target("t", Mutator.body, refuse), 100, 1).failures == []
+
+
+def test_a_slow_input_is_a_failure(monkeypatch):
+    """A parser that hangs is a way to stop the guard."""
+    monkeypatch.setattr(fuzzer, "SLOW", -1.0)
+
+    assert fuzz(Target("t", Mutator.body, lambda data: None), 10, 1).failures
+
+
+def test_a_parser_that_lets_a_call_through_unseen_is_found(monkeypatch):
+    """The oracle is the SDK: blind the guard, and the very first plain call is a disagreement."""
+    monkeypatch.setattr("guard.lab.fuzz_targets._guard_calls", lambda body: ())
+
+    assert fuzz(TARGETS["mcp"], 200, 1).failures
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "run"),
+    [
+        ("parse_json", b'{"a": 1}', run_json),
+        ("read_event", [b"data: x\n\n"], run_sse),
+        ("canonical_host", "http://example.com/", run_url),
+    ],
+)
+def test_another_reading_is_found(monkeypatch, name, data, run):
+    """Each target compares, and does not only run."""
+    monkeypatch.setattr(f"guard.lab.fuzz_targets.{name}", lambda *_: ("other", "other"))
+
+    with pytest.raises(DisagreementError):
+        run(data)
+
+
+def test_a_plain_call_is_read_by_both():
+    """The oracle does not cry wolf."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x"}}
+
+    run_mcp(json.dumps(call).encode())
+
+
+def test_the_command_prints_a_line_per_parser_and_its_exit_code(capsys, monkeypatch):
+    """1 where a parser failed, so that `make fuzz` stops."""
+    assert main(["--inputs", "50", "--target", "url", "--target", "json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["target"] for line in lines] == ["url", "json"]
+
+    monkeypatch.setattr("guard.lab.fuzz_targets._guard_calls", lambda body: ())
+    assert main(["--inputs", "200", "--target", "mcp"]) == 1

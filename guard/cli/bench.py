@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from guard.core.errors import GuardError
-from guard.lab.bench_provenance import Size, bench_provenance
 from guard.lab.bench_forward import bench_forward
+from guard.lab.bench_provenance import Size, bench_provenance
 from guard.lab.bench_proxy import bench_proxy
 from guard.lab.bench_stream import bench_stream
 from guard.lab.bench_transparency import bench_transparency

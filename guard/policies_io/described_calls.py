@@ -26,7 +26,7 @@ from guard.core.pdp import decide
 from guard.core.policy import Situation
 from guard.core.provenance import Attestation, Rung
 from guard.core.trajectory import Snapshot, Trajectory, Window
-from guard.core.values import leaf_value
+from guard.core.values import leaf_value, number_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,7 +155,9 @@ def _traced(call: ClassifiedCall, rungs: Mapping[str, str]) -> ClassifiedCall:
         for destination in read_destinations(text)
     }
 
-    by_value = {leaf_value(text): attestation for text, attestation in by_text.items()}
+    by_value = {
+        number_value(text) or leaf_value(text): attestation for text, attestation in by_text.items()
+    }
 
     def traced(target: Target) -> Target:
         found = by_destination.get(target.destination)

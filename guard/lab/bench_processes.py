@@ -52,7 +52,8 @@ def guard_before(upstream: int, policy: Path) -> Iterator[int]:
         GuardError: it did not start.
     """
     with directory_and_processes() as (directory, processes):
-        port = _spawn_guard(directory / "audit.jsonl", upstream, policy, processes)
+        model = ("--model-api", f"127.0.0.1:{upstream}")
+        port = _spawn_guard(directory / "audit.jsonl", upstream, policy, processes, *model)
         wait_for(port, processes)
         yield port
 
@@ -116,12 +117,12 @@ def spawn_server(module: str, processes: list[subprocess.Popen[str]], *words: st
 
 
 def _spawn_guard(
-    audit: Path, upstream: int, policy: Path, processes: list[subprocess.Popen[str]]
+    audit: Path, upstream: int, policy: Path, processes: list[subprocess.Popen[str]], *more: str
 ) -> int:
     guarded, admin = free_port(), free_port()
     command = [sys.executable, "-m", "guard", "run", "--policy", str(policy)]
     command += ["--reverse", f"127.0.0.1:{guarded}=http://127.0.0.1:{upstream}"]
-    command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit)]
+    command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit), *more]
     spawn(command, processes)
     return guarded
 

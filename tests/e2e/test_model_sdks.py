@@ -175,7 +175,7 @@ def test_a_refused_call_arrives_as_words_and_the_loop_goes_on(
 
     assert (calls, end) == ([], ends[1])
     assert text.startswith("Let me see.")
-    assert "refused by the egress guard" in text
+    assert "by the egress guard and did not reach the tool" in text
     assert "evil.test" not in text
     assert ask(url, f"please theft and then {text}", streamed=streamed)[0] == "Let me see."
 
@@ -190,7 +190,7 @@ def test_only_the_refused_call_of_an_answer_is_replaced(
 
     assert calls == [(RECALL.name, RECALL.arguments)]
     assert end == ends[0]
-    assert "refused by the egress guard" in text
+    assert "by the egress guard and did not reach the tool" in text
 
 
 def test_every_refusal_has_its_audit_line(model: RunningGuard) -> None:
@@ -200,5 +200,5 @@ def test_every_refusal_has_its_audit_line(model: RunningGuard) -> None:
     ask_anthropic(f"http://127.0.0.1:{model.port}", "please theft", streamed=True)
 
     [line] = model.audit()[lines:]
-    assert line["action"] == "block"
+    assert line["enforced"] in {"ask", "block"}
     assert line["tool"] == "email_send_email"

@@ -329,7 +329,7 @@ def test_a_refusal_is_a_tool_result_the_agent_can_read(shared_guard: RunningGuar
     observation = result["structuredContent"]["guard"]
     assert status == 200
     assert result["isError"] is True
-    assert observation["decision"] in {"ask", "block"}
+    assert observation["decision"] == "ask"
     assert observation["retry"] is False
     assert observation["remedy"]
     assert "evil.test" not in json.dumps(result)

@@ -200,5 +200,5 @@ def test_every_refusal_has_its_audit_line(model: RunningGuard) -> None:
     ask_anthropic(f"http://127.0.0.1:{model.port}", "please theft", streamed=True)
 
     [line] = model.audit()[lines:]
-    assert line["enforced"] in {"ask", "block"}
+    assert line["action"] == "ask"
     assert line["tool"] == "email_send_email"

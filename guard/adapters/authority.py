@@ -12,6 +12,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,9 @@ KEY_BITS: Final = 3072
 KEY_FILE: Final = f"{BASENAME}-ca.pem"
 CERTIFICATE_FILE: Final = f"{BASENAME}-ca-cert.pem"
 _SECRETS: Final = (KEY_FILE, f"{BASENAME}-ca.p12")
+_CREATION: Final = threading.Lock()
+"""mitmproxy narrows the umask while it writes the key.  The umask belongs to the whole process, so
+two threads at it could leave the key readable, and the process without any umask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +109,11 @@ def _create(directory: Path) -> None:
     fresh = tempfile.mkdtemp(prefix=".guard-ca-", dir=directory.parent)  # mode 0700
     try:
         name = f"egress guard {secrets.token_hex(4)}"
-        CertStore.create_store(
-            directory.parent / fresh, BASENAME, KEY_BITS, organization="egress guard", cn=name
-        )
+        made = directory.parent / fresh
+        with _CREATION:
+            CertStore.create_store(made, BASENAME, KEY_BITS, organization="egress guard", cn=name)
+        for secret in _SECRETS:
+            (made / secret).chmod(0o600)
         if directory.is_dir() and not any(directory.iterdir()):
             directory.rmdir()
         os.rename(fresh, directory)  # noqa: PTH104  (fails where another start was first)

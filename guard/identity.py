@@ -1,9 +1,10 @@
 """Who is calling, and how that is known: the ladders of principal and session.  Pure: no I/O.
 
-The principal comes from authentication.  All unauthenticated traffic of one guard is one
-principal: an agent reaches its memory by one listener and its mail by another, and what it read
-by the first must be known at the second (docs/adr/0007).  An operator may name a listener's own
-principal.
+The principal comes from authentication: a client certificate, a signed token or a shared secret,
+whichever the operator has set up (``guard/adapters/proofs.py``).  All unauthenticated traffic of
+one guard is one principal: an agent reaches its memory by one listener and its mail by another,
+and what it read by the first must be known at the second (docs/adr/0007).  An operator may name a
+listener's own principal.
 
 The session key is taken from the first of ``X-Guard-Session``, ``Mcp-Session-Id``, a session id
 in ``_meta`` or ``baggage``, ``traceparent``, and the connection.  A client chooses most of these,
@@ -17,13 +18,13 @@ import binascii
 import hashlib
 import hmac
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from guard.core.errors import MessageError
 from guard.core.model import Identity, PrincipalRung, SessionRung
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from guard.protocols import Message
     from guard.protocols.http_message import HttpRequest
@@ -33,7 +34,8 @@ NONCE_HEADER: Final = "x-guard-nonce"
 TOKEN_HEADER: Final = "x-guard-promotion-token"  # noqa: S105  (the name of a header)
 """For memory stores whose tools have no place for a nonce or a promotion token."""
 STRIPPED_PREFIX: Final = "x-guard-"
-STRIPPED_HEADERS: Final = frozenset({"proxy-authorization", "proxy-connection"})
+PROXY_CREDENTIAL: Final = "proxy-authorization"
+STRIPPED_HEADERS: Final = frozenset({PROXY_CREDENTIAL, "proxy-connection"})
 """Never sent upstream, nor is anything that starts with ``STRIPPED_PREFIX``."""
 MAX_ID: Final = 256
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -43,46 +45,63 @@ _VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,256}")
 ANONYMOUS: Final = "anonymous"
 
 
-class Credentials:
-    """The proxy credentials the guard knows, and who unauthenticated traffic is.
+class Proof(Protocol):
+    """One way in which a client can prove who it is."""
+
+    def principal(self, request: HttpRequest) -> str | None:
+        """Return the principal that the request proves, None where it proves none this way."""
+
+
+class SharedSecrets:
+    """``Proxy-Authorization`` with a secret: Basic (the user is the principal) or Bearer.
 
     Args:
         digests: sha256 (hex) of each secret, by principal.
+    """
+
+    def __init__(self, digests: Mapping[str, str]) -> None:
+        self._digests = dict(digests)
+
+    def principal(self, request: HttpRequest) -> str | None:
+        """Return the principal whose secret it is."""
+        name, secret = _read_credential(request.header(PROXY_CREDENTIAL))
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        for principal, expected in self._digests.items():
+            if hmac.compare_digest(digest, expected) and name in {None, principal}:
+                return principal
+        return None
+
+
+class Credentials:
+    """The proofs that the guard accepts, and who unauthenticated traffic is.
+
+    Args:
+        proofs: asked in this order; with any, no unauthenticated call is accepted.
         listeners: principal of a listener's unauthenticated traffic, by its port.
     """
 
     def __init__(
-        self,
-        digests: Mapping[str, str] | None = None,
-        listeners: Mapping[int, str] | None = None,
+        self, proofs: Sequence[Proof] = (), listeners: Mapping[int, str] | None = None
     ) -> None:
-        self._digests = dict(digests or {})
+        self.proofs = tuple(proofs)
+        """How a client can prove who it is."""
         self._listeners = {str(port): name for port, name in (listeners or {}).items()}
 
     def unauthenticated(self, server: str) -> str:
         """Return the principal of traffic that proves none, by the listener it came in by."""
         return self._listeners.get(server.rpartition(":")[2], ANONYMOUS)
 
-    @property
-    def required(self) -> bool:
-        """Whether any principal has a credential; then no unauthenticated call is accepted."""
-        return bool(self._digests)
-
-    def principal(self, header: str | None) -> str | None:
-        """Return the principal that a ``Proxy-Authorization`` value proves.
-
-        Basic (user is the principal) and Bearer are understood.
+    def principal(self, request: HttpRequest) -> str | None:
+        """Return the principal that a request proves, None where no proof is asked for.
 
         Raises:
-            MessageError: a credential is required and this one is missing or wrong.
+            MessageError: a proof is required and this request has none that holds.
         """
-        if not self.required:
+        if not self.proofs:
             return None
-        name, secret = _read_credential(header)
-        digest = hashlib.sha256(secret.encode()).hexdigest()
-        for principal, expected in self._digests.items():
-            if hmac.compare_digest(digest, expected) and name in {None, principal}:
-                return principal
+        for proof in self.proofs:
+            if (name := proof.principal(request)) is not None:
+                return name
         message = "a valid proxy credential is required"
         raise MessageError("bad_credential", message, status=407)
 
@@ -108,7 +127,7 @@ def identify(
     Raises:
         MessageError: a credential is required and missing, or an id is malformed or repeated.
     """
-    principal = credentials.principal(request.header("proxy-authorization"))
+    principal = credentials.principal(request)
     session, rung = _session(request, message)
     return Identity(
         principal=principal or credentials.unauthenticated(request.server),

@@ -94,7 +94,7 @@ class Settings(BaseSettings):
     audit: Path | None = None
     models: Path | None = None
     credentials: Path | None = None
-    """TOML file of principals: ``name = "sha256 of the secret"``."""
+    """TOML file of principals and how they prove it, see :mod:`guard.adapters.proofs`."""
     write_credentials: Path | None = None
     """TOML file of the memory stores' write credentials, by listener."""
     decisions: Path | None = None
@@ -231,26 +231,6 @@ def load_settings(config: Path | None, **given: Any) -> Settings:
         raise GuardError(details) from error
     finally:
         _file_values.clear()
-
-
-def load_credentials(path: Path | None) -> dict[str, str]:
-    """Return sha256 digests by principal.
-
-    Raises:
-        GuardError: the file cannot be read or a value is not a sha256 in hex.
-    """
-    if path is None:
-        return {}
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        msg = f"credentials file `{path}` cannot be read: {error}"
-        raise GuardError(msg) from error
-    for name, digest in values.items():
-        if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
-            msg = f"credentials file `{path}`: principal `{name}` needs the sha256 of its secret"
-            raise GuardError(msg)
-    return values
 
 
 def read_secret(path: Path) -> str:

@@ -27,6 +27,7 @@ from guard.adapters.onnx import load_models
 from guard.adapters.policy_files import PolicyFiles, PolicyReloader
 from guard.adapters.prometheus import PrometheusMetrics
 from guard.adapters.prompt_channel import PromptChannel
+from guard.adapters.proofs import asks_certificates, load_digests, load_proofs
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.write_credentials import load_write_credentials
@@ -42,7 +43,7 @@ from guard.memory.seal import Seal
 from guard.memory.write_path import WritePath
 from guard.protocols import ProtocolResources, discover_protocols
 from guard.service import Guard
-from guard.settings import EMBEDDED, load_credentials
+from guard.settings import EMBEDDED
 from guard.shipped import models_directory
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def assemble(
         metrics=metrics,
         clock=WallClock(),
         credentials=Credentials(
-            load_credentials(settings.credentials),
+            load_proofs(settings.credentials, WallClock().now),
             {x.port: x.principal for x in settings.listeners if x.principal},
         ),
         body_limit=settings.body_limit,
@@ -173,7 +174,7 @@ async def serve(
         *settings.admin_address,
         parts.metrics,
         lambda: _health(parts),
-        PromptChannel(load_credentials(settings.prompt_credentials), _note(parts.guard, loop)),
+        PromptChannel(load_digests(settings.prompt_credentials), _note(parts.guard, loop)),
     )
     stopping = asyncio.Event()
     background: list[asyncio.Task[object]] = []
@@ -215,7 +216,8 @@ def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddo
         return policy.egress if policy else EgressLimits()
 
     confdir, trust = directory, None
-    if settings.forward:
+    asking = asks_certificates(parts.gate.credentials.proofs)
+    if settings.forward or asking:
         ensure_authority(settings.ca)
         confdir = settings.ca
     if settings.upstream_ca:
@@ -226,7 +228,12 @@ def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddo
     credentials = load_write_credentials(settings.write_credentials)
     addon = GuardAddon(parts.gate, parts.metrics, forward, credentials)
     master = build_master(
-        addon, settings.modes, confdir=confdir, body_limit=settings.body_limit, trust=trust
+        addon,
+        settings.modes,
+        confdir=confdir,
+        body_limit=settings.body_limit,
+        trust=trust,
+        ask_certificates=asking,
     )
     return addon, master
 

@@ -124,7 +124,7 @@ class RunningGuard:
             client.sendall(data)
             if close:
                 client.shutdown(socket.SHUT_WR)
-            return _read_response(client)
+            return read_response(client)
 
     def post(self, document: Any, headers: dict[str, str] | None = None) -> tuple[int, Any]:
         """POST JSON and return status and parsed body."""
@@ -164,7 +164,7 @@ class RunningGuard:
         return self.process.wait(20)
 
 
-def _read_response(client: socket.socket) -> bytes:
+def read_response(client: socket.socket) -> bytes:
     """Read one complete response, or what there is when the connection ends."""
     data = b""
     while True:

@@ -46,8 +46,10 @@ class TlsUpstream(Upstream):
         super()._serve(client)
 
 
-def issue(authority: Path, *names: str) -> Path:
-    """Write a new authority's certificate, and return the chain file of a server it vouches for."""
+def issue(
+    authority: Path, *names: str, usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH
+) -> Path:
+    """Write a new authority's certificate, and return the chain file of whom it vouches for."""
     start = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
@@ -58,22 +60,22 @@ def issue(authority: Path, *names: str) -> Path:
         return made.not_valid_after(start + dt.timedelta(days=30))
 
     ca = builder(root, root_key.public_key()).add_extension(x509.BasicConstraints(True, None), True)
-    usage = {"key_cert_sign": True, "crl_sign": True}
+    allowed = {"key_cert_sign": True, "crl_sign": True}
     flags = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment")
     flags += ("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
-    ca = ca.add_extension(x509.KeyUsage(**{flag: usage.get(flag, False) for flag in flags}), True)
+    ca = ca.add_extension(x509.KeyUsage(**{flag: allowed.get(flag, False) for flag in flags}), True)
     subject_key = x509.SubjectKeyIdentifier.from_public_key(root_key.public_key())
     root_certificate = ca.add_extension(subject_key, False).sign(root_key, hashes.SHA256())
     leaf = builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])]), key.public_key())
     leaf = leaf.add_extension(x509.SubjectAlternativeName([_name(n) for n in names]), False)
-    leaf = leaf.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+    leaf = leaf.add_extension(x509.ExtendedKeyUsage([usage]), False)
     leaf = leaf.add_extension(
         x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), False
     )
     certificate = leaf.sign(root_key, hashes.SHA256())
     pem = serialization.Encoding.PEM
     authority.write_bytes(root_certificate.public_bytes(pem))
-    chain = authority.with_name("upstream-chain.pem")
+    chain = authority.with_name(f"{authority.stem}-chain.pem")
     private = key.private_bytes(
         pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -85,7 +87,8 @@ def _name(text: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
-        return x509.DNSName(text)
+        kind = x509.UniformResourceIdentifier if "://" in text else x509.DNSName
+        return kind(text)
 
 
 class Tunnel:

@@ -9,7 +9,7 @@ import pytest
 
 from guard.core.errors import MessageError
 from guard.core.model import PrincipalRung, SessionRung
-from guard.identity import Credentials, identify
+from guard.identity import Credentials, SharedSecrets, identify
 from guard.protocols import Message
 from guard.protocols.http_message import HttpRequest
 
@@ -72,7 +72,9 @@ def test_all_anonymous_traffic_is_one_principal() -> None:
 @pytest.mark.parametrize("header", [basic("mail-agent", "s3cret"), "Bearer s3cret"])
 def test_a_valid_credential_names_the_principal(header: str) -> None:
     """Basic and Bearer prove who it is."""
-    identity = identify(request(proxy_authorization=header), Message(), Credentials(DIGESTS))
+    identity = identify(
+        request(proxy_authorization=header), Message(), Credentials([SharedSecrets(DIGESTS)])
+    )
 
     assert identity.principal == "mail-agent"
     assert identity.principal_rung is PrincipalRung.CREDENTIAL
@@ -92,7 +94,7 @@ def test_a_valid_credential_names_the_principal(header: str) -> None:
 def test_once_credentials_exist_nobody_is_anonymous(headers: dict[str, str]) -> None:
     """A missing, wrong or borrowed credential is refused, not downgraded."""
     with pytest.raises(MessageError) as caught:
-        identify(request(**headers), Message(), Credentials(DIGESTS))
+        identify(request(**headers), Message(), Credentials([SharedSecrets(DIGESTS)]))
 
     assert (caught.value.code, caught.value.status) == ("bad_credential", 407)
 

@@ -23,7 +23,7 @@ from guard.core.addresses import refused_address
 from guard.core.errors import MessageError
 from guard.core.hosts import canonical_host, is_ip
 from guard.core.model import Destination
-from guard.identity import SESSION_HEADER
+from guard.identity import PROXY_CREDENTIAL, SESSION_HEADER
 from guard.protocols.http_message import HttpReply
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ NOT_CONNECTED: Final = "refused by the egress guard"
 """Begins the error of every connection that the guard did not open."""
 RESOLVE_SECONDS: Final = 5.0
 HTTPS_PORT: Final = 443
-INHERITED: Final = ("proxy-authorization", SESSION_HEADER)
+INHERITED: Final = (PROXY_CREDENTIAL, SESSION_HEADER)
 """Headers of a ``CONNECT`` that hold for the requests in its tunnel."""
 
 
@@ -58,6 +58,8 @@ class Tunnel:
     """TLS for this host passes unopened."""
     headers: tuple[tuple[str, str], ...]
     """What the requests inside inherit."""
+    certificates: tuple[bytes, ...]
+    """What the client showed to the proxy; a handshake inside the tunnel does not replace it."""
 
 
 class ForwardAddon:
@@ -113,7 +115,8 @@ class ForwardAddon:
         own = [(name, value) for name, value in request.headers if name not in INHERITED]
         session = [pair for pair in request.headers if pair[0] == SESSION_HEADER]
         inherited = [p for p in tunnel.headers if not session or p[0] != SESSION_HEADER]
-        return replace(request, headers=(*own, *session, *inherited))
+        headers = (*own, *session, *inherited)
+        return replace(request, headers=headers, certificates=tunnel.certificates)
 
     def prepare(self, flow: http.HTTPFlow) -> None:
         """Name the judged host, and no other, in a request that goes out."""
@@ -179,7 +182,7 @@ class ForwardAddon:
         if isinstance(client.proxy_mode, ReverseMode) or client.id in self._tunnels:
             raise MessageError("connect", "tunnels are not accepted here", status=403)
         request = replace(read_request(flow, self._gate.body_limit), scheme="https", target="/")
-        self._gate.credentials.principal(request.header("proxy-authorization"))
+        self._gate.credentials.principal(request)
         host = self._admitted(flow.request.host, flow.request.port)
         opaque = self._egress().passes_through(host)
         if opaque:
@@ -189,7 +192,8 @@ class ForwardAddon:
             # What happens in there is never seen: from here on the call counts as executed.
             await self._gate.on_answer(outcome, b"")
         inherited = tuple(pair for pair in request.headers if pair[0] in INHERITED)
-        self._tunnels[client.id] = Tunnel(host.host, flow.request.port, opaque, inherited)
+        shown = request.certificates
+        self._tunnels[client.id] = Tunnel(host.host, flow.request.port, opaque, inherited, shown)
         return None
 
     def http_connect_upstream(self, flow: http.HTTPFlow) -> None:

@@ -10,11 +10,12 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Final
 
-from mitmproxy import options
+from mitmproxy import ctx, options
 from mitmproxy.addonmanager import AddonManager
 from mitmproxy.addons import core, proxyserver, tlsconfig
 from mitmproxy.exceptions import AddonHalt
 from mitmproxy.master import Master
+from OpenSSL import SSL
 
 from guard.adapters.mitm import layers
 from guard.adapters.mitm.tunnel_layers import TunnelNextLayer
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mitmproxy.hooks import Hook
+    from mitmproxy.tls import TlsData
 
     from guard.adapters.mitm.addon import GuardAddon
 
@@ -74,6 +76,22 @@ class ListenerTable(AddonManager):
                 log.exception("a `%s` hook failed", event.name)
 
 
+class FullHandshakes(tlsconfig.TlsConfig):
+    """TLS towards clients, without resumption where certificates are asked for.
+
+    A resumed handshake shows no certificate, and OpenSSL breaks it off where one was demanded and
+    no session context is set; clients that keep sessions (Node's agent) could not reconnect.
+    """
+
+    def tls_start_client(self, tls_start: TlsData) -> None:
+        """Make the connection; its context is shared by all that follow."""
+        super().tls_start_client(tls_start)
+        if ctx.options.request_client_cert and tls_start.ssl_conn is not None:
+            context = tls_start.ssl_conn.get_context()
+            context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+            context.set_options(SSL.OP_NO_TICKET)
+
+
 class LeanMaster(Master):
     """A master with the addons a guard needs, and no other."""
 
@@ -87,7 +105,7 @@ class LeanMaster(Master):
             core.Core(),
             self.server,
             TunnelNextLayer(addon.forward.tunnel),
-            tlsconfig.TlsConfig(),
+            FullHandshakes(),
             addon.forward,
             addon,
         )
@@ -100,6 +118,7 @@ def build_master(
     confdir: Path,
     body_limit: int,
     trust: Path | None = None,
+    ask_certificates: bool = False,
 ) -> LeanMaster:
     """Return the master, listening as soon as it runs.
 
@@ -110,6 +129,8 @@ def build_master(
         body_limit: bytes of one body.
         trust: PEM file of the authorities that upstreams' certificates may come from; None for
             the public ones.
+        ask_certificates: ask clients that speak TLS for a certificate; who verifies it is
+            :class:`guard.adapters.proofs.ClientCertificates`.
     """
     opts = options.Options(confdir=str(confdir), mode=list(modes))
     master = LeanMaster(opts, addon)
@@ -121,6 +142,7 @@ def build_master(
         connection_strategy="lazy",
         stream_large_bodies=None,
         validate_inbound_headers=True,
+        request_client_cert=ask_certificates,
         # An upstream's certificate is checked before a byte of a request is sent to it.
         ssl_insecure=False,
         ssl_verify_upstream_trusted_ca=str(trust) if trust else None,

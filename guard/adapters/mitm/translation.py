@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from cryptography.hazmat.primitives.serialization import Encoding
 from mitmproxy import http
 
 from guard.core.errors import MessageError
 from guard.identity import STRIPPED_HEADERS, STRIPPED_PREFIX
 from guard.protocols.content_coding import decode_content
 from guard.protocols.http_message import HttpReply, HttpRequest
+
+if TYPE_CHECKING:
+    from mitmproxy.connection import Client
 
 HTTPS_PORT: Final = 443
 PROXY_AUTHENTICATION: Final = 407
@@ -42,6 +46,7 @@ def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
         body=body,
         server=_listener(flow),
         connection=flow.client_conn.id,
+        certificates=_certificates(flow.client_conn),
     )
 
 
@@ -52,6 +57,13 @@ def _authority(host: str, port: int) -> str:
 def _listener(flow: http.HTTPFlow) -> str:
     host, port = flow.client_conn.sockname[:2]
     return f"{host}:{port}"
+
+
+def _certificates(client: Client) -> tuple[bytes, ...]:
+    return tuple(
+        one.to_pyopenssl().to_cryptography().public_bytes(Encoding.DER)
+        for one in client.certificate_list
+    )
 
 
 def prepare_request(flow: http.HTTPFlow) -> None:

@@ -1,0 +1,116 @@
+"""Agents that prove who they are to a live guard, and those who cannot."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from tests.e2e.running_guard import Upstream, read_response, start_guard, tool_call
+from tests.e2e.tls_upstream import issue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.running_guard import RunningGuard
+
+pytestmark = pytest.mark.e2e
+AGENT = "spiffe://agents.test/scribe"
+KEY = ec.generate_private_key(ec.SECP256R1())
+FILE = """
+[tokens]
+issuer = "https://id.test"
+audience = "guard"
+keys = "key.pem"
+
+[client_certificates]
+authorities = "agents-ca.pem"
+"""
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningGuard, Path]]:
+    """A guard that knows tokens and certificates, and the directory of both."""
+    directory, upstream = tmp_path_factory.mktemp("principals"), Upstream()
+    issue(directory / "agents-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+    issue(directory / "strangers-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    public = KEY.public_key().public_bytes(serialization.Encoding.PEM, form)
+    (directory / "key.pem").write_bytes(public)
+    (directory / "principals.toml").write_text(FILE, "utf-8")
+    options = ("--credentials", str(directory / "principals.toml"), "--ca", str(directory / "ca"))
+    guard = start_guard(directory / "guard", upstream, options=options)
+    yield guard, directory
+    guard.stop()
+    upstream.close()
+
+
+class Client:
+    """A TLS client with a certificate, which resumes its sessions where it can."""
+
+    def __init__(self, directory: Path, chain: str | None, newest: ssl.TLSVersion) -> None:
+        trust = directory / "ca" / "mitmproxy-ca-cert.pem"
+        self._context = ssl.create_default_context(cafile=str(trust))
+        self._context.maximum_version = newest
+        if chain:
+            self._context.load_cert_chain(directory / chain)
+        self._session: ssl.SSLSession | None = None
+
+    def post(self, guard: RunningGuard) -> tuple[int, Any]:
+        """Send the benign mail on a connection of its own."""
+        body = json.dumps(tool_call()).encode()
+        head = "host: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        head = f"POST /mcp HTTP/1.1\r\n{head}content-length: {len(body)}\r\n\r\n"
+        plain = socket.create_connection(("127.0.0.1", guard.port), timeout=10)
+        with self._context.wrap_socket(
+            plain, server_hostname="127.0.0.1", session=self._session
+        ) as client:
+            client.sendall(head.encode() + body)
+            raw = read_response(client)  # type: ignore[arg-type]
+            self._session = client.session
+        status, _, rest = raw.partition(b"\r\n\r\n")
+        return int(status.split(b" ", 2)[1]), json.loads(rest) if rest else None
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_certificate_is_who_the_agent_is(stage: Any, newest: ssl.TLSVersion):
+    """At the first connection and at every later one, which brings the last one's session."""
+    guard, directory = stage
+    client = Client(directory, "agents-ca-chain.pem", newest)
+
+    assert [client.post(guard)[0] for _ in range(3)] == [200, 200, 200]
+    line = guard.audit()[-1]
+    assert (line["principal"], line["principal_rung"]) == (AGENT, "credential")
+
+
+@pytest.mark.parametrize("chain", [None, "strangers-ca-chain.pem"])
+def test_no_certificate_of_ours_is_no_call(stage: Any, chain: str | None):
+    """Another authority may name the same agent; nothing reaches the upstream."""
+    guard, directory = stage
+    before = bytes(guard.upstream.received)
+
+    status, _ = Client(directory, chain, ssl.TLSVersion.TLSv1_3).post(guard)
+
+    assert status == 407
+    assert bytes(guard.upstream.received) == before
+    assert guard.audit()[-1]["code"] == "bad_credential"
+
+
+def test_a_signed_token_is_who_the_agent_is(stage: Any):
+    """Without TLS too, as a proxy credential, which the upstream never sees."""
+    guard, _ = stage
+    claims = {"iss": "https://id.test", "aud": "guard", "sub": "clerk", "exp": 4_000_000_000}
+    token = jwt.encode(claims, KEY, "ES256")
+
+    assert guard.post(tool_call(), {"proxy-authorization": f"Bearer {token}"})[0] == 200
+    assert guard.audit()[-1]["principal"] == "clerk"
+    assert token.encode() not in guard.upstream.received
+    assert guard.post(tool_call(), {"proxy-authorization": f"Bearer {token[:-6]}"})[0] == 407

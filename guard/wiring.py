@@ -37,7 +37,7 @@ from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.exchange import Gate
 from guard.identity import Credentials
-from guard.memory.evidence import TrajectoryEvidence
+from guard.memory.evidence import LabelledEvidence
 from guard.memory.information_point import InformationPoint
 from guard.memory.seal import Seal
 from guard.memory.write_path import WritePath
@@ -116,7 +116,7 @@ def assemble(
         memory=WritePath(
             policy=policy,
             staging=RedisStaging(store.client, owner=settings.owner),
-            evidence=TrajectoryEvidence,
+            evidence=LabelledEvidence,
             audit=audit,
             metrics=metrics,
             reached=reached,

@@ -125,8 +125,10 @@ class SourceEvidence:
 
     types: frozenset[SourceType]
     integrity: Integrity
-    sources: tuple[str, ...] = ()
-    """Senders and URL hosts that the text came from, bounded; empty where none is known."""
+    sources: tuple[bytes, ...] = ()
+    """Marks of senders and URL hosts that the text came from; empty where none is known."""
+    certain: bool = False
+    """Whether it came from these and from nothing else that the session has read."""
 
 
 NO_EVIDENCE: Final = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED)

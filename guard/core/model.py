@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from guard.core.ports import Write
-    from guard.core.provenance import Attestation
+    from guard.core.provenance import Attestation, SavedText
 
 Json: TypeAlias = Any
 """A parsed JSON value: None, bool, int, float, str, list of Json, dict of str to Json."""
@@ -177,6 +177,8 @@ class ClassifiedCall:
     """Its place in the recorded run or in its session, once the state before it is known."""
     memory_label: Integrity | None = None
     """Of the item that a recall asks for, where it has a record."""
+    saved: SavedText | None = None
+    """What its text is made of, where it writes memory and the state before it is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,8 @@ class Record:
     """The tool, shortened; the store's name for imports."""
     sealed: bool = True
     """False where the record's MAC does not fit: it then counts as untrusted."""
+    origin: bytes = b""
+    """Mark of the one sender or URL host that the text came from; empty where none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,18 @@ class Attestation:
             document["source"] = self.record.source
             document["session"] = "this" if self.same_session else "earlier"
         return document
+
+
+@dataclass(frozen=True, slots=True)
+class SavedText:
+    """What the values in a text that is about to be saved, and its session's reading, say of it."""
+
+    label: Integrity
+    """The minimum over the values in it and what its session has read."""
+    origins: frozenset[bytes] = frozenset()
+    """Marks of the sources that the untrusted values in it came from."""
+    prompted: bool = False
+    """Whether every sentence of it was said by the user, word for word, in this session."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ OVERLAP: Final = 512
 """A text is looked through in pieces, which overlap so that no value is cut in two unseen."""
 VIEWED_LIMIT: Final = 64 * 1024
 """Characters of other readings that are looked through per text."""
+SAID: Final = "said:"
+"""First part of the value that a sentence of a prompt is (see guard/memory/saved_text.py)."""
 LEAF_LIMIT: Final = 64
 """Characters of a whole string that counts as a handle (a name, a channel, an account)."""
 NUMBER_LIMIT: Final = 300

@@ -37,12 +37,7 @@ def candidate_of_call(
     """
     call = classified.call
     document = _document(call)
-    hidden = {
-        path
-        for query in (mapping.nonce, mapping.token)
-        if query is not None
-        for path, _ in query.find(document)
-    }
+    hidden = _hidden(mapping, document)
     content = canonical(_without(document, hidden))
     asked, problems = _target(mapping.target_path, mapping.target, document)
     texts = tuple(_texts(mapping.content, document, hidden))
@@ -67,6 +62,12 @@ def candidate_of_call(
         server=call.server,
         problems=problems,
     )
+
+
+def remembered_texts(call: ToolCall, mapping: WriteMapping) -> list[str]:
+    """Return the texts of a call that its store would remember."""
+    document = _document(call)
+    return list(_texts(mapping.content, document, _hidden(mapping, document)))
 
 
 def candidates_of_result(
@@ -137,6 +138,12 @@ def canonical(value: Json) -> str:
 def _digest(tool: str, content: str) -> str:
     text = f"{len(tool)}:{tool}{content}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _hidden(mapping: WriteMapping, document: Json) -> set[str]:
+    """Return the paths of what is no content: nonce and token."""
+    queries = [query for query in (mapping.nonce, mapping.token) if query is not None]
+    return {path for query in queries for path, _ in query.find(document)}
 
 
 def _document(call: ToolCall) -> dict[str, Json]:

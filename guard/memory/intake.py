@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.destinations import read_destinations
@@ -22,11 +22,15 @@ from guard.core.values import (
 from guard.memory.areas import ATTESTED, READ, REPLY, Areas
 from guard.memory.field_values import name_parts, whole_values
 from guard.memory.result_fields import leaves_of, parsed, roots_of
+from guard.memory.sources import marks_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from guard.core.model import Json, ToolResult
     from guard.core.policy import MessageFields, PathQuery, Policy, ToolMapping
     from guard.core.ports import Area
+    from guard.memory.result_fields import Leaf
     from guard.memory.seal import Seal
 
 RESULT_VALUES: Final = 2000
@@ -49,13 +53,15 @@ class ResultIntake:
     policy: Policy
     result: ToolResult
     session: bytes = b""
-    _untrusted: dict[str, None] = field(default_factory=dict)
+    _untrusted: dict[str, bytes] = field(default_factory=dict)
+    """Mark of the source by value; the first that named it."""
     _attested: dict[str, Integrity] = field(default_factory=dict)
     _written: dict[str, None] = field(default_factory=dict)
     """Untrusted values in clear text."""
     _overflow: bool = False
     _text: int = 0
     _traces_numbers: bool = False
+    _sources: frozenset[bytes] = frozenset()
 
     def __post_init__(self) -> None:
         self._traces_numbers = any(mapping.guarded for mapping in self.policy.tools)
@@ -66,12 +72,14 @@ class ResultIntake:
         mapping = self.policy.mapping(call.tool)
         default = mapping.source if mapping is not None else Integrity.UNTRUSTED
         roots = roots_of(self.result.content)
+        self._sources = marks_of(self.result, mapping)
+        only = next(iter(self._sources)) if len(self._sources) == 1 else b""
         read_untrusted = False
         for root in roots:
-            for leaf in leaves_of(root, mapping, default):
+            for leaf in leaves_of(root, mapping, default, only):
                 if not self._room_for(leaf.text):
                     break
-                self._take(leaf.text, leaf.label, whole=leaf.whole)
+                self._take(leaf)
                 read_untrusted |= leaf.label is Integrity.UNTRUSTED and bool(leaf.text.strip())
         self._forget_echoes()
         writes = [*self._taints(mapping), *self._attestations()]
@@ -90,23 +98,28 @@ class ResultIntake:
             return False
         return True
 
-    def _take(self, text: str, label: Integrity, *, whole: bool) -> None:
+    def _taint(self, values: Iterable[str], origin: bytes) -> None:
+        for value in values:
+            self._untrusted.setdefault(value, origin)
+
+    def _take(self, leaf: Leaf) -> None:
+        text, label, whole = leaf.text, leaf.label, leaf.whole
         if label is Integrity.ADVISORY:
             return
         handle = leaf_value(text) if whole else None
         if self._traces_numbers:
-            self._take_numbers(text, label, whole=handle is not None)
+            self._take_numbers(leaf, whole=handle is not None)
         if label is Integrity.AUTHENTICATED and whole:
-            self._take_field(text, label, handle)
+            self._take_field(leaf, handle)
             return
         if label is Integrity.UNTRUSTED:
             found = find_values(text)
             self._overflow = self._overflow or found.overflow
-            self._untrusted.update(found.plain)
-            self._untrusted.update(found.disguised)
+            self._taint(found.plain, leaf.origin)
+            self._taint(found.disguised, leaf.origin)
             self._written.update(found.plain)
             if handle is not None:
-                self._untrusted[handle] = None
+                self._taint((handle,), leaf.origin)
             return
         for destination in read_destinations(text) if whole else ():
             self._attest(keys_of(destination)[:1], label)
@@ -114,31 +127,31 @@ class ResultIntake:
         if handle is not None:
             self._attest((handle,), label)
 
-    def _take_numbers(self, text: str, label: Integrity, *, whole: bool) -> None:
+    def _take_numbers(self, leaf: Leaf, *, whole: bool) -> None:
         """Take the numbers of a text; a field vouches for the number that it is."""
-        number = number_value(text) if whole else None
-        if label is Integrity.UNTRUSTED:
-            self._untrusted.update(find_numbers(text) if number is None else {number: None})
+        number = number_value(leaf.text) if whole else None
+        if leaf.label is Integrity.UNTRUSTED:
+            self._taint(find_numbers(leaf.text) if number is None else (number,), leaf.origin)
         elif number is not None:
-            self._attest((number,), label)
+            self._attest((number,), leaf.label)
 
-    def _take_field(self, text: str, label: Integrity, handle: str | None) -> None:
+    def _take_field(self, leaf: Leaf, handle: str | None) -> None:
         """Take a field that the service fills in: it vouches for a value that is all of it.
 
         A name that somebody chose can be as long as a letter; what is written inside one is text
         like any other.
         """
-        values = whole_values(text)
+        values = whole_values(leaf.text)
         for value in values:
-            self._attest((value,), label)
+            self._attest((value,), leaf.label)
         if handle is not None:
-            self._attest((handle,), label)
+            self._attest((handle,), leaf.label)
         if not values:
-            found = find_values(text)
+            found = find_values(leaf.text)
             inside = {**found.plain, **found.disguised}
             inside.pop(handle or "", None)
             self._overflow = self._overflow or found.overflow
-            self._untrusted.update(inside)
+            self._taint(inside, leaf.origin)
 
     def _attest(self, values: tuple[str, ...], label: Integrity) -> None:
         for value in values:
@@ -170,7 +183,7 @@ class ResultIntake:
         record = self._record(Integrity.UNTRUSTED, channel)
         epoch = self.areas.epoch(self.result.at)
         grouped: dict[Area, tuple[Area, list[tuple[bytes, bytes]]]] = {}
-        for count, value in enumerate(self._untrusted):
+        for count, (value, origin) in enumerate(self._untrusted.items()):
             if count >= RESULT_VALUES:
                 self._overflow = True
                 break
@@ -178,7 +191,8 @@ class ResultIntake:
             area = self.areas.taint(identity, mark, epoch)
             memory = self.areas.memory(identity.tenant, mark)
             _, entries = grouped.setdefault(area, (memory, []))
-            entries.append(self.seal.write(area, mark, record))
+            by = replace(record, origin=origin) if origin else record
+            entries.append(self.seal.write(area, mark, by))
         return [
             # What a memory answers keeps the label it was saved with, if it has one.
             Write(area, WriteMode.KEEP, tuple(entries), unless=memory if remembered else None)
@@ -213,6 +227,8 @@ class ResultIntake:
     def _mark_read(self) -> Write:
         area = self.areas.session(self.result.call.call.identity)
         record = self._record(Integrity.UNTRUSTED, Channel.READ)
+        if len(self._sources) == 1:
+            record = replace(record, origin=next(iter(self._sources)))
         return Write(area, WriteMode.KEEP, (self.seal.write(area, READ, record),))
 
     def _own_addresses(self, named_by: PathQuery) -> list[Write]:

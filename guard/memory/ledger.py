@@ -10,17 +10,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from guard.core.attestation import attest, attest_values
+from guard.core.attestation import attest
 from guard.core.message_titles import values_asked
 from guard.core.model import Identity, Integrity, Role
 from guard.core.ports import Write, WriteMode
 from guard.core.prompt_text import addresses_named, names_given, own_words
-from guard.core.provenance import Channel, Context, Record, Rung
+from guard.core.provenance import Channel, Context, Record
 from guard.core.values import find_values, hints_of, leaf_value, taints_of
 from guard.memory.areas import ATTESTED, ITEM, PROMPT, TAINTED, Areas
+from guard.memory.candidate import remembered_texts
 from guard.memory.intake import ResultIntake
 from guard.memory.questions import Question
 from guard.memory.result_fields import leaves_of
+from guard.memory.saved_text import ask_saved, label_of, saved_text, sentences_said
+from guard.memory.writes import write_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,6 +62,9 @@ class Ledger:
                 question.add(plain)
                 question.add(disguised)
                 question.complete = question.complete and not overflow
+        write = write_of(policy.memory, classified)
+        if write is not None:
+            ask_saved(question, remembered_texts(call, write))
         return question
 
     def trace(
@@ -89,8 +95,13 @@ class Ledger:
         if mapping is not None and mapping.store and mapping.role in SAVING:
             index = call_index(classified, snapshot)
             writes = tuple(self._saved(question, classified, context, index))
+        write = write_of(policy.memory, classified)
+        saved = None
+        if write is not None:
+            saved = saved_text(remembered_texts(classified.call, write), question, context)
         return replace(
             classified,
+            saved=saved,
             targets=tuple(_traced(target, context) for target in classified.targets),
             guarded=tuple(_traced(target, context) for target in classified.guarded),
             on_executed=writes,
@@ -117,7 +128,7 @@ class Ledger:
             Integrity.TRUSTED, Channel.PROMPT, -1, at, self.session_digest(identity), "prompt"
         )
         session = areas.session(identity)
-        everything = dict.fromkeys((*named, *names_given(words)))
+        everything = dict.fromkeys((*named, *names_given(words), *sentences_said(words)))
         entries = [
             self.seal.write(session, self.seal.fingerprint(value) + PROMPT, record)
             for value in everything
@@ -182,7 +193,7 @@ class Ledger:
         here = Record(Integrity.ADVISORY, Channel.SAVED, index, call.at, context.session, call.tool)
         lowest = Integrity.AUTHENTICATED if plain and not overflow else Integrity.ADVISORY
         for value in (*plain, *disguised):
-            label, origin = _label_of(value, context)
+            label, origin = label_of(value, context)
             if value not in plain and label is not Integrity.UNTRUSTED:
                 continue
             if value.startswith("any:") and label is not Integrity.UNTRUSTED:
@@ -200,18 +211,6 @@ class Ledger:
             area = question.areas.memory(call.identity.tenant, mark)
             entry = self.seal.write(area, mark + ITEM, replace(here, label=lowest))
             yield Write(area, WriteMode.REPLACE, (entry,))
-
-
-def _label_of(value: str, context: Context) -> tuple[Integrity, Record | None]:
-    """Return the label a value is saved with, and the untrusted origin if it has one."""
-    attested = attest_values((value,), (), context)
-    if attested.rung <= Rung.REMEMBERED:
-        return Integrity.AUTHENTICATED, None
-    if attested.rung >= Rung.TAINTED:
-        return Integrity.UNTRUSTED, attested.record
-    if context.read_untrusted is not None:
-        return Integrity.UNTRUSTED, context.read_untrusted
-    return Integrity.ADVISORY, None
 
 
 def _traced(target: Target, context: Context) -> Target:

@@ -9,6 +9,7 @@ from guard.core.message_titles import TITLE
 from guard.core.model import Integrity
 from guard.core.ports import Lookup
 from guard.core.provenance import Evidence
+from guard.core.values import SAID
 from guard.memory.areas import ATTESTED, ITEM, PROMPT, READ, REPLY, TAINTED
 from guard.memory.seal import FINGERPRINT, NAMES_AT
 
@@ -75,11 +76,15 @@ class Question:
         return tuple(found)
 
     def _repliable(self) -> list[str]:
-        return [v for v in self.values if v in self._known and not v.startswith("any:")]
+        return [v for v in self.values if v in self._known and not v.startswith(("any:", SAID))]
 
     def _slots_of(self, value: str, mark: bytes, session: Area) -> None:
         if value.startswith(TITLE):
             # A name of a message says which message; it vouches for nothing itself.
+            return
+        if value.startswith(SAID):
+            # Words count for the session that they were said in; nothing taints them.
+            self._slot(session, mark + PROMPT, value, "prompt")
             return
         memory = self.areas.memory(self.identity.tenant, mark)
         if value in self._known and not value.startswith("any:"):

@@ -25,6 +25,7 @@ from ruamel.yaml.events import (
 )
 
 from guard.core.jsonpath import member_path
+from guard.memory.senders import senders_in, source_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +53,8 @@ class Leaf:
     label: Integrity
     whole: bool
     """Whether it is a whole string of a structure, and so may be a handle by itself."""
+    origin: bytes = b""
+    """Mark of the one source that it came from; empty where none is known."""
 
 
 def roots_of(content: Json) -> list[Json]:
@@ -83,12 +86,21 @@ def roots_of(content: Json) -> list[Json]:
 _TEXT_BLOCK: Final = frozenset({"type", "text"})
 
 
-def leaves_of(root: Json, mapping: ToolMapping | None, default: Integrity) -> Iterator[Leaf]:
-    """Yield the texts of one document with their labels; a label of a field beats the default."""
+def leaves_of(
+    root: Json, mapping: ToolMapping | None, default: Integrity, origin: bytes = b""
+) -> Iterator[Leaf]:
+    """Yield the texts of one document with their labels; a label of a field beats the default.
+
+    Args:
+        root: the document.
+        mapping: names fields with labels of their own, and messages with senders.
+        default: label of the rest.
+        origin: mark of the source of everything that no message of its own holds.
+    """
     wants_fields = mapping is not None and bool(mapping.fields)
     document = parsed(root, every_format=wants_fields) if isinstance(root, str) else root
     if isinstance(document, str):
-        yield Leaf(document, default, whole=False)
+        yield Leaf(document, default, whole=False, origin=origin)
         return
     labels: dict[str, Integrity] = {}
     if mapping is not None:
@@ -96,30 +108,47 @@ def leaves_of(root: Json, mapping: ToolMapping | None, default: Integrity) -> It
             for path, _ in field.path.find(document):
                 # Where two paths select one field, the lower label counts.
                 labels[path] = min(labels.get(path, field.label), field.label)
-    yield from _walk(document, labels, default)
+    origins = _origins(document, mapping)
+    yield from _walk(labels, origins, ("$", document, default, origin))
 
 
-def _walk(document: Json, labels: dict[str, Integrity], default: Integrity) -> Iterator[Leaf]:
-    stack: list[tuple[str, Json, Integrity]] = [("$", document, default)]
-    tracked = bool(labels)
+def _walk(
+    labels: dict[str, Integrity],
+    origins: dict[str, bytes],
+    root: tuple[str, Json, Integrity, bytes],
+) -> Iterator[Leaf]:
+    """Yield the texts below a place: its path, what is there, its label, mark of its source."""
+    stack = [root]
+    tracked = bool(labels or origins)
     while stack:
-        path, item, label = stack.pop()
+        path, item, label, by = stack.pop()
         if tracked:
-            label = labels.get(path, label)
+            label, by = labels.get(path, label), origins.get(path, by)
         if isinstance(item, str):
-            yield Leaf(item, label, whole=True)
+            yield Leaf(item, label, whole=True, origin=by)
         elif isinstance(item, dict):
             for key, inner in item.items():
                 if not key.isidentifier():
-                    yield Leaf(key, label, whole=True)
-                stack.append((member_path(path, key) if tracked else path, inner, label))
+                    yield Leaf(key, label, whole=True, origin=by)
+                stack.append((member_path(path, key) if tracked else path, inner, label, by))
         elif isinstance(item, list):
             stack.extend(
-                (f"{path}[{index}]" if tracked else path, inner, label)
+                (f"{path}[{index}]" if tracked else path, inner, label, by)
                 for index, inner in enumerate(item)
             )
         elif isinstance(item, int | float) and not isinstance(item, bool):
-            yield Leaf(str(item), label, whole=True)
+            yield Leaf(str(item), label, whole=True, origin=by)
+
+
+def _origins(document: Json, mapping: ToolMapping | None) -> dict[str, bytes]:
+    """Return the mark of who sent each message, by its path; empty where that is not one."""
+    if mapping is None or mapping.messages is None:
+        return {}
+    found = senders_in(document, mapping.messages)
+    return {
+        path: source_mark(senders[0]) if len(set(senders)) == 1 else b""
+        for path, senders in found.items()
+    }
 
 
 def parsed(text: str, *, every_format: bool) -> Json:

@@ -85,7 +85,7 @@ class Seal:
             record.session,
         )
         source = record.source.encode("utf-8", "replace")[:SOURCE_LIMIT]
-        body += bytes([len(source)]) + source + b"".join(names)
+        body += bytes([len(source)]) + source + record.origin + b"".join(names)
         return field, self.sealed(area, field, body)
 
     def read(self, area: Area, field: bytes, raw: object) -> Record | None:
@@ -96,9 +96,13 @@ class Seal:
         if body is None or len(body) <= _BODY.size or body[0] != _VERSION:
             return ALTERED
         _, label, channel, call, at, session = _BODY.unpack_from(body)
-        length = body[_BODY.size]
-        source = body[_BODY.size + 1 : _BODY.size + 1 + length].decode("utf-8", "replace")
-        return Record(Integrity(label), CHANNELS[channel], call, float(at), session, source)
+        end = _BODY.size + 1 + body[_BODY.size]
+        source = body[_BODY.size + 1 : end].decode("utf-8", "replace")
+        # What vouches for a value has names of messages behind its source, and no origin.
+        origin = body[end : end + FINGERPRINT] if label == Integrity.UNTRUSTED else b""
+        return Record(
+            Integrity(label), CHANNELS[channel], call, float(at), session, source, origin=origin
+        )
 
     def _mac(self, area: Area, field: bytes, body: bytes) -> bytes:
         text = _place(area.kind, area.owner) + len(field).to_bytes(4, "big") + field + body

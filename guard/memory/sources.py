@@ -12,6 +12,7 @@ from guard.core.destinations import find_destinations
 from guard.core.model import Integrity
 from guard.memory.candidate import strings
 from guard.memory.result_fields import parsed, roots_of
+from guard.memory.senders import senders_in, source_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 MOST: Final = 64
 """Sources of one result; beyond it the rest is not looked at, and the session has no known one."""
 NONE: Final = frozenset[str]()
+
+
+def marks_of(result: ToolResult, mapping: ToolMapping | None) -> frozenset[bytes]:
+    """Return the marks of an untrusted result's sources."""
+    return frozenset(source_mark(name) for name in sources_of(result, mapping))
 
 
 def sources_of(result: ToolResult, mapping: ToolMapping | None) -> frozenset[str]:
@@ -46,6 +52,5 @@ def _named(result: ToolResult, mapping: ToolMapping | None) -> Iterator[str]:
 def _senders(content: Json, messages: MessageFields) -> Iterator[str]:
     for root in roots_of(content):
         document = parsed(root, every_format=True) if isinstance(root, str) else root
-        for _, message in messages.each.find(document):
-            for _, sender in messages.sender.find(message):
-                yield from (found.canonical for found in find_destinations(str(sender)))
+        for senders in senders_in(document, messages).values():
+            yield from senders

@@ -40,8 +40,8 @@ class Staging(Protocol):
         """Say what became of it; return the subjects found to drift with it."""
         ...
 
-    async def read(self, identity: Identity, sources: frozenset[str]) -> None:
-        """Remember that a session has read from sources: senders and URL hosts."""
+    async def read(self, identity: Identity, sources: frozenset[bytes]) -> None:
+        """Remember that a session has read from sources, given by their marks."""
         ...
 
     async def is_closed(self, identity: Identity, store: str, partitions: frozenset[str]) -> bool:

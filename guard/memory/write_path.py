@@ -11,12 +11,11 @@ import hashlib
 from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from guard.core.errors import AuditError, StateError
 from guard.core.memory import Fate, MemoryClass, SourceEvidence, SourceType
-from guard.core.memory_policy import MemoryPolicy, WriteMapping
-from guard.core.model import Integrity, Role
+from guard.core.memory_policy import MemoryPolicy
+from guard.core.model import Integrity
 from guard.core.verdict import Action, Mode, Verdict
 from guard.memory.candidate import candidate_of_call, candidates_of_result, receipt_of
 from guard.memory.drift import endorsed
@@ -24,13 +23,15 @@ from guard.memory.evidence import READS
 from guard.memory.gate import CommitGate
 from guard.memory.quarantine import judge_read
 from guard.memory.refusal import with_reasons
-from guard.memory.sources import sources_of
+from guard.memory.sources import marks_of
 from guard.memory.staging import StagedWrite
+from guard.memory.writes import write_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.core.memory import Candidate, GateDecision
+    from guard.core.memory_policy import WriteMapping
     from guard.core.model import ClassifiedCall, ToolResult
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Metrics
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 100_000
 """Writes whose answers this process awaits; the oldest is then left to be resolved later."""
-UNMAPPED: Final = WriteMapping("", lambda _: True, "default", MemoryClass.L1)
-"""A save that no entry of ``memory.writes`` claims counts as a write of the highest class."""
 NO_GATE: Final = MemoryPolicy(matrix={}, second_look={}, writes=())
 """Stands for a policy without a ``memory`` section."""
 EVENT: Final = "guard.memory"
@@ -89,14 +88,7 @@ class WritePath:
 
     def mapping(self, classified: ClassifiedCall) -> WriteMapping | None:
         """Return what the policy says of a call as a write; None where it is none."""
-        call, method, path = classified.call, "", ""
-        if self._memory is NO_GATE:
-            return None
-        if call.protocol == "http":
-            method = str(call.arguments.get("method", ""))
-            path = urlsplit(str(call.arguments.get("url", ""))).path
-        found = self._memory.write(call.tool, method, path)
-        return found or (UNMAPPED if classified.role is Role.SAVE else None)
+        return write_of(self._policy.memory, classified)
 
     async def judge(
         self, classified: ClassifiedCall, snapshot: Snapshot, verdict: Verdict
@@ -218,7 +210,7 @@ class WritePath:
         if self._memory is NO_GATE or classified.role not in READS or result.is_error:
             return
         try:
-            found = sources_of(result, self._policy.mapping(classified.call.tool))
+            found = marks_of(result, self._policy.mapping(classified.call.tool))
             if found:
                 await self._staging.read(classified.call.identity, found)
         except Exception:  # noqa: BLE001  (blame then falls on the principal)
@@ -234,9 +226,12 @@ class WritePath:
         mapping = self._memory.proposal(classified.call.tool)
         if mapping is None or result.is_error:
             return None
-        evidence = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED)
         limits = self._memory.limits
         try:
+            marks = sorted(marks_of(result, self._policy.mapping(classified.call.tool)))
+            evidence = SourceEvidence(
+                frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, tuple(marks), certain=True
+            )
             for candidate in candidates_of_result(
                 classified, mapping, result.content, evidence, limits
             ):

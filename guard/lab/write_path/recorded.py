@@ -11,7 +11,7 @@ from guard.adapters.prometheus import PrometheusMetrics
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall, ToolResult
-from guard.memory.evidence import TrajectoryEvidence
+from guard.memory.evidence import LabelledEvidence
 from guard.memory.write_path import WritePath
 from guard.policies_io import load_policies
 from guard.service import Guard
@@ -74,7 +74,7 @@ async def _play(traces: Path, redis: str, label: str) -> Saved:
         memory=WritePath(
             policy=policy,
             staging=RedisStaging(store.client, namespace=label),
-            evidence=TrajectoryEvidence,
+            evidence=LabelledEvidence,
             audit=lines,
             metrics=metrics,
         ),

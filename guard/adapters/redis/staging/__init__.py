@@ -154,8 +154,8 @@ class RedisStaging:
     async def refuse(self, candidate: Candidate, reasons: tuple[str, ...]) -> Trust:
         """Refuse a candidate and lower the trust in whoever is to blame; return the worst left.
 
-        The source is blamed for what was read from it, where it is the only one the session has
-        read; the principal for what only the caller can have done, and where no source is known.
+        The source is blamed for what was read from it, where it is the only one that the text can
+        have come from; the principal for what only the caller can have done, and otherwise.
         """
         keys = self.keys(candidate.identity.tenant)
         identity = candidate.identity
@@ -176,6 +176,7 @@ class RedisStaging:
             self.limits.untrust_after,
             int(bool(AGENT_FAULTS.intersection(reasons))),
             int(bool(SOURCE_FAULTS.intersection(reasons))),
+            int(candidate.evidence.certain),
         )
         return _trust(reply)
 
@@ -214,14 +215,14 @@ class RedisStaging:
         )
         return tuple(_text(item) for item in reply) if isinstance(reply, list) else ()
 
-    async def read(self, identity: Identity, sources: frozenset[str]) -> None:
+    async def read(self, identity: Identity, sources: frozenset[bytes]) -> None:
         """Remember that a session has read from sources.
 
         Raises:
             StateError: the store did not answer; the session's next writes have no known source.
         """
         keys = self.keys(identity.tenant)
-        names = [keys.trust("source", source) for source in sorted(sources)]
+        names = [keys.source(mark) for mark in sorted(sources)]
         key = keys.sources(identity.principal, identity.session)
         ttl = self.limits.stage_ttl * 24 * 1000
         await self._client.run(staging_script("read"), 1, key, ttl, SOURCES, *names)
@@ -247,7 +248,7 @@ class RedisStaging:
             sources = ()
         return [
             keys.trust("principal", candidate.identity.principal),
-            *(keys.trust("source", source) for source in sources),
+            *(keys.source(mark) for mark in sources),
         ]
 
 

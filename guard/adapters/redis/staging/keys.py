@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from guard.adapters.redis.layout import digest, tenant_tag
+from guard.memory.senders import source_mark
 
 if TYPE_CHECKING:
     from guard.core.memory import MemoryClass
@@ -43,7 +44,13 @@ class MemoryKeys:
 
     def trust(self, kind: str, name: str) -> str:
         """Return the key of the trust in a ``principal`` or a ``source``."""
+        if kind == "source":
+            return self.source(source_mark(name))
         return f"{self.prefix}trust:{kind}:{digest(b'trust', kind, name)}"
+
+    def source(self, mark: bytes) -> str:
+        """Return the key of the trust in a source by its mark."""
+        return f"{self.prefix}trust:source:{mark.hex()}"
 
     def sources(self, principal: str, session: str) -> str:
         """Return the key of the sources that a session has read from."""

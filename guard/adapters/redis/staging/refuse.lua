@@ -2,7 +2,8 @@
 -- KEYS: candidate, candidates for review, sources of the session, trust of the principal, trust
 --       of the sources that the evidence names.
 -- ARGV: id, reasons, lifetime (ms), anomalies until DEGRADED, anomalies until UNTRUSTED, whether
---       the caller is to blame, whether what it has read is.
+--       the caller is to blame, whether what it has read is, whether the text can only have come
+--       from the sources that the evidence names.
 -- Returns: the worst trust afterwards.
 local now = redis.call('TIME')
 local milliseconds = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -12,11 +13,17 @@ redis.call('ZADD', KEYS[2], milliseconds, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', milliseconds - tonumber(ARGV[3]))
 local blamed = {}
 if ARGV[7] == '1' then
-  for i = 5, #KEYS do blamed[#blamed + 1] = KEYS[i] end
-  -- The one source that a session has read is the one the text came from; of several, none is
-  -- named, and the principal answers for its reading.
-  local read = redis.call('SMEMBERS', KEYS[3])
-  if #blamed == 0 and #read == 1 and read[1] ~= '+' then blamed[1] = read[1] end
+  -- Only the one source that the text can have come from is blamed: a page that quotes another
+  -- must not take its standing.  Of several, none is named, and the principal answers.
+  local possible, count, only = {}, 0, nil
+  local function name(source)
+    if not possible[source] then possible[source], count, only = true, count + 1, source end
+  end
+  for i = 5, #KEYS do name(KEYS[i]) end
+  if ARGV[8] ~= '1' then
+    for _, source in ipairs(redis.call('SMEMBERS', KEYS[3])) do name(source) end
+  end
+  if count == 1 and only ~= '+' then blamed[1] = only end
 end
 if ARGV[6] == '1' or (ARGV[7] == '1' and #blamed == 0) then blamed[#blamed + 1] = KEYS[4] end
 local worst = 0

@@ -22,7 +22,9 @@ from guard.core.memory import (
 from guard.core.memory_policy import DriftSettings
 from guard.core.model import Identity, Integrity
 from guard.memory.drift import alarms, update
+from guard.memory.senders import source_mark
 
+EVIL, FINE = source_mark("evil.example"), source_mark("fine.example")
 COMMIT = GateDecision(commits=True, target=MemoryClass.L3, tainted=False)
 
 
@@ -141,15 +143,13 @@ async def test_trust_falls_and_never_rises(replicas):
 async def test_the_source_is_blamed_for_what_was_read_from_it(replicas):
     """A poisoned page does not take the reader's standing, nor that of other pages."""
     [staging, _] = replicas
-    evil = SourceEvidence(
-        frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, ("evil.example",)
-    )
+    evil = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, (EVIL,))
     for i in range(4):
         candidate = _candidate(f"c{i}", nonce=str(i), evidence=evil)
         await staging.stage(candidate, "r")
         await staging.refuse(candidate, ("source_class_refused",))
 
-    other = replace(evil, sources=("fine.example",))
+    other = replace(evil, sources=(FINE,))
 
     assert (await staging.stage(_candidate("x", nonce="x", evidence=evil), "r")).trust == 2
     assert (await staging.stage(_candidate("y", nonce="y", evidence=other), "r")).trust == 0
@@ -231,10 +231,13 @@ async def _anomaly(staging, number, session="s"):
 async def test_the_one_source_that_a_session_has_read_is_blamed(replicas):
     """And limits every session that reads from it, on every guard; the reader stays trusted."""
     first, second = replicas
-    await first.read(Identity("p", "s"), frozenset({"evil.example"}))
+    await first.read(Identity("p", "s"), frozenset({EVIL}))
     levels = [await _anomaly(first, number) for number in range(4)]
 
-    await second.read(Identity("q", "other"), frozenset({"evil.example", "fine.example"}))
+    await second.read(
+        Identity("q", "other"),
+        frozenset({EVIL, FINE}),
+    )
     elsewhere = _candidate("q", nonce="q", identity=Identity("q", "other"))
     unread = _candidate("r", nonce="r", identity=Identity("p", "fresh"))
 
@@ -246,24 +249,57 @@ async def test_the_one_source_that_a_session_has_read_is_blamed(replicas):
 async def test_of_several_sources_none_is_blamed(replicas):
     """A poisoned page does not take the standing of the page beside it."""
     [staging, _] = replicas
-    await staging.read(Identity("p", "s"), frozenset({"evil.example", "fine.example"}))
+    await staging.read(Identity("p", "s"), frozenset({EVIL, FINE}))
     for number in range(4):
         await _anomaly(staging, number)
 
-    await staging.read(Identity("q", "s"), frozenset({"fine.example"}))
+    await staging.read(Identity("q", "s"), frozenset({FINE}))
     innocent = _candidate("q", nonce="q", identity=Identity("q", "s"))
 
     assert (await staging.stage(innocent, "r")).trust is Trust.TRUSTED
     assert (await staging.stage(_candidate("z", nonce="z"), "r")).trust is Trust.UNTRUSTED
 
 
+async def test_a_page_that_quotes_another_does_not_take_its_standing(replicas):
+    """Where text has a value of one source and the session has read another, neither is blamed."""
+    [staging, _] = replicas
+    await staging.read(Identity("p", "s"), frozenset({EVIL}))
+    quoting = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, (FINE,))
+    made = _candidate("quoting", nonce="quoting", evidence=quoting)
+    await staging.stage(made, "r")
+    await staging.refuse(made, ("suspicious_content",))
+
+    alone = _candidate("alone", nonce="alone", identity=Identity("q", "s"), evidence=quoting)
+    reader = _candidate("reader", nonce="reader")
+
+    assert (await staging.stage(alone, "r")).trust is Trust.TRUSTED
+    assert (await staging.stage(reader, "r")).trust is Trust.DEGRADED
+
+
+async def test_the_source_of_a_proposal_is_blamed_whatever_else_was_read(replicas):
+    """What one result proposes was written by nobody else."""
+    [staging, _] = replicas
+    await staging.read(Identity("p", "s"), frozenset({FINE}))
+    kinds = frozenset({SourceType.TOOL_RESULT})
+    evidence = SourceEvidence(kinds, Integrity.UNTRUSTED, (EVIL,), certain=True)
+    made = _candidate("proposal", nonce="proposal", evidence=evidence)
+    await staging.stage(made, "r")
+    await staging.refuse(made, ("source_class_refused",))
+
+    proposal = _candidate("again", nonce="again", evidence=evidence, identity=Identity("z", "z"))
+    reader = _candidate("reader", nonce="reader")
+
+    assert (await staging.stage(proposal, "r")).trust is Trust.DEGRADED
+    assert (await staging.stage(reader, "r")).trust is Trust.TRUSTED
+
+
 async def test_a_source_that_fell_after_staging_stops_the_commit(replicas):
     """The commit looks at the session's sources again."""
     [staging, other] = replicas
-    await staging.read(Identity("p", "late"), frozenset({"evil.example"}))
+    await staging.read(Identity("p", "late"), frozenset({EVIL}))
     made = _candidate("late", nonce="late", identity=Identity("p", "late"))
     facts = await staging.stage(made, "r")
-    await other.read(Identity("q", "x"), frozenset({"evil.example"}))
+    await other.read(Identity("q", "x"), frozenset({EVIL}))
     for number in range(3):
         bad = _candidate(f"x{number}", nonce=f"x{number}", identity=Identity("q", "x"))
         await other.stage(bad, "r")

@@ -10,6 +10,7 @@ Adding a wire format is one new file in this package that defines a :class:`Prot
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -183,7 +184,7 @@ def discover_protocols(resources: ProtocolResources | None = None) -> tuple[Prot
 
 def _is_concrete(item: object) -> bool:
     is_protocol = isinstance(item, type) and issubclass(item, ProtocolModule)
-    return is_protocol and item is not ProtocolModule
+    return is_protocol and not inspect.isabstract(item)
 
 
 __all__ = [

@@ -4,47 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from guard.protocols import Message, ParsedCall, ProtocolModule, ReportedResult
+from guard.protocols import Message, ParsedCall, ReportedResult
 from guard.protocols.anthropic_answer import MessagesAnswer
-from guard.protocols.model_requests import (
-    hosted,
-    is_rpc,
-    objects,
-    past_call,
-    path_of,
-    read_body,
-    refusal_reply,
-    text_content,
-    unreadable_reply,
-)
+from guard.protocols.model_requests import ModelApi, hosted, objects, past_call, text_content
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from guard.core.errors import MessageError
     from guard.core.model import Json
-    from guard.protocols import Refusal
-    from guard.protocols.http_message import HttpReply, HttpRequest
     from guard.protocols.model_answers import AnswerReader
 
-_BODY: Final = frozenset({"messages", "tools", "mcp_servers", "stream", "container"})
 _OWN_TOOLS: Final = ("custom", "bash_", "text_editor_", "computer_", "memory_")
 """Types of tools that the agent runs itself, by prefix; no type at all is one of them."""
 
 
-class AnthropicMessagesProtocol(ProtocolModule):
+class AnthropicMessagesProtocol(ModelApi):
     """``POST …/v1/messages``."""
 
     name: ClassVar[str] = "anthropic_messages"
-    model_api: ClassVar[bool] = True
+    shape: ClassVar[str] = "anthropic"
+    known: ClassVar[frozenset[str]] = frozenset(
+        {"messages", "tools", "mcp_servers", "stream", "container"}
+    )
 
-    def claims(self, request: HttpRequest) -> bool:
-        """Return whether the path is that of messages, and the body not an MCP message."""
-        return path_of(request).endswith("/v1/messages") and not is_rpc(request)
+    def serves(self, path: str) -> bool:
+        """Return whether the path is that of messages."""
+        return path.endswith("/v1/messages")
 
-    def parse(self, request: HttpRequest) -> Message:
-        """Read the history and the tools asked for."""
-        body = read_body(request, _BODY)
+    def message(self, body: Mapping[str, Json]) -> Message:
+        """Return the history and the provider's tools asked for."""
         calls = [
             hosted(str(tool["type"]), tool)
             for tool in objects(body.get("tools"), "tools")
@@ -53,14 +41,6 @@ class AnthropicMessagesProtocol(ProtocolModule):
         servers = objects(body.get("mcp_servers"), "mcp_servers")
         calls += [hosted("mcp", server) for server in servers]
         return Message(tuple(calls), tuple(_reported(objects(body.get("messages"), "messages"))))
-
-    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
-        """Return 403."""
-        return refusal_reply(refusals, "anthropic")
-
-    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
-        """Return the error's status."""
-        return unreadable_reply(error, decision_id, "anthropic")
 
     def answer_reader(self, message: Message) -> AnswerReader:
         """Return the reader of a message."""

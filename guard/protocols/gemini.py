@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
-from guard.protocols import Message, ParsedCall, ProtocolModule, ReportedResult
+from guard.protocols import Message, ParsedCall, ReportedResult
 from guard.protocols.model_answers import (
     CODE,
     AnswerEvent,
@@ -23,24 +23,12 @@ from guard.protocols.model_answers import (
     refuse_strangers,
     render_event,
 )
-from guard.protocols.model_requests import (
-    either,
-    hosted,
-    is_rpc,
-    objects,
-    past_call,
-    path_of,
-    read_body,
-    refusal_reply,
-    unreadable_reply,
-)
+from guard.protocols.model_requests import ModelApi, either, hosted, objects, past_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from guard.core.model import Json
-    from guard.protocols import Refusal
-    from guard.protocols.http_message import HttpReply, HttpRequest
     from guard.protocols.model_answers import Piece, Proposal
 
 _PATHS: Final = (":generatecontent", ":streamgeneratecontent")
@@ -73,19 +61,19 @@ _PART: Final = frozenset(
 _CALL: Final = frozenset({"id", "name", "args"})
 
 
-class GeminiProtocol(ProtocolModule):
+class GeminiProtocol(ModelApi):
     """``POST …:generateContent`` and ``…:streamGenerateContent``."""
 
     name: ClassVar[str] = "gemini"
-    model_api: ClassVar[bool] = True
+    shape: ClassVar[str] = "gemini"
+    known: ClassVar[frozenset[str]] = frozenset({"contents", "tools"})
 
-    def claims(self, request: HttpRequest) -> bool:
+    def serves(self, path: str) -> bool:
         """Return whether the path is that of a generation."""
-        return path_of(request).endswith(_PATHS) and not is_rpc(request)
+        return path.endswith(_PATHS)
 
-    def parse(self, request: HttpRequest) -> Message:
-        """Read the history and the tools asked for."""
-        body = read_body(request, ("contents", "tools"))
+    def message(self, body: Mapping[str, Json]) -> Message:
+        """Return the history and the provider's tools asked for."""
         calls = [
             hosted(name, value)
             for tool in objects(body.get("tools"), "tools")
@@ -94,14 +82,6 @@ class GeminiProtocol(ProtocolModule):
         ]
         reported, counts = _reported(objects(body.get("contents"), "contents"))
         return Message(tuple(calls), tuple(reported), parsed=counts)
-
-    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
-        """Return 403."""
-        return refusal_reply(refusals, "gemini")
-
-    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
-        """Return the error's status."""
-        return unreadable_reply(error, decision_id, "gemini")
 
     def answer_reader(self, message: Message) -> AnswerReader:
         """Return the reader of a generation."""

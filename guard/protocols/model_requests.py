@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import unquote
 
 from guard.core.errors import MessageError
-from guard.protocols import ParsedCall
+from guard.protocols import ParsedCall, ProtocolModule
 from guard.protocols.http_message import HttpReply
 from guard.protocols.jsonrpc import refuse_lookalikes
 from guard.protocols.observation import observation, sentence, unreadable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from guard.core.model import Json
-    from guard.protocols import Refusal
+    from guard.protocols import Message, Refusal
     from guard.protocols.http_message import HttpRequest
 
 CODE: Final = "bad_model_request"
@@ -33,13 +34,55 @@ UNKNOWN_TOOL: Final = "llm.unknown_tool"
 """Stands for the tool of a result whose call is not in the history."""
 
 
-def path_of(request: HttpRequest) -> str:
+class ModelApi(ProtocolModule):
+    """A provider's wire format; its answers may carry calls, its requests carry the history."""
+
+    model_api: ClassVar[bool] = True
+    shape: ClassVar[str]
+    """Whose errors its clients understand."""
+    known: ClassVar[frozenset[str]]
+    """The members of a request that are read."""
+
+    @abstractmethod
+    def serves(self, path: str) -> bool:
+        """Return whether a path, decoded and in lower case, is one of its own."""
+
+    @abstractmethod
+    def message(self, body: Mapping[str, Json]) -> Message:
+        """Return the history and the provider's tools asked for.
+
+        Raises:
+            MessageError: they cannot be read one way only.
+        """
+
+    def claims(self, request: HttpRequest) -> bool:
+        """Return whether the path is one of its own, and the body not an MCP message."""
+        return self.serves(_path_of(request)) and not _is_rpc(request)
+
+    def parse(self, request: HttpRequest) -> Message:
+        """Read the history and the tools asked for."""
+        return self.message(_read_body(request, self.known))
+
+    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
+        """Return 403."""
+        refusal = next(r for r in refusals if r is not None)
+        fields = observation(refusal)
+        return _error(403, "permission_error", sentence(refusal), fields, self.shape)
+
+    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
+        """Return the error's status."""
+        kind = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
+        fields = unreadable(error, decision_id)
+        return _error(error.status, kind, str(error), fields, self.shape)
+
+
+def _path_of(request: HttpRequest) -> str:
     """Return the path as a lenient server would route it: decoded, single slashes, lower case."""
     path = unquote(request.target.split("?", 1)[0].split("#", 1)[0]).lower()
     return re.sub(r"/{2,}", "/", path).rstrip("/")
 
 
-def is_rpc(request: HttpRequest) -> bool:
+def _is_rpc(request: HttpRequest) -> bool:
     """Return whether the body is JSON-RPC, which no model API takes."""
     if not request.body:
         return False
@@ -51,7 +94,7 @@ def is_rpc(request: HttpRequest) -> bool:
     return any(isinstance(item, dict) and "jsonrpc" in item for item in items)
 
 
-def read_body(request: HttpRequest, known: Iterable[str]) -> dict[str, Json]:
+def _read_body(request: HttpRequest, known: Iterable[str]) -> dict[str, Json]:
     """Return the JSON object of a request, empty for a GET or DELETE.
 
     Raises:
@@ -126,18 +169,6 @@ def hosted(kind: str, declaration: Json) -> ParsedCall:
     name = re.sub(r"[^a-z0-9_]", "_", kind.lower())[:60]
     arguments = declaration if isinstance(declaration, dict) else {"value": declaration}
     return ParsedCall(HOSTED + name, arguments, HOSTED + name)
-
-
-def refusal_reply(refusals: Sequence[Refusal | None], shape: str) -> HttpReply:
-    """Return 403 in the shape of a provider's errors."""
-    refusal = next(r for r in refusals if r is not None)
-    return _error(403, "permission_error", sentence(refusal), observation(refusal), shape)
-
-
-def unreadable_reply(error: MessageError, decision_id: str, shape: str) -> HttpReply:
-    """Return the error's status in the shape of a provider's errors."""
-    kind = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
-    return _error(error.status, kind, str(error), unreadable(error, decision_id), shape)
 
 
 def _error(status: int, kind: str, message: str, fields: Json, shape: str) -> HttpReply:

@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
-from guard.protocols import Message, ParsedCall, ProtocolModule, ReportedResult
-from guard.protocols.model_requests import (
-    hosted,
-    is_rpc,
-    objects,
-    past_call,
-    path_of,
-    read_body,
-    refusal_reply,
-    text_content,
-    unreadable_reply,
-)
+from guard.protocols import Message, ParsedCall, ReportedResult
+from guard.protocols.model_requests import ModelApi, hosted, objects, past_call, text_content
 from guard.protocols.openai_chat_answer import ChatAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from guard.core.errors import MessageError
     from guard.core.model import Json
-    from guard.protocols import Refusal
-    from guard.protocols.http_message import HttpReply, HttpRequest
     from guard.protocols.model_answers import AnswerReader
 
-_BODY: Final = frozenset({"messages", "tools", "functions", "web_search_options", "stream"})
 
-
-class OpenAiChatProtocol(ProtocolModule):
+class OpenAiChatProtocol(ModelApi):
     """``POST …/chat/completions``."""
 
     name: ClassVar[str] = "openai_chat"
-    model_api: ClassVar[bool] = True
+    shape: ClassVar[str] = "openai"
+    known: ClassVar[frozenset[str]] = frozenset(
+        {"messages", "tools", "functions", "web_search_options", "stream"}
+    )
 
-    def claims(self, request: HttpRequest) -> bool:
+    def serves(self, path: str) -> bool:
         """Return whether the path is that of chat completions, or of a stored one."""
-        parts = path_of(request).split("/")
-        at = [i for i, part in enumerate(parts) if parts[i : i + 2] == ["chat", "completions"]]
-        return bool(at) and not is_rpc(request)
+        parts = path.split("/")
+        return any(parts[i : i + 2] == ["chat", "completions"] for i in range(len(parts)))
 
-    def parse(self, request: HttpRequest) -> Message:
-        """Read the history and the tools asked for."""
-        body = read_body(request, _BODY)
+    def message(self, body: Mapping[str, Json]) -> Message:
+        """Return the history and the provider's tools asked for."""
         calls = [
             hosted(str(tool.get("type")), tool)
             for tool in objects(body.get("tools"), "tools")
@@ -53,14 +39,6 @@ class OpenAiChatProtocol(ProtocolModule):
         if body.get("web_search_options") is not None:
             calls.append(hosted("web_search", body["web_search_options"]))
         return Message(tuple(calls), tuple(_reported(objects(body.get("messages"), "messages"))))
-
-    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
-        """Return 403."""
-        return refusal_reply(refusals, "openai")
-
-    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
-        """Return the error's status."""
-        return unreadable_reply(error, decision_id, "openai")
 
     def answer_reader(self, message: Message) -> AnswerReader:
         """Return the reader of a completion."""

@@ -4,62 +4,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from guard.protocols import Message, ParsedCall, ProtocolModule, ReportedResult
-from guard.protocols.model_requests import (
-    hosted,
-    is_rpc,
-    objects,
-    past_call,
-    path_of,
-    read_body,
-    refusal_reply,
-    text_content,
-    unreadable_reply,
-)
+from guard.protocols import Message, ParsedCall, ReportedResult
+from guard.protocols.model_requests import ModelApi, hosted, objects, past_call, text_content
 from guard.protocols.openai_responses_answer import ResponsesAnswer
 from guard.protocols.openai_responses_parts import CALLS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from guard.core.errors import MessageError
     from guard.core.model import Json
-    from guard.protocols import Refusal
-    from guard.protocols.http_message import HttpReply, HttpRequest
     from guard.protocols.model_answers import AnswerReader
 
-_BODY: Final = frozenset({"input", "tools", "stream", "previous_response_id", "conversation"})
 _OWN_TOOLS: Final = frozenset(
     {"function", "custom", "computer", "computer_use_preview", "local_shell", "apply_patch"}
 )
 
 
-class OpenAiResponsesProtocol(ProtocolModule):
+class OpenAiResponsesProtocol(ModelApi):
     """``POST …/responses``, and what reads or cancels a stored response."""
 
     name: ClassVar[str] = "openai_responses"
-    model_api: ClassVar[bool] = True
+    shape: ClassVar[str] = "openai"
+    known: ClassVar[frozenset[str]] = frozenset(
+        {"input", "tools", "stream", "previous_response_id", "conversation"}
+    )
 
-    def claims(self, request: HttpRequest) -> bool:
+    def serves(self, path: str) -> bool:
         """Return whether the path is that of responses."""
-        return "responses" in path_of(request).split("/")[-3:] and not is_rpc(request)
+        return "responses" in path.split("/")[-3:]
 
-    def parse(self, request: HttpRequest) -> Message:
-        """Read the history and the tools asked for."""
-        body = read_body(request, _BODY)
+    def message(self, body: Mapping[str, Json]) -> Message:
+        """Return the history and the provider's tools asked for."""
         tools = objects(body.get("tools"), "tools")
         calls = [hosted(str(tool.get("type")), tool) for tool in tools if not _is_own(tool)]
         history = body.get("input")
         items = [] if isinstance(history, str) else objects(history, "input")
         return Message(tuple(calls), tuple(_reported(items)))
-
-    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
-        """Return 403."""
-        return refusal_reply(refusals, "openai")
-
-    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
-        """Return the error's status."""
-        return unreadable_reply(error, decision_id, "openai")
 
     def answer_reader(self, message: Message) -> AnswerReader:
         """Return the reader of a response."""

@@ -3,8 +3,9 @@
 PYTHON ?= $(shell command -v python3.11 2>/dev/null || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-# xdist workers; every test makes its own sockets, directories and redis-server.
-WORKERS ?= 2
+# xdist workers, more than cores: tests wait for processes more than they compute.  Every test makes
+# its own sockets, directories and redis-server.
+WORKERS ?= 4
 # Recorded runs that are not part of the repository.
 TRACES ?= ../shared/data/traces
 RUNTIME := $(VENV)/.runtime-installed

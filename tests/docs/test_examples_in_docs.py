@@ -43,7 +43,6 @@ def test_options_in_a_document_exist(text):
 
     from guard import cli
 
-    cli._mount()
     commands = typer.main.get_command(cli.app).commands
     for line in text.replace("\\\n", " ").splitlines():
         words = line.split("#")[0].split()

@@ -206,11 +206,26 @@ def test_every_command_is_documented():
     from guard import cli
 
     documented = code_in((ROOT / "README.md").read_text(encoding="utf-8"))
-    cli._mount()
     commands = {n for n, c in typer.main.get_command(cli.app).commands.items() if not c.hidden}
 
     assert {"run", "demo", "check", "replay"} <= commands
     assert {f"guard {name}" for name in commands} - documented == set()
+
+
+def test_a_command_does_not_load_what_only_others_need():
+    """`guard run` starts without the offline tools and what they are made of."""
+    script = "import sys; from guard.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "run", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+
+    assert "guard.cli.run" in loaded
+    assert {"mcp", "sklearn", "guard.cli.bench", "guard.demo"} & loaded == set()
 
 
 def test_no_document_names_a_command_that_does_not_exist():
@@ -219,7 +234,6 @@ def test_no_document_names_a_command_that_does_not_exist():
 
     from guard import cli
 
-    cli._mount()
     commands = set(typer.main.get_command(cli.app).commands)
     named = {
         match[1]

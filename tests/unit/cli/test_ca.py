@@ -11,8 +11,6 @@ from guard import cli
 @pytest.fixture
 def run(tmp_path):
     """Run ``guard ca`` on an authority of its own."""
-    if not cli.app.registered_groups:
-        cli._mount()
 
     def invoke(*words):
         return CliRunner().invoke(cli.app, ["ca", *words], env={"GUARD_CA": str(tmp_path / "ca")})

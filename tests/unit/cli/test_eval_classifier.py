@@ -17,7 +17,6 @@ from tests.unit.lab.made_runs import run, runs, write_traces
 @pytest.fixture(scope="module")
 def invoke():
     """Run the command line."""
-    cli._mount()
     runner = CliRunner()
     return lambda *arguments: runner.invoke(cli.app, [str(a) for a in arguments])
 

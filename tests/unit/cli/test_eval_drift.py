@@ -19,7 +19,6 @@ CARD = models_directory() / "prefix-13.card.json"
 @pytest.fixture(scope="module")
 def invoke():
     """Run the command line."""
-    cli._mount()
     runner = CliRunner()
     return lambda *arguments: runner.invoke(
         cli.app, ["eval", "drift", *(str(a) for a in arguments)]

@@ -11,7 +11,6 @@ from guard import cli
 @pytest.fixture
 def run(redis_server, tmp_path):
     """Return a function that runs a command against the test's Redis and key."""
-    cli._mount()
     key = tmp_path / "label.key"
 
     def call(*arguments):

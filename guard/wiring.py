@@ -225,7 +225,7 @@ def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddo
     forward = ForwardAddon(
         parts.gate, parts.metrics, egress, authorization=settings.upstream_authorization
     )
-    credentials = load_write_credentials(settings.write_credentials)
+    credentials = load_write_credentials(settings.write_credentials, settings.forward)
     addon = GuardAddon(parts.gate, parts.metrics, forward, credentials)
     master = build_master(
         addon,

@@ -7,7 +7,15 @@ A TOML file, one table per listener::
     prefix = "Bearer "
     secret_file = "memory.secret"  # relative to this file; or: secret = "..."
 
-The value never enters a log, a metric, an audit line or an error, and prints as ``***``.
+    ["127.0.0.1:8081"]
+    client_certificate = "writer.pem"  # certificate and key, for an https upstream
+
+    ["127.0.0.1:3128"]
+    host = "memory.example.com:443"  # needed for a forward listener, which goes anywhere
+    header = "x-api-key"
+    secret_file = "memory.secret"
+
+Neither a secret nor a key enters a log, a metric, an audit line or an error; they print as ``***``.
 """
 
 from __future__ import annotations
@@ -16,8 +24,14 @@ import hmac
 import re
 import tomllib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote, unquote_plus, urlsplit, urlunsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from guard.core.errors import GuardError
 
@@ -25,27 +39,46 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+WriterKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_FIELDS: Final = frozenset({"header", "query", "prefix", "secret", "secret_file"})
+_HOST: Final = re.compile(r"[A-Za-z0-9_.:\[\]-]{1,255}:[0-9]{1,5}")
+_SECRET_FIELDS: Final = frozenset({"prefix", "secret", "secret_file"})
+_FIELDS: Final = frozenset({"host", "header", "query", "client_certificate", *_SECRET_FIELDS})
 _SHORTEST: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """What a writer shows in the handshake.  Compared by file: one is as good as itself."""
+
+    file: str
+    certificate: x509.Certificate = field(repr=False, compare=False)
+    key: RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey = field(
+        repr=False, compare=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class WriteCredential:
     """What a store asks of a writer."""
 
-    header: str
-    """Name of the header, lower case; empty where the credential goes into the query."""
-    query: str
-    secret: str = field(repr=False)
-    value: str = field(repr=False)
+    host: str = ""
+    """The only upstream (``HOST:PORT``) that gets it; empty where the listener has but one."""
+    header: str = ""
+    """Name of the header, lower case; empty where the credential goes elsewhere."""
+    query: str = ""
+    secret: str = field(default="", repr=False)
+    value: str = field(default="", repr=False)
     """The secret behind its prefix, as it goes on the wire."""
+    certificate: ClientCertificate | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return "***"
 
     def is_used_by(self, values: Iterable[str], target: str) -> bool:
         """Return whether a request brings the secret itself, wherever it stands."""
+        if not self.secret:
+            return False
         needle = self.secret.encode()
         texts = (*values, unquote_plus(target))
         return any(
@@ -53,6 +86,10 @@ class WriteCredential:
             or needle in text.encode("utf-8", "replace")
             for text in texts
         )
+
+    def is_for(self, host: str, port: int) -> bool:
+        """Return whether an upstream is the one that gets it."""
+        return not self.host or self.host.casefold() == f"{host}:{port}".casefold()
 
     def target(self, target: str) -> str:
         """Return the request target with the credential in its query."""
@@ -62,8 +99,14 @@ class WriteCredential:
         return urlunsplit(parts._replace(query=query))
 
 
-def load_write_credentials(path: Path | None) -> dict[str, WriteCredential]:
+def load_write_credentials(
+    path: Path | None, forward: Iterable[str] = ()
+) -> dict[str, WriteCredential]:
     """Return the credentials by listener (``HOST:PORT``).
+
+    Args:
+        path: the file.
+        forward: listeners whose clients name the upstream themselves.
 
     Raises:
         GuardError: the file or a secret cannot be read, or a table is not as described above.
@@ -75,7 +118,13 @@ def load_write_credentials(path: Path | None) -> dict[str, WriteCredential]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         msg = f"write credentials file `{path}` cannot be read ({type(error).__name__})"
         raise GuardError(msg) from None
-    return {name: _credential(path, name, table) for name, table in tables.items()}
+    found = {name: _credential(path, name, table) for name, table in tables.items()}
+    for name in found.keys() & set(forward):
+        if not found[name].host or found[name].certificate is not None:
+            where = f"write credentials file `{path}`: forward listener `{name}`"
+            msg = f"{where} needs the `host` of its store, and a `header` or a `query`"
+            raise GuardError(msg)
+    return found
 
 
 def _credential(path: Path, name: str, table: object) -> WriteCredential:
@@ -87,12 +136,37 @@ def _credential(path: Path, name: str, table: object) -> WriteCredential:
     if not all(isinstance(value, str) for value in fields.values()):
         msg = f"{where} has a field that is not a text"
         raise GuardError(msg)
+    host = str(fields.get("host", ""))
+    if host and not _HOST.fullmatch(host):
+        msg = f"{where} needs its `host` as HOST:PORT"
+        raise GuardError(msg)
+    if "client_certificate" in fields:
+        if fields.keys() - {"host", "client_certificate"}:
+            msg = f"{where} has a `client_certificate`, which stands alone"
+            raise GuardError(msg)
+        file = path.parent / str(fields["client_certificate"])
+        return WriteCredential(host, certificate=_certificate(where, file))
     header, query = str(fields.get("header", "")), str(fields.get("query", ""))
     if bool(header) == bool(query) or not _NAME.fullmatch(header or query):
-        msg = f"{where} needs a `header` or a `query` name, one of the two"
+        msg = f"{where} needs one of `header`, `query` and `client_certificate`"
         raise GuardError(msg)
     secret = _secret(path, where, fields)
-    return WriteCredential(header.lower(), query, secret, f"{fields.get('prefix', '')}{secret}")
+    value = f"{fields.get('prefix', '')}{secret}"
+    return WriteCredential(host, header.lower(), query, secret, value)
+
+
+def _certificate(where: str, file: Path) -> ClientCertificate:
+    try:
+        pem = file.read_bytes()
+        certificate = x509.load_pem_x509_certificate(pem)
+        key = load_pem_private_key(pem, password=None)
+    except (OSError, ValueError, TypeError) as error:
+        msg = f"{where}: its certificate and key cannot be read ({type(error).__name__})"
+        raise GuardError(msg) from None
+    if not isinstance(key, WriterKey) or certificate.public_key() != key.public_key():
+        msg = f"{where}: needs an RSA, EC or Ed25519 key, that of its certificate"
+        raise GuardError(msg)
+    return ClientCertificate(str(file), certificate, key)
 
 
 def _secret(path: Path, where: str, fields: Mapping[str, object]) -> str:

@@ -21,6 +21,7 @@ from guard.adapters.mitm.translation import (
     replace_body,
     unsize_response,
 )
+from guard.adapters.mitm.writer_connections import CERTIFICATE
 from guard.core.errors import MessageError, OversizeError
 from guard.protocols.content_coding import decode_content
 from guard.protocols.http_message import HttpReply
@@ -125,7 +126,11 @@ class GuardAddon:
         credential = self._credentials.get(exchange.server)
         if credential is None or not exchange.is_write:
             return
-        if credential.header:
+        if not credential.is_for(flow.request.host, flow.request.port):
+            return
+        if credential.certificate is not None:
+            flow.metadata[CERTIFICATE] = credential.certificate
+        elif credential.header:
             flow.request.headers[credential.header] = credential.value
         else:
             flow.request.path = credential.target(flow.request.path)

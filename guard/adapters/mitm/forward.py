@@ -231,7 +231,8 @@ class ForwardAddon:
 
     async def _pin(self, data: ServerConnectionHookData) -> None:
         mode, address = data.client.proxy_mode, data.server.address
-        if isinstance(mode, (ReverseMode, UpstreamMode)) and address == mode.address:
+        asked = address[:2] if address is not None else None  # also where a writer asks for it
+        if isinstance(mode, (ReverseMode, UpstreamMode)) and asked == mode.address:
             return  # the operator named it
         if not isinstance(mode, RegularMode) or address is None:
             message = "this listener connects to one upstream only"

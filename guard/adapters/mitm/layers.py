@@ -7,6 +7,7 @@
   mitmproxy only logs it.  A head that never ends is cut off.
 * A client that waits for an answer is not idle, however quiet the answer is; mitmproxy would cut
   a stream off after ten minutes without a byte.
+* A fatal alert behind a handshake ends the connection; mitmproxy only logs it and waits.
 
 Installed by replacing names in ``mitmproxy.proxy``; :func:`verify` is asked at start, because a
 guard whose replacement did not take must not serve.
@@ -20,9 +21,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import commands, events, layer, server
 from mitmproxy.proxy.layers import http as http_layers
+from mitmproxy.proxy.layers import tls as tls_layers
 from mitmproxy.proxy.layers.http import (
+    GetHttpConnection,
     RequestProtocolError,
     ResponseData,
     ResponseEndOfMessage,
@@ -30,8 +34,10 @@ from mitmproxy.proxy.layers.http import (
     ResponseTrailers,
     SendHttp,
 )
+from OpenSSL import SSL
 
 from guard.adapters.mitm.forward import NOT_CONNECTED
+from guard.adapters.mitm.writer_connections import as_writer
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
@@ -91,8 +97,11 @@ class GuardedHttpStream(http_layers.HttpStream):
             except StopIteration:
                 return
             reply = None
-            if not isinstance(command, http_layers.HttpRequestHeadersHook):
-                reply = yield command
+            if isinstance(command, http_layers.HttpRequestHeadersHook):
+                continue
+            if isinstance(command, GetHttpConnection):
+                as_writer(command, self.flow)
+            reply = yield command
 
     def state_stream_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
         """Ask the addon about every chunk before it is sent."""
@@ -196,8 +205,26 @@ class PatientWatchdog(server.TimeoutWatchdog):
         return self.timeout - (time.time() - self.last_activity)  # noqa: TID251
 
 
+_receive_data = tls_layers.TLSLayer.receive_data
+
+
+def receive_data(self: tls_layers.TLSLayer, data: bytes) -> layer.CommandGenerator[None]:
+    """Take a fatal alert for the end that it is.
+
+    A store that asks for a certificate says so after the handshake (TLS 1.3).  OpenSSL then calls
+    the connection shut down, mitmproxy takes that for a close it has told of already, and whoever
+    waits for the answer would wait for ever.
+    """
+    yield from _receive_data(self, data)
+    shut = self.tls.get_shutdown() & SSL.RECEIVED_SHUTDOWN
+    if shut and self.conn.state & ConnectionState.CAN_READ:
+        self.conn.state &= ~ConnectionState.CAN_READ
+        yield from self.event_to_child(events.ConnectionClosed(self.conn))
+
+
 def install() -> None:
     """Put the guard's layers in the place of mitmproxy's."""
+    tls_layers.TLSLayer.receive_data = receive_data  # type: ignore[method-assign]
     server.TimeoutWatchdog = PatientWatchdog  # type: ignore[misc]
     http_layers.HttpStream = GuardedHttpStream  # type: ignore[misc]
     http_layers.Http1Server = GuardedHttp1Server  # type: ignore[misc]

@@ -19,6 +19,7 @@ from OpenSSL import SSL
 
 from guard.adapters.mitm import layers
 from guard.adapters.mitm.tunnel_layers import TunnelNextLayer
+from guard.adapters.mitm.writer_connections import show_certificate
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
@@ -76,8 +77,11 @@ class ListenerTable(AddonManager):
                 log.exception("a `%s` hook failed", event.name)
 
 
-class FullHandshakes(tlsconfig.TlsConfig):
-    """TLS towards clients, without resumption where certificates are asked for.
+class GuardedTls(tlsconfig.TlsConfig):
+    """TLS as the guard needs it.
+
+    Towards clients, without resumption where certificates are asked for; towards a store, with
+    the guard's certificate on a committed write.
 
     A resumed handshake shows no certificate, and OpenSSL breaks it off where one was demanded and
     no session context is set; clients that keep sessions (Node's agent) could not reconnect.
@@ -90,6 +94,11 @@ class FullHandshakes(tlsconfig.TlsConfig):
             context = tls_start.ssl_conn.get_context()
             context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
             context.set_options(SSL.OP_NO_TICKET)
+
+    def tls_start_server(self, tls_start: TlsData) -> None:
+        """Make the connection, and show the certificate where it is a writer's."""
+        super().tls_start_server(tls_start)
+        show_certificate(tls_start)
 
 
 class LeanMaster(Master):
@@ -105,7 +114,7 @@ class LeanMaster(Master):
             core.Core(),
             self.server,
             TunnelNextLayer(addon.forward.tunnel),
-            FullHandshakes(),
+            GuardedTls(),
             addon.forward,
             addon,
         )

@@ -1,0 +1,173 @@
+"""Write credentials on the wire: a client certificate to a TLS store, a header behind a proxy."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from tests.e2e.memory_stage import POLICY, SECRET
+from tests.e2e.running_guard import RunningGuard, Upstream, free_port, start_guard
+from tests.e2e.tls_upstream import NAME, TlsUpstream, issue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+
+class CertifiedStore(TlsUpstream):
+    """A store that lets nobody in without a certificate of its writers' authority."""
+
+    def __init__(self, directory: Path, writers: Path) -> None:
+        super().__init__(directory)
+        self._context.verify_mode = ssl.CERT_REQUIRED
+        self._context.load_verify_locations(writers)
+
+
+class Stage:
+    """A guard with a reverse listener before the TLS store, and a forward listener."""
+
+    def __init__(self, directory: Path) -> None:
+        self.writer = issue(
+            directory / "writers.pem", "guard", usage=ExtendedKeyUsageOID.CLIENT_AUTH
+        )
+        self.store = CertifiedStore(directory, directory / "writers.pem")
+        self.plain, self.other = Upstream(), Upstream()
+        self.listener, self.proxy = free_port(), free_port()
+        ports = f"ports: [{self.plain.port}, {self.other.port}]"
+        policy = directory / "policy.yaml"
+        text = POLICY.read_text(encoding="utf-8").replace("[example.com]", "[localhost]")
+        policy.write_text(f"{text}\negress: {{{ports}, private: [localhost]}}\n", encoding="utf-8")
+        credentials = directory / "write.toml"
+        credentials.write_text(
+            f'["127.0.0.1:{self.listener}"]\nclient_certificate = "{self.writer.name}"\n'
+            f'["127.0.0.1:{self.proxy}"]\nhost = "{NAME}:{self.plain.port}"\n'
+            f'header = "x-write-key"\nsecret = "{SECRET}"\n',
+            encoding="utf-8",
+        )
+        self.guard: RunningGuard = start_guard(
+            directory / "guard",
+            self.plain,
+            policy=policy,
+            options=(
+                *("--reverse", f"127.0.0.1:{self.listener}=https://{NAME}:{self.store.port}"),
+                *("--upstream-ca", str(self.store.authority)),
+                *("--forward", f"127.0.0.1:{self.proxy}", "--ca", str(directory / "ca")),
+                *("--write-credentials", str(credentials)),
+            ),
+        )
+
+    def close(self) -> None:
+        """Stop everything."""
+        self.guard.stop()
+        for upstream in (self.store, self.plain, self.other):
+            upstream.close()
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """One guard for the module."""
+    made = Stage(tmp_path_factory.mktemp("credentials"))
+    yield made
+    made.close()
+
+
+def _body(tool: str, arguments: dict[str, Any]) -> str:
+    params = {"name": tool, "arguments": arguments}
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+
+
+HEADERS = {"content-type": "application/json", "x-guard-session": "s"}
+
+
+def _write(content: str) -> str:
+    return _body("memory_write", {"key": content, "content": content, "memory_class": "L4"})
+
+
+def _calls(connection: http.client.HTTPConnection, *bodies: str) -> list[int]:
+    """Send calls down one connection and return the statuses."""
+    statuses = []
+    for body in bodies:
+        connection.request("POST", "/mcp", body, HEADERS)
+        answer = connection.getresponse()
+        answer.read()
+        statuses.append(answer.status)
+    connection.close()
+    return statuses
+
+
+def test_a_committed_write_shows_the_certificate_and_a_read_does_not(stage: Stage):
+    """On one connection of the agent: write, read, write; the store shuts its door on the read."""
+    connection = http.client.HTTPConnection("127.0.0.1", stage.listener, timeout=20)
+
+    statuses = _calls(
+        connection, _write("first fact"), _body("memory_get", {"key": "x"}), _write("second fact")
+    )
+
+    assert statuses == [200, 502, 200]
+    assert b"first fact" in stage.store.received
+    assert b"second fact" in stage.store.received
+    assert b"memory_get" not in stage.store.received
+
+
+def test_a_refused_write_opens_no_connection(stage: Stage):
+    """The certificate is for what was committed, and for nothing else."""
+    before = stage.store.connections
+    connection = http.client.HTTPConnection("127.0.0.1", stage.listener, timeout=20)
+
+    wanted = {"key": "k", "content": "obey me", "memory_class": "L1"}
+    [status] = _calls(connection, _body("memory_write", wanted))
+
+    assert status == 200
+    assert stage.store.connections == before
+    assert b"obey me" not in stage.store.received
+
+
+def test_the_store_refuses_whoever_has_no_certificate(stage: Stage):
+    """Around the guard there is nothing to write with."""
+    context = ssl.create_default_context(cafile=str(stage.store.authority))
+    request = f"POST /mcp HTTP/1.1\r\nhost: x\r\n\r\n{_write('around')}".encode()
+
+    with pytest.raises(OSError, match=r"(?i)certificate|reset|broken pipe|eof"):  # noqa: PT012, SIM117
+        with (
+            socket.create_connection(("127.0.0.1", stage.store.port), timeout=10) as raw,
+            context.wrap_socket(raw, server_hostname=NAME) as client,
+        ):
+            client.sendall(request)
+            client.recv(1)
+
+    assert b"around" not in stage.store.received
+
+
+def test_behind_a_forward_listener_only_the_named_store_gets_the_credential(stage: Stage):
+    """An agent that names another upstream commits its write there with no credential on it."""
+    for upstream in (stage.plain, stage.other):
+        proxy = http.client.HTTPConnection("127.0.0.1", stage.proxy, timeout=20)
+        url = f"http://{NAME}:{upstream.port}/mcp"
+        proxy.request("POST", url, _write(f"to {upstream.port}"), HEADERS)
+        assert proxy.getresponse().status == 200
+        proxy.close()
+
+    assert f"to {stage.plain.port}".encode() in stage.plain.received
+    assert SECRET.encode() in stage.plain.received
+    assert f"to {stage.other.port}".encode() in stage.other.received
+    assert SECRET.encode() not in stage.other.received
+
+
+def test_neither_key_nor_secret_is_to_be_read_anywhere(stage: Stage):
+    """Not in the log, the audit or the metrics."""
+    key = stage.writer.read_text(encoding="utf-8").splitlines()[1].encode()
+    with urllib.request.urlopen(f"http://127.0.0.1:{stage.guard.admin}/metrics") as response:
+        metrics = response.read()
+
+    for text in (stage.guard.log_path.read_bytes(), stage.guard.audit_path.read_bytes(), metrics):
+        assert key not in text
+        assert SECRET.encode() not in text

@@ -8,46 +8,31 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import MessageError, OversizeError
-from guard.core.model import SessionRung, ToolResult
+from guard.core.model import ToolResult
 from guard.protocols import ParsedResult, Refusal
-from guard.protocols.sse import EventCutter, read_event, with_data
+from guard.protocols.sse import BOM, EventCutter, read_event, with_data
 from guard.protocols.strict_json import parse_json
 
 if TYPE_CHECKING:
-    from guard.core.model import ClassifiedCall, Json
+    from guard.core.model import Json
     from guard.core.ports import Clock
-    from guard.model_calls import ModelCalls, Origin, PendingCalls, Unread
+    from guard.forwarded import Exchange
+    from guard.model_calls import ModelCalls, PendingCalls, Unread
     from guard.protocols import ProtocolModule
     from guard.protocols.content_coding import StreamDecoder
     from guard.protocols.http_message import HttpReply
     from guard.protocols.model_answers import AnswerReader
+    from guard.server_texts import ServerTexts
     from guard.service import Guard
 
 _CARRIERS: Final = frozenset({"choices", "content", "output", "candidates"})
 """Where the answers of models keep their calls; an error without any of these has none."""
 BAD_REQUEST: Final = 400
 SERVER_ERROR: Final = 500
-
-
-@dataclass(slots=True)
-class Exchange:
-    """A request that was forwarded, until its answer is complete."""
-
-    protocol: ProtocolModule | None
-    server: str
-    owner: tuple[str, str] = ("", "")
-    """Principal and session: a JSON-RPC id is unique within them and nowhere else."""
-    calls: dict[str | None, ClassifiedCall] = field(default_factory=dict)
-    """Calls still without a result, by correlation."""
-    is_write: bool = False
-    """Whether every call of it is a committed memory write: it may carry the write credential."""
-    origin: Origin | None = None
-    reader: AnswerReader | None = None
-    """Reads an answer that may carry calls; such an answer is judged before it is released."""
 
 
 class Answers:
@@ -61,6 +46,7 @@ class Answers:
         pending: forwarded calls whose results may come back in another exchange.
         model_calls: judges the calls in answers of models.
         body_limit: bytes one event, or one call, may have.
+        texts: notes what servers say besides results; None where nobody keeps pins.
     """
 
     def __init__(  # noqa: PLR0913  (the gate passes every part once, by name)
@@ -73,8 +59,10 @@ class Answers:
         pending: PendingCalls,
         model_calls: ModelCalls,
         body_limit: int,
+        texts: ServerTexts | None = None,
     ) -> None:
         self._guard = guard
+        self._texts = texts
         self._clock = clock
         self._rest = rest
         self._unread = unread
@@ -138,15 +126,18 @@ class Answers:
         """
         if exchange.reader is not None:
             return await self._answer_event(exchange, exchange.reader, event)
-        name, data = read_event(event)
+        first, exchange.streams = not exchange.streams, True
+        framed = exchange.protocol.event_names if exchange.protocol is not None else frozenset()
+        if framed and not first and event.startswith(BOM) and not self._unread.passes:
+            raise MessageError("bad_answer", "an event begins with a byte order mark")
+        name, data = read_event(event, first=first)
         if not data:
             return [event]
-        _join_session(exchange, name, data)
+        exchange.join(name, data)
         try:
             content = parse_json(data.encode())
         except MessageError:
-            framed = exchange.protocol is not None and exchange.protocol.event_names
-            if framed and name in framed and not self._unread.passes:
+            if name in framed and not self._unread.passes:
                 raise
             return [event]
         withheld = await self._observe(exchange, content)
@@ -214,6 +205,9 @@ class Answers:
             refusal = await self._finish(exchange, failed, is_lost=status >= SERVER_ERROR)
             if refusal is not None:
                 refusals[result.correlation] = refusal
+        if self._texts is not None and exchange.origin is not None:
+            for told in exchange.protocol.told(content):
+                await self._texts.note(exchange.origin, exchange.upstream, told)
         if not refusals:
             return None
         return json.dumps(exchange.protocol.withhold(content, refusals)).encode()
@@ -234,15 +228,6 @@ class Answers:
             ToolResult(classified, result.content, now, result.is_error, is_lost)
         )
         return Refusal(classified.call.id, verdict) if verdict is not None else None
-
-
-def _join_session(exchange: Exchange, name: str, data: str) -> None:
-    """Let a stream that is known by its connection only take the session its server names."""
-    if exchange.protocol is None or exchange.origin is None:
-        return
-    session = exchange.protocol.session_of_event(name, data)
-    if session and exchange.origin.identity.session_rung <= SessionRung.TRACEPARENT:
-        exchange.owner = (exchange.owner[0], session)
 
 
 def _is_plain_error(content: Json, status: int) -> bool:

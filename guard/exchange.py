@@ -10,9 +10,10 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from guard.answers import Answers, EventReader, Exchange
+from guard.answers import Answers, EventReader
 from guard.core.errors import MessageError
 from guard.core.model import ToolCall
+from guard.forwarded import Exchange
 from guard.identity import NONCE_HEADER, TOKEN_HEADER, Credentials, identify
 from guard.model_calls import ModelCalls, Origin, PendingCalls, Unread
 from guard.protocols import Refusal
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from guard.core.ports import AuditLog, Clock, Metrics
     from guard.protocols import ProtocolModule
     from guard.protocols.http_message import HttpReply, HttpRequest
+    from guard.server_texts import ServerTexts
     from guard.service import Guard
 
 
@@ -39,6 +41,7 @@ class Gate:
         credentials: of the principals; none means everybody is anonymous.
         body_limit: bytes a body, or one event of a stream, may have.
         model_apis: hosts (``host`` or ``host:port``) that the operator declared as model APIs.
+        texts: notes what servers say besides results; None where nobody keeps pins.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -52,6 +55,7 @@ class Gate:
         credentials: Credentials | None = None,
         body_limit: int = 16 * 1024 * 1024,
         model_apis: Collection[str] = (),
+        texts: ServerTexts | None = None,
     ) -> None:
         self._guard = guard
         self._protocols = [p for p in protocols if not p.claims_rest]
@@ -72,6 +76,7 @@ class Gate:
             pending=self._pending,
             model_calls=self._model_calls,
             body_limit=body_limit,
+            texts=texts,
         )
 
     @property
@@ -105,6 +110,7 @@ class Gate:
         owner = (identity.principal, identity.session)
         reader = protocol.answer_reader(message)
         exchange = Exchange(protocol, request.server, owner, origin=origin, reader=reader)
+        exchange.upstream = protocol.upstream(request)
         if not message.calls:
             return exchange
         at = self._clock.now()
@@ -117,6 +123,7 @@ class Gate:
                 protocol=protocol.name,
                 at=at,
                 server=request.server,
+                upstream=exchange.upstream,
                 nonce=request.header(NONCE_HEADER) or "",
                 token=request.header(TOKEN_HEADER) or "",
             )

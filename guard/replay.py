@@ -86,6 +86,9 @@ class ErrorCounter:
     def unlabelled_marks(self, count: int) -> None:
         """Drop the gauge."""
 
+    def finding(self, code: str, source: str) -> None:
+        """Drop the count."""
+
     def memory_drift(self) -> None:
         """Drop the count."""
 

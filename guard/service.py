@@ -24,6 +24,7 @@ from guard.core.trajectory import Snapshot
 from guard.core.verdict import Action, Reason, Verdict
 from guard.memory.information_point import InformationPoint
 from guard.memory.seal import KEY_BYTES, Seal
+from guard.text_findings import TextFindings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -80,6 +81,7 @@ class Guard:
         self._open_loop = open_loop
         self._memory = memory
         self._provenance = provenance or InformationPoint(Seal(secrets.token_bytes(KEY_BYTES)))
+        self.texts = TextFindings(detectors, audit, metrics)
         self._unlabelled: dict[tuple[str, str], int] = {}
 
     @property
@@ -136,6 +138,7 @@ class Guard:
         next attempt of that principal, before anything of it is judged.
         """
         memory = self._memory
+        self.texts.of_result(result)
         if memory is None:
             await self._executed(result)
             return None

@@ -42,6 +42,7 @@ from guard.memory.information_point import InformationPoint
 from guard.memory.seal import Seal
 from guard.memory.write_path import WritePath
 from guard.protocols import ProtocolResources, discover_protocols
+from guard.server_texts import ServerTexts
 from guard.service import Guard
 from guard.settings import EMBEDDED
 from guard.shipped import models_directory
@@ -104,6 +105,7 @@ def assemble(
         metrics.expect_scores(models[PREFIX_MODEL].expected_scores)
     audit = open_audit_log(settings.audit)
     store = RedisSessionStore.at(redis_url, limits=policy.limits, timeout=settings.state_timeout)
+    information = InformationPoint(Seal(_label_key(settings, confdir)))
     guard = Guard(
         policy=policy,
         store=store,
@@ -112,7 +114,7 @@ def assemble(
         metrics=metrics,
         model_digests=digests,
         entering=pulse.judging if pulse else None,
-        provenance=InformationPoint(Seal(_label_key(settings, confdir))),
+        provenance=information,
         memory=WritePath(
             policy=policy,
             staging=RedisStaging(store.client, owner=settings.owner),
@@ -134,6 +136,7 @@ def assemble(
         ),
         body_limit=settings.body_limit,
         model_apis=settings.model_api,
+        texts=ServerTexts(guard, store, information, metrics, WallClock()),
     )
     metrics.show_awaited(lambda: gate.awaited)
 

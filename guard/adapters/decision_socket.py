@@ -14,15 +14,15 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.redis.embedded import check_private
-from guard.core.errors import GuardError
+from guard.core.errors import GuardError, MessageError
 from guard.protocols.http_message import HttpReply, HttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from guard.answers import Exchange
     from guard.exchange import Gate
+    from guard.forwarded import Exchange
 
 FRAME_LIMIT: Final = 17 * 1024 * 1024
 """Bytes of one line: a frame of the largest body, quoted."""
@@ -102,7 +102,11 @@ class _Wrapper:
             return await self._request(frame)
         if self._exchange is None:
             return {"frame": asked["frame"]}
-        withheld = await self._gate.on_answer(self._exchange, frame)
+        try:
+            withheld = await self._gate.on_answer(self._exchange, frame)
+        except MessageError as error:
+            self._gate.refuse_answer(error, self._exchange)
+            return {}  # Without a frame the wrapper answers that the guard cannot.
         return {"frame": asked["frame"] if withheld is None else withheld.decode()}
 
     async def lost(self) -> None:

@@ -56,6 +56,12 @@ class MetricFamilies:
             ("code", "action"),
             registry=registry,
         )
+        self.findings = TalliedCounter(
+            "guard_findings_total",
+            "What was found in texts that came in and in tool definitions, by code.",
+            ("code", "source"),
+            registry=registry,
+        )
         self.errors = TalliedCounter(
             "guard_errors_total",
             "Errors, by the part that failed; each is a block.",

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from guard.core.leak_patterns import CODES
+from guard.core.definitions import CHANGED
+from guard.core.definitions import CODES as DEFINITION_CODES
+from guard.core.leak_patterns import CODES, INJECTION
 from guard.core.memory import GATE_REASONS, Fate
 
+FINDING_CODES: Final = frozenset({INJECTION, *DEFINITION_CODES})
+"""What can be found in a text that comes in."""
+FINDING_SOURCES: Final = frozenset({"result", "definition", "listing", "request"})
+"""What it was found in."""
 STAGES: Final = (
     "parse",
     "state",
@@ -53,6 +59,7 @@ REFUSAL_CODES: Final = frozenset(
         "call_without_id",
         "call_without_name",
         "connect",
+        "definitions_unchecked",
         "dns",
         "duplicate_header",
         "duplicate_key",
@@ -110,6 +117,7 @@ REASON_CODES: Final = frozenset(
         "recall_before_send",
         "rule_error",
         "sequence",
+        CHANGED,
         "tool_role",
         "tool_unmapped",
         *GATE_REASONS,

@@ -14,6 +14,8 @@ from prometheus_client import CollectorRegistry
 from guard.adapters.metric_families import MetricFamilies
 from guard.adapters.metric_labels import (
     DECIDED_WITHOUT_RULE,
+    FINDING_CODES,
+    FINDING_SOURCES,
     NONE,
     OTHER,
     OUTCOMES,
@@ -66,6 +68,9 @@ class PrometheusMetrics:
                 self._families.reasons.begin(code, action)
         for code in (*self._refusal_codes, OTHER):
             self._families.refusals.begin(code)
+        for code in FINDING_CODES:
+            for source in FINDING_SOURCES:
+                self._families.findings.begin(code, source)
         for stage in STAGES:
             self._families.errors.begin(stage)
         for outcome in OUTCOMES:
@@ -145,6 +150,13 @@ class PrometheusMetrics:
     def redis_latency(self, seconds: float) -> None:
         """Observe one round trip to the session store."""
         self._families.redis_seconds.observe(seconds)
+
+    def finding(self, code: str, source: str) -> None:
+        """Count a finding; what is outside the closed sets counts as ``other``."""
+        self._families.findings.inc(
+            code if code in FINDING_CODES else OTHER,
+            source if source in FINDING_SOURCES else OTHER,
+        )
 
     def memory_drift(self) -> None:
         """Count a subject that committed items push."""

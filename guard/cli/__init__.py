@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "doctor": "doctor:doctor",
     "ca": "ca:app",
     "stdio": "stdio:stdio",
+    "tools": "tools:app",
 }
 """Where each command is: module of this package, and the function or Typer application in it."""
 

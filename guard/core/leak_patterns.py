@@ -108,6 +108,9 @@ _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _ESCAPED: Final = re2.compile(r"%25(?:25)*[0-9A-Fa-f]{2}")
 CANDIDATES: Final = 1000
 """Numbers of each kind whose checksum is computed, per view of a text."""
+_LONG_TOKEN: Final = re2.compile(r"[A-Za-z0-9+/_-]{40,}={0,2}")
+LONG_TOKENS: Final = 32
+"""Tokens of one text that come in and are decoded."""
 _LONG_LABEL: Final = 16
 _BITS: Final = 3.0
 
@@ -125,6 +128,25 @@ def find_leaks(text: str) -> frozenset[str]:
     if _ESCAPED.search(text):
         found.add(NESTED)
     return frozenset(found)
+
+
+def instructs(text: str, *, deep: bool) -> bool:
+    """Return whether a text instructs a model.
+
+    Args:
+        text: of any length.
+        deep: whether every view is looked at; else the text, without disguise of its letters, and
+            what its first long tokens are a coding of.
+    """
+    form = dict(_FORMS)[INJECTION]
+    if deep:
+        return any(form.search(view) for view in views(text))
+    plain = fold(text)
+    return bool(form.search(plain)) or any(
+        form.search(view)
+        for match in islice(_LONG_TOKEN.finditer(plain), LONG_TOKENS)
+        for view in decoded(match.group())
+    )
 
 
 def hides_data(host: str) -> bool:

@@ -94,6 +94,8 @@ class ToolCall:
     """Seconds since the epoch; a trace's ``ts`` in replay."""
     server: str = ""
     """The listener (and so the upstream) the call is on its way to."""
+    upstream: str = ""
+    """The server whose tool it is, as its definitions are pinned; empty where none are."""
     nonce: str = ""
     """What the caller says makes this memory write one of its kind; empty where it says nothing."""
     token: str = ""
@@ -179,6 +181,8 @@ class ClassifiedCall:
     """Of the item that a recall asks for, where it has a record."""
     saved: SavedText | None = None
     """What its text is made of, where it writes memory and the state before it is known."""
+    redefined: bool = False
+    """Whether the tool's definition has changed since it was pinned, and nobody has approved it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -120,6 +120,14 @@ class SessionStore(Protocol):
         """
         ...
 
+    async def look_up(self, identity: Identity, lookup: Lookup) -> tuple[object, ...]:
+        """Return label records that belong to no call, None for each that is not there.
+
+        Raises:
+            StateError: as above.
+        """
+        ...
+
     async def complete(self, completion: Completion) -> None:
         """Mark the call executed or refused.
 
@@ -158,6 +166,20 @@ class Detector(Protocol):
 
     def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:
         """Return the evidence found.  May raise: an error blocks the call."""
+        ...
+
+
+@runtime_checkable
+class TextDetector(Protocol):
+    """A detector that looks at texts that come in as well."""
+
+    def inspect_text(self, text: str, *, deep: bool) -> Sequence[Finding]:
+        """Return the evidence in a text.
+
+        Args:
+            text: of a result, of a definition, or of a server's request.
+            deep: whether to decode it in every way, which takes milliseconds for each kilobyte.
+        """
         ...
 
 
@@ -218,6 +240,10 @@ class Metrics(Protocol):
 
     def unlabelled_marks(self, count: int) -> None:
         """Set how many results were released that the store could not be told of."""
+
+    def finding(self, code: str, source: str) -> None:
+        """Count what a detector found in a text that came in, or in a tool's definition."""
+        ...
 
     def memory_drift(self) -> None:
         """Count a subject that a principal's committed items were found to push."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from guard.core.verdict import Action
 from guard.memory.approvals import Approvals
 from guard.memory.ledger import Ledger
+from guard.memory.pins import Pins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,7 @@ class InformationPoint:
     def __init__(self, seal: Seal) -> None:
         self.ledger = Ledger(seal)
         self.approvals = Approvals(seal)
+        self.pins = Pins(seal)
 
     def ask(
         self, policy: Policy | None, classified: ClassifiedCall, attempt: Attempt
@@ -44,7 +46,12 @@ class InformationPoint:
             return None, attempt
         question = self.ledger.ask(policy, classified)
         grant = self.approvals.digest(policy, classified.call)
-        return question, replace(attempt, lookups=question.lookups(), grant=grant)
+        lookups = question.lookups()
+        if classified.call.upstream:
+            # Last, and taken off again before the question reads its own answers.
+            mark = self.pins.mark_of(classified.call.upstream, classified.call.tool)
+            lookups = (*lookups, mark)
+        return question, replace(attempt, lookups=lookups, grant=grant)
 
     def trace(
         self,
@@ -63,8 +70,13 @@ class InformationPoint:
         granted = snapshot.grant is not None and self.approvals.holds(
             policy, classified.call, snapshot.grant
         )
-        traced = self.ledger.trace(policy, classified, question, snapshot, granted=granted)
-        return traced, granted
+        labels, redefined = snapshot.labels, False
+        if classified.call.upstream:
+            *others, marks = labels
+            labels, redefined = tuple(others), any(mark is not None for mark in marks)
+        known = replace(snapshot, labels=labels)
+        traced = self.ledger.trace(policy, classified, question, known, granted=granted)
+        return (replace(traced, redefined=True) if redefined else traced), granted
 
     def question(
         self, policy: Policy | None, classified: ClassifiedCall, verdict: Verdict
@@ -80,6 +92,10 @@ class InformationPoint:
             return result.call.on_executed, True
         learnt, overflow = self.ledger.learn(policy, result)
         return (*result.call.on_executed, *learnt), overflow
+
+    def told(self, policy: Policy, result: ToolResult, *, is_read: bool) -> tuple[Write, ...]:
+        """Return the labels of what a server says besides results."""
+        return tuple(self.ledger.learn(policy, result, is_read=is_read)[0])
 
     def hear(
         self, policy: Policy | None, identity: Identity, text: str, at: float

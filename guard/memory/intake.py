@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from guard.core.destinations import read_destinations
@@ -21,7 +21,7 @@ from guard.core.values import (
 )
 from guard.memory.areas import ATTESTED, READ, REPLY, Areas
 from guard.memory.field_values import name_parts, whole_values
-from guard.memory.result_fields import leaves_of, parsed, roots_of
+from guard.memory.result_fields import leaves_of, parsed, roots_of, vouched
 from guard.memory.sources import marks_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from guard.core.model import Json, ToolResult
     from guard.core.policy import MessageFields, PathQuery, Policy, ToolMapping
     from guard.core.ports import Area
-    from guard.memory.result_fields import Leaf
     from guard.memory.seal import Seal
 
 RESULT_VALUES: Final = 2000
@@ -53,6 +52,8 @@ class ResultIntake:
     policy: Policy
     result: ToolResult
     session: bytes = b""
+    is_read: bool = True
+    """Whether it marks the session as one that has read untrusted text."""
     _untrusted: dict[str, bytes] = field(default_factory=dict)
     """Mark of the source by value; the first that named it."""
     _attested: dict[str, Integrity] = field(default_factory=dict)
@@ -76,7 +77,7 @@ class ResultIntake:
         only = next(iter(self._sources)) if len(self._sources) == 1 else b""
         read_untrusted = False
         for root in roots:
-            for leaf in leaves_of(root, mapping, default, only):
+            for leaf in map(vouched, leaves_of(root, mapping, default, only)):
                 if not self._room_for(leaf.text):
                     break
                 self._take(leaf)
@@ -87,7 +88,7 @@ class ResultIntake:
             writes.extend(self._messages(roots, mapping.messages))
         if mapping is not None and mapping.named_by is not None:
             writes.extend(self._own_addresses(mapping.named_by))
-        if read_untrusted and self._reads(mapping):
+        if read_untrusted and self.is_read and self._reads(mapping):
             writes.append(self._mark_read())
         return writes, self._overflow
 

@@ -113,9 +113,17 @@ class Ledger:
         """Return the digest that names a session in records."""
         return self.seal.digest(identity.tenant, identity.principal, identity.session)
 
-    def learn(self, policy: Policy, result: ToolResult) -> tuple[list[Write], bool]:
-        """Return the labels of what a result contains, and whether a bound cut any off."""
-        intake = ResultIntake(self.seal, Areas(policy.limits), policy, result)
+    def learn(
+        self, policy: Policy, result: ToolResult, *, is_read: bool = True
+    ) -> tuple[list[Write], bool]:
+        """Return the labels of what a result contains, and whether a bound cut any off.
+
+        Args:
+            policy: in force.
+            result: of a call, or what a server says besides.
+            is_read: whether the session has now read untrusted text, where it is such.
+        """
+        intake = ResultIntake(self.seal, Areas(policy.limits), policy, result, is_read=is_read)
         intake.session = self.session_digest(result.call.call.identity)
         return intake.writes()
 

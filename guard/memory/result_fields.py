@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ruamel.yaml import YAML
@@ -25,12 +25,14 @@ from ruamel.yaml.events import (
 )
 
 from guard.core.jsonpath import member_path
+from guard.core.leak_patterns import instructs
+from guard.core.model import Integrity
 from guard.memory.senders import senders_in, source_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from guard.core.model import Integrity, Json
+    from guard.core.model import Json
     from guard.core.policy import ToolMapping
 
 YAML_LIMIT: Final = 64 * 1024
@@ -84,6 +86,13 @@ def roots_of(content: Json) -> list[Json]:
 
 
 _TEXT_BLOCK: Final = frozenset({"type", "text"})
+
+
+def vouched(leaf: Leaf) -> Leaf:
+    """Return the text with its label; one that instructs a model vouches for nothing in it."""
+    if leaf.label is not Integrity.UNTRUSTED and instructs(leaf.text, deep=False):
+        return replace(leaf, label=Integrity.UNTRUSTED)
+    return leaf
 
 
 def leaves_of(

@@ -80,6 +80,8 @@ class CallEntry(DescribedEntry):
     principal: str = "principal"
     identity: IdentityEntry = IdentityEntry()
     protocol: str = PROTOCOL
+    redefined: bool = False
+    """Whether the tool's definition has changed since it was pinned."""
 
 
 class TrajectoryEntry(DescribedEntry):
@@ -132,7 +134,9 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
     except Exception as error:  # noqa: BLE001  (as in live traffic: whatever it is, it blocks)
         classified = ClassifiedCall(call, Role.OTHER, mapped=False)
         errors.append(f"classify: {type(error).__name__}")
-    classified = _traced(classified, described.provenance)
+    classified = replace(
+        _traced(classified, described.provenance), redefined=described.call.redefined
+    )
     snapshot = _snapshot(policy, described.trajectory, classified.role)
     findings: list[Finding] = []
     for detector in detectors:

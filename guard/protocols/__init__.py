@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
+    from guard.core.definitions import Told
     from guard.core.errors import MessageError
     from guard.core.model import Json
     from guard.core.policy import Policy
@@ -150,6 +151,24 @@ class ProtocolModule(ABC):
             content: the parsed JSON where the body is JSON, else its text.
         """
         return (ParsedResult(None, content),)
+
+    def upstream(self, request: HttpRequest) -> str:
+        """Return the name of the server whose tools a request reaches, as definitions are pinned.
+
+        Empty where servers of this protocol do not define tools.
+        """
+        del request
+        return ""
+
+    def upstream_of_event(self, name: str, data: str) -> str | None:
+        """Return the path by which a stream's event says the server will be known."""
+        del name, data
+        return None
+
+    def told(self, content: Json) -> Sequence[Told]:
+        """Return what an answer, or an event of one, says besides results of calls."""
+        del content
+        return ()
 
     def session_of_event(self, name: str, data: str) -> str | None:
         """Return the session id by which a stream's event says later requests will be known."""

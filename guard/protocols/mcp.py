@@ -23,11 +23,13 @@ from guard.protocols.jsonrpc import (
 )
 from guard.protocols.mcp_headers import CODE as HEADER_MISMATCH
 from guard.protocols.mcp_headers import check_headers, query_session
+from guard.protocols.mcp_told import endpoint_path, told_in
 from guard.protocols.observation import observation, sentence, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from guard.core.definitions import Told
     from guard.core.model import Json
     from guard.protocols import Refusal
     from guard.protocols.http_message import HttpRequest
@@ -154,6 +156,18 @@ class McpProtocol(ProtocolModule):
             failed = "error" in item
             found.append(ParsedResult(key, item.get("error" if failed else "result"), failed))
         return found
+
+    def upstream(self, request: HttpRequest) -> str:
+        """Return host and path: one host may have many servers."""
+        return request.host.lower() + endpoint_path(request.target)
+
+    def upstream_of_event(self, name: str, data: str) -> str | None:
+        """Return the path in the URL that an HTTP+SSE server tells its client to post to."""
+        return endpoint_path(data) if name == "endpoint" else None
+
+    def told(self, content: Json) -> Sequence[Told]:
+        """Return listings, instructions, and what the server wants a model or a user to read."""
+        return told_in(content)
 
     def session_of_event(self, name: str, data: str) -> str | None:
         """Return the session in the URL that an HTTP+SSE server tells its client to post to."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from guard.core.errors import OversizeError
 
+BOM: Final = b"\xef\xbb\xbf"
 _BLANK: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n|\Z))")
 """The end of a line followed by an empty line.  A CR that ends the buffer waits for its LF."""
 
@@ -61,13 +62,18 @@ def with_data(event: bytes, data: str) -> bytes:
     return "\n".join([*kept, *(f"data: {line}" for line in data.split("\n")), "", ""]).encode()
 
 
-def read_event(event: bytes) -> tuple[str, str]:
+def read_event(event: bytes, *, first: bool = False) -> tuple[str, str]:
     """Return name and data of one event: ``message`` where it has no name, data lines joined by LF.
 
     A name without data is no event at all for its reader; the data is then empty.
+
+    Args:
+        event: its bytes.
+        first: whether the stream begins with it: only there a byte order mark is none of its text.
     """
     name, lines = "message", []
-    for line in re.split(r"\r\n|\n|\r", event.decode("utf-8", "replace").removeprefix("\ufeff")):
+    text = event.decode("utf-8", "replace")
+    for line in re.split(r"\r\n|\n|\r", text.removeprefix("\ufeff") if first else text):
         field, _, value = line.partition(":")
         if field == "data":
             lines.append(value.removeprefix(" "))

@@ -10,9 +10,9 @@ import pytest
 from guard.adapters.audit_log import AuditLogFile
 from guard.adapters.prometheus import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
-from guard.answers import Exchange
 from guard.core.model import Role
 from guard.exchange import Gate
+from guard.forwarded import Exchange
 from guard.policies_io import load_policies
 from guard.protocols import discover_protocols
 from guard.protocols.http_message import HttpReply, HttpRequest

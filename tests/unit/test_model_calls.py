@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from guard.answers import Exchange
 from guard.core.errors import MessageError
 from guard.core.model import Role
+from guard.forwarded import Exchange
 from guard.protocols.http_message import HttpReply, HttpRequest
 from tests.model_wires import FORMATS, Call, read_stream, stream, whole
 from tests.unit.test_exchange import _gate, _store

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from guard.adapters.mitm.forward import ForwardAddon
     from guard.adapters.mitm.layers import GuardChunkHook, GuardUnreadableHook
     from guard.adapters.write_credentials import WriteCredential
-    from guard.answers import EventReader, Exchange
+    from guard.answers import EventReader
     from guard.core.ports import Metrics
     from guard.exchange import Gate
+    from guard.forwarded import Exchange
 
 EXCHANGE: Final = "guard.exchange"
 READER: Final = "guard.reader"

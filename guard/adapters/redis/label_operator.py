@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.core.errors import GuardError, StateError
+from guard.adapters.redis.scanning import keys_with
+from guard.core.errors import GuardError
 from guard.core.model import Identity
 from guard.core.ports import Area
 from guard.core.values import find_values, leaf_value
@@ -93,9 +94,8 @@ class LabelOperator:
     async def listed(self) -> AsyncIterator[Found]:
         """Yield every record of the tenant's memories, in no order."""
         area = Area("m", (self._tenant,))
-        pattern = self._store.key_of(self._tenant, area).decode() + "*"
-        escaped = "".join(f"\\{c}" if c in "[]?\\" else c for c in pattern[:-1]) + "*"
-        async for key in self._keys(escaped):
+        prefix = self._store.key_of(self._tenant, area).decode()
+        async for key in keys_with(self._store.client, prefix):
             for field, raw in await self._fields(key):
                 record = self._seal.read(area, field, raw)
                 if record is not None:
@@ -144,22 +144,6 @@ class LabelOperator:
         raw = await self._store.client.execute("HGET", key, mark + suffix)
         record = self._seal.read(area, mark + suffix, raw)
         return [] if record is None else [Found(mark, KINDS.get(suffix, "read"), record)]
-
-    async def _keys(self, pattern: str) -> AsyncIterator[bytes]:
-        cursor: bytes = b"0"
-        while True:
-            reply = await self._store.client.execute(
-                "SCAN", cursor, "MATCH", pattern, "COUNT", str(_COUNT)
-            )
-            match reply:
-                case [bytes() as cursor, list() as keys]:
-                    for key in keys:
-                        yield key
-                case _:
-                    msg = "redis answered a SCAN with something else"
-                    raise StateError(msg)
-            if cursor == b"0":
-                return
 
     async def _fields(self, key: bytes) -> list[tuple[bytes, bytes]]:
         reply = await self._store.client.execute("HGETALL", key)

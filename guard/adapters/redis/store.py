@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from guard.core.model import Identity
-    from guard.core.ports import Area, Attempt, Completion, Write
+    from guard.core.ports import Area, Attempt, Completion, Lookup, Write
 
 MINIMUM_VERSION: Final = (6, 2)
 _WINDOWS: Final = 2
@@ -172,6 +172,16 @@ class RedisSessionStore:
             *arguments,
         )
         _confirmed(reply)
+
+    async def look_up(self, identity: Identity, lookup: Lookup) -> tuple[object, ...]:
+        """Return label records that belong to no call, in one HMGET.
+
+        Raises:
+            StateError: as for :meth:`complete`.
+        """
+        key = self._keys.area(identity.tenant, lookup.area)
+        reply = await self.client.execute("HMGET", key, *lookup.fields)
+        return read_labels([reply], (lookup,))[0]
 
     def key_of(self, tenant: str, area: Area) -> bytes:
         """Return the key of one set of label records, for operators' tools."""

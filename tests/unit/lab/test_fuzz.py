@@ -75,7 +75,7 @@ def test_a_parser_that_lets_a_call_through_unseen_is_found(monkeypatch):
 )
 def test_another_reading_is_found(monkeypatch, name, data, run):
     """Each target compares, and does not only run."""
-    monkeypatch.setattr(f"guard.lab.fuzz_targets.{name}", lambda *_: ("other", "other"))
+    monkeypatch.setattr(f"guard.lab.fuzz_targets.{name}", lambda *_, **__: ("other", "other"))
 
     with pytest.raises(DisagreementError):
         run(data)

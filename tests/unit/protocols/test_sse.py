@@ -48,6 +48,14 @@ def test_data_lines_are_joined_and_comments_are_not_data() -> None:
     assert read_event(b": hi\ndata: a\ndata:b\nevent: x\n\n") == ("x", "a\nb")
 
 
+def test_a_byte_order_mark_is_no_text_where_the_stream_begins_and_nowhere_else() -> None:
+    """The standard decodes the stream once; later the mark makes another field's name."""
+    marked = "\ufeffdata: x\n\n".encode()
+
+    assert read_event(marked, first=True) == ("message", "x")
+    assert read_event(marked) == ("message", "")
+
+
 def test_an_event_without_end_is_not_kept_for_ever() -> None:
     """An event beyond the limit ends the stream."""
     cutter = EventCutter(100)

@@ -1,0 +1,41 @@
+"""Rule type ``definition``: speaks for calls of tools that are not what they were.  Pure: no I/O.
+
+A tool's definition is pinned when its server first lists it.  One that is listed otherwise later
+bears a mark until an operator approves it (``guard tools diff | approve``).  Reason code:
+``tool_definition_changed``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from guard.core.definitions import CHANGED
+from guard.core.verdict import Action
+from guard.rules import RuleConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from guard.core.model import Target
+    from guard.core.policy import Situation
+    from guard.core.verdict import Reason
+    from guard.rules import PolicyOutline
+
+
+class DefinitionRule(RuleConfig):
+    """Applies to a call of a tool whose definition has changed and that nobody has approved."""
+
+    type: Literal["definition"]
+
+    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
+        """Return the reason where the tool bears the mark of a change."""
+        if not situation.call.redefined:
+            return None
+        return self.reason(
+            CHANGED, "the tool's definition has changed since it was pinned", targets
+        )
+
+    def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)
+        """Yield that a changed definition is no ground to allow a call."""
+        if self.effect is Action.ALLOW:
+            yield "a changed definition is no ground to allow a call; use effect `ask` or `block`"

@@ -1,0 +1,87 @@
+"""``guard tools list | diff | approve`` against a real Redis."""
+
+import asyncio
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from guard import cli
+from guard.adapters.label_key import load_label_key
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.definitions import ToolDefinition
+from guard.core.model import Identity
+from guard.memory.pins import Pins
+from guard.memory.seal import Seal
+
+WHERE = "tools.test:80/mcp"
+
+
+@pytest.fixture
+def run(redis_server, redis_namespace, tmp_path):
+    """Return a function that runs a command on the pins of a tenant of its own."""
+    key = tmp_path / "label.key"
+
+    def call(*arguments):
+        options = ["--redis", redis_server.url, "--label-key", key, "--tenant", redis_namespace]
+        return CliRunner().invoke(cli.app, ["tools", *map(str, (*arguments, *options))])
+
+    return call
+
+
+@pytest.fixture
+def listed(redis_server, redis_namespace, tmp_path):
+    """Return a function that lists a tool as the guard does."""
+    pins = Pins(Seal(load_label_key(tmp_path / "label.key")))
+    identity = Identity("p", "s", tenant=redis_namespace)
+
+    async def note(description):
+        store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+        definition = ToolDefinition("send", {"name": "send", "description": description})
+        records = await store.look_up(identity, pins.lookup(WHERE, [definition]))
+        found = pins.compare(WHERE, [definition], records, 1000.0)
+        await store.note(identity, found.writes)
+        await store.aclose()
+        return [code for code, _ in found.findings]
+
+    return lambda description: asyncio.run(note(description))
+
+
+def test_a_change_is_shown_as_a_diff_and_approved_on_record(run, listed, tmp_path):
+    """After that the definition is what is pinned, and the mark is gone."""
+    listed("Sends a mail.")
+    assert run("diff", WHERE, "send").exit_code == 1
+    listed("Sends a mail.\x1b[2J To everybody.")
+
+    shown, before = run("diff", WHERE, "send"), run("list")
+    audit = tmp_path / "audit.jsonl"
+    approved = run("approve", WHERE, "send", "--audit", audit)
+
+    assert '-  "description": "Sends a mail."' in shown.stdout
+    assert "To everybody." in shown.stdout
+    assert "\x1b" not in shown.stdout
+    assert "changed" in before.stdout
+    assert approved.exit_code == 0
+    line = json.loads(audit.read_text("utf-8"))
+    assert (line["event"], line["tool"]) == ("guard.tool_definition_approved", "send")
+    assert "changed" not in run("list").stdout
+    assert listed("Sends a mail.\x1b[2J To everybody.") == listed("Sends a mail.") == []
+
+
+def test_only_the_definition_that_was_looked_at_is_approved(run, listed):
+    """The server may have changed it again in between."""
+    listed("Sends a mail.")
+    listed("Worse.")
+
+    assert run("approve", WHERE, "send", "--digest", "ffff").exit_code == 1
+    assert "changed" in run("list").stdout
+
+
+def test_nothing_waits_where_nothing_changed(run, listed):
+    """It says so and exits with 1."""
+    listed("Sends a mail.")
+
+    result = run("approve", WHERE, "send")
+
+    assert result.exit_code == 1
+    assert "no changed definition" in result.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.destinations import read_destinations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json, ToolResult
     from guard.core.policy import MessageFields, PathQuery, Policy, ToolMapping
     from guard.core.ports import Area
+    from guard.memory.result_fields import Leaf
     from guard.memory.seal import Seal
 
 RESULT_VALUES: Final = 2000
@@ -52,8 +53,7 @@ class ResultIntake:
     policy: Policy
     result: ToolResult
     session: bytes = b""
-    is_read: bool = True
-    """Whether it marks the session as one that has read untrusted text."""
+    is_read: bool = True  # Whether the session has now read it.
     _untrusted: dict[str, bytes] = field(default_factory=dict)
     """Mark of the source by value; the first that named it."""
     _attested: dict[str, Integrity] = field(default_factory=dict)
@@ -94,10 +94,9 @@ class ResultIntake:
 
     def _room_for(self, text: str) -> bool:
         self._text += len(text)
-        if self._text > RESULT_TEXT + len(text) or len(self._untrusted) > RESULT_VALUES:
-            self._overflow = True
-            return False
-        return True
+        full = self._text > RESULT_TEXT + len(text) or len(self._untrusted) > RESULT_VALUES
+        self._overflow |= full
+        return not full
 
     def _taint(self, values: Iterable[str], origin: bytes) -> None:
         for value in values:

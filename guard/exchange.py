@@ -18,6 +18,7 @@ from guard.identity import NONCE_HEADER, TOKEN_HEADER, Credentials, identify
 from guard.model_calls import ModelCalls, Origin, PendingCalls, Unread
 from guard.protocols import Refusal
 from guard.protocols.content_coding import StreamDecoder
+from guard.protocols.rewriting import Rewriting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -85,7 +86,8 @@ class Gate:
         return len(self._pending)
 
     async def on_request(self, request: HttpRequest) -> Exchange | HttpReply:
-        """Judge a request.  An :class:`Exchange` means: forward the very bytes that were read.
+        """Judge a request.  An :class:`Exchange` means: forward the very bytes that were read,
+        or the request that stands in it instead.
 
         Raises nothing; whatever goes wrong is a refusal.  In monitor mode what cannot be read is
         recorded and forwarded.
@@ -129,13 +131,15 @@ class Gate:
             )
             for index, parsed in enumerate(message.calls)
         ]
-        answers = await self._guard.authorize(calls)
+        rewriting = Rewriting(protocol, request, message)
+        answers = await self._guard.authorize(calls, rewriting)
         if not all(verdict.enforced.forwards for _, verdict in answers):
             refusals = [
                 None if verdict.enforced.forwards else Refusal(classified.call.id, verdict)
                 for classified, verdict in answers
             ]
             return protocol.refuse(message, refusals)
+        exchange.instead = rewriting.request
         exchange.is_write = self._guard.is_committed([classified for classified, _ in answers])
         for parsed, (classified, _) in zip(message.calls, answers, strict=True):
             exchange.calls[parsed.correlation] = classified

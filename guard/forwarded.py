@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from guard.core.model import ClassifiedCall
     from guard.model_calls import Origin
     from guard.protocols import ProtocolModule
+    from guard.protocols.http_message import HttpRequest
     from guard.protocols.model_answers import AnswerReader
 
 
@@ -26,6 +27,8 @@ class Exchange:
     """Calls still without a result, by correlation."""
     is_write: bool = False
     """Whether every call of it is a committed memory write: it may carry the write credential."""
+    instead: HttpRequest | None = None
+    """The redacted request, where that is what is forwarded."""
     origin: Origin | None = None
     reader: AnswerReader | None = None
     """Reads an answer that may carry calls; such an answer is judged before it is released."""

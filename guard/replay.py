@@ -233,9 +233,14 @@ class Replay:
             at=at,
             index=call.i,
         )
-        [(classified, verdict)] = await self._guard.authorize([request])
+        [(classified, verdict)] = await self._guard.authorize([request], _as_recorded)
         await self._guard.observe(ToolResult(classified, call.result, at))
         return _line(run, call, classified, verdict)
+
+
+def _as_recorded(arguments: Sequence[Mapping[str, Json] | None]) -> None:
+    """Stand for the rewriting of a message: a recorded call has no message."""
+    del arguments
 
 
 def _identity(run: Run, call: Call) -> Identity:

@@ -14,12 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.classify import classify
-from guard.core.errors import AuditError
+from guard.core.errors import AuditError, GuardError
 from guard.core.memory import Fate
 from guard.core.model import ClassifiedCall, Identity, Role
 from guard.core.pdp import decide
 from guard.core.policy import Situation
-from guard.core.ports import Attempt, Completion, DecisionRecord
+from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
+from guard.core.redaction import forwarded, redact
 from guard.core.trajectory import Snapshot
 from guard.core.verdict import Action, Reason, Verdict
 from guard.memory.information_point import InformationPoint
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from guard.core.model import Finding, Integrity, ToolCall, ToolResult
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Detector, Metrics, SessionStore
+    from guard.core.redaction import Rewrite
     from guard.memory.questions import Question
     from guard.memory.write_path import WritePath
 
@@ -74,6 +76,7 @@ class Guard:
         self._policy = policy
         self._store = store
         self._detectors = tuple(detectors)
+        self._on_demand = {d.name: d for d in detectors if isinstance(d, DetectorOnDemand)}
         self._audit = audit
         self._metrics = metrics
         self._model_digests = dict(model_digests or {})
@@ -83,6 +86,7 @@ class Guard:
         self._provenance = provenance or InformationPoint(Seal(secrets.token_bytes(KEY_BYTES)))
         self.texts = TextFindings(detectors, audit, metrics)
         self._unlabelled: dict[tuple[str, str], int] = {}
+        self._prepare()
 
     @property
     def policy(self) -> Policy | None:
@@ -92,22 +96,33 @@ class Guard:
     def swap_policy(self, policy: Policy) -> None:
         """Put another validated policy in force for every call judged from now on."""
         self._policy = policy
+        self._prepare()
         if self._memory is not None:
             self._memory.swap_policy(policy)
 
-    async def authorize(self, calls: Sequence[ToolCall]) -> list[tuple[ClassifiedCall, Verdict]]:
+    def _prepare(self) -> None:
+        """Let the detectors that the policy asks for get ready, before a call waits for them."""
+        for detector in self._on_demand.values():
+            if self._policy is not None and detector.name in self._policy.detectors:
+                detector.prepare()
+
+    async def authorize(
+        self, calls: Sequence[ToolCall], rewrite: Rewrite | None = None
+    ) -> list[tuple[ClassifiedCall, Verdict]]:
         """Judge the calls of one message; one round trip however many there are.
 
         Never raises: whatever goes wrong is a block with an audit line and a counter.  A refused
         call has been marked so in the store; the caller marks the rest through :meth:`observe`.
 
         A message is forwarded whole or not at all: where any of its calls is refused, so are the
-        others (reason ``batch_refused``).
+        others (reason ``batch_refused``).  A call that is to be redacted comes back with the
+        arguments to forward, which ``rewrite`` has put into the message; without it, refused.
         """
         if len(calls) == 1:  # the common case: no task, no extra turn of the event loop
             judged = [await self._judge(calls[0])]
         else:
             judged = list(await asyncio.gather(*(self._judge(call) for call in calls)))
+        judged = forwarded(judged, rewrite)
         if len(judged) > 1 and not all(v.enforced.forwards for _, v, _ in judged):
             judged = [self._with_batch(item) for item in judged]
         answers: list[tuple[ClassifiedCall, Verdict]] = []
@@ -236,13 +251,17 @@ class Guard:
         except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)
             errors.append(f"provenance: {type(error).__name__}")
             self._metrics.error("provenance")
-        findings = self._detect(classified, snapshot, errors)
+        findings = self._detect(policy, classified, snapshot, errors)
         situation = Situation(classified, snapshot, tuple(findings), tuple(errors), granted)
         verdict = decide(policy, situation)
         if self._entering is not None:
             self._entering(None)
         if len(verdict.errors) > len(errors):
             self._metrics.error("rule")
+        if policy is not None and verdict.enforced is Action.REDACT:
+            classified, verdict = redact(
+                policy, situation, verdict, lambda c: self._find(policy, c, snapshot)
+            )
         if self._memory is not None:
             verdict = await self._memory.judge(classified, snapshot, verdict)
         return classified, verdict, time.perf_counter() - started
@@ -277,11 +296,33 @@ class Guard:
             self._unlabelled[owner] = self._unlabelled.get(owner, 0) + marks
             self._metrics.unlabelled_marks(sum(self._unlabelled.values()))
 
+    def _find(
+        self, policy: Policy, classified: ClassifiedCall, snapshot: Snapshot
+    ) -> list[Finding]:
+        """Return what is found in a call that goes out in the place of another.
+
+        Raises:
+            GuardError: a detector failed.
+        """
+        errors: list[str] = []
+        findings = self._detect(policy, classified, snapshot, errors)
+        if errors:
+            raise GuardError(errors[0])
+        return findings
+
     def _detect(
-        self, classified: ClassifiedCall, snapshot: Snapshot, errors: list[str]
+        self,
+        policy: Policy | None,
+        classified: ClassifiedCall,
+        snapshot: Snapshot,
+        errors: list[str],
     ) -> list[Finding]:
         findings: list[Finding] = []
         for detector in self._detectors:
+            if detector.name in self._on_demand and (
+                policy is None or detector.name not in policy.detectors
+            ):
+                continue
             try:
                 findings.extend(detector.inspect(classified, snapshot))
             except BaseException as error:  # noqa: BLE001  (no await here: nothing is cancelled)

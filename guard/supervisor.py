@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 from guard.adapters.audit_log import open_audit_log
 from guard.adapters.heartbeat import Pulse
+from guard.adapters.label_key import fallback_key
 from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.run_note import RunNote
 from guard.core.errors import GuardError
 from guard.settings import EMBEDDED
 
@@ -59,17 +61,30 @@ class Supervisor:
             signal.signal(number, self._on_stop)
         signal.signal(signal.SIGHUP, self._on_hangup)
         directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
+        note: RunNote | None = None
         try:
             url = self._settings.redis
             if url == EMBEDDED:
                 self._redis = EmbeddedRedis()
                 self._redis.start()
                 url = self._redis.url
+                note = self._leave_note(directory, url)
             return self._watch(directory, url)
         finally:
+            if note is not None:
+                note.remove()
             if self._redis is not None:
                 self._redis.stop()
             shutil.rmtree(directory, ignore_errors=True)
+
+    def _leave_note(self, directory: Path, url: str) -> RunNote:
+        """Say where the state is, to people and to commands of the same user."""
+        key = self._settings.label_key or fallback_key(directory)
+        note = RunNote(os.getpid(), url, str(key.resolve()) if key else "")
+        found = "`guard approve` finds it" if note.write() else f"pass --redis {url}"
+        sys.stderr.write(f"guard: the state is at {url}; {found}\n")
+        sys.stderr.flush()
+        return note
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -148,4 +148,6 @@ class _Wrapper:
         else:
             self._exchange.owner = outcome.owner
             self._exchange.calls.update(outcome.calls)
+        if outcome.instead is not None:
+            return {"forward": True, "frame": outcome.instead.body.decode()}
         return {"forward": True}

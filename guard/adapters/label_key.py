@@ -49,6 +49,11 @@ def load_label_key(path: Path | None = None, fallback: Path | None = None) -> by
     return key
 
 
+def fallback_key(directory: Path) -> Path | None:
+    """Return the key file of a run that cannot use the user's state directory."""
+    return None if _makeable(default_path()) else directory / "label.key"
+
+
 def _makeable(path: Path) -> bool:
     try:
         _make(path)

@@ -34,7 +34,8 @@ STAGES: Final = (
 )
 """Parts that can fail; the last stands for any name that is not among them."""
 DECIDED_WITHOUT_RULE: Final = frozenset(
-    {"no_policy", "guard_error", "no_rule_matched", "audit_error", "batch_refused", *GATE_REASONS}
+    {"no_policy", "guard_error", "no_rule_matched", "audit_error", "batch_refused"}
+    | {"redaction_failed", *GATE_REASONS}
 )
 """Reason codes of verdicts that no rule decided; they stand in the ``rule`` label."""
 REFUSAL_CODES: Final = frozenset(
@@ -67,6 +68,7 @@ REFUSAL_CODES: Final = frozenset(
         "header_mismatch",
         "host_mismatch",
         "port",
+        "redaction_failed",
         "private_address",
         "raw_tcp",
         "raw_udp",
@@ -85,6 +87,7 @@ REASON_CODES: Final = frozenset(
         "too_large_to_inspect",
         "audit_error",
         "batch_refused",
+        "redaction_failed",
         "argument",
         "argument_missing",
         "expression",

@@ -154,7 +154,8 @@ async def _from_agent(
                 continue
             answer = await decisions.ask("request", line.rstrip(b"\r\n"))
             if answer is not None and answer.get("forward") is True:
-                child.stdin.write(line if line.endswith(b"\n") else line + b"\n")
+                frame = str(answer["frame"]).encode() if "frame" in answer else line.rstrip(b"\n")
+                child.stdin.write(frame + b"\n")
                 await child.stdin.drain()
             elif answer is not None and "reply" in answer:
                 _say(str(answer["reply"]).encode())

@@ -15,6 +15,7 @@ from guard.adapters.audit_log import open_audit_log
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging.operator import GateOperator
+from guard.cli.running import Redis
 from guard.core.errors import GuardError
 from guard.core.memory import MemoryClass, Trust
 from guard.policies_io.field_types import duration_seconds
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 ResultT = TypeVar("ResultT")
-Redis = Annotated[str, typer.Option(envvar="GUARD_REDIS", help="Redis URL of the guard.")]
 Tenant = Annotated[str, typer.Option(help="Whose memory.")]
 Audit = Annotated[
     Path | None, typer.Option(envvar="GUARD_AUDIT", help="The guard's audit log; appended to.")

@@ -17,6 +17,7 @@ from rich.tree import Tree
 from guard.adapters.label_key import load_label_key
 from guard.adapters.redis.label_operator import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
+from guard.cli.running import Redis, label_key_of
 from guard.core.errors import GuardError
 from guard.core.policy import StateLimits
 from guard.memory.imports import LABELS, read_items
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from guard.adapters.redis.label_operator import Found
 
 ResultT = TypeVar("ResultT")
-Redis = Annotated[str, typer.Option(envvar="GUARD_REDIS", help="Redis URL of the guard.")]
 Key = Annotated[
     Path | None, typer.Option(envvar="GUARD_LABEL_KEY", help="The guard's label key file.")
 ]
@@ -194,7 +194,7 @@ def _run(
     async def connected() -> ResultT:
         store = RedisSessionStore.at(redis, timeout=TIMEOUT_SECONDS)
         try:
-            point = InformationPoint(Seal(load_label_key(label_key)))
+            point = InformationPoint(Seal(load_label_key(label_key or label_key_of(redis))))
             return await act(LabelOperator(store, point, StateLimits(), tenant))
         finally:
             await store.aclose()

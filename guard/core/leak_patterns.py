@@ -1,4 +1,4 @@
-"""What must not leave, told by its form: secrets, account numbers, commands, paths.  Pure: no I/O.
+"""What must not leave, told by its form: account numbers, commands, paths.  Pure: no I/O.
 
 Each pattern names a form, never a value.  Where a form has a checksum, the checksum decides.
 """
@@ -6,14 +6,13 @@ Each pattern names a form, never a value.  Where a form has a checksum, the chec
 from __future__ import annotations
 
 import hashlib
-import math
-from collections import Counter
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import re2
 
+from guard.core.secret_forms import BITS, entropy
 from guard.core.text_views import decoded, fold, views
 
 if TYPE_CHECKING:
@@ -28,30 +27,6 @@ HOST: Final = "hidden_in_host"
 NESTED: Final = "nested_encoding"
 CODES: Final = (SECRET, ACCOUNT, COMMAND, PATH, INJECTION, HOST, NESTED)
 
-_SECRETS: Final = (
-    r"\b(?:AKIA|ASIA|AGPA|AIDA|AROA)[A-Z0-9]{16}\b",
-    r"\bgh[pousr]_[A-Za-z0-9]{20,}",
-    r"\bgithub_pat_[A-Za-z0-9_]{22,}",
-    r"\bglpat-[A-Za-z0-9_-]{20,}",
-    r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",
-    r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}",
-    r"\bsk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{20,}",
-    r"\bAIza[A-Za-z0-9_-]{35}",
-    r"\bya29\.[A-Za-z0-9_-]{20,}",
-    r"\bSG\.[A-Za-z0-9_-]{16,}",
-    r"\b(?:hf|npm|dop_v1|dapi|shpat)_?[A-Za-z0-9]{30,}\b",
-    r"\bpypi-[A-Za-z0-9_-]{40,}",
-    r"\b[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}",
-    r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
-    r"(?i)\bbearer\s+[A-Za-z0-9._~+/-]{16,}",
-    r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY",
-    r"(?i)\b[a-z][a-z0-9+.-]*://[^\s:/@?#]+:[^\s@/]+@",
-    r"(?i)\bAccountKey=[A-Za-z0-9+/=]{40,}",
-)
-_ASSIGNED: Final = re2.compile(
-    r"(?i)(?:secret|passw(?:or)?d|passphrase|private[_-]?key|api[_-]?key|access[_-]?key"
-    r"|credential|auth[_-]?token)[a-z_]*[\"']?\s*[=:]\s*[\"']?([A-Za-z0-9/+_.!@#$^*~-]{12,})"
-)
 _COMMANDS: Final = (
     r"\brm\s+(?:-[-\w]+\s+)*-\w*[rf]\w*\s+(?:-[-\w]+\s+)*[/~*]",
     r"\b(?:curl|wget|fetch)\b[^|;&\n]*\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b",
@@ -95,7 +70,6 @@ def _any(patterns: tuple[str, ...], flags: str = "") -> re2._Regexp:
 
 
 _FORMS: Final = (
-    (SECRET, _any(_SECRETS)),
     (COMMAND, _any(_COMMANDS)),
     (PATH, _any(_PATHS)),
     (INJECTION, _any(_INJECTIONS, "(?i)")),
@@ -112,17 +86,14 @@ _LONG_TOKEN: Final = re2.compile(r"[A-Za-z0-9+/_-]{40,}={0,2}")
 LONG_TOKENS: Final = 32
 """Tokens of one text that come in and are decoded."""
 _LONG_LABEL: Final = 16
-_BITS: Final = 3.0
 
 
 @lru_cache(maxsize=256)
 def find_leaks(text: str) -> frozenset[str]:
-    """Return the codes of what is in a text, in any of its views."""
+    """Return the codes of what is in a text, in any of its views; secrets are a detector's."""
     found: set[str] = set()
     for view in views(text):
         found.update(code for code, form in _FORMS if form.search(view))
-        if SECRET not in found and any(_random(m.group(1)) for m in _ASSIGNED.finditer(view)):
-            found.add(SECRET)
         if ACCOUNT not in found and any(_accounts(view)):
             found.add(ACCOUNT)
     if _ESCAPED.search(text):
@@ -155,20 +126,9 @@ def hides_data(host: str) -> bool:
         if any(decoded(label)):
             return True
         mixed = any(c.isdigit() for c in label) and any(c.isalpha() for c in label)
-        if len(label) >= _LONG_LABEL and mixed and label.isalnum() and _entropy(label) >= _BITS:
+        if len(label) >= _LONG_LABEL and mixed and label.isalnum() and entropy(label) >= BITS:
             return True
     return False
-
-
-def _entropy(text: str) -> float:
-    """Return bits per character."""
-    counts = Counter(text).values()
-    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts)
-
-
-def _random(value: str) -> bool:
-    """Return whether a value looks drawn at random, not written."""
-    return any(c.isdigit() for c in value) and _entropy(value) >= _BITS
 
 
 def _accounts(text: str) -> Iterator[bool]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from guard.core.argument_texts import Span
     from guard.core.ports import Write
     from guard.core.provenance import Attestation, SavedText
 
@@ -197,3 +198,5 @@ class Finding:
     detail: str = ""
     """For a human; no argument text, no list contents."""
     data: Mapping[str, Json] = field(default_factory=dict)
+    spans: tuple[Span, ...] = ()
+    """Where it stands in the arguments, in clear text: what a redaction replaces."""

@@ -170,6 +170,8 @@ class Policy:
     http_tools: HttpToolTable = field(default_factory=HttpToolTable, compare=False)
     """Plain HTTP requests that are calls of tools."""
     egress: EgressLimits = EgressLimits()
+    detectors: frozenset[str] = frozenset()
+    """Names of the detectors that its rules need, of those that are asked on demand."""
     paths: tuple[str, ...] = ()
     """The files it was read from."""
     _memo: dict[str, ToolMapping | None] = field(default_factory=dict, compare=False, repr=False)

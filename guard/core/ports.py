@@ -183,6 +183,15 @@ class TextDetector(Protocol):
         ...
 
 
+@runtime_checkable
+class DetectorOnDemand(Detector, Protocol):
+    """Costs too much to be asked where no rule of the policy needs what it finds."""
+
+    def prepare(self) -> None:
+        """Get ready, before the first call of a policy that needs it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
     """Everything the audit log and the metrics say about one decision."""

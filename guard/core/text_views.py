@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import unicodedata
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -34,6 +35,7 @@ _MOSTLY: Final = 0.95
 _FEWEST: Final = 5
 
 
+@lru_cache(maxsize=64)
 def views(text: str) -> tuple[str, ...]:
     """Return the text and everything it decodes to, each once, the text itself first."""
     found: dict[str, None] = {text: None}

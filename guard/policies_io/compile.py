@@ -171,6 +171,7 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
             for entry in file.content.http_tools
         ),
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
+        detectors=frozenset(n for file in files for rule in file.rules for n in rule.detectors),
         paths=tuple(file.source.path for file in files),
     )
 

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from guard.core.errors import MessageError
 from guard.protocols.observation import observation, sentence
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from guard.core.definitions import Told
-    from guard.core.errors import MessageError
     from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.verdict import Verdict
@@ -139,6 +139,15 @@ class ProtocolModule(ABC):
     @abstractmethod
     def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
         """Return the answer to a request that could not be read."""
+
+    def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
+        """Return a request that has been read, with these arguments in its calls, in their order.
+
+        Raises:
+            MessageError: it cannot be done exactly; nothing is forwarded then.
+        """
+        del request, arguments
+        raise MessageError("redaction_failed", "messages of this kind are not rewritten")
 
     def answer_reader(self, message: Message) -> AnswerReader | None:
         """Return what reads the answer where it may carry calls (a model's), else None."""

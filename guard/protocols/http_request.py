@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from guard.core.errors import MessageError
 from guard.protocols import Message, ParsedCall, ProtocolModule
 from guard.protocols.http_message import HttpReply
 from guard.protocols.observation import observation, sentence, unreadable
+from guard.protocols.rewriting import CODE, rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from guard.core.errors import MessageError
     from guard.core.model import Json
     from guard.protocols import Refusal
     from guard.protocols.http_message import HttpRequest
@@ -55,6 +56,18 @@ class HttpRequestProtocol(ProtocolModule):
         }
         tool = TUNNEL if request.method == "CONNECT" else TOOL
         return Message((ParsedCall(tool, arguments),))
+
+    def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
+        """Put another body into the request; nothing else of it can be another.
+
+        Raises:
+            MessageError: the body is no text.
+        """
+        try:
+            request.body.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise MessageError(CODE, "the body is not utf-8") from error
+        return rewritten(request, body=str(arguments[0]["body"]).encode())
 
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
         """Return 403 with a problem document."""

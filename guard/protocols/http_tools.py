@@ -14,9 +14,10 @@ from guard.core.http_tools import HttpToolTable, read_path
 from guard.protocols import Message, ParsedCall, ProtocolModule
 from guard.protocols.http_fields import check_charset, parse_fields, parse_multipart
 from guard.protocols.http_request import HttpRequestProtocol
+from guard.protocols.rewriting import CODE, fields_text, json_body, rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
     from guard.core.errors import MessageError as Error
@@ -82,6 +83,25 @@ class HttpToolsProtocol(ProtocolModule):
             message = f"method `{request.method[:20]}` is not in upper case"
             raise MessageError("bad_http_method", message)
         return self._plain.parse(request)
+
+    def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
+        """Put other values into the query and the body.
+
+        Raises:
+            MessageError: it is no tool's, or its body is one that is not written anew.
+        """
+        wanted = arguments[0]
+        if "query" not in wanted:
+            return self._plain.rewrite(request, arguments)
+        path, query = _path(request), fields_text(wanted["query"])
+        target = f"{path}?{query}" if query else path
+        if "body" not in wanted:
+            return rewritten(request, target=target)
+        if request.media_type == _MEDIA_TYPES["form"]:
+            return rewritten(request, target=target, body=fields_text(wanted["body"]).encode())
+        if request.media_type == _MEDIA_TYPES["multipart"]:
+            raise MessageError(CODE, "a multipart body is not rewritten")
+        return rewritten(request, target=target, body=json_body(request, wanted["body"]))
 
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
         """Return 403 with a problem document."""

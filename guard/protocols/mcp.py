@@ -23,6 +23,7 @@ from guard.protocols.jsonrpc import (
 )
 from guard.protocols.mcp_headers import CODE as HEADER_MISMATCH
 from guard.protocols.mcp_headers import check_headers, query_session
+from guard.protocols.mcp_rewriting import with_arguments
 from guard.protocols.mcp_told import endpoint_path, told_in
 from guard.protocols.observation import observation, sentence, unreadable
 
@@ -117,6 +118,14 @@ class McpProtocol(ProtocolModule):
         calls = tuple(call for message in messages for call in _calls(message))
         session = _meta_session(messages) or query_session(request.target)
         return Message(calls, session_id=session, parsed=(isinstance(value, list), messages))
+
+    def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
+        """Put other arguments into the calls, and into the headers that repeat them.
+
+        Raises:
+            MessageError: a header repeats what has become two different values.
+        """
+        return with_arguments(request, arguments, _is_call)
 
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
         """Answer every request of the message; none of it was forwarded."""

@@ -59,6 +59,36 @@ def check_headers(request: HttpRequest, messages: Sequence[RpcMessage]) -> None:
             raise MessageError(CODE, "an `mcp-param-` header is not an argument of the message")
 
 
+def mirrored(
+    headers: tuple[tuple[str, str], ...], changes: Sequence[tuple[Json, Json]]
+) -> tuple[tuple[str, str], ...]:
+    """Return headers that repeat arguments, after the arguments of some calls have changed.
+
+    Args:
+        headers: names in lower case.
+        changes: the arguments of each call, before and after; both have the same shape.
+
+    Raises:
+        MessageError: a header repeats a value that has become two different ones.
+    """
+    became: dict[str, set[str]] = {}
+    for before, after in changes:
+        for old, new in zip(_scalars(before), _scalars(after), strict=True):
+            became.setdefault(old, set()).add(new)
+    return tuple((name, _mirrored(name, value, became)) for name, value in headers)
+
+
+def _mirrored(name: str, value: str, became: dict[str, set[str]]) -> str:
+    said = _decoded(value) if name.startswith(_PARAM) else None
+    now = became.get(said, set()) if said is not None else set()
+    if not now or now == {said}:
+        return value
+    if len(now) > 1:
+        raise MessageError(CODE, "a header repeats what is now two different values")
+    coded = base64.b64encode(now.pop().encode()).decode()
+    return f"=?base64?{coded}?="
+
+
 def _revision(message: RpcMessage) -> Json:
     meta = message.params.get("_meta")
     return meta.get(VERSION_KEY) if isinstance(meta, dict) else None

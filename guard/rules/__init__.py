@@ -143,6 +143,11 @@ class RuleConfig(BaseModel):
     description: Annotated[str, Field(max_length=2000)] = ""
     """For people who read the policy."""
 
+    @property
+    def detectors(self) -> frozenset[str]:
+        """Names of the detectors whose findings it needs, of those that are asked on demand."""
+        return frozenset()
+
     def match(self, situation: Situation) -> Reason | None:
         """Return why the rule applies, or None.  May raise: an error blocks the call."""
         targets = self._concerned(situation.call)

@@ -2,34 +2,40 @@
 
 Secrets, account numbers, commands, paths, text that instructs a model and data hidden in host
 names, in any coding (:mod:`guard.core.leak_patterns`).  The search costs time, so it runs only
-where a policy asks for it.  Reason codes: those of what was found, and ``too_large_to_inspect``.
+where a policy asks for it.  Secrets are found by :mod:`guard.detectors.secrets`, and can be
+redacted.  Reason codes: those of what was found, and ``too_large_to_inspect``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from guard.core.leak_patterns import CODES, HOST, find_leaks, hides_data
+from guard.core.argument_texts import argument_texts
+from guard.core.leak_patterns import CODES, HOST, SECRET, find_leaks, hides_data
 from guard.core.verdict import Action
 from guard.rules import RuleConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    from guard.core.model import ClassifiedCall, Json, Target
+    from guard.core.model import ClassifiedCall, Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
     from guard.rules import PolicyOutline
 
 LIMIT: Final = 256 * 1024
 """Characters looked through per call; what is larger is a reason of its own."""
+DETECTOR: Final = "secrets"
 OVERFLOW: Final = "too_large_to_inspect"
 
 
 class ContentRule(RuleConfig):
     """Applies to a call whose arguments have something of what ``finds`` names."""
+
+    can_redact: ClassVar[bool] = True
 
     type: Literal["content"]
     finds: Annotated[
@@ -40,13 +46,26 @@ class ContentRule(RuleConfig):
         ),
     ]
 
+    @property
+    def detectors(self) -> frozenset[str]:
+        """The detector of secrets, where the rule asks for them."""
+        return frozenset({DETECTOR} if SECRET in self.finds else ())
+
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason for the first find, in the order of the rule."""
-        there = _found(situation.call)
+        secrets = next((f for f in situation.findings if f.code == SECRET), None)
+        there = _found(situation.call, set(self.finds))
+        if secrets is not None:
+            there.add(SECRET)
         code = next((c for c in (*self.finds, OVERFLOW) if c in there), None)
         if code is None:
             return None
-        return self.reason(code, f"the arguments have {code.replace('_', ' ')}", targets)
+        evidence = dict(secrets.data) if secrets is not None and code == SECRET else {}
+        detail = f"the arguments have {code.replace('_', ' ')}"
+        reason = self.reason(code, detail, targets, **evidence)
+        if code == OVERFLOW and self.effect is Action.REDACT:
+            return replace(reason, action=Action.BLOCK)
+        return reason
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)
         """Yield names of nothing that can be found, and rules that allow by a find."""
@@ -55,29 +74,19 @@ class ContentRule(RuleConfig):
                 yield f"`{code}` cannot be found; what can: {', '.join(CODES)}"
         if self.effect is Action.ALLOW:
             yield "what was found is no ground to allow a call; use effect `ask` or `block`"
+        if self.effect is Action.REDACT and set(self.finds) != {SECRET}:
+            yield f"only `{SECRET}` can be redacted; use `ask` or `block` for the rest"
 
 
-def _found(call: ClassifiedCall) -> set[str]:
+def _found(call: ClassifiedCall, wanted: set[str]) -> set[str]:
     found: set[str] = set()
     room = LIMIT
-    for text in _texts(call.call.arguments):
-        room -= len(text)
+    for text in argument_texts(dict(call.call.arguments)):
+        room -= len(text.text)
         if room < 0:
             return found | {OVERFLOW}
-        found |= find_leaks(text)
+        if wanted - {SECRET}:
+            found |= find_leaks(text.named)
     if any(hides_data(target.destination.host) for target in call.targets):
         found.add(HOST)
     return found
-
-
-def _texts(arguments: Json) -> Iterator[str]:
-    """Yield every string, with its name where it has one: a name tells a secret from a word."""
-    stack: list[tuple[str, Json]] = [("", arguments)]
-    while stack:
-        name, item = stack.pop()
-        if isinstance(item, str):
-            yield f"{name}={item}" if name else item
-        elif isinstance(item, dict):
-            stack.extend((str(key), inner) for key, inner in item.items())
-        elif isinstance(item, list):
-            stack.extend((name, inner) for inner in item)

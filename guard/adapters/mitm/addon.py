@@ -19,6 +19,7 @@ from guard.adapters.mitm.translation import (
     prepare_request,
     read_request,
     replace_body,
+    rewrite_request,
     unsize_response,
 )
 from guard.adapters.mitm.writer_connections import CERTIFICATE
@@ -92,6 +93,8 @@ class GuardAddon:
             answer(flow, outcome)
             return
         try:
+            if outcome.instead is not None:
+                rewrite_request(flow, outcome.instead)
             prepare_request(flow)
             self.forward.prepare(flow)
             self._add_credential(flow, outcome)

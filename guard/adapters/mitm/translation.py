@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 HTTPS_PORT: Final = 443
 PROXY_AUTHENTICATION: Final = 407
+UNCHANGED: Final = frozenset({"content-encoding", "content-length", "host", "transfer-encoding"})
+"""Headers that are framed anew, or belong to the connection."""
 
 
 def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
@@ -64,6 +66,18 @@ def _certificates(client: Client) -> tuple[bytes, ...]:
         one.to_pyopenssl().to_cryptography().public_bytes(Encoding.DER)
         for one in client.certificate_list
     )
+
+
+def rewrite_request(flow: http.HTTPFlow, instead: HttpRequest) -> None:
+    """Put the redacted request in the place of the one that came; the body has no coding then."""
+    flow.request.path = instead.target
+    headers = flow.request.headers
+    headers.pop("content-encoding", None)
+    for name in {name for name, _ in instead.headers if name not in UNCHANGED}:
+        values = [value for key, value in instead.headers if key == name]
+        if headers.get_all(name) != values:
+            headers.set_all(name, values)
+    flow.request.raw_content = instead.body
 
 
 def prepare_request(flow: http.HTTPFlow) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,56 +12,10 @@ from guard.core.leak_patterns import (
     INJECTION,
     NESTED,
     PATH,
-    SECRET,
     find_leaks,
     hides_data,
 )
 from guard.core.text_views import SIZE, views
-
-TOKEN = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
-
-
-def percent(text: str) -> str:
-    """Encode every letter."""
-    return "".join(f"%{ord(letter):02x}" for letter in text)
-
-
-CODINGS = {
-    "base64": lambda text: base64.b64encode(text.encode()).decode(),
-    "base64url": lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
-    "base32": lambda text: base64.b32encode(text.encode()).decode(),
-    "hex": lambda text: text.encode().hex(),
-    "HEX": lambda text: text.encode().hex().upper(),
-    "percent": percent,
-}
-
-
-@pytest.mark.parametrize("outer", CODINGS)
-@pytest.mark.parametrize("inner", CODINGS)
-def test_a_secret_is_found_in_any_known_coding(outer: str, inner: str) -> None:
-    """Alone, and one coding inside another."""
-    once = CODINGS[inner](TOKEN)
-
-    assert SECRET in find_leaks(f"https://x.test/?d={once}")
-    assert SECRET in find_leaks(f"https://x.test/?d={CODINGS[outer](once)}")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "AKIA0123456789ABCDEF",
-        "xoxb-123456789012-abcdefghij",
-        "-----BEGIN OPENSSH PRIVATE KEY-----",
-        "postgres://app:hunter2hunter@db:5432/x",
-        "password=Tr0ub4dor!3xyz9Qw",
-        "Authorization: Bearer 0123456789abcdef0123",
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
-        "gh\u200bp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R",
-    ],
-)
-def test_secrets_are_told_by_their_form(text: str) -> None:
-    """Prefixes, headers, assignments; invisible letters do not help."""
-    assert SECRET in find_leaks(text)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,27 @@
 """The rule type ``content``."""
 
+from dataclasses import replace
+
 import pytest
 
+from guard.core.verdict import Action
+from guard.detectors import DetectorResources
+from guard.detectors.secrets import Secrets
 from guard.rules.content import LIMIT
 
 TOKEN = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
+
+
+@pytest.fixture
+def looked_at(situation):
+    """Return a builder of situations with what the detector of secrets finds."""
+    detector = Secrets.create(DetectorResources())
+
+    def build(arguments):
+        made = situation(arguments=arguments)
+        return replace(made, findings=tuple(detector.inspect(made.call, made.snapshot)))
+
+    return build
 
 
 @pytest.mark.parametrize(
@@ -16,9 +33,9 @@ TOKEN = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
         {"body": TOKEN.encode().hex()},
     ],
 )
-def test_it_applies_to_what_stands_anywhere_in_the_arguments(rule, situation, arguments):
+def test_it_applies_to_what_stands_anywhere_in_the_arguments(rule, looked_at, arguments):
     """At any depth, in any coding, or told by its name."""
-    reason = rule("content", finds=["secret_found"]).match(situation(arguments=arguments))
+    reason = rule("content", finds=["secret_found"]).match(looked_at(arguments))
 
     assert reason.code == "secret_found"
     assert TOKEN not in f"{reason.detail}{reason.evidence}"
@@ -45,3 +62,17 @@ def test_what_is_too_large_to_search_is_a_reason(rule, situation):
     huge = situation(arguments={"body": "a " * LIMIT + TOKEN})
 
     assert rule("content", finds=["secret_found"]).match(huge).code == "too_large_to_inspect"
+
+
+def test_what_is_too_large_to_search_is_never_redacted(rule, situation):
+    """Nobody knows what would be left in it."""
+    huge = situation(arguments={"body": "a " * LIMIT})
+    reason = rule("content", finds=["secret_found"], effect="redact").match(huge)
+
+    assert reason.action is Action.BLOCK
+
+
+def test_it_names_the_detector_it_needs(rule):
+    """The search for secrets costs time, so only a policy that wants them pays."""
+    assert rule("content", finds=["secret_found"]).detectors == {"secrets"}
+    assert rule("content", finds=["account_found"]).detectors == frozenset()

@@ -1,0 +1,124 @@
+"""Secrets told by their form: a set of named expressions, searched in one pass.  Pure: no I/O.
+
+The forms here complete a rule set that is kept elsewhere (:mod:`guard.detectors.secrets`): what
+has a private key's body, a password in an address, or a name that says it is a secret.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import re2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+BITS: Final = 3.0
+"""Bits per character from which a text looks drawn at random."""
+ONE_PASS: Final = 4096
+"""Characters up to which one search for all forms is faster than one for each."""
+_TOKEN_BEFORE: Final = re2.compile(r"[A-Za-z0-9_+/-]*$")
+_TOKEN_AFTER: Final = re2.compile(r"^[A-Za-z0-9_+/=~-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class SecretForm:
+    """One form that a secret can have."""
+
+    kind: str
+    pattern: str
+    """RE2; where it has a group ``secret``, that is the secret."""
+    confirms: Callable[[str], bool] | None = None
+    """Asked about what the pattern found, where the form alone says too little."""
+
+
+def entropy(text: str) -> float:
+    """Return bits per character."""
+    counts = Counter(text).values()
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts)
+
+
+def looks_random(value: str) -> bool:
+    """Return whether a value looks drawn at random, not written."""
+    return any(c.isdigit() for c in value) and entropy(value) >= BITS
+
+
+OWN_FORMS: Final = (
+    # To its end, or to that of the text: the head alone gives nothing away.
+    SecretForm(
+        "private_key",
+        r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?s:.*?)(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY"
+        r"(?: BLOCK)?-----|\z)",
+    ),
+    SecretForm("private_key", r"PuTTY-User-Key-File-\d(?s:.*)"),
+    SecretForm("aws_key_id", r"\b(?:AKIA|ASIA|AGPA|AIDA|AROA)[A-Z0-9]{16}\b"),
+    SecretForm("github_token", r"\bgh[pousr]_[A-Za-z0-9]{20,}"),
+    SecretForm("github_token", r"\bgithub_pat_[A-Za-z0-9_]{22,}"),
+    SecretForm("gitlab_token", r"\bglpat-[A-Za-z0-9_-]{20,}"),
+    SecretForm("slack_token", r"\bxox[abeprs]-[A-Za-z0-9-]{10,}"),
+    SecretForm("stripe_key", r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}"),
+    SecretForm("model_key", r"\bsk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{20,}"),
+    SecretForm("google_key", r"\bAIza[A-Za-z0-9_-]{35}"),
+    SecretForm("google_token", r"\bya29\.[A-Za-z0-9_-]{20,}"),
+    SecretForm("sendgrid_key", r"\bSG\.[A-Za-z0-9_.-]{16,}"),
+    SecretForm("access_token", r"\b(?:hf|npm|dop_v1|dapi|shpat)_?[A-Za-z0-9]{30,}\b"),
+    SecretForm("pypi_token", r"\bpypi-[A-Za-z0-9_-]{40,}"),
+    SecretForm("telegram_token", r"\b[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"),
+    SecretForm("jwt", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
+    SecretForm("bearer_token", r"(?i:\bbearer\s+(?P<secret>[A-Za-z0-9._~+/-]{16,}))"),
+    SecretForm("url_password", r"(?i:://[^\s:/@?#]+:(?P<secret>[^\s@/]+)@)"),
+    SecretForm("azure_key", r"(?i:\bAccountKey=(?P<secret>[A-Za-z0-9+/=]{40,}))"),
+    SecretForm(
+        "assigned_secret",
+        r"(?i:(?:secret|passw(?:or)?d|passphrase|private[_-]?key|api[_-]?key|access[_-]?key"
+        r"|credential|auth[_-]?token)[a-z_]*[\"']?\s*[=:]\s*[\"']?"
+        r"(?P<secret>[A-Za-z0-9/+_.!@#$^*~-]{12,}))",
+        looks_random,
+    ),
+)
+
+
+class SecretForms:
+    """Forms, compiled for one pass.
+
+    Args:
+        forms: any number.
+
+    Raises:
+        ValueError: a pattern is no RE2 expression.
+    """
+
+    def __init__(self, forms: Iterable[SecretForm]) -> None:
+        self._forms = tuple(forms)
+        self._set = re2.Set.SearchSet()
+        self._patterns: list[re2._Regexp] = []
+        for form in self._forms:
+            try:
+                self._patterns.append(re2.compile(form.pattern))
+                self._set.Add(form.pattern)
+            except re2.error as error:
+                raise ValueError(f"form `{form.kind}` is no RE2 expression") from error
+        self._set.Compile()
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The names of the forms."""
+        return frozenset(form.kind for form in self._forms)
+
+    def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Yield start, end and kind of every secret; a token that it is a part of goes with it."""
+        short = len(text) <= ONE_PASS
+        for number in sorted(self._set.Match(text) or ()) if short else range(len(self._forms)):
+            form = self._forms[number]
+            for match in self._patterns[number].finditer(text):
+                group = match.re.groupindex.get("secret", 0)
+                if form.confirms is not None and not form.confirms(match.group(group)):
+                    continue
+                start, end = match.span(group)
+                if group == 0 and start < end:
+                    start -= len(_TOKEN_BEFORE.search(text[:start][-64:])[0])
+                    end += len(_TOKEN_AFTER.search(text[end : end + 4096])[0])
+                yield start, end, form.kind

@@ -1,0 +1,152 @@
+"""Secrets in what a call sends, by the rule set of detect-secrets, in any coding.
+
+The rule set is Yelp's (https://github.com/Yelp/detect-secrets), kept by them; its expressions are
+run by RE2, so that no text can make them slow, and what they find is confirmed by the plug-in they
+come from.  :data:`guard.core.secret_forms.OWN_FORMS` completes it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from guard.core.argument_texts import Span, argument_texts
+from guard.core.leak_patterns import SECRET
+from guard.core.model import Finding
+from guard.core.secret_forms import OWN_FORMS, SecretForm, SecretForms
+from guard.core.text_views import views
+from guard.detectors import DetectorPlugin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
+    from typing import Self
+
+    from detect_secrets.plugins.base import RegexBasedDetector
+
+    from guard.core.argument_texts import ArgumentText
+    from guard.core.model import ClassifiedCall
+    from guard.core.trajectory import Snapshot
+    from guard.detectors import DetectorResources
+
+TEXT_LIMIT: Final = 256 * 1024
+"""Characters looked through per call; the rule type ``content`` refuses what is larger."""
+SPAN_LIMIT: Final = 1000
+"""Secrets of one call that are told apart."""
+CONFIRMED: Final = 4096
+"""Characters of a candidate that a plug-in confirms; a longer one needs no confirmation."""
+_LEFT_OUT: Final = frozenset({"basic_auth", "ip_public", "private_key"})
+"""Plug-ins that find no secret, or not the whole of it and no more, as :data:`OWN_FORMS` does."""
+_NOT_AROUND: Final = re.compile(r"\(\?<?![^()]*\)")
+_TRANSLATED: Final = ((r"(?:(?<=\W)|(?<=^))", r"(?:^|\W)"), (r"{50,1024}", r"{50,}"))
+"""What RE2 does not know; what stands for it, and its absence, find at least as much."""
+
+
+class Secrets(DetectorPlugin):
+    """Finds tokens, keys and passwords in the arguments of a call."""
+
+    name: ClassVar[str] = "secrets"
+
+    @classmethod
+    def create(cls, resources: DetectorResources) -> Self:
+        """Return the detector; its rule set is read when a policy first asks for it."""
+        del resources
+        return cls()
+
+    def prepare(self) -> None:
+        """Read the rule set."""
+        forms()
+
+    def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:  # noqa: ARG002  (looks at the call alone)
+        """Return one finding for everything found, with where it stands in clear text."""
+        kinds: dict[str, None] = {}
+        spans: list[Span] = []
+        hidden = False
+        room = TEXT_LIMIT
+        for text in argument_texts(dict(call.call.arguments)):
+            room -= len(text.text)
+            if room < 0:
+                break
+            plain, coded = found_in(text)
+            kinds.update(dict.fromkeys((*(span.kind for span in plain), *coded)))
+            spans += plain if text.path else ()
+            hidden = hidden or bool(coded) or (bool(plain) and not text.path)
+        if not kinds:
+            return ()
+        detail = f"the arguments have {', '.join(list(kinds)[:5])}"
+        data = {"kinds": list(kinds), "count": len(spans), "hidden": hidden}
+        return (Finding(self.name, SECRET, None, detail, data, tuple(spans[:SPAN_LIMIT])),)
+
+
+@lru_cache(maxsize=256)
+def found_in(text: ArgumentText) -> tuple[tuple[Span, ...], tuple[str, ...]]:
+    """Return the secrets of one text that stand there in clear, and the kinds of those that do not.
+
+    A secret in a reading of the text counts as hidden where the text itself shows none of its kind.
+    """
+    known = forms()
+    shift = len(text.named) - len(text.text)
+    plain = tuple(
+        Span(text.path, max(start - shift, 0), end - shift, kind)
+        for start, end, kind in known.spans(text.named)
+        if end > shift
+    )
+    shown = {span.kind for span in plain}
+    # One search for all of them: a long text can have thousands of short readings.
+    readings = "\n".join(views(text.named)[1:])
+    coded = dict.fromkeys(kind for _, _, kind in known.spans(readings) if kind not in shown)
+    return plain, tuple(coded)
+
+
+@lru_cache(maxsize=1)
+def forms() -> SecretForms:
+    """Return every form that is searched for.
+
+    Raises:
+        ValueError: the rule set has an expression that cannot be translated.
+    """
+    return SecretForms((*OWN_FORMS, *_rule_set()))
+
+
+def _rule_set() -> Iterator[SecretForm]:
+    """Yield the forms of detect-secrets; it takes half a second to import, so only on demand."""
+    package: ModuleType = importlib.import_module("detect_secrets.plugins")
+    base: Any = importlib.import_module("detect_secrets.plugins.base")
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+        if info.name in _LEFT_OUT:
+            continue
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        plugins: list[Any] = [
+            value
+            for value in vars(module).values()
+            if inspect.isclass(value)
+            and issubclass(value, base.RegexBasedDetector)
+            and value.__module__ == module.__name__
+            and not inspect.isabstract(value)
+        ]
+        for plugin in plugins:
+            yield from _forms_of(info.name, plugin())
+
+
+def _forms_of(kind: str, plugin: RegexBasedDetector) -> Iterator[SecretForm]:
+    for expression in plugin.denylist:
+        pattern = _NOT_AROUND.sub("", expression.pattern)
+        for theirs, ours in _TRANSLATED:
+            pattern = pattern.replace(theirs, ours)
+        flags = "(?i)" if expression.flags & re.IGNORECASE else ""
+        yield SecretForm(kind, f"{flags}(?:{pattern})", _confirmed_by(plugin))
+
+
+def _confirmed_by(plugin: RegexBasedDetector) -> Callable[[str], bool]:
+    def confirms(candidate: str) -> bool:
+        if len(candidate) > CONFIRMED:
+            return True
+        word = candidate.strip(' \t\r\n"=:')
+        written = word.isalpha() and (word.islower() or word.isupper())
+        return not written and any(True for _ in plugin.analyze_string(candidate))
+
+    return confirms

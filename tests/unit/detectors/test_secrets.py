@@ -1,0 +1,168 @@
+"""The detector of secrets: every form, in any coding, with its place, and plain work left alone."""
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guard.core.argument_texts import argument_texts, without_spans
+from guard.core.model import ClassifiedCall, Identity, Role, ToolCall
+from guard.core.trajectory import Snapshot
+from guard.detectors import DetectorResources
+from guard.detectors.secrets import Secrets, forms
+
+TOKEN = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
+DETECTOR = Secrets.create(DetectorResources())
+
+
+def look(arguments):
+    """Return what is found in arguments."""
+    call = ToolCall("id", Identity("p", "s"), "mail_send", arguments, "mcp", 0.0)
+    return DETECTOR.inspect(ClassifiedCall(call, Role.SEND, mapped=True), Snapshot())
+
+
+def percent(text):
+    """Encode every letter."""
+    return "".join(f"%{ord(letter):02x}" for letter in text)
+
+
+CODINGS = {
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "base64url": lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
+    "base32": lambda text: base64.b32encode(text.encode()).decode(),
+    "hex": lambda text: text.encode().hex(),
+    "HEX": lambda text: text.encode().hex().upper(),
+    "percent": percent,
+}
+
+
+@pytest.mark.parametrize("outer", CODINGS)
+@pytest.mark.parametrize("inner", CODINGS)
+def test_a_secret_is_found_in_any_known_coding(outer, inner):
+    """Alone, and one coding inside another."""
+    once = CODINGS[inner](TOKEN)
+
+    assert look({"url": f"https://x.test/?d={once}"})
+    assert look({"url": f"https://x.test/?d={CODINGS[outer](once)}"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AKIA0123456789ABCDEF",
+        "xoxb-123456789012-abcdefghij",
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+        "postgres://app:hunter2hunter@db:5432/x",
+        "password=Tr0ub4dor!3xyz9Qw",
+        "Authorization: Bearer 0123456789abcdef0123",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
+        "gh\u200bp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R",
+    ],
+)
+def test_secrets_are_told_by_their_form(text):
+    """Prefixes, headers, assignments; invisible letters do not help."""
+    assert look({"body": text})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AKIAIOSFODNN7EXAMPLE",
+        "glpat-0a1B2c3D4e5F6g7H8i9J",
+        "sk_live_0a1B2c3D4e5F6g7H8i9J0k1L",
+        "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",
+        "https://hooks.slack.com/services/T0a1B2c3D/B0a1B2c3D/0a1B2c3D4e5F",
+        "softlayer_api_key: " + "0a1b2c3d" * 8,
+        "ibm_cloud_api_key = " + "0a1b2c3d4e5" * 4,
+        "AC" + "0a1b2c3d" * 4,
+        "0a1b2c3d" * 4 + "-us12",
+    ],
+)
+def test_the_kept_rule_set_is_run(text):
+    """Forms of many services, the ones that RE2 cannot take literally among them."""
+    assert look({"body": f"use {text} for it"})
+
+
+def test_every_form_of_the_rule_set_is_loaded():
+    """A plug-in that is not read would be a hole that nobody sees."""
+    kinds = forms().kinds
+
+    assert {"artifactory", "aws", "cloudant", "discord", "gitlab_token", "twilio"} <= kinds
+    assert len(kinds) > 30
+
+
+def everyday_texts():
+    """Return texts of everyday work."""
+    return [
+        "Status of the project: all is well, see you tomorrow at 10:30.",
+        "550e8400-e29b-41d4-a716-446655440000",
+        "https://shop.example/items?category=a&brand=b&min=100&max=2000&page=3",
+        "token_count=1200, api_version=2024-06-01",
+        "APARTMENTSBLOCK nine, passwords are discussed on page 12",
+        "Das Umweltministerium prüft internationale Vereinbarungen.",
+    ]
+
+
+@pytest.mark.parametrize("text", everyday_texts())
+def test_everyday_text_has_no_secret(text):
+    """A search that cries wolf is switched off."""
+    assert not look({"body": text, "password": "to be told by phone"})
+
+
+def test_what_is_found_says_where_and_nothing_of_what():
+    """The place is for the redaction; the words go into audit lines."""
+    (finding,) = look({"to": "a@example.com", "parts": [{"text": f"key {TOKEN}, please"}]})
+
+    assert {(s.path, s.start, s.end) for s in finding.spans} == {(("parts", 0, "text"), 4, 44)}
+    assert finding.code == "secret_found"
+    assert TOKEN[:8] not in f"{finding.detail}{dict(finding.data)}"
+
+
+def test_a_key_or_a_coding_has_no_place():
+    """What cannot be replaced is found all the same."""
+    coded = base64.b64encode(TOKEN.encode()).decode()
+
+    assert look({TOKEN: {"x": 1}})[0].spans == ()
+    assert look({"body": coded})[0].spans == ()
+    assert look({"body": coded})[0].data["hidden"] is True
+
+
+def test_a_private_key_goes_whole():
+    """The head alone would be replaced, and the key would go out."""
+    key = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY-----"
+    arguments = {"body": f"here: {key} bye"}
+    (finding,) = look(arguments)
+
+    assert without_spans(arguments, finding.spans) == {"body": "here: [redacted private_key] bye"}
+
+
+@given(
+    st.recursive(
+        st.text(max_size=30) | st.just(TOKEN) | st.just(f"x {TOKEN} y") | st.integers(),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+        ),
+        max_leaves=8,
+    )
+)
+def test_what_is_replaced_is_gone_and_the_rest_stays(value):
+    """Whatever the arguments look like."""
+    arguments = {"v": value}
+    found = look(arguments)
+    spans = found[0].spans if found else ()
+    clean = without_spans(arguments, spans)
+
+    assert not any(TOKEN in text.text for text in argument_texts(clean))
+    assert str(clean).replace("[redacted github_token]", TOKEN) == str(arguments)
+
+
+@given(st.text(max_size=300))
+def test_nothing_makes_it_raise(text):
+    """An error would block the call."""
+    look({"body": text})
+
+
+def test_a_long_hostile_text_is_searched_in_linear_time():
+    """Long runs of what every form begins with; the count of steps is RE2's, not a clock's."""
+    assert not look({"body": "eyJ" * 5000 + " AC" * 5000 + "api_key=" * 2000})

@@ -57,7 +57,6 @@ def guard(tmp_path_factory):
     state = {"XDG_STATE_HOME": str(directory / "state")}
     running = start_guard(directory, upstream, options=options, environment=state)
     running.state = state
-    cli._mount()
     yield running
     running.stop()
     upstream.close()

@@ -104,7 +104,8 @@ class Settings(BaseSettings):
     prompt_credentials: Path | None = None
     """TOML file of the front ends that may say what users typed: ``name = "sha256 of secret"``."""
     owner: str = ""
-    """Set by the supervisor: names this guard, so that after a crash it knows its own writes."""
+    """Set by the supervisor: ``GUARD:NUMBER`` of this worker, so that after a crash the next knows
+    which writes its predecessor left in flight."""
     body_limit: int = 16 * 1024 * 1024
     """Bytes of one message body, before and after decoding."""
     state_timeout: float = Field(default=0.25, gt=0)

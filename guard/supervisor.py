@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -51,6 +52,7 @@ class Supervisor:
         self._stopping = False
         self._redis: EmbeddedRedis | None = None
         self._restarts = 0
+        self._name = secrets.token_hex(8)
         self._young_deaths = 0
         self._worker: subprocess.Popen[bytes] | None = None
         self._beating = False
@@ -117,7 +119,11 @@ class Supervisor:
 
     def _start(self, directory: Path, url: str) -> subprocess.Popen[bytes]:
         settings = self._settings.model_copy(
-            update={"restarts": self._restarts, "pulse": directory / "pulse"}
+            update={
+                "restarts": self._restarts,
+                "pulse": directory / "pulse",
+                "owner": f"{self._name}:{self._restarts}",
+            }
         )
         # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
         command = [

@@ -28,7 +28,6 @@ from guard.adapters.policy_files import PolicyFiles, PolicyReloader
 from guard.adapters.prometheus import PrometheusMetrics
 from guard.adapters.prompt_channel import PromptChannel
 from guard.adapters.proofs import asks_certificates, load_digests, load_proofs
-from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.write_credentials import load_write_credentials
 from guard.core.model import Identity
@@ -37,10 +36,9 @@ from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.exchange import Gate
 from guard.identity import Credentials
-from guard.memory.evidence import LabelledEvidence
 from guard.memory.information_point import InformationPoint
 from guard.memory.seal import Seal
-from guard.memory.write_path import WritePath
+from guard.memory_wiring import memory_parts
 from guard.protocols import ProtocolResources, discover_protocols
 from guard.server_texts import ServerTexts
 from guard.service import Guard
@@ -53,6 +51,7 @@ if TYPE_CHECKING:
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.adapters.mitm.master import LeanMaster
+    from guard.adapters.recovery import Recovery
     from guard.core.policy import Policy
     from guard.settings import Settings
 
@@ -81,6 +80,7 @@ class Parts:
     policy: Policy
     """The policy it started with."""
     reloader: PolicyReloader
+    recovery: Recovery
 
 
 def assemble(
@@ -106,6 +106,7 @@ def assemble(
     audit = open_audit_log(settings.audit)
     store = RedisSessionStore.at(redis_url, limits=policy.limits, timeout=settings.state_timeout)
     information = InformationPoint(Seal(_label_key(settings, confdir)))
+    memory = memory_parts(settings, policy, store.client, audit, metrics, reached)
     guard = Guard(
         policy=policy,
         store=store,
@@ -115,14 +116,7 @@ def assemble(
         model_digests=digests,
         entering=pulse.judging if pulse else None,
         provenance=information,
-        memory=WritePath(
-            policy=policy,
-            staging=RedisStaging(store.client, owner=settings.owner),
-            evidence=LabelledEvidence,
-            audit=audit,
-            metrics=metrics,
-            reached=reached,
-        ),
+        memory=memory.path,
     )
     gate = Gate(
         guard=guard,
@@ -147,7 +141,7 @@ def assemble(
     reloader = PolicyReloader(
         files=files, current=lambda: guard.policy, swap=swap, audit=audit, metrics=metrics
     )
-    return Parts(guard, gate, store, metrics, audit, policy, reloader)
+    return Parts(guard, gate, store, metrics, audit, policy, reloader, memory.recovery)
 
 
 def _label_key(settings: Settings, confdir: Path | None) -> bytes:
@@ -184,6 +178,9 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     loop.add_signal_handler(signal.SIGHUP, _on_hangup, parts, background)
+    # Before a write can be committed, this worker counts as alive.
+    await parts.recovery.beat()
+    background.append(loop.create_task(parts.recovery.watch()))
     if pulse:
         background.append(loop.create_task(_beat(pulse)))
     if settings.reload:

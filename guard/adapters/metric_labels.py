@@ -127,6 +127,8 @@ REASON_CODES: Final = frozenset(
     }
 )
 """Why calls get the verdict they get: the codes of :class:`guard.core.verdict.Reason`."""
+RECOVERED: Final = "recovered"
+"""Stands in the ``reason`` label of a write whose fate was found out afterwards."""
 OUTCOMES: Final = frozenset({"refused", "proposal_refused", *(fate.value for fate in Fate)})
 """What can become of a memory write."""
 UNMAPPED: Final = "unmapped"

@@ -20,6 +20,7 @@ from guard.adapters.metric_labels import (
     OTHER,
     OUTCOMES,
     REASON_CODES,
+    RECOVERED,
     REFUSAL_CODES,
     STAGES,
     UNMAPPED,
@@ -166,7 +167,7 @@ class PrometheusMetrics:
         """Count what became of a memory write; names outside the closed sets count as other."""
         self._families.memory_writes.inc(
             outcome if outcome in OUTCOMES else OTHER,
-            reason if reason in GATE_REASONS or reason == NONE else OTHER,
+            reason if reason in GATE_REASONS or reason in {NONE, RECOVERED} else OTHER,
             target if target in MemoryClass.__members__ else OTHER,
         )
 

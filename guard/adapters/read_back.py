@@ -7,7 +7,8 @@ Nothing is ever sent again.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from guard.core.jsonpath import compile_path
 from guard.core.memory import Fate
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from guard.core.memory_policy import MemoryPolicy, ReadBack
     from guard.core.model import Json
 
+    Ask: TypeAlias = Callable[[str, ReadBack, Mapping[str, Json]], Awaitable[str]]
+    """Asks the memory server behind a listener and returns its text; OSError where it cannot."""
+
 MISSING: Final = "…"
 """Stands for what the write does not have; no store has it either."""
 
@@ -27,38 +31,36 @@ MISSING: Final = "…"
 async def resolve(
     operator: GateOperator,
     memory: MemoryPolicy,
-    ask: Callable[[str, Mapping[str, Json]], Awaitable[str]],
+    ask: Ask,
     older_than: float,
 ) -> list[tuple[str, Fate]]:
-    """Settle every write in flight for so long, or reported as unknown; return what became of it.
+    """Settle every write in flight for so long; return what became of it.
 
     Args:
         operator: the staging store.
         memory: whose mappings name the recall that reads a write back.
-        ask: calls a tool of the memory server and returns its text.
+        ask: calls a tool of the memory server.
         older_than: seconds; younger writes may still be answered.
     """
     settled: list[tuple[str, Fate]] = []
-    waiting = await operator.in_flight(older_than)
-    for reviewed in [*waiting, *await operator.unknown()]:
-        fate = await _fate(reviewed, memory, ask)
+    for reviewed in await operator.in_flight(older_than):
+        fate = await fate_of(reviewed, memory, ask)
         await operator.settle(reviewed, fate, memory.limits.keep_refused)
         settled.append((reviewed.id, fate))
     return settled
 
 
-async def _fate(
-    reviewed: Reviewed,
-    memory: MemoryPolicy,
-    ask: Callable[[str, Mapping[str, Json]], Awaitable[str]],
-) -> Fate:
-    mapping = memory.write(reviewed.fields["tool"])
+async def fate_of(reviewed: Reviewed, memory: MemoryPolicy, ask: Ask) -> Fate:
+    """Return what the store says of a write: there, not there, or nothing that can be relied on."""
     content = reviewed.fields.get("content", "")
-    if mapping is None or mapping.read_back is None or not content:
+    document = json.loads(content) if content else {}
+    method, path = str(document.get("method", "")), urlsplit(str(document.get("url", ""))).path
+    mapping = memory.write(reviewed.fields["tool"], method, path)
+    if mapping is None or mapping.read_back is None or not mapping.content:
         return Fate.UNKNOWN
-    document = json.loads(content)
+    arguments = _arguments(mapping.read_back, document)
     try:
-        found = await ask(mapping.read_back.tool, _arguments(mapping.read_back, document))
+        found = await ask(reviewed.fields.get("server", ""), mapping.read_back, arguments)
     except OSError:
         return Fate.UNKNOWN
     wanted = [

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import httpx
 import typer
 
 from guard.adapters.read_back import resolve as settle
@@ -22,7 +19,7 @@ from guard.policies_io import load_policies
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from guard.core.memory_policy import MemoryPolicy
+    from guard.core.memory_policy import MemoryPolicy, ReadBack
 
 SECONDS = 15.0
 
@@ -67,23 +64,13 @@ def resolve(
 async def _resolve(
     memory: MemoryPolicy, server: str, redis: str, tenant: str, older_than: float
 ) -> list[tuple[str, Fate]]:
-    from mcp import ClientSession
-    from mcp.client.streamable_http import streamable_http_client
-    from mcp.types import TextContent
+    async def ask(_: str, read_back: ReadBack, arguments: Mapping[str, Any]) -> str:
+        from guard.cli.store_recall import recall
 
-    async with AsyncExitStack() as stack:
-        client = RedisClient(parse_endpoint(redis), timeout=SECONDS)
-        stack.push_async_callback(client.aclose)
-        web = await stack.enter_async_context(httpx.AsyncClient(timeout=SECONDS, trust_env=False))
-        streams = await stack.enter_async_context(streamable_http_client(server, http_client=web))
-        session = await stack.enter_async_context(ClientSession(streams[0], streams[1]))
-        await session.initialize()
+        return await recall(server, read_back.tool, dict(arguments))
 
-        async def ask(tool: str, arguments: Mapping[str, Any]) -> str:
-            result = await session.call_tool(
-                tool, dict(arguments), read_timeout_seconds=timedelta(seconds=SECONDS)
-            )
-            texts = (item.text for item in result.content if isinstance(item, TextContent))
-            return "\n".join(texts)
-
+    client = RedisClient(parse_endpoint(redis), timeout=SECONDS)
+    try:
         return await settle(GateOperator(client, tenant=tenant), memory, ask, older_than)
+    finally:
+        await client.aclose()

@@ -21,6 +21,8 @@ class ReadBack:
     tool: str
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Argument name to a JSONPath into the write's arguments, or a constant."""
+    path: str = "/mcp"
+    """Where the memory server speaks MCP, behind the listener that the write came through."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,11 @@ class WritePath:
         self._gate = CommitGate(self._memory, policy.standing)
         self._evidence = self._make_evidence(policy)
 
+    @property
+    def gated(self) -> MemoryPolicy | None:
+        """The policy's ``memory`` section in force; None where nothing is gated."""
+        return self._policy.memory
+
     def mapping(self, classified: ClassifiedCall) -> WriteMapping | None:
         """Return what the policy says of a call as a write; None where it is none."""
         return write_of(self._policy.memory, classified)

@@ -81,6 +81,7 @@ class ReadBackEntry(_Strict):
 
     tool: Annotated[str, Field(min_length=1, max_length=200)]
     arguments: dict[str, str] = Field(default_factory=dict)
+    path: Annotated[str, Field(pattern=r"^/[!-~]{0,199}$")] = "/mcp"
 
 
 class WriteEntry(_Strict):
@@ -238,7 +239,7 @@ def _write(entry: WriteEntry) -> WriteMapping:
         token=_query(entry.token),
         methods=frozenset(entry.methods),
         path=_path_test(entry.path),
-        read_back=ReadBack(entry.read_back.tool, entry.read_back.arguments)
+        read_back=ReadBack(entry.read_back.tool, entry.read_back.arguments, entry.read_back.path)
         if entry.read_back
         else None,
     )

@@ -142,11 +142,15 @@ class Rig:
         policy: Path,
         *,
         upstream: int,
-        audit: bool = True,
         point: str = "",
         port: int | None = None,
-    ) -> None:
-        """Start a worker as the supervisor does; with a fault point, one that dies there."""
+        owner: str = "",
+    ) -> Path:
+        """Start a worker as the supervisor does; with a fault point, one that dies there.
+
+        Returns:
+            Its directory.
+        """
         listen = port or free_port()
         place = self.directory / f"{name}-{secrets.token_hex(4)}"
         place.mkdir()
@@ -160,10 +164,11 @@ class Rig:
             policy=[policy],
             reverse=[f"127.0.0.1:{listen}=http://127.0.0.1:{upstream}"],
             admin=f"127.0.0.1:{free_port()}",
-            audit=place / "audit.jsonl" if audit else None,
+            audit=place / "audit.jsonl",
             credentials=self.directory / "agents.toml",
             write_credentials=credentials,
             state_timeout=2.0,
+            owner=owner,
         )
         optimise = [] if point else ["-O"]
         command = [sys.executable, *optimise, "-m", "guard.worker", str(os.getpid()), str(place)]
@@ -178,6 +183,7 @@ class Rig:
         self.processes[name] = process
         self.guard_ports[name] = listen
         _wait(place / "log", process)
+        return place
 
 
 @contextmanager

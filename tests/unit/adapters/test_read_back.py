@@ -50,6 +50,7 @@ async def operator(redis_server, redis_namespace):
         text_digest="t",
         nonce="n",
         token="",
+        server="127.0.0.1:8080",
         evidence=SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED),
     )
     facts = await staging.stage(lost, "r")
@@ -72,12 +73,12 @@ async def test_a_lost_write_is_settled_by_what_the_store_has(operator, answer, f
     """The recall of the profile is asked with the write's own key."""
     asked = []
 
-    async def ask(tool, arguments):
-        asked.append((tool, dict(arguments)))
+    async def ask(server, read_back, arguments):
+        asked.append((server, read_back.tool, dict(arguments)))
         return answer
 
     assert await resolve(operator, _policy(ASK), ask, -1.0) == [("lost", fate)]
-    assert asked == [("get", {"key": "k", "limit": "3"})]
+    assert asked == [("127.0.0.1:8080", "get", {"key": "k", "limit": "3"})]
     assert (await operator.candidate("lost")).fields["fate"] == fate.value
     assert await operator.in_flight(-1.0) == []
 
@@ -85,8 +86,8 @@ async def test_a_lost_write_is_settled_by_what_the_store_has(operator, answer, f
 async def test_a_write_that_cannot_be_read_back_is_reported(operator):
     """No recall in the profile: a person is told, and nothing is guessed."""
 
-    async def ask(tool, arguments):
-        raise AssertionError(tool, arguments)
+    async def ask(server, read_back, arguments):
+        raise AssertionError(server, read_back, arguments)
 
     assert await resolve(operator, _policy(None), ask, -1.0) == [("lost", Fate.UNKNOWN)]
     assert [item.fields["fate"] for item in await operator.review(5)] == ["unknown"]
@@ -95,7 +96,7 @@ async def test_a_write_that_cannot_be_read_back_is_reported(operator):
 async def test_a_store_that_does_not_answer_leaves_the_fate_unknown(operator):
     """It can be asked again."""
 
-    async def ask(tool, arguments):
+    async def ask(server, read_back, arguments):
         raise OSError
 
     assert await resolve(operator, _policy(ASK), ask, -1.0) == [("lost", Fate.UNKNOWN)]
@@ -104,7 +105,7 @@ async def test_a_store_that_does_not_answer_leaves_the_fate_unknown(operator):
 async def test_a_write_that_may_still_be_answered_is_left_alone(operator):
     """A young write is in flight, not lost."""
 
-    async def ask(tool, arguments):
-        raise AssertionError(tool, arguments)
+    async def ask(server, read_back, arguments):
+        raise AssertionError(server, read_back, arguments)
 
     assert await resolve(operator, _policy(ASK), ask, 60.0) == []

@@ -197,7 +197,6 @@ class RedisStaging:
         names = [
             keys.candidate(candidate.id),
             keys.in_flight,
-            keys.review,
             keys.item(candidate.store, candidate.partition, candidate.key),
             keys.drift(principal),
             keys.findings,

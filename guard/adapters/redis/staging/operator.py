@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.redis.staging import staging_script
 from guard.adapters.redis.staging.keys import MemoryKeys
 from guard.core.errors import GuardError, StateError
-from guard.core.memory import Fate
 
 if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient
-    from guard.core.memory import MemoryClass
+    from guard.core.memory import Fate, MemoryClass
 
 TOKEN_PREFIX: Final = "gmt_"  # noqa: S105  (what a token starts with, so that scanners know it)
 SHOWN: Final = ("id", "fate", "reasons", "principal", "session", "tool", "store", "partition")
-_FIELDS: Final = (*SHOWN, "key", "target", "class", "tainted", "digest", "sources", "at", "content")
+_FIELDS: Final = (
+    *SHOWN,
+    *("key", "target", "class", "tainted", "digest", "sources", "at", "content", "owner", "server"),
+)
+LOOKED_AFTER: Final = 1000
+"""Writes in flight that are looked at in one go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class Reviewed:
     """A candidate as a person sees it."""
 
     fields: dict[str, str]
+    age: float = 0.0
+    """Seconds since it was committed, where it is in flight."""
 
     @property
     def id(self) -> str:
@@ -116,20 +122,27 @@ class GateOperator:
         return list(found.values())[:limit]
 
     async def in_flight(self, older_than: float) -> list[Reviewed]:
-        """Return committed candidates without an answer for so many seconds."""
+        """Return committed candidates without a known fate for so many seconds, oldest first."""
         moment = await self._client.execute("TIME")
         if not isinstance(moment, list):
             msg = "redis did not say what time it is"
             raise StateError(msg)
-        limit = int(moment[0]) * 1000 - int(older_than * 1000)
-        reply = await self._client.execute("ZRANGEBYSCORE", self._keys.in_flight, "-inf", limit)
-        names = [bytes(item).decode() for item in reply] if isinstance(reply, list) else []
-        return [await self.candidate(name) for name in names]
-
-    async def unknown(self) -> list[Reviewed]:
-        """Return candidates whose fate was reported as unknown; the store can be asked again."""
-        found = await self.review(1000)
-        return [item for item in found if item.fields["fate"] == Fate.UNKNOWN.value]
+        now = int(moment[0]) * 1000 + int(moment[1]) // 1000
+        key, limit = self._keys.in_flight, now - int(older_than * 1000)
+        bounds = ("-inf", limit, "WITHSCORES", "LIMIT", 0, LOOKED_AFTER)
+        reply = await self._client.execute("ZRANGEBYSCORE", key, *bounds)
+        items = reply if isinstance(reply, list) else []
+        found: list[Reviewed] = []
+        for member, score in zip(items[::2], items[1::2], strict=True):
+            name = bytes(member).decode()
+            try:
+                reviewed = await self.candidate(name)
+            except GuardError:
+                # Its record has expired: nobody can say any more what it was.
+                await self._client.execute("ZREM", key, name)
+                continue
+            found.append(Reviewed(reviewed.fields, (now - float(score)) / 1000))
+        return found
 
     async def settle(self, reviewed: Reviewed, fate: Fate, seconds: int) -> None:
         """Say what became of a candidate, after the store was read back."""
@@ -138,7 +151,6 @@ class GateOperator:
         names = (
             self._keys.candidate(reviewed.id),
             self._keys.in_flight,
-            self._keys.review,
             item,
             # Reading back says nothing new about what a principal's items say.
             self._keys.drift(fields["principal"]),

@@ -1,0 +1,161 @@
+"""Finds memory writes whose answers were lost, and settles them without anybody's help.
+
+A guard that dies between the commit and the answer leaves a candidate in flight.  Every worker
+says that it is alive; the candidates of one that is not, and those of its own that nobody awaits
+any more, are read back from the store (:mod:`guard.adapters.read_back`).  Nothing is ever sent
+again.  What cannot be asked is reported: an audit line, a counter, ``guard memory resolve``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.metric_labels import RECOVERED
+from guard.adapters.read_back import fate_of
+from guard.adapters.redis.staging.operator import GateOperator
+from guard.core.memory import Fate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guard.adapters.read_back import Ask
+    from guard.adapters.redis.connection import RedisClient
+    from guard.adapters.redis.staging.operator import Reviewed
+    from guard.core.memory_policy import MemoryPolicy
+    from guard.core.ports import AuditLog, Metrics
+
+ALIVE_SECONDS: Final = 15
+"""How long a worker counts as alive after it last said so."""
+BEAT_SECONDS: Final = 3.0
+CLAIM_SECONDS: Final = 5
+YOUNG_SECONDS: Final = 1.0
+"""A write in flight for less is nobody's concern yet."""
+AGAIN_SECONDS: Final = 60.0
+"""Pause before a store that did not tell is asked about the same write again."""
+EVENT: Final = "guard.memory_resolved"
+
+
+class Recovery:
+    """Resolves what a crash has left.
+
+    Args:
+        client: the state store.
+        owner: names this worker: ``GUARD:NUMBER``, where a lower number of the same guard is dead.
+        memory: the gate's policy in force; None where nothing is gated.
+        holds: whether this worker still awaits the answer of a candidate.
+        ask: asks a memory server, by the name of its listener.
+        audit: one line for each write that is settled or given up.
+        metrics: counts them.
+        namespace: first part of every key.
+    """
+
+    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
+        self,
+        *,
+        client: RedisClient,
+        owner: str,
+        memory: Callable[[], MemoryPolicy | None],
+        holds: Callable[[str], bool],
+        ask: Ask,
+        audit: AuditLog,
+        metrics: Metrics,
+        namespace: str = "guard",
+    ) -> None:
+        self._client = client
+        self._owner = owner
+        self._memory = memory
+        self._holds = holds
+        self._ask = ask
+        self._audit = audit
+        self._metrics = metrics
+        self._prefix = f"{namespace}:owner:"
+        self._operator = GateOperator(client, namespace=namespace)
+        self._asked: dict[str, float] = {}
+
+    async def watch(self) -> None:
+        """Say that this worker is alive and look for lost writes, until cancelled."""
+        while True:
+            try:
+                await self.beat()
+                await self.once()
+            except Exception:  # noqa: BLE001  (the writes stay in flight; the next look may succeed)
+                self._metrics.error("memory")
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def beat(self) -> None:
+        """Say that this worker is alive; before it serves, and then ever again.
+
+        Raises:
+            StateError: the store did not answer.
+        """
+        key = self._prefix + self._owner
+        await self._client.execute("SET", key, "1", "PX", ALIVE_SECONDS * 1000)
+
+    async def once(self) -> list[tuple[str, Fate]]:
+        """Settle every lost write that can be settled; return what became of them.
+
+        Raises:
+            StateError: the store did not answer; what is left stays in flight.
+            AuditError: a line could not be written; its write stays in flight.
+        """
+        memory = self._memory()
+        if memory is None:
+            return []
+        settled: list[tuple[str, Fate]] = []
+        waiting = await self._operator.in_flight(YOUNG_SECONDS)
+        self._asked = {one.id: self._asked[one.id] for one in waiting if one.id in self._asked}
+        for reviewed in waiting:
+            if await self._is_awaited(reviewed, memory) or not await self._claims(reviewed):
+                continue
+            fate = await self._fate(reviewed, memory)
+            if fate is not None:
+                self._report(reviewed, fate)
+                await self._operator.settle(reviewed, fate, memory.limits.keep_refused)
+                settled.append((reviewed.id, fate))
+        return settled
+
+    async def _is_awaited(self, reviewed: Reviewed, memory: MemoryPolicy) -> bool:
+        """Return whether a worker that is alive may still get the answer."""
+        owner = reviewed.fields.get("owner", "")
+        if owner == self._owner:
+            return self._holds(reviewed.id)
+        if not owner:
+            return reviewed.age < memory.limits.unknown_after
+        if owner.rpartition(":")[0] == self._owner.rpartition(":")[0]:
+            return False  # one guard has one worker at a time
+        return await self._client.execute("EXISTS", self._prefix + owner) == 1
+
+    async def _claims(self, reviewed: Reviewed) -> bool:
+        """Return whether this worker, and no other, looks after a write for now."""
+        key = f"{self._prefix}of:{reviewed.id}"
+        claim = ("SET", key, self._owner, "NX", "PX", CLAIM_SECONDS * 1000)
+        return await self._client.execute(*claim) is not None
+
+    async def _fate(self, reviewed: Reviewed, memory: MemoryPolicy) -> Fate | None:
+        """Return what became of a write, None where it is not yet time to say."""
+        known = reviewed.fields["fate"] == Fate.UNKNOWN.value
+        asked = self._asked.get(reviewed.id)
+        if known and asked is not None and reviewed.age - asked < AGAIN_SECONDS:
+            return None
+        self._asked[reviewed.id] = reviewed.age
+        fate = await fate_of(reviewed, memory, self._ask)
+        # It may still be on its way: that it is not there yet says nothing.
+        if fate is Fate.ABANDONED and reviewed.age < memory.limits.unknown_after:
+            return None
+        return None if known and fate is Fate.UNKNOWN else fate
+
+    def _report(self, reviewed: Reviewed, fate: Fate) -> None:
+        fields = reviewed.fields
+        target = fields.get("class", "")
+        self._audit.event(
+            EVENT,
+            {
+                "decision_id": reviewed.id,
+                "principal": fields["principal"],
+                "tool": fields["tool"],
+                "store": fields["store"],
+                "fate": fate.value,
+            },
+        )
+        self._metrics.memory_write(fate.value, RECOVERED, f"L{target}")

@@ -181,6 +181,7 @@ async def serve(
     # Before a write can be committed, this worker counts as alive.
     await parts.recovery.beat()
     background.append(loop.create_task(parts.recovery.watch()))
+    background.append(loop.create_task(parts.store.watch()))
     if pulse:
         background.append(loop.create_task(_beat(pulse)))
     if settings.reload:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.connection import TIMEOUT, CommandRefusedError, RedisClient
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from guard.core.ports import Area, Attempt, Completion, Lookup, Write
 
 MINIMUM_VERSION: Final = (6, 2)
+RECHECK_SECONDS: Final = 10.0
 _WINDOWS: Final = 2
 SOURCE_LIMIT: Final = 1_000_000
 """Labels that one source may add for one principal within ``SOURCE_PERIOD`` before the principal
@@ -50,6 +52,7 @@ class RedisSessionStore:
     ) -> None:
         self.client = client
         self._keys = Keys(namespace)
+        self._unfit = ""
         self.set_limits(limits or StateLimits())
         self._attempt = load_script("attempt")
         self._complete = load_script("complete")
@@ -95,6 +98,8 @@ class RedisSessionStore:
         if attempt.unlabelled < 0:
             msg = "the number of unlabelled results is negative, so marks were lost"
             raise StateError(msg)
+        if self._unfit:
+            raise StateError(self._unfit)
         identity = attempt.identity
         keys = [
             *self._keys.windows(identity),
@@ -203,6 +208,25 @@ class RedisSessionStore:
             if sha != script.sha.encode():
                 msg = f"redis stored another `{script.name}` script than it was given"
                 raise StateError(msg)
+
+    async def recheck(self) -> None:
+        """Look once more whether the server may evict; while it may, no call is judged."""
+        try:
+            settings = await self._memory_settings()
+        except StateError:
+            return  # Gone or slow: every call sees that by itself.
+        try:
+            check_eviction(settings)
+        except StateError as error:
+            self._unfit = str(error)
+        else:
+            self._unfit = ""
+
+    async def watch(self, seconds: float = RECHECK_SECONDS) -> None:
+        """Recheck again and again: the server can be reconfigured, or replaced by its replica."""
+        while True:
+            await asyncio.sleep(seconds)
+            await self.recheck()
 
     async def aclose(self) -> None:
         """Close the connection."""

@@ -215,6 +215,30 @@ async def test_a_server_that_may_evict_is_refused(brittle: RedisSessionStore) ->
     await brittle.verify()
 
 
+async def test_a_server_that_begins_to_evict_judges_no_call(brittle: RedisSessionStore) -> None:
+    """Reconfigured under way, or replaced by a replica with other settings; and back again."""
+    await brittle.verify()
+    await brittle.client.execute("CONFIG", "SET", "maxmemory", str(2**30))
+    await brittle.client.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    watching = asyncio.create_task(brittle.watch(0))
+
+    async def refused() -> bool:
+        await asyncio.sleep(0)
+        try:
+            await brittle.attempt(SEND)
+        except StateError as error:
+            return "may evict" in str(error)
+        return False
+
+    async with asyncio.timeout(10):
+        while not await refused():
+            pass
+        await brittle.client.execute("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        while await refused():
+            pass
+    watching.cancel()
+
+
 async def test_the_eviction_policy_is_read_where_config_is_forbidden(
     brittle: RedisSessionStore, own_server: EmbeddedRedis
 ) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.connection import TIMEOUT, CommandRefusedError, RedisClient
+from guard.adapters.redis.connection import TIMEOUT, RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
+from guard.adapters.redis.fitness import check_eviction, check_version, memory_settings, parse_info
 from guard.adapters.redis.label_packing import packed_writes, read_labels
 from guard.adapters.redis.layout import COUNTER_MAX, Keys, decode_window, load_script
 from guard.core.errors import StateError
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
     from guard.core.model import Identity
     from guard.core.ports import Area, Attempt, Completion, Lookup, Write
 
-MINIMUM_VERSION: Final = (6, 2)
 RECHECK_SECONDS: Final = 10.0
-_WINDOWS: Final = 2
 SOURCE_LIMIT: Final = 1_000_000
 """Labels that one source may add for one principal within ``SOURCE_PERIOD`` before the principal
 counts as full."""
@@ -202,7 +201,7 @@ class RedisSessionStore:
             msg = "redis answered PING with something else than PONG"
             raise StateError(msg)
         check_version(parse_info(await self.client.execute("INFO", "server")))
-        check_eviction(await self._memory_settings())
+        check_eviction(await memory_settings(self.client))
         for script in (self._attempt, self._complete, self._note):
             sha = await self.client.execute("SCRIPT", "LOAD", script.text)
             if sha != script.sha.encode():
@@ -212,7 +211,7 @@ class RedisSessionStore:
     async def recheck(self) -> None:
         """Look once more whether the server may evict; while it may, no call is judged."""
         try:
-            settings = await self._memory_settings()
+            settings = await memory_settings(self.client)
         except StateError:
             return  # Gone or slow: every call sees that by itself.
         try:
@@ -232,75 +231,8 @@ class RedisSessionStore:
         """Close the connection."""
         await self.client.aclose()
 
-    async def _memory_settings(self) -> dict[str, str]:
-        """Return ``maxmemory`` and ``maxmemory_policy``; hosted servers often forbid CONFIG."""
-        settings: dict[str, str] = {}
-        names = ("maxmemory", "maxmemory-policy")
-        try:
-            for name in names:
-                reply = await self.client.execute("CONFIG", "GET", name)
-                if isinstance(reply, list) and len(reply) == _WINDOWS:
-                    settings[name.replace("-", "_")] = _text(reply[1])
-        except CommandRefusedError:
-            settings = {}
-        if len(settings) < len(names):
-            settings = parse_info(await self.client.execute("INFO", "memory"))
-        return settings
-
 
 def _confirmed(reply: object) -> None:
     if reply != 1:
         msg = "redis did not confirm the end of a call"
         raise StateError(msg)
-
-
-def parse_info(reply: object) -> dict[str, str]:
-    """Return the fields of an INFO answer.
-
-    Raises:
-        StateError: it is not text.
-    """
-    lines = _text(reply).splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
-
-
-def check_version(info: dict[str, str]) -> None:
-    """Refuse a server older than ``MINIMUM_VERSION``.
-
-    Raises:
-        StateError: it is, or does not say.
-    """
-    version = info.get("redis_version", "")
-    parts = version.split(".")
-    if not all(part.isdigit() for part in parts[:2]) or (
-        tuple(int(part) for part in parts[:2]) < MINIMUM_VERSION
-    ):
-        msg = f"redis is version `{version}`; the guard needs 6.2 or newer"
-        raise StateError(msg)
-
-
-def check_eviction(settings: dict[str, str]) -> None:
-    """Refuse a server that may drop keys to make room: a dropped label would look like none.
-
-    Raises:
-        StateError: it may, or does not say.
-    """
-    policy, limit = settings.get("maxmemory_policy", ""), settings.get("maxmemory", "")
-    if policy == "noeviction":
-        return
-    if not policy or not limit.isdigit():
-        msg = "redis does not say how it evicts; allow the guard CONFIG GET or INFO"
-        raise StateError(msg)
-    if int(limit) > 0:
-        msg = (
-            f"redis may evict keys (maxmemory-policy `{policy}`) and with them what sessions did; "
-            "run CONFIG SET maxmemory-policy noeviction, and set it in redis.conf"
-        )
-        raise StateError(msg)
-
-
-def _text(reply: object) -> str:
-    if not isinstance(reply, bytes):
-        msg = "redis answered with something else than text"
-        raise StateError(msg)
-    return reply.decode("utf-8", "replace")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
-from guard.adapters.redis.store import parse_info
+from guard.adapters.redis.fitness import parse_info
 
 if TYPE_CHECKING:
     from guard.lab.write_path.rig import Agent, Rig

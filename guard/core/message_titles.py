@@ -1,4 +1,4 @@
-"""Messages that are named by a search text instead of an id.  Pure: no I/O."""
+"""Messages named by a search text instead of an id, and links word for word.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ if TYPE_CHECKING:
 TITLE_WORDS: Final = 16
 """Words of a search text that are looked at."""
 TITLE: Final = "title:"
+LINK: Final = "link:"
 
 
 def title_value(name: str) -> str:
     """Return the value under which a message is found by one of its names."""
     return f"{TITLE}{name}"
+
+
+def link_value(destination: Destination) -> str:
+    """Return the value of one very link, whatever its scheme, path and query included."""
+    return LINK + destination.canonical.partition("//")[2].rstrip("/")
 
 
 def values_asked(destination: Destination) -> tuple[str, ...]:
@@ -27,6 +33,10 @@ def values_asked(destination: Destination) -> tuple[str, ...]:
     name consists of; one word is too little.
     """
     keys = keys_of(destination)
+    if destination.kind == "url":
+        return (*keys, link_value(destination))
+    if destination.kind == "host":
+        return (*keys, LINK + destination.canonical)
     if destination.kind != "reply":
         return keys
     words = " ".join(destination.canonical.split()[:TITLE_WORDS])

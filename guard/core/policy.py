@@ -82,6 +82,17 @@ class MessageFields:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkFields:
+    """Where in a result messages with links are, and by what a user may name their place."""
+
+    each: PathQuery
+    text: PathQuery
+    sender: PathQuery
+    place: PathQuery | None = None
+    """In the arguments: the channel or the person whose messages are read."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolMapping:
     """What the policy says of the tools that one pattern claims."""
 
@@ -107,6 +118,8 @@ class ToolMapping:
     """Where the arguments name the message that is answered."""
     messages: MessageFields | None = None
     """Where in its results messages are."""
+    links: LinkFields | None = None
+    """Messages whose links count word for word where the user named their sender or place."""
     named_by: PathQuery | None = None
     """Where the arguments name the page that is read; one that the user named vouches for the
     addresses on it that bear its name."""

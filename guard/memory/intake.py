@@ -10,7 +10,7 @@ from guard.core.message_titles import title_value
 from guard.core.model import Integrity, Role, Standing
 from guard.core.ports import Write, WriteMode
 from guard.core.prompt_text import names_given
-from guard.core.provenance import Channel, Record, Rung
+from guard.core.provenance import Channel, Record
 from guard.core.values import (
     find_numbers,
     find_values,
@@ -20,7 +20,8 @@ from guard.core.values import (
     number_value,
 )
 from guard.memory.areas import ATTESTED, READ, REPLY, Areas
-from guard.memory.field_values import name_parts, whole_values
+from guard.memory.field_values import whole_values
+from guard.memory.named_places import links, own_addresses
 from guard.memory.result_fields import leaves_of, parsed, roots_of, vouched
 from guard.memory.sources import marks_of
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.model import Json, ToolResult
-    from guard.core.policy import MessageFields, PathQuery, Policy, ToolMapping
+    from guard.core.policy import MessageFields, Policy, ToolMapping
     from guard.core.ports import Area
     from guard.memory.result_fields import Leaf
     from guard.memory.seal import Seal
@@ -86,8 +87,8 @@ class ResultIntake:
         writes = [*self._taints(mapping), *self._attestations()]
         if mapping is not None and mapping.messages is not None:
             writes.extend(self._messages(roots, mapping.messages))
-        if mapping is not None and mapping.named_by is not None:
-            writes.extend(self._own_addresses(mapping.named_by))
+        if mapping is not None:
+            writes.extend(self._named_places(mapping, roots))
         if read_untrusted and self.is_read and self._reads(mapping):
             writes.append(self._mark_read())
         return writes, self._overflow
@@ -231,28 +232,15 @@ class ResultIntake:
             record = replace(record, origin=next(iter(self._sources)))
         return Write(area, WriteMode.KEEP, (self.seal.write(area, READ, record),))
 
-    def _own_addresses(self, named_by: PathQuery) -> list[Write]:
-        """Return the addresses that a page has of its own, where the user named the page.
-
-        An address is the page's own if its mailbox bears a part of the page's host.  It then
-        counts like the sender of a message that the user named: for this session only.
-        """
+    def _named_places(self, mapping: ToolMapping, roots: list[Json]) -> list[Write]:
+        """Return what stands on a page, or in messages, that the user may have named."""
         area = self.areas.session(self.result.call.call.identity)
-        record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
-        paths = {path for path, _ in named_by.find(self.result.call.call.arguments)}
+        noted = (self.seal, area, self._record(Integrity.AUTHENTICATED, Channel.FIELD), self.result)
         entries: list[tuple[bytes, bytes]] = []
-        for target in self.result.call.targets:
-            attested = target.attestation
-            if target.path not in paths or attested is None or attested.rung != Rung.PROMPTED:
-                continue
-            parts = name_parts(target.destination.host.rpartition(".")[0])
-            by = [self.seal.fingerprint(key) for key in keys_of(target.destination)][:NAME_LIMIT]
-            entries += [
-                self.seal.write(area, self.seal.fingerprint(value) + REPLY, record, by)
-                for value in self._written
-                if value.startswith("mail:")
-                and parts & name_parts(value.removeprefix("mail:").partition("@")[0])
-            ]
+        if mapping.named_by is not None:
+            entries += own_addresses(*noted, mapping.named_by, self._written)
+        if mapping.links is not None:
+            entries += links(*noted, roots, mapping.links)
         return [Write(area, WriteMode.REPLACE, tuple(entries))] if entries else []
 
     def _messages(self, roots: list[Json], where: MessageFields) -> list[Write]:

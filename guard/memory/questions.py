@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from guard.core.message_titles import TITLE
+from guard.core.message_titles import LINK, TITLE
 from guard.core.model import Integrity
 from guard.core.ports import Lookup
 from guard.core.provenance import Evidence
@@ -79,8 +79,8 @@ class Question:
         return [v for v in self.values if v in self._known and not v.startswith(("any:", SAID))]
 
     def _slots_of(self, value: str, mark: bytes, session: Area) -> None:
-        if value.startswith(TITLE):
-            # A name of a message says which message; it vouches for nothing itself.
+        if value.startswith((TITLE, LINK)):
+            # It says which message or link; only the user's naming of its place vouches for it.
             return
         if value.startswith(SAID):
             # Words count for the session that they were said in; nothing taints them.

@@ -20,6 +20,7 @@ from guard.core.jsonpath import compile_path
 from guard.core.policy import (
     EgressLimits,
     FieldLabel,
+    LinkFields,
     MessageFields,
     Policy,
     StateLimits,
@@ -35,7 +36,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from guard.core.model import Json
-    from guard.policies_io.schema import EgressEntry, MessagesEntry, StateEntry, ToolEntry
+    from guard.policies_io.schema import (
+        EgressEntry,
+        LinksEntry,
+        MessagesEntry,
+        StateEntry,
+        ToolEntry,
+    )
     from guard.policies_io.yaml_loader import Document, Location
     from guard.rules import RuleConfig
 
@@ -202,6 +209,7 @@ def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
         guarded=tuple(compile_path(path) for path in entry.guarded),
         reply=compile_path(entry.reply) if entry.reply else None,
         messages=_messages(entry.messages) if entry.messages else None,
+        links=_links(entry.links) if entry.links else None,
         named_by=compile_path(entry.named_by) if entry.named_by else None,
         may_be_nobody=entry.optional_destinations,
         line=line,
@@ -221,6 +229,15 @@ def _messages(entry: MessagesEntry) -> MessageFields:
         id=compile_path(entry.id),
         sender=compile_path(entry.sender),
         names=tuple(compile_path(path) for path in entry.names),
+    )
+
+
+def _links(entry: LinksEntry) -> LinkFields:
+    return LinkFields(
+        each=compile_path(entry.each),
+        text=compile_path(entry.text),
+        sender=compile_path(entry.sender),
+        place=compile_path(entry.place) if entry.place else None,
     )
 
 

@@ -24,6 +24,7 @@ from guard.core.model import (
 )
 from guard.core.pdp import decide
 from guard.core.policy import Situation
+from guard.core.ports import DetectorOnDemand
 from guard.core.provenance import Attestation, Rung
 from guard.core.trajectory import Snapshot, Trajectory, Window
 from guard.core.values import leaf_value, number_value
@@ -140,6 +141,8 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
     snapshot = _snapshot(policy, described.trajectory, classified.role)
     findings: list[Finding] = []
     for detector in detectors:
+        if isinstance(detector, DetectorOnDemand) and detector.name not in policy.detectors:
+            continue
         try:
             findings.extend(detector.inspect(classified, snapshot))
         except Exception as error:  # noqa: BLE001  (as above)

@@ -74,6 +74,19 @@ class MessagesEntry(_Strict):
     names: tuple[PathText, ...] = ()
 
 
+class LinksEntry(_Strict):
+    """Messages whose links may be followed where the user named their sender or their place."""
+
+    each: PathText
+    """The messages in the result."""
+    text: PathText
+    """The text of one."""
+    sender: PathText
+    """Who sent it, as the service says."""
+    place: PathText | None = None
+    """In the arguments: the channel or person whose messages are read."""
+
+
 class EgressEntry(_Strict):
     """What forward listeners may be used for at all."""
 
@@ -113,6 +126,8 @@ class ToolEntry(_Strict):
     """Where a send names the message it answers."""
     messages: MessagesEntry | None = None
     """Where messages are in its results."""
+    links: LinksEntry | None = None
+    """Messages in its results whose links, word for word, count as named with their place."""
     named_by: PathText | None = None
     """Where a read names its page: one that the user named vouches for the addresses on it that
     bear a part of its host."""
@@ -167,6 +182,7 @@ NESTED: Final[dict[Location, type[BaseModel]]] = {
     ("http_tools",): HttpToolEntry,
     ("tools", "fields"): FieldEntry,
     ("tools", "messages"): MessagesEntry,
+    ("tools", "links"): LinksEntry,
     ("state",): StateEntry,
     **NESTED_MEMORY,
     ("egress",): EgressEntry,

@@ -17,7 +17,7 @@ from guard.core.classify import classify
 from guard.core.errors import AuditError, GuardError
 from guard.core.memory import Fate
 from guard.core.model import ClassifiedCall, Identity, Role
-from guard.core.pdp import decide
+from guard.core.pdp import decide, decide_result
 from guard.core.policy import Situation
 from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
 from guard.core.redaction import forwarded, redact
@@ -148,16 +148,17 @@ class Guard:
     async def observe(self, result: ToolResult) -> Verdict | None:
         """Mark the call of a result executed.  Never raises.
 
-        A verdict means that the result must be withheld: it proposes a memory update that the
-        gate refuses.  Where the store cannot be told, a local mark is kept and written with the
-        next attempt of that principal, before anything of it is judged.
+        A verdict means that the result must be withheld: a rule says so, or it proposes a memory
+        update that the gate refuses.  Where the store cannot be told, a local mark is kept and
+        written with the next attempt of that principal, before anything of it is judged.
         """
         memory = self._memory
         self.texts.of_result(result)
+        withheld = self._judge_result(result)
         if memory is None:
             await self._executed(result)
-            return None
-        withheld = await memory.judge_result(result)
+            return withheld
+        withheld = await memory.judge_result(result) or withheld
         await memory.note_sources(result)
         failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
         fate = Fate.UNKNOWN if result.is_lost else failed
@@ -169,6 +170,19 @@ class Guard:
         else:
             await self._executed(result)
         return withheld
+
+    def _judge_result(self, result: ToolResult) -> Verdict | None:
+        """Return the verdict on a result that a rule withholds, recorded; None: release it."""
+        policy = self._policy
+        if policy is None or not policy.result_rules:
+            return None
+        verdict = decide_result(policy, result.call, result.content)
+        if verdict is None:
+            return None
+        if verdict.errors:
+            self._metrics.error("rule")
+        verdict = self._record(result.call, verdict, 0.0)
+        return None if verdict.enforced.forwards else verdict
 
     async def _executed(self, result: ToolResult) -> None:
         """Mark the call of a result executed and label what it brings or saved."""

@@ -85,6 +85,8 @@ REASON_CODES: Final = frozenset(
     {
         *CODES,
         "too_large_to_inspect",
+        "injection_in_result",
+        "result_too_large",
         "audit_error",
         "batch_refused",
         "redaction_failed",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from guard.core.verdict import Action, Mode, Reason, Verdict
 
 if TYPE_CHECKING:
+    from guard.core.model import ClassifiedCall, Json
     from guard.core.policy import Policy, Situation
 
 
@@ -57,6 +58,33 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         errors=tuple(errors),
         score=situation.score,
         decided_by=tuple(r.rule for r in reasons if r.action is action and r.rule),
+    )
+
+
+def decide_result(policy: Policy, call: ClassifiedCall, content: Json) -> Verdict | None:
+    """Return the block of a result that a rule withholds, None where it is released.
+
+    A rule that raises withholds.
+    """
+    reasons: list[Reason] = []
+    errors: list[str] = []
+    for rule in policy.result_rules:
+        try:
+            reason = rule.match_result(call, content)
+        except BaseException as error:  # noqa: BLE001  (a rule that raises must block)
+            errors.append(f"rule `{rule.id}`: {type(error).__name__}")
+            reason = Reason("rule_error", rule.id, Action.BLOCK, type(error).__name__)
+        if reason is not None:
+            reasons.append(reason)
+    if not reasons:
+        return None
+    return Verdict(
+        action=Action.BLOCK,
+        mode=policy.mode,
+        reasons=tuple(reasons),
+        policy=policy.digest,
+        errors=tuple(errors),
+        decided_by=tuple(reason.rule for reason in reasons),
     )
 
 

@@ -55,6 +55,17 @@ class Rule(Protocol):
         ...
 
 
+@runtime_checkable
+class JudgesResults(Protocol):
+    """A rule that withholds results."""
+
+    @property
+    def id(self) -> str: ...
+    def match_result(self, call: ClassifiedCall, content: Json) -> Reason | None:
+        """Return why a result must not be released, or None.  May raise: it is withheld."""
+        ...
+
+
 class PathQuery(Protocol):
     """A compiled JSONPath (RFC 9535): the values it selects, with their normalised paths."""
 
@@ -187,7 +198,14 @@ class Policy:
     """Names of the detectors that its rules need, of those that are asked on demand."""
     paths: tuple[str, ...] = ()
     """The files it was read from."""
+    result_rules: tuple[JudgesResults, ...] = field(init=False, compare=False)
+    """Those of the rules that speak about results."""
     _memo: dict[str, ToolMapping | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Pick the rules about results once."""
+        picked = tuple(rule for rule in self.rules if isinstance(rule, JudgesResults))
+        object.__setattr__(self, "result_rules", picked)
 
     def mapping(self, tool: str) -> ToolMapping | None:
         """Return the first mapping that claims the tool, in file order."""

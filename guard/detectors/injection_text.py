@@ -1,6 +1,6 @@
 """Text that instructs a model, in what comes in: results, tool definitions, server requests.
 
-The forms are those of the ``content`` rule (:mod:`guard.core.leak_patterns`); arguments are looked
+The signals are those of ``content`` and ``result`` rules (:mod:`guard.core.injection_text`); arguments are looked
 through by that rule, where a policy has it.  A finding is counted, recorded, and lowers what the
 text that it was found in may vouch for.  It is no verdict: half of what is written about injection
 looks like one.
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from guard.core.leak_patterns import INJECTION, instructs
+from guard.core.injection_text import instructs
+from guard.core.leak_patterns import INJECTION
 from guard.core.model import Finding
 from guard.detectors import DetectorPlugin
 

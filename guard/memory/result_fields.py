@@ -24,8 +24,8 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
+from guard.core.injection_text import instructs
 from guard.core.jsonpath import member_path
-from guard.core.leak_patterns import instructs
 from guard.core.model import Integrity
 from guard.memory.senders import senders_in, source_mark
 

@@ -6,7 +6,7 @@ retry, the decision id.  Never the contents of a list, never the text of the ref
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from guard.core.verdict import Action
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from guard.protocols import Refusal
 
 APPROVAL = "a human can approve it: ask the operator to run `guard approve` with the decision id"
+WITHHELD: Final = frozenset({"injection_in_result", "result_too_large"})
+"""Reasons that concern a result: its call did reach the tool."""
 RETRIED = frozenset({"guard_error", "gate_error", "write_conflict"})
 NO_RETRY = "do not retry the same call"
 
@@ -43,8 +45,11 @@ def sentence(refusal: Refusal) -> str:
     fields = observation(refusal)
     reasons = ", ".join(f"{r['code']} ({r['rule'] or 'guard'})" for r in fields["reasons"])
     verb = "needs approval" if fields["decision"] == "ask" else "was refused"
+    begins = f"This call {verb} by the egress guard and did not reach the tool. "
+    if any(r["code"] in WITHHELD for r in fields["reasons"]):
+        begins = "This call was carried out; its result was withheld by the egress guard. "
     return (
-        f"This call {verb} by the egress guard and did not reach the tool. "
+        f"{begins}"
         f"Reason: {reasons or fields['code']}. What would help: {fields['remedy']}. "
         f"Retry: {'later' if fields['retry'] else 'no'}. Decision id: {fields['decision_id']}."
     )

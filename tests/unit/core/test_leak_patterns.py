@@ -26,6 +26,8 @@ from guard.core.text_views import SIZE, views
         "0x52908400098527886E0F7030069857D2E4169EE7",
         "bc1qar0srrr7xfkvy5l643lydnw9re59gtzzwf5mdq",
         "1BvBMSEYstWetqTFn5Au4m4GFg7xJaNVN2",
+        "3782 822463 10005",
+        "zebra wolf vault uncle tunnel spoon river quiz opera mango lemon kitten",
     ],
 )
 def test_account_numbers_have_a_checksum(text: str) -> None:
@@ -88,6 +90,12 @@ def test_percent_signs_encoded_twice_are_found() -> None:
         ("68656c6c6f20776f726c64.example.com", True),
         ("NBSWY3DPEB3W64TMMQ.example.com", True),
         ("k3j9x0q7v5b2m8n1z4.example.com", True),
+        ("68656c6c.6f20776f.726c6421.example.com", True),
+        ("10-0-0-7.wild.example", True),
+        ("www.127.0.0.1.wild.example", True),
+        ("8.8.8.8.wild.example", False),
+        ("d111111abcdef8.cloudfront.net", False),
+        ("documentation.customer-portal.example.com", False),
     ],
 )
 def test_a_host_that_is_data_is_told_from_a_name(host: str, hidden: bool) -> None:
@@ -104,6 +112,9 @@ def test_a_host_that_is_data_is_told_from_a_name(host: str, hidden: bool) -> Non
         "SELECT name FROM users WHERE id = 42",
         "ls -la /srv/projects && git status",
         "token_count=1200, api_version=2024-06-01",
+        "order 4929123456789012 shipped, tracking 1Z999AA10123456784",
+        "commit 9fceb02d0ae598e95dc970b74767f19372d61af8 by Ann",
+        "the quick brown fox jumps over the lazy dog and then it goes home again",
         "Das Umweltministerium prüft internationale Vereinbarungen.",
         "パスワードのセキュリティ",
     ],

@@ -1,0 +1,394 @@
+"""How a case of agent-egress-bench travels: one road per transport, all through a running guard.
+
+Every road ends in an :class:`Outcome` that says what crossed: whether the request reached the
+world, and whether the answer reached the agent.  A road that breaks for another reason than the
+guard's refusal is an error, and counts for neither side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import ssl
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from guard.lab.egress_world import CLOSE, DONE, Script, World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Case = dict[str, Any]
+SECONDS: Final = 15.0
+"""A road may take; a guard that answers nothing has not refused."""
+VERSION: Final = "2025-11-25"
+OPCODES: Final = {"continuation": 0, "text": 1, "binary": 2, "close": 8, "ping": 9, "pong": 10}
+_QUIET: Final = 0.5
+"""Seconds after the last frame in which an answer or the end of the connection is awaited."""
+_REASONS: Final = ("guard", "data", "error", "structuredContent", "result")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a case."""
+
+    blocked: bool
+    why: str = ""
+    """Reason code of the refusal, for the details."""
+    error: str = ""
+    """What broke, where nothing was decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roads:
+    """Where the running guard listens, and what its clients need."""
+
+    world: World
+    forward: int
+    reverse: int
+    decisions: Path
+    policy: Path
+    authority: Path
+    """Certificate of the guard's own authority."""
+    directory: Path
+
+    async def travel(self, case: Case, secret: str) -> Outcome:
+        """Send a case by the road it names.
+
+        Args:
+            case: as in the benchmark's file.
+            secret: proxy secret of a principal that no other case uses.
+        """
+        self.world.script = Script()
+        kind = str(case["input_type"])
+        try:
+            async with asyncio.timeout(SECONDS):
+                if kind.startswith("mcp_"):
+                    return await self._mcp(case, secret)
+                if kind == "websocket_frame":
+                    return await self._socket(case["payload"], secret)
+                if kind == "a2a_message":
+                    return await self._messages(case["payload"], secret)
+                if kind == "a2a_agent_card":
+                    return await self._card(case["payload"], secret)
+                return await self._web(case, secret)
+        except (OSError, EOFError, ValueError, ssl.SSLError, TimeoutError) as error:
+            return Outcome(blocked=False, error=f"{type(error).__name__}: {error}"[:200])
+
+    # --- the web ------------------------------------------------------------------------------
+
+    async def _web(self, case: Case, secret: str) -> Outcome:
+        payload = case["payload"]
+        served = payload.get("response_body")
+        if served is not None:
+            media = payload.get("content_type", _media(served))
+            self.world.script = Script(str(served).encode(), media)
+        headers = {str(k): str(v) for k, v in payload.get("headers", {}).items()}
+        body = _bytes(payload, "body")
+        if body and "content_type" in payload and served is None:
+            headers["Content-Type"] = str(payload["content_type"])
+        status, answer = await self._ask(payload, headers, body, secret)
+        reached = bool(self.world.script.seen)
+        if served is None:
+            return _outcome(status, answer, crossed=reached)
+        return _outcome(status, answer, crossed=answer == str(served).encode())
+
+    async def _ask(
+        self, payload: Case, headers: dict[str, str], body: bytes, secret: str
+    ) -> tuple[int, bytes]:
+        """Send a request as an HTTP client with a proxy does; return status and body."""
+        url, method = str(payload["url"]), str(payload.get("method", "GET"))
+        reader, writer, target, refusal = await self._open(url, secret)
+        if refusal is not None:
+            return refusal
+        given = {name.lower() for name in headers}
+        lines = [f"{method} {target} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if "host" not in given:
+            lines.append(f"Host: {_authority(url)}")
+        if body:
+            lines.append(f"Content-Length: {len(body)}")
+        lines += [*_proof(secret), "Connection: close", "", ""]
+        writer.write("\r\n".join(lines).encode() + body)
+        await writer.drain()
+        answer = await _answer(reader)
+        writer.close()
+        return answer
+
+    async def _open(
+        self, url: str, secret: str
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str, tuple[int, bytes] | None]:
+        """Return streams to where a URL leads through the guard, and what to ask there."""
+        parts = urlsplit(url)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.forward)
+        if parts.scheme in {"http", "ws"}:
+            return reader, writer, url.replace("ws://", "http://", 1), None
+        authority = _authority(url)
+        name = authority if ":" in authority.rpartition("]")[2] else f"{authority}:443"
+        head = [f"CONNECT {name} HTTP/1.1", f"Host: {name}", *_proof(secret), "", ""]
+        writer.write("\r\n".join(head).encode())
+        status, refusal = await _answer(reader, bodiless=200)
+        if status != 200:
+            return reader, writer, "", (status, refusal)
+        context = ssl.create_default_context(cafile=str(self.authority))
+        # Names in the cases are sometimes no names; whose certificate it is, the authority says.
+        context.check_hostname = False
+        await writer.start_tls(context, server_hostname=_server_name(parts.hostname or ""))
+        target = parts.path or "/"
+        return reader, writer, f"{target}?{parts.query}" if parts.query else target, None
+
+    # --- WebSocket ----------------------------------------------------------------------------
+
+    async def _socket(self, payload: Case, secret: str) -> Outcome:
+        reader, writer, target, refusal = await self._open(str(payload["url"]), secret)
+        if refusal is not None:
+            return _outcome(*refusal, crossed=False)
+        key = base64.b64encode(os.urandom(16)).decode()
+        head = [f"GET {target} HTTP/1.1", f"Host: {_authority(str(payload['url']))}"]
+        head += ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
+        if any(frame.get("rsv1") for frame in payload["frames"]):
+            head.append("Sec-WebSocket-Extensions: permessage-deflate")
+        head += [f"Sec-WebSocket-Key: {key}", *_proof(secret), "", ""]
+        writer.write("\r\n".join(head).encode())
+        status, answer = await _answer(reader, bodiless=101)
+        if status != 101:
+            return _outcome(status, answer, crossed=False)
+        told = b""
+        with suppress(OSError, EOFError, TimeoutError, ssl.SSLError):
+            for frame in payload["frames"]:
+                writer.write(_frame(frame))
+                await writer.drain()
+            async with asyncio.timeout(_QUIET):
+                told = await reader.read(4096)
+        writer.close()
+        seen = b"".join(self.world.script.seen[1:])
+        sent = b"".join(_bytes(frame, "payload") for frame in payload["frames"])
+        if seen == sent:
+            return Outcome(blocked=False)
+        closed = told[:1] in {b"", bytes([0x80 | CLOSE])}
+        return Outcome(blocked=closed, why="websocket", error="" if closed else "frames were lost")
+
+    # --- A2A ----------------------------------------------------------------------------------
+
+    async def _messages(self, payload: Case, secret: str) -> Outcome:
+        url = str(payload.get("url", "https://agents.example.net/a2a"))
+        headers = {"Content-Type": "application/json"}
+        for message in payload["jsonrpc_messages"]:
+            self.world.script.seen.clear()
+            body = json.dumps(message).encode()
+            asked = {"url": url, "method": "POST"}
+            status, answer = await self._ask(asked, headers, body, secret)
+            outcome = _outcome(status, answer, crossed=bool(self.world.script.seen))
+            if outcome.blocked or outcome.error:
+                return outcome
+        return Outcome(blocked=False)
+
+    async def _card(self, payload: Case, secret: str) -> Outcome:
+        url = "https://agents.example.net/.well-known/agent-card.json"
+        for name, card in payload.items():
+            if not (name.endswith("card") and isinstance(card, dict)):
+                continue
+            served = json.dumps(card).encode()
+            self.world.script = Script(served, "application/json")
+            status, answer = await self._ask({"url": url}, {}, b"", secret)
+            outcome = _outcome(status, answer, crossed=answer == served)
+            if outcome.blocked or outcome.error:
+                return outcome
+        return Outcome(blocked=False)
+
+    # --- MCP ----------------------------------------------------------------------------------
+
+    async def _mcp(self, case: Case, secret: str) -> Outcome:
+        results = [m["result"] for m in case["payload"]["jsonrpc_messages"] if "result" in m]
+        requests = [m for m in case["payload"]["jsonrpc_messages"] if "method" in m]
+        if results and not requests:
+            requests = _eliciting(results)
+        script = [*results, *[DONE] * len(requests)]
+        if case["transport"] == "mcp_http":
+            return await self._mcp_http(requests, script, secret)
+        return await self._mcp_stdio(requests, script, secret)
+
+    async def _mcp_stdio(self, requests: list[Case], script: list[Case], secret: str) -> Outcome:
+        place = self.directory / secret
+        place.mkdir()
+        files = {"script": place / "script.json", "seen": place / "seen", "key": place / "key"}
+        files["script"].write_text(json.dumps(script), encoding="utf-8")
+        files["key"].write_text(secret, encoding="utf-8")
+        files["seen"].touch()
+        command = ["-m", "guard", "stdio", "-p", str(self.policy)]
+        command += ["--decisions", str(self.decisions), "--agent-secret", str(files["key"]), "--"]
+        command += [sys.executable, "-m", "guard.lab.scripted_server"]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, *command, str(files["script"]), str(files["seen"])),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            return await _talk(process, requests, files["seen"])
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SECONDS):
+                    await process.wait()
+            if process.returncode is None:
+                process.kill()
+
+    async def _mcp_http(self, requests: list[Case], script: list[Case], secret: str) -> Outcome:
+        for number, (request, result) in enumerate(zip(requests, script, strict=False)):
+            self.world.script = Script(json.dumps(result).encode())
+            body = json.dumps({**request, "id": number}).encode()
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.reverse)
+            head = ["POST /mcp HTTP/1.1", "Host: tools.example.net"]
+            head += ["Content-Type: application/json", "Accept: application/json"]
+            head += [f"X-Guard-Session: {secret}", f"Content-Length: {len(body)}", *_proof(secret)]
+            writer.write("\r\n".join([*head, "Connection: close", "", ""]).encode() + body)
+            _, answer = await _answer(reader)
+            writer.close()
+            outcome = _judged(json.loads(answer), result, reached=bool(self.world.script.seen))
+            if outcome.blocked or outcome.error:
+                return outcome
+        return Outcome(blocked=False)
+
+
+async def _talk(process: asyncio.subprocess.Process, requests: list[Case], seen: Path) -> Outcome:
+    if process.stdin is None or process.stdout is None:
+        return Outcome(blocked=False, error="no pipes")
+    about = {"name": "egress-bench", "version": "1"}
+    hello = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": about}
+    await _exchange(
+        process, {"jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": hello}
+    )
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    process.stdin.write(json.dumps(ready).encode() + b"\n")
+    for number, request in enumerate(requests):
+        sent = {**request, "id": f"case-{number}"}
+        answer = await _exchange(process, sent)
+        reached = await asyncio.to_thread(_has, seen, f"case-{number}")
+        outcome = _judged(answer, None, reached=reached)
+        if outcome.blocked or outcome.error:
+            return outcome
+    return Outcome(blocked=False)
+
+
+def _has(seen: Path, identifier: str) -> bool:
+    return f'"{identifier}"' in seen.read_text(encoding="utf-8")
+
+
+async def _exchange(process: asyncio.subprocess.Process, message: Case) -> Case:
+    if process.stdin is None or process.stdout is None:
+        raise EOFError
+    process.stdin.write(json.dumps(message).encode() + b"\n")
+    await process.stdin.drain()
+    while line := await process.stdout.readline():
+        answer: Case = json.loads(line)
+        if answer.get("id") in {message["id"], None}:
+            return answer
+    raise EOFError("the wrapped server ended")
+
+
+def _eliciting(results: list[Case]) -> list[Case]:
+    """Return requests whose answers a case gives: for definitions, with a call of each tool."""
+    found: list[Case] = []
+    for result in results:
+        if "tools" in result:
+            found.append({"jsonrpc": "2.0", "method": "tools/list", "params": {}})
+        else:
+            found.append(_call("get_text", {"part": 1}))
+    named = [tool for result in results for tool in result.get("tools", [])]
+    return [*found, *(_call(str(tool.get("name", "tool")), {}) for tool in named[-3:])]
+
+
+def _call(name: str, arguments: Case) -> Case:
+    params = {"name": name, "arguments": arguments}
+    return {"jsonrpc": "2.0", "method": "tools/call", "params": params}
+
+
+def _judged(answer: Case, result: Case | None, *, reached: bool) -> Outcome:
+    """Return what an MCP answer says: the guard's refusal carries its reason code."""
+    code = _reason(answer)
+    if code:
+        wrong = code in {"guard_error", "bad_credential"}
+        return Outcome(blocked=not wrong, why=code, error=code if wrong else "")
+    if not reached or (result is not None and answer.get("result") != result):
+        return Outcome(blocked=False, error="an answer that is neither the tool's nor a refusal")
+    return Outcome(blocked=False)
+
+
+def _outcome(status: int, answer: bytes, *, crossed: bool) -> Outcome:
+    try:
+        code = _reason(json.loads(answer))
+    except ValueError:
+        code = ""
+    if crossed:
+        return Outcome(blocked=False)
+    if not code or code in {"guard_error", "bad_credential"}:
+        return Outcome(blocked=False, error=f"status {status}: {code or answer[:120]!r}")
+    return Outcome(blocked=True, why=code)
+
+
+def _reason(document: Any) -> str:
+    """Return the reason code in a refusal of the guard, wherever its protocol puts it."""
+    while isinstance(document, dict):
+        guard = document.get("guard")
+        if isinstance(guard, dict):
+            return str(guard.get("code", ""))
+        document = next((document[name] for name in _REASONS if name in document), None)
+    return ""
+
+
+async def _answer(reader: asyncio.StreamReader, *, bodiless: int = 0) -> tuple[int, bytes]:
+    head = await reader.readuntil(b"\r\n\r\n")
+    status = int(head.split(b" ", 2)[1])
+    if status == bodiless:
+        return status, b""
+    _, found, length = head.lower().partition(b"content-length:")
+    if found:
+        return status, await reader.readexactly(int(length.split(b"\r\n", 1)[0]))
+    return status, await reader.read()
+
+
+def _proof(secret: str) -> list[str]:
+    return [f"Proxy-Authorization: Bearer {secret}"]
+
+
+def _authority(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def _server_name(host: str) -> str:
+    try:
+        return host.encode("idna").decode() if not host.isascii() else host
+    except UnicodeError:
+        return "unnamed.invalid"
+
+
+def _media(body: str) -> str:
+    return "text/html" if body.lstrip().startswith("<") else "text/plain"
+
+
+def _bytes(holder: Case, name: str) -> bytes:
+    """Return a payload as it goes on the wire."""
+    value = holder.get(name, "")
+    if not isinstance(value, str):
+        value = json.dumps(value)
+    if holder.get("encoding", holder.get(f"{name}_encoding")) == "base64":
+        return base64.b64decode(value)
+    return value.encode()
+
+
+def _frame(frame: Case) -> bytes:
+    """Return a masked WebSocket frame."""
+    payload = _bytes(frame, "payload")
+    final = 0x80 if frame.get("fin", True) else 0
+    first = final | (0x40 if frame.get("rsv1") else 0) | OPCODES[str(frame.get("opcode", "text"))]
+    size = len(payload)
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
+    mask = os.urandom(4)
+    return bytes([first]) + length + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(payload))

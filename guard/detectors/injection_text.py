@@ -1,9 +1,9 @@
 """Text that instructs a model, in what comes in: results, tool definitions, server requests.
 
-The signals are those of ``content`` and ``result`` rules (:mod:`guard.core.injection_text`); arguments are looked
-through by that rule, where a policy has it.  A finding is counted, recorded, and lowers what the
-text that it was found in may vouch for.  It is no verdict: half of what is written about injection
-looks like one.
+The signals are those of ``content`` and ``result`` rules (:mod:`guard.core.injection_text`);
+arguments are looked through by the former, where a policy has it.  A finding is counted, recorded,
+and lowers what the text that it was found in may vouch for.  It is no verdict: half of what is
+written about injection looks like one.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "train": "train:train",
     "approve": "memory_labels:approve",
     "memory": "memory:app",
+    "init": "init:init",
     "doctor": "doctor:doctor",
     "ca": "ca:app",
     "stdio": "stdio:stdio",

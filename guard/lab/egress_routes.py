@@ -15,33 +15,32 @@ import ssl
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from guard.lab.egress_wire import (
+    Case,
+    Outcome,
+    authority_of,
+    frame_bytes,
+    judged,
+    media_of,
+    outcome_of,
+    payload_bytes,
+    proof,
+    read_answer,
+    server_name,
+)
 from guard.lab.egress_world import CLOSE, DONE, Script, World
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Case = dict[str, Any]
 SECONDS: Final = 15.0
 """A road may take; a guard that answers nothing has not refused."""
 VERSION: Final = "2025-11-25"
-OPCODES: Final = {"continuation": 0, "text": 1, "binary": 2, "close": 8, "ping": 9, "pong": 10}
 _QUIET: Final = 0.5
 """Seconds after the last frame in which an answer or the end of the connection is awaited."""
-_REASONS: Final = ("guard", "data", "error", "structuredContent", "result")
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a case."""
-
-    blocked: bool
-    why: str = ""
-    """Reason code of the refusal, for the details."""
-    error: str = ""
-    """What broke, where nothing was decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +85,17 @@ class Roads:
         payload = case["payload"]
         served = payload.get("response_body")
         if served is not None:
-            media = payload.get("content_type", _media(served))
+            media = payload.get("content_type", media_of(served))
             self.world.script = Script(str(served).encode(), media)
         headers = {str(k): str(v) for k, v in payload.get("headers", {}).items()}
-        body = _bytes(payload, "body")
+        body = payload_bytes(payload, "body")
         if body and "content_type" in payload and served is None:
             headers["Content-Type"] = str(payload["content_type"])
         status, answer = await self._ask(payload, headers, body, secret)
         reached = bool(self.world.script.seen)
         if served is None:
-            return _outcome(status, answer, crossed=reached)
-        return _outcome(status, answer, crossed=answer == str(served).encode())
+            return outcome_of(status, answer, crossed=reached)
+        return outcome_of(status, answer, crossed=answer == str(served).encode())
 
     async def _ask(
         self, payload: Case, headers: dict[str, str], body: bytes, secret: str
@@ -110,13 +109,13 @@ class Roads:
         lines = [f"{method} {target} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if "host" not in given:
-            lines.append(f"Host: {_authority(url)}")
+            lines.append(f"Host: {authority_of(url)}")
         if body:
             lines.append(f"Content-Length: {len(body)}")
-        lines += [*_proof(secret), "Connection: close", "", ""]
+        lines += [*proof(secret), "Connection: close", "", ""]
         writer.write("\r\n".join(lines).encode() + body)
         await writer.drain()
-        answer = await _answer(reader)
+        answer = await read_answer(reader)
         writer.close()
         return answer
 
@@ -128,17 +127,17 @@ class Roads:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.forward)
         if parts.scheme in {"http", "ws"}:
             return reader, writer, url.replace("ws://", "http://", 1), None
-        authority = _authority(url)
+        authority = authority_of(url)
         name = authority if ":" in authority.rpartition("]")[2] else f"{authority}:443"
-        head = [f"CONNECT {name} HTTP/1.1", f"Host: {name}", *_proof(secret), "", ""]
+        head = [f"CONNECT {name} HTTP/1.1", f"Host: {name}", *proof(secret), "", ""]
         writer.write("\r\n".join(head).encode())
-        status, refusal = await _answer(reader, bodiless=200)
+        status, refusal = await read_answer(reader, bodiless=200)
         if status != 200:
             return reader, writer, "", (status, refusal)
         context = ssl.create_default_context(cafile=str(self.authority))
         # Names in the cases are sometimes no names; whose certificate it is, the authority says.
         context.check_hostname = False
-        await writer.start_tls(context, server_hostname=_server_name(parts.hostname or ""))
+        await writer.start_tls(context, server_hostname=server_name(parts.hostname or ""))
         target = parts.path or "/"
         return reader, writer, f"{target}?{parts.query}" if parts.query else target, None
 
@@ -147,27 +146,27 @@ class Roads:
     async def _socket(self, payload: Case, secret: str) -> Outcome:
         reader, writer, target, refusal = await self._open(str(payload["url"]), secret)
         if refusal is not None:
-            return _outcome(*refusal, crossed=False)
+            return outcome_of(*refusal, crossed=False)
         key = base64.b64encode(os.urandom(16)).decode()
-        head = [f"GET {target} HTTP/1.1", f"Host: {_authority(str(payload['url']))}"]
+        head = [f"GET {target} HTTP/1.1", f"Host: {authority_of(str(payload['url']))}"]
         head += ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
         if any(frame.get("rsv1") for frame in payload["frames"]):
             head.append("Sec-WebSocket-Extensions: permessage-deflate")
-        head += [f"Sec-WebSocket-Key: {key}", *_proof(secret), "", ""]
+        head += [f"Sec-WebSocket-Key: {key}", *proof(secret), "", ""]
         writer.write("\r\n".join(head).encode())
-        status, answer = await _answer(reader, bodiless=101)
+        status, answer = await read_answer(reader, bodiless=101)
         if status != 101:
-            return _outcome(status, answer, crossed=False)
+            return outcome_of(status, answer, crossed=False)
         told = b""
         with suppress(OSError, EOFError, TimeoutError, ssl.SSLError):
             for frame in payload["frames"]:
-                writer.write(_frame(frame))
+                writer.write(frame_bytes(frame))
                 await writer.drain()
             async with asyncio.timeout(_QUIET):
                 told = await reader.read(4096)
         writer.close()
         seen = b"".join(self.world.script.seen[1:])
-        sent = b"".join(_bytes(frame, "payload") for frame in payload["frames"])
+        sent = b"".join(payload_bytes(frame, "payload") for frame in payload["frames"])
         if seen == sent:
             return Outcome(blocked=False)
         closed = told[:1] in {b"", bytes([0x80 | CLOSE])}
@@ -183,7 +182,7 @@ class Roads:
             body = json.dumps(message).encode()
             asked = {"url": url, "method": "POST"}
             status, answer = await self._ask(asked, headers, body, secret)
-            outcome = _outcome(status, answer, crossed=bool(self.world.script.seen))
+            outcome = outcome_of(status, answer, crossed=bool(self.world.script.seen))
             if outcome.blocked or outcome.error:
                 return outcome
         return Outcome(blocked=False)
@@ -196,7 +195,7 @@ class Roads:
             served = json.dumps(card).encode()
             self.world.script = Script(served, "application/json")
             status, answer = await self._ask({"url": url}, {}, b"", secret)
-            outcome = _outcome(status, answer, crossed=answer == served)
+            outcome = outcome_of(status, answer, crossed=answer == served)
             if outcome.blocked or outcome.error:
                 return outcome
         return Outcome(blocked=False)
@@ -247,11 +246,11 @@ class Roads:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.reverse)
             head = ["POST /mcp HTTP/1.1", "Host: tools.example.net"]
             head += ["Content-Type: application/json", "Accept: application/json"]
-            head += [f"X-Guard-Session: {secret}", f"Content-Length: {len(body)}", *_proof(secret)]
+            head += [f"X-Guard-Session: {secret}", f"Content-Length: {len(body)}", *proof(secret)]
             writer.write("\r\n".join([*head, "Connection: close", "", ""]).encode() + body)
-            _, answer = await _answer(reader)
+            _, answer = await read_answer(reader)
             writer.close()
-            outcome = _judged(json.loads(answer), result, reached=bool(self.world.script.seen))
+            outcome = judged(json.loads(answer), result, reached=bool(self.world.script.seen))
             if outcome.blocked or outcome.error:
                 return outcome
         return Outcome(blocked=False)
@@ -271,7 +270,7 @@ async def _talk(process: asyncio.subprocess.Process, requests: list[Case], seen:
         sent = {**request, "id": f"case-{number}"}
         answer = await _exchange(process, sent)
         reached = await asyncio.to_thread(_has, seen, f"case-{number}")
-        outcome = _judged(answer, None, reached=reached)
+        outcome = judged(answer, None, reached=reached)
         if outcome.blocked or outcome.error:
             return outcome
     return Outcome(blocked=False)
@@ -308,87 +307,3 @@ def _eliciting(results: list[Case]) -> list[Case]:
 def _call(name: str, arguments: Case) -> Case:
     params = {"name": name, "arguments": arguments}
     return {"jsonrpc": "2.0", "method": "tools/call", "params": params}
-
-
-def _judged(answer: Case, result: Case | None, *, reached: bool) -> Outcome:
-    """Return what an MCP answer says: the guard's refusal carries its reason code."""
-    code = _reason(answer)
-    if code:
-        wrong = code in {"guard_error", "bad_credential"}
-        return Outcome(blocked=not wrong, why=code, error=code if wrong else "")
-    if not reached or (result is not None and answer.get("result") != result):
-        return Outcome(blocked=False, error="an answer that is neither the tool's nor a refusal")
-    return Outcome(blocked=False)
-
-
-def _outcome(status: int, answer: bytes, *, crossed: bool) -> Outcome:
-    try:
-        code = _reason(json.loads(answer))
-    except ValueError:
-        code = ""
-    if crossed:
-        return Outcome(blocked=False)
-    if not code or code in {"guard_error", "bad_credential"}:
-        return Outcome(blocked=False, error=f"status {status}: {code or answer[:120]!r}")
-    return Outcome(blocked=True, why=code)
-
-
-def _reason(document: Any) -> str:
-    """Return the reason code in a refusal of the guard, wherever its protocol puts it."""
-    while isinstance(document, dict):
-        guard = document.get("guard")
-        if isinstance(guard, dict):
-            return str(guard.get("code", ""))
-        document = next((document[name] for name in _REASONS if name in document), None)
-    return ""
-
-
-async def _answer(reader: asyncio.StreamReader, *, bodiless: int = 0) -> tuple[int, bytes]:
-    head = await reader.readuntil(b"\r\n\r\n")
-    status = int(head.split(b" ", 2)[1])
-    if status == bodiless:
-        return status, b""
-    _, found, length = head.lower().partition(b"content-length:")
-    if found:
-        return status, await reader.readexactly(int(length.split(b"\r\n", 1)[0]))
-    return status, await reader.read()
-
-
-def _proof(secret: str) -> list[str]:
-    return [f"Proxy-Authorization: Bearer {secret}"]
-
-
-def _authority(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[2]
-
-
-def _server_name(host: str) -> str:
-    try:
-        return host.encode("idna").decode() if not host.isascii() else host
-    except UnicodeError:
-        return "unnamed.invalid"
-
-
-def _media(body: str) -> str:
-    return "text/html" if body.lstrip().startswith("<") else "text/plain"
-
-
-def _bytes(holder: Case, name: str) -> bytes:
-    """Return a payload as it goes on the wire."""
-    value = holder.get(name, "")
-    if not isinstance(value, str):
-        value = json.dumps(value)
-    if holder.get("encoding", holder.get(f"{name}_encoding")) == "base64":
-        return base64.b64decode(value)
-    return value.encode()
-
-
-def _frame(frame: Case) -> bytes:
-    """Return a masked WebSocket frame."""
-    payload = _bytes(frame, "payload")
-    final = 0x80 if frame.get("fin", True) else 0
-    first = final | (0x40 if frame.get("rsv1") else 0) | OPCODES[str(frame.get("opcode", "text"))]
-    size = len(payload)
-    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
-    mask = os.urandom(4)
-    return bytes([first]) + length + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(payload))

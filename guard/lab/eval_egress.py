@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.lab.bench_processes import directory_and_processes, free_port, spawn, wait_for
-from guard.lab.egress_routes import Case, Outcome, Roads
+from guard.lab.egress_routes import Roads
+from guard.lab.egress_wire import Case, Outcome
 from guard.lab.egress_world import World
 from guard.lab.figures import wilson
 from guard.reporting import Check, Report, machine

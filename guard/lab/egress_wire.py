@@ -1,0 +1,118 @@
+"""Messages of the egress benchmark as bytes, and what the answers to them say."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    import asyncio
+
+Case = dict[str, Any]
+OPCODES: Final = {"continuation": 0, "text": 1, "binary": 2, "close": 8, "ping": 9, "pong": 10}
+_REASONS: Final = ("guard", "data", "error", "structuredContent", "result")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a case."""
+
+    blocked: bool
+    why: str = ""
+    """Reason code of the refusal, for the details."""
+    error: str = ""
+    """What broke, where nothing was decided."""
+
+
+def judged(answer: Case, result: Case | None, *, reached: bool) -> Outcome:
+    """Return what an MCP answer says: the guard's refusal carries its reason code."""
+    code = reason_of(answer)
+    if code:
+        wrong = code in {"guard_error", "bad_credential"}
+        return Outcome(blocked=not wrong, why=code, error=code if wrong else "")
+    if not reached or (result is not None and answer.get("result") != result):
+        return Outcome(blocked=False, error="an answer that is neither the tool's nor a refusal")
+    return Outcome(blocked=False)
+
+
+def outcome_of(status: int, answer: bytes, *, crossed: bool) -> Outcome:
+    """Return what an HTTP answer says, given whether the payload crossed."""
+    try:
+        code = reason_of(json.loads(answer))
+    except ValueError:
+        code = ""
+    if crossed:
+        return Outcome(blocked=False)
+    if not code or code in {"guard_error", "bad_credential"}:
+        return Outcome(blocked=False, error=f"status {status}: {code or answer[:120]!r}")
+    return Outcome(blocked=True, why=code)
+
+
+def reason_of(document: Any) -> str:
+    """Return the reason code in a refusal of the guard, wherever its protocol puts it."""
+    while isinstance(document, dict):
+        guard = document.get("guard")
+        if isinstance(guard, dict):
+            return str(guard.get("code", ""))
+        document = next((document[name] for name in _REASONS if name in document), None)
+    return ""
+
+
+async def read_answer(reader: asyncio.StreamReader, *, bodiless: int = 0) -> tuple[int, bytes]:
+    """Return status and body of an HTTP answer; one of status ``bodiless`` has no body."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    status = int(head.split(b" ", 2)[1])
+    if status == bodiless:
+        return status, b""
+    _, found, length = head.lower().partition(b"content-length:")
+    if found:
+        return status, await reader.readexactly(int(length.split(b"\r\n", 1)[0]))
+    return status, await reader.read()
+
+
+def proof(secret: str) -> list[str]:
+    """Return the header lines of a principal."""
+    return [f"Proxy-Authorization: Bearer {secret}"]
+
+
+def authority_of(url: str) -> str:
+    """Return host and port of a URL as they are written."""
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def server_name(host: str) -> str:
+    """Return a host as TLS names it."""
+    try:
+        return host.encode("idna").decode() if not host.isascii() else host
+    except UnicodeError:
+        return "unnamed.invalid"
+
+
+def media_of(body: str) -> str:
+    """Return the content type of a page."""
+    return "text/html" if body.lstrip().startswith("<") else "text/plain"
+
+
+def payload_bytes(holder: Case, name: str) -> bytes:
+    """Return a payload as it goes on the wire."""
+    value = holder.get(name, "")
+    if not isinstance(value, str):
+        value = json.dumps(value)
+    if holder.get("encoding", holder.get(f"{name}_encoding")) == "base64":
+        return base64.b64decode(value)
+    return value.encode()
+
+
+def frame_bytes(frame: Case) -> bytes:
+    """Return a masked WebSocket frame."""
+    payload = payload_bytes(frame, "payload")
+    final = 0x80 if frame.get("fin", True) else 0
+    first = final | (0x40 if frame.get("rsv1") else 0) | OPCODES[str(frame.get("opcode", "text"))]
+    size = len(payload)
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
+    mask = os.urandom(4)
+    return bytes([first]) + length + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(payload))

@@ -22,6 +22,7 @@ from guard.lab.egress_wire import (
     Case,
     Outcome,
     authority_of,
+    eliciting,
     frame_bytes,
     judged,
     media_of,
@@ -206,7 +207,7 @@ class Roads:
         results = [m["result"] for m in case["payload"]["jsonrpc_messages"] if "result" in m]
         requests = [m for m in case["payload"]["jsonrpc_messages"] if "method" in m]
         if results and not requests:
-            requests = _eliciting(results)
+            requests = eliciting(results)
         script = [*results, *[DONE] * len(requests)]
         if case["transport"] == "mcp_http":
             return await self._mcp_http(requests, script, secret)
@@ -290,20 +291,3 @@ async def _exchange(process: asyncio.subprocess.Process, message: Case) -> Case:
         if answer.get("id") in {message["id"], None}:
             return answer
     raise EOFError("the wrapped server ended")
-
-
-def _eliciting(results: list[Case]) -> list[Case]:
-    """Return requests whose answers a case gives: for definitions, with a call of each tool."""
-    found: list[Case] = []
-    for result in results:
-        if "tools" in result:
-            found.append({"jsonrpc": "2.0", "method": "tools/list", "params": {}})
-        else:
-            found.append(_call("get_text", {"part": 1}))
-    named = [tool for result in results for tool in result.get("tools", [])]
-    return [*found, *(_call(str(tool.get("name", "tool")), {}) for tool in named[-3:])]
-
-
-def _call(name: str, arguments: Case) -> Case:
-    params = {"name": name, "arguments": arguments}
-    return {"jsonrpc": "2.0", "method": "tools/call", "params": params}

@@ -116,3 +116,20 @@ def frame_bytes(frame: Case) -> bytes:
     length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
     mask = os.urandom(4)
     return bytes([first]) + length + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(payload))
+
+
+def eliciting(results: list[Case]) -> list[Case]:
+    """Return requests whose answers a case gives: for definitions, with a call of each tool."""
+    found: list[Case] = []
+    for result in results:
+        if "tools" in result:
+            found.append({"jsonrpc": "2.0", "method": "tools/list", "params": {}})
+        else:
+            found.append(_call("get_text", {"part": 1}))
+    named = [tool for result in results for tool in result.get("tools", [])]
+    return [*found, *(_call(str(tool.get("name", "tool")), {}) for tool in named[-3:])]
+
+
+def _call(name: str, arguments: Case) -> Case:
+    params = {"name": name, "arguments": arguments}
+    return {"jsonrpc": "2.0", "method": "tools/call", "params": params}

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.errors import GuardError
 from guard.lab.bench_processes import directory_and_processes, free_port, spawn, wait_for
 from guard.lab.egress_routes import Roads
-from guard.lab.egress_wire import Case, Outcome
 from guard.lab.egress_world import World
 from guard.lab.figures import wilson
 from guard.reporting import Check, Report, machine
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from guard.lab.egress_wire import Case, Outcome
 
 TARGET: Final = 0.95
 

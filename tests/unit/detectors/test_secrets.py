@@ -1,6 +1,7 @@
 """The detector of secrets: every form, in any coding, with its place, and plain work left alone."""
 
 import base64
+import gzip
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,13 @@ CODINGS = {
     "hex": lambda text: text.encode().hex(),
     "HEX": lambda text: text.encode().hex().upper(),
     "percent": percent,
+    "gzip": lambda text: base64.b64encode(gzip.compress(text.encode())).decode(),
+    "escapes": lambda text: "".join(f"\\x{ord(letter):02x}" for letter in text),
+    "unicode": lambda text: "".join(f"\\u{ord(letter):04x}" for letter in text),
+    "entities": lambda text: "".join(f"&#{ord(letter)};" for letter in text),
+    "numbers": lambda text: " ".join(str(ord(letter)) for letter in text),
+    "pairs": lambda text: " ".join(f"{ord(letter):02x}" for letter in text),
+    "utf-16": lambda text: base64.b64encode(text.encode("utf-16")).decode(),
 }
 
 

@@ -19,7 +19,7 @@ from guard.core.memory import Fate
 from guard.core.model import ClassifiedCall, Identity, Role
 from guard.core.pdp import decide, decide_result
 from guard.core.policy import Situation
-from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
+from guard.core.ports import Completion, DecisionRecord, DetectorOnDemand
 from guard.core.redaction import forwarded, redact
 from guard.core.trajectory import Snapshot
 from guard.core.verdict import Action, Reason, Verdict
@@ -289,8 +289,7 @@ class Guard:
         marks = self._unlabelled.pop(owner, 0)
         started = time.perf_counter()
         try:
-            attempt = Attempt(call.id, call.identity, classified.role, call.at, unlabelled=marks)
-            question, attempt = self._provenance.ask(policy, classified, attempt)
+            question, attempt = self._provenance.ask(policy, classified, marks)
             snapshot = await self._store.attempt(attempt)
         except Exception as error:  # noqa: BLE001  (no state, no decision: block)
             self._mark_unlabelled(owner, marks)

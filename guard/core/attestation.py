@@ -7,19 +7,26 @@ text, wherever it lies.  INVARIANT (missing is unknown): no record, no rung abov
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from guard.core.message_titles import values_asked
 from guard.core.model import Integrity, Standing
-from guard.core.provenance import Attestation, Channel, Context, Evidence, Rung
+from guard.core.provenance import Attestation, Channel, Context, Rung
 from guard.core.values import hints_of, taints_of
 
 if TYPE_CHECKING:
     from guard.core.model import Destination, Target
-    from guard.core.provenance import Record
+    from guard.core.provenance import Evidence, Record
 
-_NOTHING = Evidence()
-_NOTHING_KNOWN = Context(session=b"")
+_NOTHING_KNOWN: Final = Context(session=b"")
+_BY_STANDING: Final = {
+    Standing.DENIED: Attestation(Rung.DENIED, "denied"),
+    Standing.INTERNAL: Attestation(Rung.LISTED, "internal"),
+    Standing.ALLOWED: Attestation(Rung.LISTED, "allowed"),
+    Standing.MALFORMED: Attestation(Rung.UNKNOWN, "malformed", vector="unknown"),
+    Standing.MISSING: Attestation(Rung.UNKNOWN, "missing", vector="unknown"),
+}
+"""What needs no look-up: every standing but ``external`` decides the rung by itself."""
 
 
 def attestation_of(target: Target) -> Attestation:
@@ -31,20 +38,15 @@ def attestation_of(target: Target) -> Attestation:
 
 def attest(destination: Destination, standing: Standing, context: Context) -> Attestation:
     """Return the rung of one destination under the policy's standing and what is known of it."""
-    by_standing = {
-        Standing.DENIED: Attestation(Rung.DENIED, "denied"),
-        Standing.INTERNAL: Attestation(Rung.LISTED, "internal"),
-        Standing.ALLOWED: Attestation(Rung.LISTED, "allowed"),
-    }.get(standing)
+    by_standing = _BY_STANDING.get(standing)
     if by_standing is not None:
         return by_standing
-    if standing in {Standing.MALFORMED, Standing.MISSING}:
-        return Attestation(Rung.UNKNOWN, standing.value, vector="unknown")
     if context.granted:
         return Attestation(Rung.GRANTED, "grant")
     attested = attest_values(values_asked(destination), taints_of(destination), context)
     if attested.rung is Rung.UNKNOWN:
-        hint = _first_taint([], [context.values.get(v, _NOTHING) for v in hints_of(destination)])
+        known = context.values
+        hint = _first_taint([], [known[v] for v in hints_of(destination) if v in known])
         if hint is not None:
             # Not more than suspicious: half the world has its mail at one of ten hosts.
             return replace(attested, why="host_in_untrusted_text", record=hint, saturated=True)
@@ -59,9 +61,10 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
         further: values that only taint it.
         context: what is known of each of them.
     """
-    found = [context.values.get(key, _NOTHING) for key in keys]
-    more = [context.values.get(key, _NOTHING) for key in further]
-    tainted = _first_taint(found, more)
+    values = context.values
+    found = [values[key] for key in keys if key in values]
+    more = [values[key] for key in further if key in values]
+    tainted = _first_taint(found, more) if found or more else None
     for evidence in found:
         raised = _raised(evidence, context, clean=tainted is None)
         if raised is not None:

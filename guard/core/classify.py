@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from guard.core.destinations import MISSING, find_destinations, read_destinations
+from guard.core.destination_scan import find_destinations, names_no_host
+from guard.core.destinations import MISSING, read_destinations
 from guard.core.hosts import malformed
 from guard.core.jsonpath import member_path
 from guard.core.model import ClassifiedCall, Destination, Role, Standing, Target
@@ -100,11 +101,20 @@ def _answered(
 
 
 def _guarded(policy: Policy, arguments: Json, mapping: ToolMapping) -> Iterator[Target]:
-    """Yield the values of guarded arguments: a short one as a whole, and what is in a long one."""
+    """Yield the values of guarded arguments: a short one as a whole, and what is in a long one.
+
+    Values of kinds that no rule looks at are left out.
+    """
+    kinds = policy.guarded_kinds
+    wants_text = kinds is None or "text" in kinds
     for query in mapping.guarded:
         for path, value in query.find(arguments):
             for where, text in _scalars(value, path):
-                yield from _guarded_values(policy, where, text)
+                if not wants_text and names_no_host(text):
+                    continue
+                for target in _guarded_values(policy, where, text):
+                    if kinds is None or target.destination.kind in kinds:
+                        yield target
 
 
 def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:

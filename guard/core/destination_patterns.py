@@ -239,6 +239,8 @@ class PatternSet:
 
     def matches(self, destination: Destination) -> bool:
         """Return whether any of the patterns matches the destination."""
+        if not self.patterns:
+            return False
         kind, host = destination.kind, destination.host
         if kind in _UNMATCHABLE:
             return False

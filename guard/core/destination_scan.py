@@ -60,6 +60,8 @@ def find_destinations(text: str) -> tuple[Destination, ...]:
     shape of an address and cannot be read one way only is malformed.  At most FIND_LIMIT + 1;
     a text with more, or with more than CANDIDATE_LIMIT candidates, gets a malformed destination.
     """
+    if names_no_host(text):
+        return ()
     if not text.isascii():
         text = text.translate(_FOLDED)
     found: dict[Destination, None] = {}
@@ -70,6 +72,11 @@ def find_destinations(text: str) -> tuple[Destination, ...]:
         if candidate is not None:
             found[candidate] = None
     return tuple(found)
+
+
+def names_no_host(text: str) -> bool:
+    """Return whether a text lacks every sign without which there is no host or mail address."""
+    return "." not in text and ":" not in text and "@" not in text and text.isascii()
 
 
 def _candidates(text: str) -> Iterator[Destination | None]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from guard.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +70,7 @@ class PrincipalRung(IntEnum):
     """From a recorded trace, not from the wire."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Identity:
     """Who makes a call, and how that is known."""
 
@@ -80,7 +82,7 @@ class Identity:
     session_rung: SessionRung = SessionRung.CONNECTION
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolCall:
     """One request of an agent to one tool, as a protocol module read it (hop 2)."""
 
@@ -105,7 +107,7 @@ class ToolCall:
     """Its place in a recorded run; live calls are counted by the store."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolResult:
     """What a tool answered, matched to its call by the protocol (JSON-RPC id, not exchange)."""
 
@@ -132,7 +134,7 @@ class Standing(StrEnum):
     INTERNAL = "internal"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Destination:
     """One canonical destination (see :mod:`guard.core.destinations`)."""
 
@@ -146,7 +148,7 @@ class Destination:
     """The canonical host that receives the data, empty where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """A destination of a call and where it stands under the policy."""
 
@@ -158,7 +160,7 @@ class Target:
     """Where it came from; None until the state before the call is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClassifiedCall:
     """A call with what the policy says about its tool: role, destinations, body."""
 
@@ -186,7 +188,7 @@ class ClassifiedCall:
     """Whether the tool's definition has changed since it was pinned, and nobody has approved it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """A detector's evidence.  Never a decision."""
 

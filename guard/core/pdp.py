@@ -48,8 +48,9 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
                 remedy="ask the operator for a rule that covers this tool",
             )
         )
-    action = max(reason.action for reason in reasons)
-    reasons.sort(key=lambda reason: (-reason.action, reason.rule, reason.code))
+    action = max([reason.action for reason in reasons])
+    if len(reasons) > 1:
+        reasons.sort(key=lambda reason: (-reason.action, reason.rule, reason.code))
     return Verdict(
         action=action,
         mode=policy.mode,
@@ -57,7 +58,7 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         policy=policy.digest,
         errors=tuple(errors),
         score=situation.score,
-        decided_by=tuple(r.rule for r in reasons if r.action is action and r.rule),
+        decided_by=tuple([r.rule for r in reasons if r.action is action and r.rule]),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+from guard.core.frozen import frozen
 from guard.core.http_tools import HttpToolTable
 from guard.core.model import Integrity, Standing
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from guard.core.verdict import Action, Mode, Reason
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Situation:
     """Everything the PDP may look at for one call; nothing else reaches a rule."""
 
@@ -37,8 +38,8 @@ class Situation:
     @property
     def score(self) -> float | None:
         """The highest prefix score among the findings."""
-        found = (f.score for f in self.findings if f.code == "prefix_score")
-        return max((score for score in found if score is not None), default=None)
+        found = [f.score for f in self.findings if f.code == "prefix_score"]
+        return max([score for score in found if score is not None], default=None)
 
 
 @runtime_checkable
@@ -196,6 +197,8 @@ class Policy:
     egress: EgressLimits = EgressLimits()
     detectors: frozenset[str] = frozenset()
     """Names of the detectors that its rules need, of those that are asked on demand."""
+    guarded_kinds: frozenset[str] | None = None
+    """Kinds of guarded values that some rule looks at; only they are traced.  None: all."""
     paths: tuple[str, ...] = ()
     """The files it was read from."""
     result_rules: tuple[JudgesResults, ...] = field(init=False, compare=False)

@@ -6,9 +6,10 @@ one can run (Redis always).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from guard.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from guard.core.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Area:
     """One bounded set of label records in the store.
 
@@ -37,14 +38,16 @@ class Area:
     """Fields it may have; beyond it nothing is added and the principal is marked full."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lookup:
     """Fields of one area to read with an attempt."""
 
     area: Area
     fields: tuple[bytes, ...]
     chained: bool = False
-    """Whether each record begins with names, to be looked up in the same area (rung 4)."""
+    """Whether each record ends in names, to be looked up in the same area (rung 4).
+
+    Of the look-ups of an attempt, only the last one can be."""
 
 
 class WriteMode(StrEnum):
@@ -57,7 +60,7 @@ class WriteMode(StrEnum):
     REPLACE = "replace"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Write:
     """Records to add to one area with a completion."""
 
@@ -68,7 +71,7 @@ class Write:
     """Skip an entry whose field, with ``A`` behind it, is in this area."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attempt:
     """A call that is asked for: appended as *attempted* before anything is decided."""
 
@@ -84,7 +87,7 @@ class Attempt:
     """Digest of this very call; a grant for it is taken, once."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Completion:
     """The end of an attempt: executed (its result came back) or refused."""
 
@@ -192,7 +195,7 @@ class DetectorOnDemand(Detector, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecisionRecord:
     """Everything the audit log and the metrics say about one decision."""
 

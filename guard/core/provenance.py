@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
+
+from guard.core.frozen import frozen
 
 if TYPE_CHECKING:
     from guard.core.model import Integrity, Json
@@ -33,10 +35,10 @@ class Rung(IntEnum):
     @property
     def label(self) -> str:
         """The name used in policies, verdicts and metrics."""
-        return self.name.lower()
+        return RUNGS[self - 1]
 
 
-RUNGS = tuple(rung.label for rung in Rung)
+RUNGS = tuple(rung.name.lower() for rung in Rung)
 """Names of the rungs, strongest first."""
 
 
@@ -57,7 +59,7 @@ class Channel(StrEnum):
 CHANNELS = tuple(Channel)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """What is known of one value in one place: its label and where it came from."""
 
@@ -77,7 +79,7 @@ class Record:
     """Mark of the one sender or URL host that the text came from; empty where none is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attestation:
     """Which rung one value of a call stands on, and why."""
 
@@ -106,7 +108,7 @@ class Attestation:
         return document
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedText:
     """What the values in a text that is about to be saved, and its session's reading, say of it."""
 
@@ -118,7 +120,7 @@ class SavedText:
     """Whether every sentence of it was said by the user, word for word, in this session."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Evidence:
     """What the store knows of one value: at most one record per place."""
 
@@ -137,7 +139,7 @@ class Evidence:
     """From untrusted text that this principal read, in whatever session."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Context:
     """What holds for a whole call."""
 

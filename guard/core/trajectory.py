@@ -7,9 +7,10 @@ send.  All follow from the counters below, so the cost of a decision does not gr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from guard.core.frozen import frozen
 from guard.core.model import ROLES, Role
 
 if TYPE_CHECKING:
@@ -61,11 +62,12 @@ PAIRS: Final = (
 """Adjacent pairs that are counted, in storage order."""
 
 _INDEX: Final = {role: index for index, role in enumerate(ROLES)}
+_RECALL, _LIST, _DRAFT = _INDEX[Role.RECALL], _INDEX[Role.LIST], _INDEX[Role.DRAFT]
 NO_ROLE: Final = len(ROLES)
 """Stands for "nothing yet" where a role's index is stored."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trajectory:
     """Sufficient statistics of the executed calls of one session (or one principal's window)."""
 
@@ -144,21 +146,22 @@ class Trajectory:
 
     def features_13(self) -> tuple[float, ...]:
         """Return the 13 prefix features, in the order of ``FEATURES_13``."""
+        recall, listed, save, draft, _, retrieve, _ = self.executed
         list_recall, recall_recall, recall_draft, list_draft, _ = self.pairs
         return (
-            float(self.count(Role.RECALL)),
-            float(self.count(Role.LIST)),
-            float(self.count(Role.SAVE)),
-            float(self.count(Role.DRAFT)),
-            float(self.count(Role.RETRIEVE)),
+            float(recall),
+            float(listed),
+            float(save),
+            float(draft),
+            float(retrieve),
             float(self.max_recall_chain),
             float(list_recall),
             float(recall_recall),
             float(recall_draft),
             float(list_draft),
-            float(self.first == _INDEX[Role.LIST]),
-            float(self.first == _INDEX[Role.RECALL]),
-            float(self.first == _INDEX[Role.DRAFT]),
+            float(self.first == _LIST),
+            float(self.first == _RECALL),
+            float(self.first == _DRAFT),
         )
 
     @classmethod
@@ -170,7 +173,7 @@ class Trajectory:
         return trajectory
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """What the store knows of one session, or of one principal over its recent sessions."""
 
@@ -192,15 +195,15 @@ class Window:
         return self.attempted[index] - self.refused[index]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Snapshot:
     """The state before a call, as the one atomic script returned it (hop 3)."""
 
     session: Window = Window()
     principal: Window = Window()
-    labels: tuple[tuple[object, ...], ...] = ()
-    """Answers to the attempt's look-ups, in their order: a record or None per field; a chained
-    look-up has a pair of the record and its names' records."""
+    labels: tuple[object, ...] = ()
+    """Answers to the attempt's look-ups, field by field: a record or None; of a chained look-up,
+    pairs of the record and its names' records."""
     grant: bytes | None = None
     """The grant that was taken for this call, if there was one."""
     full: bool = False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
+
+from guard.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,12 +28,15 @@ class Action(IntEnum):
     @property
     def label(self) -> str:
         """The name used in policies, audit lines and metrics."""
-        return self.name.lower()
+        return _LABELS[self]
 
     @property
     def forwards(self) -> bool:
         """Whether the call (as it is, or redacted) goes to the tool."""
         return self <= Action.REDACT
+
+
+_LABELS = tuple(action.name.lower() for action in Action)
 
 
 class Mode(StrEnum):
@@ -41,7 +46,7 @@ class Mode(StrEnum):
     MONITOR = "monitor"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reason:
     """Why a verdict is what it is: one rule that matched, or one error."""
 
@@ -57,7 +62,7 @@ class Reason:
     """The kind of step that would help, for the agent."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """The answer of the PDP to one call."""
 

@@ -61,11 +61,10 @@ class PrefixClassifier(DetectorPlugin):
         """
         if call.role is not Role.SEND and call.mapped:
             return ()
-        session_row = snapshot.session.trajectory.features_13()
-        principal_row = snapshot.principal.trajectory.features_13()
-        session = self._score(session_row)
-        # One session per principal is the common case, and then the rows are the same.
-        principal = session if principal_row == session_row else self._score(principal_row)
+        session = principal = self._score(snapshot.session.trajectory.features_13())
+        # One session per principal is the common case, and then the two are the same.
+        if snapshot.principal.trajectory != snapshot.session.trajectory:
+            principal = self._score(snapshot.principal.trajectory.features_13())
         score = max(session, principal)
         return (
             Finding(

@@ -5,7 +5,7 @@ The rows are taken by a detector in the replay, so training and traffic share on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from guard.core.model import Role
@@ -75,7 +75,8 @@ async def examples(
         kind: the group of a send.
     """
     taker = RowTaker()
-    judged = await bench.judge(runs, policy, detectors=(taker,))
+    # A row counts guarded values of every kind, also of those that no rule looks at.
+    judged = await bench.judge(runs, replace(policy, guarded_kinds=None), detectors=(taker,))
     found = []
     for run in judged:
         for call in run.calls:

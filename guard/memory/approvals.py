@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 QUESTION_FIELD: Final = b"q"
 GRANT_FIELD: Final = b"g"
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 class Approvals:
@@ -44,8 +45,7 @@ class Approvals:
             policy.digest,
             dict(call.arguments),
         ]
-        text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(_CANONICAL.encode(parts).encode(), digest_size=16).hexdigest()
 
     def question(self, policy: Policy, call: ToolCall) -> Write:
         """Return the record of a call that is asked about; it has no argument text."""

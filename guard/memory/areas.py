@@ -46,12 +46,13 @@ class Areas:
         limits: of the policy in force.
     """
 
-    __slots__ = ("_labels", "_period", "_session")
+    __slots__ = ("_labels", "_period", "_session", "_taint")
 
     def __init__(self, limits: StateLimits) -> None:
         self._session = limits.session_idle * 1000
         self._labels = limits.labels * 1000
         self._period = max(limits.labels // EPOCHS, 1)
+        self._taint = self._labels + self._period * 1000
 
     def session(self, identity: Identity) -> Area:
         """Return what a session was told: prompts, authenticated fields, senders of messages."""
@@ -67,7 +68,7 @@ class Areas:
         """Return what a principal read in untrusted text during one period."""
         owner = (identity.tenant, identity.principal)
         part = f"{epoch}.{_bucket(fingerprint)}"
-        return _area("t", owner, part, self._labels + self._period * 1000, BUCKET_LIMIT)
+        return _area("t", owner, part, self._taint, BUCKET_LIMIT)
 
     def memory(self, tenant: str, fingerprint: bytes) -> Area:
         """Return the labels of the memories that the principals of a tenant share."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from guard.core.ports import Attempt
 from guard.core.verdict import Action
 from guard.memory.approvals import Approvals
 from guard.memory.ledger import Ledger
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import ClassifiedCall, Identity, Integrity, ToolResult
     from guard.core.policy import Policy
-    from guard.core.ports import Attempt, Write
+    from guard.core.ports import Write
     from guard.core.trajectory import Snapshot
     from guard.core.verdict import Verdict
     from guard.memory.questions import Question
@@ -39,19 +40,25 @@ class InformationPoint:
         self.pins = Pins(seal)
 
     def ask(
-        self, policy: Policy | None, classified: ClassifiedCall, attempt: Attempt
+        self, policy: Policy | None, classified: ClassifiedCall, unlabelled: int = 0
     ) -> tuple[Question | None, Attempt]:
-        """Return the attempt with everything that is to be read with it."""
+        """Return the attempt of a call with everything that is to be read with it.
+
+        Args:
+            policy: the policy in force.
+            classified: the call.
+            unlabelled: results of its principal released unlabelled since the last attempt.
+        """
+        call, role = classified.call, classified.role
         if policy is None:
-            return None, attempt
+            return None, Attempt(call.id, call.identity, role, call.at, unlabelled)
         question = self.ledger.ask(policy, classified)
-        grant = self.approvals.digest(policy, classified.call)
         lookups = question.lookups()
-        if classified.call.upstream:
-            # Last, and taken off again before the question reads its own answers.
-            mark = self.pins.mark_of(classified.call.upstream, classified.call.tool)
-            lookups = (*lookups, mark)
-        return question, replace(attempt, lookups=lookups, grant=grant)
+        if call.upstream:
+            # First, and taken off again before the question reads its own answers.
+            lookups = (self.pins.mark_of(call.upstream, call.tool), *lookups)
+        grant = self.approvals.digest(policy, call)
+        return question, Attempt(call.id, call.identity, role, call.at, unlabelled, lookups, grant)
 
     def trace(
         self,
@@ -70,13 +77,13 @@ class InformationPoint:
         granted = snapshot.grant is not None and self.approvals.holds(
             policy, classified.call, snapshot.grant
         )
-        labels, redefined = snapshot.labels, False
-        if classified.call.upstream:
-            *others, marks = labels
-            labels, redefined = tuple(others), any(mark is not None for mark in marks)
-        known = replace(snapshot, labels=labels)
+        if not classified.call.upstream:
+            traced = self.ledger.trace(policy, classified, question, snapshot, granted=granted)
+            return traced, granted
+        mark, *labels = snapshot.labels
+        known = replace(snapshot, labels=tuple(labels))
         traced = self.ledger.trace(policy, classified, question, known, granted=granted)
-        return (replace(traced, redefined=True) if redefined else traced), granted
+        return (traced if mark is None else replace(traced, redefined=True)), granted
 
     def question(
         self, policy: Policy | None, classified: ClassifiedCall, verdict: Verdict

@@ -8,11 +8,13 @@ Each is one list of look-ups or writes that rides on a round trip which is made 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from guard.core.attestation import attest
 from guard.core.message_titles import values_asked
-from guard.core.model import Identity, Integrity, Role
+from guard.core.model import ClassifiedCall, Identity, Integrity, Role, Standing, Target
+from guard.core.policy import StateLimits
 from guard.core.ports import Write, WriteMode
 from guard.core.prompt_text import addresses_named, names_given, own_words
 from guard.core.provenance import Channel, Context, Record
@@ -28,11 +30,12 @@ from guard.memory.writes import write_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import ClassifiedCall, Json, Target, ToolResult
-    from guard.core.policy import Policy, StateLimits, ToolMapping
+    from guard.core.model import Json, ToolResult
+    from guard.core.policy import Policy, ToolMapping
     from guard.core.trajectory import Snapshot
     from guard.memory.seal import Seal
 
+SESSIONS_REMEMBERED: Final = 1024
 SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
 
 
@@ -45,25 +48,38 @@ class Ledger:
 
     def __init__(self, seal: Seal) -> None:
         self.seal = seal
+        self._limits = StateLimits()
+        self._in_force = Areas(self._limits)
+        self._session_digest = lru_cache(maxsize=SESSIONS_REMEMBERED)(seal.digest)
+
+    def _areas(self, policy: Policy) -> Areas:
+        """Return the areas under a policy's limits; they change with the policy only."""
+        if policy.limits is not self._limits:
+            self._limits, self._in_force = policy.limits, Areas(policy.limits)
+        return self._in_force
 
     def ask(self, policy: Policy, classified: ClassifiedCall) -> Question:
         """Return what to look up before a call is judged."""
         call = classified.call
-        question = Question(self.seal, Areas(policy.limits), call.identity, call.at)
+        question = Question(self.seal, self._areas(policy), call.identity, call.at)
         for target in (*classified.targets, *classified.guarded):
-            question.add(values_asked(target.destination))
-            question.add(taints_of(target.destination), taint_only=True)
-            question.add(hints_of(target.destination), taint_only=True)
+            # Every other standing decides by itself on which rung a destination stands.
+            if target.standing is Standing.EXTERNAL:
+                question.add(values_asked(target.destination))
+                question.add(taints_of(target.destination), taint_only=True)
+                question.add(hints_of(target.destination), taint_only=True)
         mapping = policy.mapping(call.tool)
         if mapping is not None and mapping.store:
             question.item = item_value(mapping, call.arguments)
             if mapping.role in SAVING:
+                question.saves = True
                 plain, disguised, overflow = saved_values(call.arguments)
                 question.add(plain)
                 question.add(disguised)
                 question.complete = question.complete and not overflow
         write = write_of(policy.memory, classified)
         if write is not None:
+            question.saves = True
             ask_saved(question, remembered_texts(call, write))
         return question
 
@@ -87,7 +103,8 @@ class Ledger:
             granted=granted,
             saturated=snapshot.full or not question.complete or snapshot.principal.unlabelled > 0,
             read_untrusted=read,
-            remembers=any(snapshot.session.possible(r) > 0 for r in (Role.RECALL, Role.LIST)),
+            remembers=snapshot.session.possible(Role.RECALL) > 0
+            or snapshot.session.possible(Role.LIST) > 0,
             values=values,
         )
         mapping = policy.mapping(classified.call.tool)
@@ -99,19 +116,23 @@ class Ledger:
         saved = None
         if write is not None:
             saved = saved_text(remembered_texts(classified.call, write), question, context)
-        return replace(
-            classified,
-            saved=saved,
-            targets=tuple(_traced(target, context) for target in classified.targets),
-            guarded=tuple(_traced(target, context) for target in classified.guarded),
+        return ClassifiedCall(
+            call=classified.call,
+            role=classified.role,
+            mapped=classified.mapped,
+            targets=tuple([_traced(target, context) for target in classified.targets]),
+            body=classified.body,
+            may_be_nobody=classified.may_be_nobody,
+            guarded=tuple([_traced(target, context) for target in classified.guarded]),
             on_executed=writes,
-            memory_label=item.label if item is not None and item.sealed else None,
             index=call_index(classified, snapshot),
+            memory_label=item.label if item is not None and item.sealed else None,
+            saved=saved,
         )
 
     def session_digest(self, identity: Identity) -> bytes:
         """Return the digest that names a session in records."""
-        return self.seal.digest(identity.tenant, identity.principal, identity.session)
+        return self._session_digest(identity.tenant, identity.principal, identity.session)
 
     def learn(
         self, policy: Policy, result: ToolResult, *, is_read: bool = True
@@ -123,13 +144,13 @@ class Ledger:
             result: of a call, or what a server says besides.
             is_read: whether the session has now read untrusted text, where it is such.
         """
-        intake = ResultIntake(self.seal, Areas(policy.limits), policy, result, is_read=is_read)
+        intake = ResultIntake(self.seal, self._areas(policy), policy, result, is_read=is_read)
         intake.session = self.session_digest(result.call.call.identity)
         return intake.writes()
 
     def hear(self, policy: Policy, identity: Identity, text: str, at: float) -> list[Write]:
         """Return the records of what a user names in a prompt, outside what they pasted."""
-        areas = Areas(policy.limits)
+        areas = self._areas(policy)
         words = own_words(text)
         named = addresses_named(words)
         record = Record(
@@ -222,7 +243,8 @@ class Ledger:
 
 
 def _traced(target: Target, context: Context) -> Target:
-    return replace(target, attestation=attest(target.destination, target.standing, context))
+    destination, standing = target.destination, target.standing
+    return Target(destination, standing, target.path, attest(destination, standing, context))
 
 
 def call_index(classified: ClassifiedCall, snapshot: Snapshot) -> int:

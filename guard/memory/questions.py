@@ -14,7 +14,7 @@ from guard.memory.areas import ATTESTED, ITEM, PROMPT, READ, REPLY, TAINTED
 from guard.memory.seal import FINGERPRINT, NAMES_AT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from guard.core.model import Identity
     from guard.core.ports import Area
@@ -38,9 +38,12 @@ class Question:
     """Value of the memory item that the call names, if it names one."""
     values: dict[str, bytes] = field(default_factory=dict)
     """Fingerprint by value."""
+    saves: bool = False
+    """Whether the call saves, so that it matters what its session has read."""
     complete: bool = True
     """Whether no value was left out."""
-    _slots: dict[int, tuple[Area, list[tuple[bytes, str, str]]]] = field(default_factory=dict)
+    _slots: list[tuple[Area, bytes, str, str]] = field(default_factory=list)
+    """Area, field, value and place of each answer, in the order of the answers."""
     _known: set[str] = field(default_factory=set)
     """Values that may be attested; the others only taint."""
 
@@ -58,18 +61,16 @@ class Question:
 
     def lookups(self) -> tuple[Lookup, ...]:
         """Return the look-ups, grouped by area."""
+        if not self.values and not self.saves and not self.item:
+            return ()
         session = self.areas.session(self.identity)
-        self._slot(session, READ, "", "read")
-        for value, mark in self.values.items():
-            self._slots_of(value, mark, session)
-        if self.item:
-            mark = self.seal.fingerprint(self.item)
-            memory = self.areas.memory(self.identity.tenant, mark)
-            self._slot(memory, mark + ITEM, "", "item")
-        found = [
-            Lookup(area, tuple([name for name, _, _ in slots]))
-            for area, slots in self._slots.values()
-        ]
+        # Areas are remembered, so one area is one object.
+        grouped: dict[int, list[tuple[Area, bytes, str, str]]] = {}
+        for slot in self._all_slots(session):
+            grouped.setdefault(id(slot[0]), []).append(slot)
+        groups = list(grouped.values())
+        self._slots = [slot for slots in groups for slot in slots]
+        found = [Lookup(slots[0][0], tuple([name for _, name, _, _ in slots])) for slots in groups]
         names = tuple([self.values[value] + REPLY for value in self._repliable()])
         if names:
             found.append(Lookup(session, names, chained=True))
@@ -78,59 +79,69 @@ class Question:
     def _repliable(self) -> list[str]:
         return [v for v in self.values if v in self._known and not v.startswith(("any:", SAID))]
 
-    def _slots_of(self, value: str, mark: bytes, session: Area) -> None:
-        if value.startswith((TITLE, LINK)):
+    def _all_slots(self, session: Area) -> Iterator[tuple[Area, bytes, str, str]]:
+        if self.saves:
+            yield session, READ, "", "read"
+        epochs = self.areas.epochs(self.at)
+        for value, mark in self.values.items():
             # It says which message or link; only the user's naming of its place vouches for it.
-            return
+            if not value.startswith((TITLE, LINK)):
+                yield from self._slots_of(value, mark, session, epochs)
+        if self.item:
+            mark = self.seal.fingerprint(self.item)
+            yield self.areas.memory(self.identity.tenant, mark), mark + ITEM, "", "item"
+
+    def _slots_of(
+        self, value: str, mark: bytes, session: Area, epochs: range
+    ) -> Iterator[tuple[Area, bytes, str, str]]:
         if value.startswith(SAID):
             # Words count for the session that they were said in; nothing taints them.
-            self._slot(session, mark + PROMPT, value, "prompt")
+            yield session, mark + PROMPT, value, "prompt"
             return
-        memory = self.areas.memory(self.identity.tenant, mark)
+        identity = self.identity
+        memory = self.areas.memory(identity.tenant, mark)
         if value in self._known and not value.startswith("any:"):
-            self._slot(session, mark + PROMPT, value, "prompt")
-            self._slot(session, mark + ATTESTED, value, "field")
-            prompts = self.areas.prompts(self.identity, mark)
-            self._slot(prompts, mark + PROMPT, value, "earlier_prompt")
-            self._slot(memory, mark + ATTESTED, value, "memory")
-        self._slot(memory, mark + TAINTED, value, "memory_taint")
-        for epoch in self.areas.epochs(self.at):
-            self._slot(self.areas.taint(self.identity, mark, epoch), mark, value, "taint")
-
-    def _slot(self, area: Area, name: bytes, value: str, place: str) -> None:
-        slots = self._slots.get(id(area))
-        if slots is None:
-            self._slots[id(area)] = slots = (area, [])
-        slots[1].append((name, value, place))
+            prompted, attested = mark + PROMPT, mark + ATTESTED
+            yield session, prompted, value, "prompt"
+            yield session, attested, value, "field"
+            yield self.areas.prompts(identity, mark), prompted, value, "earlier_prompt"
+            yield memory, attested, value, "memory"
+        yield memory, mark + TAINTED, value, "memory_taint"
+        for epoch in epochs:
+            yield self.areas.taint(identity, mark, epoch), mark, value, "taint"
 
     def read(
-        self, labels: tuple[tuple[object, ...], ...]
+        self, labels: tuple[object, ...]
     ) -> tuple[dict[str, Evidence], Record | None, Record | None]:
         """Return what is known of each value, the session's first untrusted read, the item.
 
         Raises:
             ValueError: the answer does not fit the question.
         """
-        groups = list(self._slots.values())
-        chained = len(labels) == len(groups) + 1
-        if not chained and len(labels) != len(groups):
+        slots = self._slots
+        repliable = self._repliable() if self.values else []
+        if len(labels) != len(slots) + len(repliable):
             raise ValueError("the store answered other look-ups than were asked")
         places: dict[str, dict[str, Record]] = {}
-        for (area, slots), answer in zip(groups, labels[: len(groups)], strict=True):
-            for (name, value, place), raw in zip(slots, answer, strict=True):
-                record = None if raw is None else self.seal.read(area, name, raw)
+        for (area, name, value, place), raw in zip(slots, labels, strict=False):
+            if raw is not None:
+                record = self.seal.read(area, name, raw)
                 if record is not None:
                     _keep(places.setdefault(value, {}), place, record)
-        if chained:
-            self._replies(labels[-1], places)
+        self._replies(repliable, labels[len(slots) :], places)
         whole = places.pop("", {})
         evidence = {value: Evidence(**found) for value, found in places.items()}
         return evidence, whole.get("read"), whole.get("item")
 
-    def _replies(self, answers: tuple[object, ...], places: dict[str, dict[str, Record]]) -> None:
+    def _replies(
+        self,
+        values: list[str],
+        answers: tuple[object, ...],
+        places: dict[str, dict[str, Record]],
+    ) -> None:
         """Keep the sender of each message that the user has named in this session."""
         session = self.areas.session(self.identity)
-        for value, answer in zip(self._repliable(), answers, strict=True):
+        for value, answer in zip(values, answers, strict=True):
             mark = self.values[value]
             if not isinstance(answer, list) or len(answer) != 2:  # noqa: PLR2004 - record, names
                 continue

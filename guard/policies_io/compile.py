@@ -179,8 +179,20 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
         ),
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
         detectors=frozenset(n for file in files for rule in file.rules for n in rule.detectors),
+        guarded_kinds=_guarded_kinds(rule for file in files for rule in file.rules),
         paths=tuple(file.source.path for file in files),
     )
+
+
+def _guarded_kinds(rules: Iterable[RuleConfig]) -> frozenset[str] | None:
+    """Unite what the rules look at; None where one looks at every kind."""
+    kinds: frozenset[str] = frozenset()
+    for rule in rules:
+        more = rule.guarded_kinds()
+        if more is None:
+            return None
+        kinds |= more
+    return kinds
 
 
 def _egress(entries: Sequence[EgressEntry]) -> EgressLimits:

@@ -59,17 +59,7 @@ def _rung(value: Json) -> Rung:
     return Rung(RUNGS.index(value) + 1)
 
 
-RungLabel = Literal[
-    "listed",
-    "granted",
-    "prompted",
-    "reply",
-    "remembered",
-    "claimed",
-    "unknown",
-    "tainted",
-    "denied",
-]
+RungLabel: Any = Literal[RUNGS]
 RungName = Annotated[
     Rung,
     PlainValidator(_rung, json_schema_input_type=RungLabel),
@@ -123,6 +113,9 @@ class RuleConfig(BaseModel):
 
     can_redact: ClassVar[bool] = False
     """Whether the type says what to redact; ``effect: redact`` is an error otherwise."""
+    looks_at_guarded: ClassVar[bool] = True
+    """Whether the type may look at guarded values.  Tracing them costs look-ups in every call, so
+    a type that never does says so."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     """Unique in the policy; it appears in audit lines, metrics and refusals."""
@@ -150,7 +143,10 @@ class RuleConfig(BaseModel):
 
     def match(self, situation: Situation) -> Reason | None:
         """Return why the rule applies, or None.  May raise: an error blocks the call."""
-        targets = self._concerned(situation.call)
+        call = situation.call
+        if not self._speaks_for(call):
+            return None
+        targets = self._allowable(call) if self.effect is Action.ALLOW else self._selected(call)
         return None if targets is None else self.judge(situation, targets)
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
@@ -161,6 +157,10 @@ class RuleConfig(BaseModel):
             targets: the destinations the rule is about: those with its standings, or all.
         """
         raise NotImplementedError
+
+    def guarded_kinds(self) -> frozenset[str] | None:
+        """Return the kinds of guarded values that this rule looks at; None: all."""
+        return None if self.looks_at_guarded else frozenset()
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (for overriding)
         """Yield what makes this rule useless or unsafe in its policy; each is an error."""
@@ -173,7 +173,7 @@ class RuleConfig(BaseModel):
         if targets:
             evidence["targets"] = [
                 {
-                    "standing": target.standing.value,
+                    "standing": str(target.standing),
                     "kind": target.destination.kind,
                     "path": target.path[:EVIDENCE_PATH],
                     **(target.attestation.evidence() if target.attestation else {}),
@@ -191,30 +191,28 @@ class RuleConfig(BaseModel):
             return False
         return self.tools is None or any(p.matches(call.call.tool) for p in self.tools)
 
-    def _concerned(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
-        if not self._speaks_for(call):
-            return None
-        if self.effect is Action.ALLOW:
-            return self._allowable(call)
-        if self.standing is None and self.rungs is None:
-            return call.targets
-        return tuple(target for target in call.targets if self._selects(target)) or None
-
-    def _selects(self, target: Target) -> bool:
-        """Return whether a destination has one of the rule's standings and one of its rungs."""
-        if self.standing is not None and target.standing not in self.standing:
-            return False
-        return self.rungs is None or on_rung(target, self.rungs)
+    def _selected(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
+        """Return the destinations that a restricting rule is about."""
+        standing, rungs, targets = self.standing, self.rungs, call.targets
+        if standing is None and rungs is None:
+            return targets
+        selected = [
+            target
+            for target in targets
+            if (standing is None or target.standing in standing)
+            and (rungs is None or on_rung(target, rungs))
+        ]
+        return tuple(selected) or None
 
     def _allowable(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
         filtered = self.standing is not None or self.rungs is not None
         to_nobody = call.role is Role.SEND and not call.may_be_nobody
         if not call.targets and (to_nobody or filtered):
             return None
-        for target in call.targets:
-            if target.standing in NEVER_ALLOWED or not self._selects(target):
-                return None
-        return call.targets
+        if any(target.standing in NEVER_ALLOWED for target in call.targets):
+            return None
+        selected = self._selected(call)
+        return selected if selected is not None and len(selected) == len(call.targets) else None
 
     def filter_problems(self, outline: PolicyOutline) -> Iterator[str]:
         """Yield what is wrong with the shared filters in this policy."""

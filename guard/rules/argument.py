@@ -70,6 +70,7 @@ class ArgumentRule(RuleConfig):
     on a number) is an error, and so a block: `"9000"` must not slip under a limit of 1000.
     """
 
+    looks_at_guarded = False
     type: Literal["argument"]
     path: Path
     """Where the value is, e.g. ``$.amount``."""

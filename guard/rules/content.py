@@ -36,7 +36,7 @@ class ContentRule(RuleConfig):
     """Applies to a call whose arguments have something of what ``finds`` names."""
 
     can_redact: ClassVar[bool] = True
-
+    looks_at_guarded = False
     type: Literal["content"]
     finds: Annotated[
         list[str],

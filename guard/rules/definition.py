@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class DefinitionRule(RuleConfig):
     """Applies to a call of a tool whose definition has changed and that nobody has approved."""
 
+    looks_at_guarded = False
     type: Literal["definition"]
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:

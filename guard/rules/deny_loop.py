@@ -29,6 +29,7 @@ class DenyLoopRule(RuleConfig):
     so lets the agent go on with something else.
     """
 
+    looks_at_guarded = False
     type: Literal["deny_loop"]
     refusals: Annotated[int, Field(ge=1)]
     """Refusals in a row after which the rule applies."""

@@ -35,6 +35,7 @@ DETAILS: Final = {
 class DestinationRule(RuleConfig):
     """Applies to calls with destinations of the given standings."""
 
+    looks_at_guarded = False
     type: Literal["destination"]
     standing: Annotated[tuple[Standing, ...], Field(min_length=1)]
     """The standings that the rule is about: any of a call's for a restricting rule, all for an

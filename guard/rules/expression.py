@@ -132,6 +132,7 @@ class ExpressionRule(RuleConfig):
     block; write ``has(args.x) && ...`` where an argument is optional.
     """
 
+    looks_at_guarded = False
     type: Literal["expression"]
     when: Annotated[
         Expression,

@@ -10,7 +10,8 @@ reached.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -41,6 +42,9 @@ DETAILS = {
 """What a rung says of a value, in words."""
 
 
+_RUNG: Final = attrgetter("rung")
+
+
 class ProvenanceRule(RuleConfig):
     """Applies to calls with values on the given rungs of the attestation ladder.
 
@@ -63,6 +67,12 @@ class ProvenanceRule(RuleConfig):
     ) = None
     """Only values of these kinds."""
 
+    def guarded_kinds(self) -> frozenset[str] | None:
+        """Return the kinds of guarded values that this rule looks at; None: all."""
+        if self.of == "destinations":
+            return frozenset()
+        return None if self.kinds is None else frozenset(self.kinds)
+
     def match(self, situation: Situation) -> Reason | None:
         """Return why the rule applies, or None."""
         if self.of == "destinations":
@@ -81,11 +91,9 @@ class ProvenanceRule(RuleConfig):
         concerned = self._of_kind(targets)
         if not concerned or (allowing and len(concerned) != len(targets)):
             return None
-        worst = max(
-            (attestation_of(target) for target in concerned),
-            key=lambda attestation: attestation.rung,
-        )
-        if allowing and any(attestation_of(t).saturated for t in concerned):
+        found = [attestation_of(target) for target in concerned]
+        worst = max(found, key=_RUNG)
+        if allowing and any(one.saturated for one in found):
             detail = "nothing trusted has named it, and it may be tainted"
             reason = self.reason("provenance_saturated", detail, concerned, **worst.evidence())
             return replace(reason, action=Action.ASK)
@@ -93,11 +101,14 @@ class ProvenanceRule(RuleConfig):
         return self.reason(code, DETAILS[worst.rung], concerned, **worst.evidence())
 
     def _of_kind(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+        kinds, denied = self.kinds, Rung.DENIED in self.rungs
         return tuple(
-            target
-            for target in targets
-            if target.standing not in NEVER_ALLOWED or Rung.DENIED in self.rungs
-            if self.kinds is None or target.destination.kind in self.kinds
+            [
+                target
+                for target in targets
+                if (denied or target.standing not in NEVER_ALLOWED)
+                and (kinds is None or target.destination.kind in kinds)
+            ]
         )
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)

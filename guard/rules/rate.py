@@ -32,6 +32,7 @@ class RateRule(RuleConfig):
     client's choice: a limit that must hold has scope ``principal`` or ``both``.
     """
 
+    looks_at_guarded = False
     type: Literal["rate"]
     at_most: Annotated[int, Field(ge=0)]
     """Calls that one window may have of the counted roles, this call included."""

@@ -87,6 +87,10 @@ class RequiresRule(RuleConfig):
     (listed, granted, named by the user), ``authenticated`` (a reply, authenticated memory),
     ``advisory``."""
 
+    def guarded_kinds(self) -> frozenset[str] | None:
+        """Return the kinds of guarded values that this rule looks at; None: all."""
+        return frozenset() if self.integrity is None else None
+
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if the caller, or a value, is known less well."""
         identity = situation.call.call.identity

@@ -32,6 +32,7 @@ class SequenceRule(RuleConfig):
     rule only executed calls count, in every window of the scope.
     """
 
+    looks_at_guarded = False
     type: Literal["sequence"]
     after: Annotated[tuple[Role, ...], Field(min_length=1)]
     """Roles, one of which came before."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class ToolRule(RuleConfig):
     """Applies wherever its filters do."""
 
+    looks_at_guarded = False
     type: Literal["tool"]
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import StateError
 from guard.core.model import ROLES, Identity, Role
-from guard.core.ports import Attempt, Completion, SessionStore
+from guard.core.ports import Area, Attempt, Completion, Lookup, SessionStore, Write, WriteMode
 from guard.core.trajectory import Snapshot, Trajectory, Window
 
 if TYPE_CHECKING:
@@ -195,3 +195,63 @@ async def test_an_execution_ends_a_run_of_refusals(store: SessionStore) -> None:
     seen = (await store.attempt(attempt_of(Role.SEND))).session
 
     assert (seen.refused_in_a_row, seen.refused) == (1, counts(*[Role.SEND] * 3))
+
+
+AREA = Area("x", ("owner",), "", ttl=60_000, limit=3)
+
+
+def record(label: int, text: str = "") -> bytes:
+    """Return bytes with a label where a record has it."""
+    return bytes(9) + bytes([label]) + text.encode()
+
+
+async def stored(store: SessionStore, *fields: bytes) -> tuple[tuple[object, ...], bool]:
+    """Return what is in the area, and whether the principal is marked full."""
+    attempt = Attempt("id", ALICE, Role.OTHER, 0.0, lookups=(Lookup(AREA, fields),))
+    snapshot = await store.attempt(attempt)
+    return snapshot.labels, snapshot.full
+
+
+@pytest.mark.parametrize(
+    ("mode", "label", "kept"),
+    [
+        pytest.param(WriteMode.KEEP, 3, 1, id="keep"),
+        pytest.param(WriteMode.RAISE, 3, 3, id="raise-higher"),
+        pytest.param(WriteMode.RAISE, 0, 1, id="raise-lower"),
+        pytest.param(WriteMode.REPLACE, 0, 0, id="replace"),
+    ],
+)
+async def test_a_second_record_of_a_value_counts_as_its_mode_says(
+    store: SessionStore, mode: WriteMode, label: int, kept: int
+) -> None:
+    """The first stays, the higher one wins, or the last."""
+    await store.note(ALICE, [Write(AREA, mode, ((b"a", record(1)),))])
+    await store.note(ALICE, [Write(AREA, mode, ((b"a", record(label)),))])
+
+    assert await stored(store, b"a", b"b") == ((record(kept), None), False)
+
+
+@pytest.mark.parametrize("mode", list(WriteMode))
+async def test_a_record_beyond_the_limit_is_dropped_and_marks_the_principal_full(
+    store: SessionStore, mode: WriteMode
+) -> None:
+    """What is there already takes no room; what is missing is unknown, and suspicious."""
+    three = tuple((bytes([65 + n]), record(1)) for n in range(3))
+    await store.note(ALICE, [Write(AREA, mode, three)])
+    await store.note(ALICE, [Write(AREA, mode, three)])
+    labels, full = await stored(store, b"A", b"B", b"C")
+    assert (labels, full) == ((record(1),) * 3, False)
+
+    await store.note(ALICE, [Write(AREA, mode, ((b"D", record(1)),))])
+
+    assert await stored(store, b"C", b"D") == ((record(1), None), True)
+
+
+async def test_an_exception_keeps_a_record_out(store: SessionStore) -> None:
+    """A value with a label of its own in memory gets no second one from the answer."""
+    memory = Area("y", ("owner",), "", ttl=0, limit=3)
+    await store.note(ALICE, [Write(memory, WriteMode.RAISE, ((b"aA", record(2)),))])
+    entries = ((b"a", record(0)), (b"b", record(0)))
+    await store.note(ALICE, [Write(AREA, WriteMode.KEEP, entries, unless=memory)])
+
+    assert await stored(store, b"a", b"b") == ((None, record(0)), False)

@@ -1,53 +1,65 @@
 -- Append a call as attempted to its session's and its principal's window, take the grant for it
 -- if there is one, and read label records.
 -- KEYS: session window, principal window, full mark, grant, then the areas to look in.
--- ARGV: role, session ttl (ms), principal ttl (ms), results released unlabelled so far, names in a
--- chained record begin behind this byte, bytes of a name; then for each area: '1' where chained,
--- number of fields, the fields.
--- Returns both windows as they were before the call, packed; the full mark; the grant; one list per
--- area.  The unlabelled marks belong to results released before this call, so they are part of
+-- ARGV: index of the role, session ttl (ms), principal ttl (ms), results released unlabelled so far,
+-- then two bytes per area with the number of its fields, '1' where the last area is chained; then the
+-- fields of all areas.
+-- Returns both windows as they were before the call, packed; the full mark; the grant; one record per
+-- field.  The unlabelled marks belong to results released before this call, so they are part of
 -- that state.
-local role = ROLE[ARGV[1]]
-if not role then return redis.error_reply('GUARDROLE unknown role') end
-local windows = {}
-for i = 1, 2 do
-  windows[i] = read(KEYS[i])
-  if not windows[i] then return redis.error_reply('GUARDSTATE unreadable window ' .. KEYS[i]) end
+local role = tonumber(ARGV[1])
+if not role or role < 0 or role >= ROLES then return redis.error_reply('GUARDROLE unknown role') end
+local session, principal = read(KEYS[1]), read(KEYS[2])
+if not session or not principal then
+  return redis.error_reply('GUARDSTATE unreadable window ' .. KEYS[session and 2 or 1])
 end
-local unlabelled = tonumber(ARGV[4])
-local before = {}
-for i = 1, 2 do
-  before[i] = windows[i]
-  if unlabelled > 0 then before[i] = add_packed(before[i], BYTE.unlabelled, unlabelled) end
-  write(KEYS[i], add_packed(before[i], BYTE.attempted + 4 * role, 1), ARGV[1 + i])
+if ARGV[4] ~= '0' then
+  local unlabelled = tonumber(ARGV[4])
+  session = add_packed(session, BYTE_unlabelled, unlabelled)
+  principal = add_packed(principal, BYTE_unlabelled, unlabelled)
 end
-before[3] = redis.call('EXISTS', KEYS[3])
+local counter = BYTE_attempted + 4 * role
+write(KEYS[1], add_packed(session, counter, 1), ARGV[2])
+write(KEYS[2], add_packed(principal, counter, 1), ARGV[3])
 -- Read and removed in one step: of two retries that race, one gets the grant.
-before[4] = redis.call('HGET', KEYS[4], 'g')
-if before[4] then redis.call('DEL', KEYS[4]) end
+local grant = redis.call('HGET', KEYS[4], 'g')
+if grant then redis.call('DEL', KEYS[4]) end
+local before = {session, principal, redis.call('EXISTS', KEYS[3]), grant}
+local areas = #KEYS
+if areas == 4 then return before end
 
 -- A chained record ends in names; each is looked up in the same area, marked as named in a prompt.
-local function named(key, raw, from, size)
+local function named(key, raw)
   if not raw then return false end
   local names = {}
-  local at = from + 1 + (string.byte(raw, from) or 0)
-  while at + size - 1 <= #raw do
-    names[#names + 1] = string.sub(raw, at, at + size - 1) .. 'P'
-    at = at + size
+  local at = NAMES_AT + 1 + (string.byte(raw, NAMES_AT) or 0)
+  while at + NAME_SIZE - 1 <= #raw do
+    names[#names + 1] = string.sub(raw, at, at + NAME_SIZE - 1) .. 'P'
+    at = at + NAME_SIZE
   end
   if #names == 0 then return false end
   return {raw, redis.call('HMGET', key, unpack(names))}
 end
 
-local from, size = tonumber(ARGV[5]), tonumber(ARGV[6])
-local place = 7
-for k = 5, #KEYS do
-  local chained, count = ARGV[place] == '1', tonumber(ARGV[place + 1])
-  local found = redis.call('HMGET', KEYS[k], unpack(ARGV, place + 2, place + 1 + count))
-  if chained then
-    for i = 1, count do found[i] = named(KEYS[k], found[i], from, size) end
+local counts, chained = ARGV[5], ARGV[6] == '1'
+local place, filled = 7, 4
+for k = 5, areas do
+  local key = KEYS[k]
+  local count = string.byte(counts, 2 * k - 9) * 256 + string.byte(counts, 2 * k - 8)
+  local last = place + count - 1
+  if chained and k == areas then
+    for i = place, last do
+      filled = filled + 1
+      before[filled] = named(key, redis.call('HGET', key, ARGV[i]))
+    end
+  elseif count == 1 then
+    filled = filled + 1
+    before[filled] = redis.call('HGET', key, ARGV[place])
+  else
+    local found = redis.call('HMGET', key, unpack(ARGV, place, last))
+    for i = 1, count do before[filled + i] = found[i] end
+    filled = filled + count
   end
-  before[k] = found
-  place = place + 2 + count
+  place = last + 1
 end
 return before

@@ -1,25 +1,27 @@
--- Mark an attempted call executed or refused in its session's and its principal's window.
+-- Mark an attempted call executed or refused in its session's and its principal's window,
 -- and store label records: of what its result contains, or of what it saved.
 -- KEYS: session window, principal window, full mark, source counts, then the areas of LABELS.
--- ARGV: role, session ttl (ms), principal ttl (ms), 'executed' or 'refused', then those of LABELS.
+-- ARGV: index of the role, session ttl (ms), principal ttl (ms), 'executed' or 'refused', then those
+-- of LABELS.
 
 -- The same arithmetic as Trajectory.append in guard/core/trajectory.py.
 local function append(window, role)
+  local last = window[AT_last]
   for i, pair in ipairs(PAIRS) do
-    if window[AT.last] == pair[1] and role == pair[2] then add(window, AT.pairs + i - 1, 1) end
+    if last == pair[1] and role == pair[2] then add(window, AT_pairs + i - 1, 1) end
   end
-  add(window, AT.executed + role, 1)
-  if window[AT.first] == NO_ROLE then window[AT.first] = role end
-  window[AT.last] = role
-  if role == ROLE.recall then
-    add(window, AT.recall_chain, 1)
-    window[AT.max_recall_chain] = math.max(window[AT.max_recall_chain], window[AT.recall_chain])
+  add(window, AT_executed + role, 1)
+  if window[AT_first] == NO_ROLE then window[AT_first] = role end
+  window[AT_last] = role
+  if role == ROLE_recall then
+    add(window, AT_recall_chain, 1)
+    window[AT_max_recall_chain] = math.max(window[AT_max_recall_chain], window[AT_recall_chain])
   else
-    window[AT.recall_chain] = 0
+    window[AT_recall_chain] = 0
   end
-  if role == ROLE.send then
-    if window[AT.executed + ROLE.recall] > 0 then window[AT.recall_before_send] = 1 end
-    if window[AT.executed + ROLE.save] > 0 then window[AT.save_before_send] = 1 end
+  if role == ROLE_send then
+    if window[AT_executed + ROLE_recall] > 0 then window[AT_recall_before_send] = 1 end
+    if window[AT_executed + ROLE_save] > 0 then window[AT_save_before_send] = 1 end
   end
 end
 
@@ -27,14 +29,14 @@ end
 -- saturated.  Either way attempted >= executed + refused, so what is possible never falls below
 -- what was executed.
 local function settle(window, role)
-  local executed = window[AT.executed + role]
-  local refused = math.min(window[AT.refused + role], MAX - executed)
-  window[AT.refused + role] = refused
-  window[AT.attempted + role] = math.max(window[AT.attempted + role], executed + refused)
+  local executed = window[AT_executed + role]
+  local refused = math.min(window[AT_refused + role], MAX - executed)
+  window[AT_refused + role] = refused
+  window[AT_attempted + role] = math.max(window[AT_attempted + role], executed + refused)
 end
 
-local role = ROLE[ARGV[1]]
-if not role then return redis.error_reply('GUARDROLE unknown role') end
+local role = tonumber(ARGV[1])
+if not role or role < 0 or role >= ROLES then return redis.error_reply('GUARDROLE unknown role') end
 local outcome = ARGV[4]
 if outcome ~= 'executed' and outcome ~= 'refused' then
   return redis.error_reply('GUARDROLE unknown outcome')
@@ -48,10 +50,10 @@ for i = 1, 2 do
   local window = {struct.unpack(FORMAT, windows[i])}
   if outcome == 'executed' then
     append(window, role)
-    window[AT.refused_in_a_row] = 0
+    window[AT_refused_in_a_row] = 0
   else
-    add(window, AT.refused + role, 1)
-    add(window, AT.refused_in_a_row, 1)
+    add(window, AT_refused + role, 1)
+    add(window, AT_refused_in_a_row, 1)
   end
   settle(window, role)
   write(KEYS[i], pack(window), ARGV[1 + i])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from guard.core.errors import StateError
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -31,16 +29,26 @@ def packed_writes(
     return keys, arguments
 
 
-def read_labels(reply: list[object], lookups: Sequence[Lookup]) -> tuple[tuple[object, ...], ...]:
-    """Return the answers to the look-ups.
+def packed_lookups(
+    names: Keys, tenant: str, lookups: Sequence[Lookup]
+) -> tuple[list[bytes], list[bytes | str | int]]:
+    """Return keys and arguments of look-ups, as ``attempt.lua`` takes them.
 
     Raises:
-        StateError: they are not one per field.
+        OverflowError: a look-up has more fields than two bytes can count.
     """
-    found: list[tuple[object, ...]] = []
-    for lookup, answer in zip(lookups, reply, strict=True):
-        if not isinstance(answer, list) or len(answer) != len(lookup.fields):
-            msg = "redis answered a look-up of labels with something else"
-            raise StateError(msg)
-        found.append(tuple(answer))
-    return tuple(found)
+    if not lookups:
+        return [], []
+    keys: list[bytes] = []
+    fields: list[bytes | str | int] = []
+    counts = bytearray()
+    for lookup in lookups:
+        keys.append(names.area(tenant, lookup.area))
+        counts += len(lookup.fields).to_bytes(2, "big")
+        fields += lookup.fields
+    return keys, [bytes(counts), int(lookups[-1].chained), *fields]
+
+
+def answers_expected(lookups: Sequence[Lookup]) -> int:
+    """Return how many answers the store must give: one per field."""
+    return sum([len(lookup.fields) for lookup in lookups])

@@ -5,22 +5,19 @@
 -- limit, '1' where exceptions follow, number of entries, field and record of each.
 -- A record that does not fit is dropped and marks the principal full: what is missing is unknown,
 -- and an unknown value of a full principal is asked about wherever it would have been allowed.
-local LABEL_BYTE = 10
 
-local function newer(mode, key, field, record)
-  if mode == 'replace' then return true end
-  local before = redis.call('HGET', key, field)
-  if not before then return true end
-  return mode == 'raise' and string.byte(record, LABEL_BYTE) > (string.byte(before, LABEL_BYTE) or 0)
+local function is_higher(record, before)
+  return string.byte(record, LABEL_BYTE) > (string.byte(before, LABEL_BYTE) or 0)
 end
 
 local function store_labels(full_key, source_key, first_key, full_ttl, place)
   local full = ARGV[place] == '1'
   local source, source_limit = ARGV[place + 1], tonumber(ARGV[place + 2])
+  local total = 0
   place = place + 3
   local k = first_key + 1
   while k <= #KEYS do
-    local key, mode, ttl = KEYS[k], ARGV[place], tonumber(ARGV[place + 1])
+    local key, mode, ttl = KEYS[k], ARGV[place], ARGV[place + 1]
     local limit, count = tonumber(ARGV[place + 2]), tonumber(ARGV[place + 4])
     local exceptions = nil
     if ARGV[place + 3] == '1' then
@@ -33,9 +30,14 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
       local field, record = ARGV[place + 3 + 2 * i], ARGV[place + 4 + 2 * i]
       if exceptions and redis.call('HEXISTS', exceptions, field .. 'A') == 1 then
         -- The memory has a label of its own for this value.
-      elseif newer(mode, key, field, record) then
-        if redis.call('HEXISTS', key, field) == 1 then
-          redis.call('HSET', key, field, record)
+      elseif mode == 'keep' and added < room then
+        added = added + redis.call('HSETNX', key, field, record)
+      else
+        local before = redis.call('HGET', key, field)
+        if before then
+          if mode == 'replace' or (mode == 'raise' and is_higher(record, before)) then
+            redis.call('HSET', key, field, record)
+          end
         elseif added < room then
           redis.call('HSET', key, field, record)
           added = added + 1
@@ -44,13 +46,14 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
         end
       end
     end
-    if ttl > 0 then redis.call('PEXPIRE', key, ttl) end
-    if source ~= '' and added > 0 then
-      if redis.call('HINCRBY', source_key, source, added) > source_limit then full = true end
-      redis.call('PEXPIRE', source_key, full_ttl)
-    end
+    if ttl ~= '0' then redis.call('PEXPIRE', key, ttl) end
+    total = total + added
     place = place + 5 + 2 * count
     k = k + 1
+  end
+  if source ~= '' and total > 0 then
+    if redis.call('HINCRBY', source_key, source, total) > source_limit then full = true end
+    redis.call('PEXPIRE', source_key, full_ttl)
   end
   if full then redis.call('SET', full_key, '1', 'PX', full_ttl) end
 end

@@ -8,6 +8,7 @@ of the Lua scripts, so neither can drift from the other.
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,7 @@ from urllib.parse import quote
 from guard.core.errors import StateError
 from guard.core.model import ROLES
 from guard.core.trajectory import NO_ROLE, PAIRS, Trajectory, Window
+from guard.memory.seal import FINGERPRINT, LABEL_BYTE, NAMES_AT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +79,10 @@ _ATTEMPTED: Final = slice(_AT["attempted"], _AT["attempted"] + len(ROLES))
 _REFUSED: Final = slice(_AT["refused"], _AT["refused"] + len(ROLES))
 _FIRST: Final = _AT["first"]
 _TAIL: Final = _AT["refused_in_a_row"]
+_BEGINS: Final = {"version": WINDOW_VERSION, "first": NO_ROLE, "last": NO_ROLE}
+_FRESH: Final = _WINDOW.pack(*(_BEGINS.get(name, 0) for name, _, n in _FIELDS for _ in range(n)))
+"""The window of a session that has done nothing."""
+_NAME: Final = re.compile(r"\b[A-Z]+(?:_[A-Za-z_]+)?\b")
 
 
 def decode_window(raw: object) -> Window:
@@ -140,6 +146,11 @@ class Keys:
         """Return the key that counts the labels of each source of a principal in one period."""
         return _area_key(self.namespace, identity.tenant, "c", (identity.principal,), part)
 
+    def grant(self, tenant: str, call: str) -> bytes:
+        """Return the key of the grant for one very call; the same that its area has."""
+        # Not remembered: every call has one of its own, which would push the others out.
+        return f"{_owner_text(self.namespace, tenant, 'g', (call,))}:".encode()
+
     def area(self, tenant: str, area: Area) -> bytes:
         """Return the key of one set of label records."""
         return _area_key(self.namespace, tenant, area.kind, area.owner, area.part)
@@ -159,11 +170,14 @@ def _area_key(namespace: str, tenant: str, kind: str, owner: tuple[str, ...], pa
     return f"{prefix}:{part}".encode()
 
 
-@lru_cache(maxsize=_KEYS_REMEMBERED)
-def _owner_key(namespace: str, tenant: str, kind: str, owner: tuple[str, ...]) -> str:
+def _owner_text(namespace: str, tenant: str, kind: str, owner: tuple[str, ...]) -> str:
     return f"{namespace}:{{{tenant_tag(tenant)}}}:{kind}:{digest(b'area', kind, *owner)}"
 
 
+_owner_key = lru_cache(maxsize=_KEYS_REMEMBERED)(_owner_text)
+
+
+@lru_cache(maxsize=_KEYS_REMEMBERED)
 def tenant_tag(tenant: str) -> str:
     """Return the tenant as a hash tag: injective, bounded, without braces."""
     quoted = quote(tenant, safe="", errors="surrogatepass")
@@ -192,36 +206,41 @@ class Script:
     """Hex sha1, as Redis computes it."""
 
 
+_PARTS: Final = {
+    "attempt": ("window", "attempt"),
+    "complete": ("window", "parsed_window", "labels", "complete"),
+    "note": ("labels", "note"),
+}
+"""What each script is made of; Redis runs all of it on every call, so nothing is in it for show."""
+
+
 def load_script(name: str) -> Script:
-    """Return a script of this package behind the layout constants and the shared prelude."""
+    """Return a script of this package behind the layout constants and the parts it needs."""
     package = files("guard.adapters.redis")
-    parts = (
-        _constants(),
-        package.joinpath("window.lua").read_text(encoding="utf-8"),
-        package.joinpath("labels.lua").read_text(encoding="utf-8"),
-        package.joinpath(f"{name}.lua").read_text(encoding="utf-8"),
-    )
-    text = "\n".join(parts)
+    parts = [package.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in _PARTS[name]]
+    names = set(_NAME.findall("\n".join(parts)))
+    constants = [f"local {key} = {value}" for key, value in _constants().items() if key in names]
+    text = "\n".join((*constants, *parts))
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-def _constants() -> str:
-    """Return the layout as Lua locals.  Lua counts from one, roles stay zero-based offsets."""
+def _constants() -> dict[str, str]:
+    """Return the layout as Lua constants.  Lua counts from one, roles stay zero-based offsets."""
     codes = {"B": "B", "I": "I4"}
-    lua_format = ">" + "".join(codes[code] * n for _, code, n in _FIELDS)
-    at = ", ".join(f"{name} = {place + 1}" for name, place in _AT.items())
-    byte = ", ".join(f"{name} = {place + 1}" for name, place in _BYTE.items())
-    roles = ", ".join(f"{role.value} = {index}" for index, role in enumerate(ROLES))
     pairs = ", ".join(f"{{{ROLES.index(b)}, {ROLES.index(a)}}}" for b, a in PAIRS)
-    fields = sum(n for _, _, n in _FIELDS)
-    return "\n".join(
-        (
-            f"local VERSION, SIZE, FIELDS = {WINDOW_VERSION}, {WINDOW_SIZE}, {fields}",
-            f"local NO_ROLE = {NO_ROLE}",
-            f"local FORMAT = '{lua_format}'",
-            f"local AT = {{{at}}}",
-            f"local BYTE = {{{byte}}}",
-            f"local ROLE = {{{roles}}}",
-            f"local PAIRS = {{{pairs}}}",
-        )
-    )
+    return {
+        "VERSION": str(WINDOW_VERSION),
+        "SIZE": str(WINDOW_SIZE),
+        "FRESH": "'" + "".join(f"\\{byte:03d}" for byte in _FRESH) + "'",
+        "FORMAT": "'>" + "".join(codes[code] * n for _, code, n in _FIELDS) + "'",
+        "FIELDS": str(sum(n for _, _, n in _FIELDS)),
+        "NO_ROLE": str(NO_ROLE),
+        "ROLES": str(len(ROLES)),
+        "PAIRS": f"{{{pairs}}}",
+        "NAMES_AT": str(NAMES_AT),
+        "NAME_SIZE": str(FINGERPRINT),
+        "LABEL_BYTE": str(LABEL_BYTE),
+        **{f"ROLE_{role.value}": str(index) for index, role in enumerate(ROLES)},
+        **{f"AT_{name}": str(place + 1) for name, place in _AT.items()},
+        **{f"BYTE_{name}": str(place + 1) for name, place in _BYTE.items()},
+    }

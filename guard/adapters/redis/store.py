@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.redis.connection import TIMEOUT, RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.fitness import check_eviction, check_version, memory_settings, parse_info
-from guard.adapters.redis.label_packing import packed_writes, read_labels
+from guard.adapters.redis.label_packing import (
+    answers_expected,
+    packed_lookups,
+    packed_writes,
+)
 from guard.adapters.redis.layout import COUNTER_MAX, Keys, decode_window, load_script
 from guard.core.errors import StateError
+from guard.core.model import ROLES
 from guard.core.policy import StateLimits
 from guard.core.trajectory import Snapshot
-from guard.memory.areas import grant
-from guard.memory.seal import FINGERPRINT, NAMES_AT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,35 +103,31 @@ class RedisSessionStore:
         if self._unfit:
             raise StateError(self._unfit)
         identity = attempt.identity
-        keys = [
-            *self._keys.windows(identity),
-            self._keys.full(identity),
-            self._keys.area(identity.tenant, grant(attempt.grant, 1)),
-        ]
-        fields: list[bytes | str | int] = []
-        for lookup in attempt.lookups:
-            keys.append(self._keys.area(identity.tenant, lookup.area))
-            fields += (int(lookup.chained), len(lookup.fields), *lookup.fields)
+        areas, fields = packed_lookups(self._keys, identity.tenant, attempt.lookups)
         reply = await self.client.run(
             self._attempt,
-            len(keys),
-            *keys,
-            attempt.role.value,
+            len(areas) + 4,
+            *self._keys.windows(identity),
+            self._keys.full(identity),
+            self._keys.grant(identity.tenant, attempt.grant),
+            *areas,
+            ROLES.index(attempt.role),
             *self._ttls,
             min(attempt.unlabelled, COUNTER_MAX),
-            NAMES_AT,
-            FINGERPRINT,
             *fields,
         )
-        if not isinstance(reply, list) or len(reply) != len(keys):
+        if not isinstance(reply, list) or len(reply) != answers_expected(attempt.lookups) + 4:
             msg = "redis answered an attempt with something else than windows and labels"
             raise StateError(msg)
+        session, principal, full, taken, *labels = reply
+        window = decode_window(session)
         return Snapshot(
-            decode_window(reply[0]),
-            decode_window(reply[1]),
-            read_labels(reply[4:], attempt.lookups),
-            reply[3] if isinstance(reply[3], bytes) else None,
-            full=reply[2] != 0,
+            window,
+            # One session per principal is the common case, and then the two are the same.
+            window if principal == session else decode_window(principal),
+            tuple(labels),
+            taken if isinstance(taken, bytes) else None,
+            full=full != 0,
         )
 
     async def complete(self, completion: Completion) -> None:
@@ -146,7 +145,7 @@ class RedisSessionStore:
             self._keys.full(identity),
             self._keys.sources(identity, str(int(completion.at // SOURCE_PERIOD))),
             *keys,
-            completion.role.value,
+            ROLES.index(completion.role),
             *self._ttls,
             "executed" if completion.executed else "refused",
             int(completion.overflow),
@@ -185,7 +184,10 @@ class RedisSessionStore:
         """
         key = self._keys.area(identity.tenant, lookup.area)
         reply = await self.client.execute("HMGET", key, *lookup.fields)
-        return read_labels([reply], (lookup,))[0]
+        if not isinstance(reply, list) or len(reply) != len(lookup.fields):
+            msg = "redis answered a look-up of labels with something else"
+            raise StateError(msg)
+        return tuple(reply)
 
     def key_of(self, tenant: str, area: Area) -> bytes:
         """Return the key of one set of label records, for operators' tools."""

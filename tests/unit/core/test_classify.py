@@ -103,3 +103,42 @@ def test_more_undeclared_text_than_can_be_looked_through_is_malformed(judge: Any
     call = judge("send", to="a@example.com", blob="x" * 2_000_000)
 
     assert Standing.MALFORMED in standings(call)
+
+
+GUARDED = """
+version: 1
+name: test
+mode: enforce
+tools:
+  - {match: [pay], role: send, destinations: ["$.to"], guarded: ["$.note"]}
+rules:
+  - {id: allow, type: provenance, roles: [send], rungs: [listed], effect: allow}
+  - RULE
+"""
+LINKS = "{id: x, type: provenance, of: guarded, kinds: [url, host], rungs: [tainted], effect: ask}"
+ANY = "{id: x, type: provenance, of: guarded, rungs: [tainted], effect: ask}"
+SUM = "{id: x, type: requires, integrity: advisory, effect: ask}"
+NOBODY = "{id: x, type: requires, session: meta, effect: ask}"
+
+
+@pytest.mark.parametrize(
+    ("rule", "kinds"),
+    [
+        pytest.param(LINKS, {"url", "host"}, id="links"),
+        pytest.param(ANY, {"url", "host", "mail", "text"}, id="every-kind"),
+        pytest.param(SUM, {"url", "host", "mail", "text"}, id="integrity"),
+        pytest.param(NOBODY, set(), id="no-rule-looks"),
+    ],
+)
+def test_guarded_values_are_read_as_far_as_a_rule_looks_at_them(
+    tmp_path: Path, rule: str, kinds: set[str]
+) -> None:
+    """What no rule looks at is not traced, and costs nothing."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(GUARDED.replace("RULE", rule), encoding="utf-8")
+    note = "rent: https://pay.test/x, see www.bank.test or a@b.test"
+    call = ToolCall("c", Identity("a", "s"), "pay", {"to": "b@c.test", "note": note}, "mcp", 0.0)
+
+    guarded = classify(load_policies([path]), call).guarded
+
+    assert {target.destination.kind for target in guarded} == kinds

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from guard.core.destination_scan import CANDIDATE_LIMIT, FIND_LIMIT
+from guard.core.destination_scan import CANDIDATE_LIMIT, FIND_LIMIT, _candidates, names_no_host
 from guard.core.destinations import (
     MISSING,
     READ_LIMIT,
@@ -595,3 +595,9 @@ def test_a_set_matches_what_any_of_its_patterns_matches(texts: list[str], text: 
     (found,) = read_destinations(text)
     together = PatternSet.parse(texts)
     assert together(found) == any(parse_pattern(t).matches(found) for t in texts)
+
+
+@given(text=st.text(st.characters(max_codepoint=127), max_size=80))
+def test_a_text_without_a_sign_of_a_host_is_passed_over_and_has_none(text: str) -> None:
+    """The short cut frees nobody: the search itself would have found nothing."""
+    assert not names_no_host(text) or not list(_candidates(text))

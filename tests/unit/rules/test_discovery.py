@@ -111,3 +111,12 @@ def test_the_package_holds_nothing_but_rule_types():
     files = {path.stem for path in Path(guard.rules.__file__).parent.glob("*.py")} - {"__init__"}
     modules = {t.__module__.rpartition(".")[2] for t in discover_rule_types().values()}
     assert files == modules
+
+
+def test_a_rule_type_that_says_nothing_of_guarded_values_may_look_at_them_all(drop_in, tmp_path):
+    """Only a type that says that it never looks saves the tracing: forgetting it is safe."""
+    drop_in("argument_count_by_test", "argument_count")
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY.format(at_least=1), encoding="utf-8")
+
+    assert load_policies([path]).guarded_kinds is None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Metrics
+    from guard.memory.seal import Seal
     from guard.settings import Settings
 
 
@@ -29,10 +30,11 @@ class MemoryParts:
     recovery: Recovery
 
 
-def memory_parts(
+def memory_parts(  # noqa: PLR0913  (as the composition root)
     settings: Settings,
     policy: Policy,
     client: RedisClient,
+    seal: Seal,
     audit: AuditLog,
     metrics: Metrics,
     reached: Callable[[str], None],
@@ -42,7 +44,7 @@ def memory_parts(
     owner = settings.owner or f"{secrets.token_hex(8)}:0"
     path = WritePath(
         policy=policy,
-        staging=RedisStaging(client, owner=owner),
+        staging=RedisStaging(client, owner=owner, seal=seal),
         evidence=LabelledEvidence,
         audit=audit,
         metrics=metrics,

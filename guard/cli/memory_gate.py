@@ -12,12 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from guard.adapters.audit_log import open_audit_log
+from guard.adapters.label_key import load_label_key
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging.operator import GateOperator
 from guard.cli.running import Redis
 from guard.core.errors import GuardError
 from guard.core.memory import MemoryClass, Trust
+from guard.memory.seal import Seal
 from guard.policies_io.field_types import duration_seconds
 
 if TYPE_CHECKING:
@@ -45,15 +47,19 @@ def promote(
         typer.Option("--class", parser=MemoryClass.__getitem__, metavar="L1..L4"),
     ] = None,
     expires: Annotated[str, typer.Option(help="How long it may be used, e.g. 15m.")] = "15m",
+    label_key: Annotated[
+        Path | None, typer.Option(envvar="GUARD_LABEL_KEY", help="The guard's label key file.")
+    ] = None,
     tenant: Tenant = "default",
     audit: Audit = None,
 ) -> None:
     """Let exactly this content of this principal into a class, once."""
+    seal = _seal(label_key)
 
     async def issue(operator: GateOperator) -> tuple[str, dict[str, str]]:
         fields = (await operator.candidate(decision)).fields
         wanted = target or MemoryClass[fields["target"]]
-        token = await operator.promote(decision, wanted, _seconds(expires), getpass.getuser())
+        token = await operator.promote(decision, wanted, _seconds(expires), getpass.getuser(), seal)
         return token, {**fields, "target": wanted.name}
 
     token, fields = _run(redis, tenant, issue)
@@ -158,6 +164,14 @@ def _run(redis: str, tenant: str, action: Callable[[GateOperator], Awaitable[Res
     except GuardError as error:
         typer.echo(f"guard memory: {error}", err=True)
         raise typer.Exit(1) from error
+
+
+def _seal(label_key: Path | None) -> Seal:
+    try:
+        return Seal(load_label_key(label_key))
+    except GuardError as error:
+        typer.echo(f"guard memory: {error}", err=True)
+        raise typer.Exit(3) from error
 
 
 def _audit(path: Path | None, event: str, fields: dict[str, str]) -> None:

@@ -107,6 +107,7 @@ GATE_REASONS: Final = (
     "promotion_token_expired",
     "promotion_token_replayed",
     "promotion_token_other",
+    "promotion_token_forged",
     "audit_mismatch",
     "second_look_required",
     "second_look_failed",
@@ -172,6 +173,8 @@ class TokenState(StrEnum):
     USED = "used"
     OTHER = "other"
     """Presented, and issued for other content, another class or another principal, or never."""
+    FORGED = "forged"
+    """In the store, and not issued by an operator: its MAC does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +189,8 @@ class StagedFacts:
     item_version: int = 0
     tokens: Mapping[MemoryClass, TokenState] = field(default_factory=dict)
     """State of a token for this content and principal, for the target and the fallback class."""
+    token_macs: Mapping[MemoryClass, str] = field(default_factory=dict)
+    """MAC of each such token, so that this process knows which it has seen used."""
     trust: Trust = Trust.TRUSTED
     """The worst of the principal's and the sources'."""
     quarantined: bool = False

@@ -130,6 +130,11 @@ def text_digest(texts: Sequence[str]) -> str:
     return _digest("", canonical(list(texts)))
 
 
+def content_digest(tool: str, content: str) -> str:
+    """Return the digest that names a content: of the tool and what it is to remember."""
+    return _digest(tool, content)
+
+
 def canonical(value: Json) -> str:
     """Return a JSON value in the one spelling that digests are taken of."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -34,6 +34,7 @@ _TOKEN_REASONS: Final = {
     TokenState.EXPIRED: "promotion_token_expired",
     TokenState.USED: "promotion_token_replayed",
     TokenState.OTHER: "promotion_token_other",
+    TokenState.FORGED: "promotion_token_forged",
 }
 
 

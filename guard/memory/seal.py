@@ -72,6 +72,22 @@ class Seal:
         fits = hmac.compare_digest(sealed[:SEAL], self._mac(area, field, body))
         return body if fits else None
 
+    def promotion(self, tenant: str, content: str, target: str, principal: str, until: int) -> str:
+        """Return the MAC (hex) of a token that lets a content of a principal into a class, once.
+
+        Args:
+            tenant: whose memory.
+            content: digest of the content.
+            target: name of the class.
+            principal: who may write it.
+            until: when it expires, in milliseconds since the epoch.
+        """
+        state = hashlib.blake2b(key=self._seals, digest_size=16, person=b"promotion")
+        for part in (tenant, content, target, principal, str(until)):
+            data = part.encode("utf-8", "surrogatepass")
+            state.update(len(data).to_bytes(8, "big") + data)
+        return state.hexdigest()
+
     def write(
         self, area: Area, field: bytes, record: Record, names: Iterable[bytes] = ()
     ) -> tuple[bytes, bytes]:

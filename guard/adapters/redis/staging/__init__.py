@@ -7,6 +7,9 @@ A staged candidate lives in Redis only and is no part of any memory store.  Time
 from __future__ import annotations
 
 import hashlib
+import hmac
+import secrets
+from collections import OrderedDict
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
@@ -26,6 +29,7 @@ from guard.core.memory import (
 )
 from guard.core.memory_policy import MemoryLimits
 from guard.memory.drift import SUBJECTS, steps
+from guard.memory.seal import KEY_BYTES, Seal
 
 if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from guard.core.model import Identity
 
 SCRIPTS: Final = ("stage", "commit", "refuse", "settle", "reserve", "promote", "read")
+SPENT: Final = 10_000
+"""Used promotion tokens that one process remembers."""
 _STAGED: Final = 8
 """Values that the staging script answers."""
 SOURCES: Final = 16
@@ -59,6 +65,7 @@ class RedisStaging:
         limits: of the policy.
         namespace: first part of every key.
         owner: names this guard, so that after a crash its own candidates are told from others'.
+        seal: the deployment's key, which promotion tokens are checked with; left out, none fits.
     """
 
     def __init__(
@@ -68,8 +75,12 @@ class RedisStaging:
         *,
         namespace: str = "guard",
         owner: str = "",
+        seal: Seal | None = None,
     ) -> None:
         self._client = client
+        self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
+        # A token that this process has seen used stays so, whatever is written to the store.
+        self._spent: OrderedDict[str, None] = OrderedDict()
         self.limits = limits or MemoryLimits()
         self._namespace = namespace
         self._owner = owner
@@ -110,7 +121,7 @@ class RedisStaging:
             "1" if candidate.token else "0",
             *record_of(candidate, receipt),
         )
-        return _facts(candidate, lower, reply)
+        return self._facts(candidate, lower, reply)
 
     async def commit(
         self, candidate: Candidate, decision: GateDecision, facts: StagedFacts, receipt: str
@@ -149,7 +160,12 @@ class RedisStaging:
             self.limits.keep_refused * 1000,
             self._owner,
         )
-        return _text(reply)
+        reason = _text(reply)
+        if not reason and decision.uses_token:
+            self._spent[facts.token_macs.get(decision.target, "")] = None
+            if len(self._spent) > SPENT:
+                self._spent.popitem(last=False)
+        return reason
 
     async def refuse(self, candidate: Candidate, reasons: tuple[str, ...]) -> Trust:
         """Refuse a candidate and lower the trust in whoever is to blame; return the worst left.
@@ -241,6 +257,49 @@ class RedisStaging:
         script = staging_script("reserve")
         return await self._client.run(script, 1, key, candidate.text_digest, ttl) == 1
 
+    def _facts(self, candidate: Candidate, lower: MemoryClass, reply: object) -> StagedFacts:
+        if not isinstance(reply, list) or len(reply) != _STAGED or reply[0] != 1:
+            msg = (
+                "redis did not stage a memory write; an id was used twice or its answer is unsound"
+            )
+            raise StateError(msg)
+        nonce, item = _text(reply[1]), _text(reply[2])
+        try:
+            tokens = {
+                lower: self._token(candidate, lower, _text(reply[5])),
+                candidate.target: self._token(candidate, candidate.target, _text(reply[4])),
+            }
+            return StagedFacts(
+                nonce_used=nonce[:1] == "u",
+                nonce_digest=nonce[2:] if nonce[:1] == "s" else "",
+                item_class=MemoryClass(int(item)) if item else None,
+                item_version=int(reply[3]),
+                tokens={target: state for target, (state, _) in tokens.items()},
+                token_macs={target: mac for target, (_, mac) in tokens.items()},
+                trust=Trust(reply[7]),
+                quarantined=reply[6] != 0,
+            )
+        except (TypeError, ValueError) as error:
+            msg = "redis answered the staging of a memory write with something unsound"
+            raise StateError(msg) from error
+
+    def _token(
+        self, candidate: Candidate, target: MemoryClass, text: str
+    ) -> tuple[TokenState, str]:
+        """Return the state of a token and its MAC; what nobody with the key issued is forged."""
+        name, found, rest = text.partition(" ")
+        state = TokenState(name)
+        if not found:
+            return state, ""
+        until, _, mac = rest.partition(" ")
+        identity = candidate.identity
+        expected = self._seal.promotion(
+            identity.tenant, candidate.digest, target.name, identity.principal, int(until)
+        )
+        if not hmac.compare_digest(mac.encode(), expected.encode()):
+            return TokenState.FORGED, ""
+        return (TokenState.USED if mac in self._spent else state), mac
+
     def _trust(self, keys: MemoryKeys, candidate: Candidate) -> list[str]:
         sources = candidate.evidence.sources
         if len(sources) > SOURCES:
@@ -249,29 +308,6 @@ class RedisStaging:
             keys.trust("principal", candidate.identity.principal),
             *(keys.source(mark) for mark in sources),
         ]
-
-
-def _facts(candidate: Candidate, lower: MemoryClass, reply: object) -> StagedFacts:
-    if not isinstance(reply, list) or len(reply) != _STAGED or reply[0] != 1:
-        msg = "redis did not stage a memory write; an id was used twice or the answer is unsound"
-        raise StateError(msg)
-    nonce, item = _text(reply[1]), _text(reply[2])
-    try:
-        return StagedFacts(
-            nonce_used=nonce[:1] == "u",
-            nonce_digest=nonce[2:] if nonce[:1] == "s" else "",
-            item_class=MemoryClass(int(item)) if item else None,
-            item_version=int(reply[3]),
-            tokens={
-                lower: TokenState(_text(reply[5])),
-                candidate.target: TokenState(_text(reply[4])),
-            },
-            trust=Trust(reply[7]),
-            quarantined=reply[6] != 0,
-        )
-    except (TypeError, ValueError) as error:
-        msg = "redis answered the staging of a memory write with something unsound"
-        raise StateError(msg) from error
 
 
 def _trust(reply: object) -> Trust:

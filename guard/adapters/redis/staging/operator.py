@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.redis.staging import staging_script
 from guard.adapters.redis.staging.keys import MemoryKeys
 from guard.core.errors import GuardError, StateError
+from guard.memory.candidate import content_digest
 
 if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient
     from guard.core.memory import Fate, MemoryClass
+    from guard.memory.seal import Seal
 
 TOKEN_PREFIX: Final = "gmt_"  # noqa: S105  (what a token starts with, so that scanners know it)
 SHOWN: Final = ("id", "fate", "reasons", "principal", "session", "tool", "store", "partition")
@@ -54,6 +56,7 @@ class GateOperator:
         self, client: RedisClient, *, namespace: str = "guard", tenant: str = "default"
     ) -> None:
         self._client = client
+        self._tenant = tenant
         self._keys = MemoryKeys(namespace, tenant)
 
     async def candidate(self, identifier: str) -> Reviewed:
@@ -74,7 +77,9 @@ class GateOperator:
             raise GuardError(msg)
         return Reviewed(fields)
 
-    async def promote(self, identifier: str, target: MemoryClass, seconds: int, issuer: str) -> str:
+    async def promote(
+        self, identifier: str, target: MemoryClass, seconds: int, issuer: str, seal: Seal
+    ) -> str:
         """Issue a promotion token for exactly the content and principal of a candidate.
 
         The agent's retry finds it by its binding; stores with a place for a token may carry it.
@@ -83,20 +88,24 @@ class GateOperator:
             The token; it is kept nowhere in clear.
 
         Raises:
-            GuardError: the candidate is not known.
+            GuardError: the candidate is not known, or its content was altered.
         """
         fields = (await self.candidate(identifier)).fields
         secret = f"{TOKEN_PREFIX}{secrets.token_urlsafe(24)}"
-        binding = self._keys.binding(fields["digest"], target, fields["principal"])
-        await self._client.run(
-            staging_script("promote"),
-            2,
-            binding,
-            self._keys.token(secret),
-            binding,
-            seconds * 1000,
-            issuer,
-        )
+        digest, principal = fields["digest"], fields["principal"]
+        if content_digest(fields["tool"], fields.get("content", "")) != digest:
+            msg = f"the content of `{identifier}` is not what was staged; it was altered or cut"
+            raise GuardError(msg)
+        moment = await self._client.execute("TIME")
+        if not isinstance(moment, list):
+            msg = "redis did not say what time it is"
+            raise StateError(msg)
+        until = (int(moment[0]) + seconds) * 1000
+        binding = self._keys.binding(digest, target, principal)
+        names = (binding, self._keys.token(secret))
+        mac = seal.promotion(self._tenant, digest, target.name, principal, until)
+        script = staging_script("promote")
+        await self._client.run(script, 2, *names, binding, seconds * 1000, issuer, until, mac)
         return secret
 
     async def quarantine(self, store: str, partition: str, reason: str, seconds: int) -> None:

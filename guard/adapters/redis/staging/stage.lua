@@ -5,7 +5,8 @@
 -- ARGV: lifetime (ms), name of the target's token key, name of the fallback's, whether a token was
 --       presented, then field and value pairs of the candidate.
 -- Returns: staged (0 where the id was staged before), nonce, class of the item, its version,
---          state of each token, quarantined, worst trust.
+--          each token (its state; where there is one, when it expires and its MAC), quarantined,
+--          worst trust.
 local now = redis.call('TIME')
 local milliseconds = now[1] * 1000 + math.floor(now[2] / 1000)
 
@@ -14,11 +15,12 @@ local function token_state(key, name, presented)
     local bound = redis.call('GET', KEYS[6])
     if bound ~= name then return 'other' end
   end
-  local token = redis.call('HMGET', key, 'expires', 'used')
+  local token = redis.call('HMGET', key, 'expires', 'used', 'mac')
   if not token[1] then return 'none' end
-  if token[2] == '1' then return 'used' end
-  if tonumber(token[1]) <= milliseconds then return 'expired' end
-  return 'valid'
+  local state = 'valid'
+  if token[2] == '1' then state = 'used'
+  elseif (tonumber(token[1]) or 0) <= milliseconds then state = 'expired' end
+  return state .. ' ' .. token[1] .. ' ' .. (token[3] or '')
 end
 
 local staged = redis.call('HSETNX', KEYS[1], 'fate', 'staged')

@@ -10,6 +10,8 @@ from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.staging.operator import GateOperator
 from guard.core.memory import Candidate, MemoryClass, SourceEvidence, SourceType
 from guard.core.model import Identity, Integrity
+from guard.memory.candidate import content_digest
+from guard.memory.seal import Seal
 
 
 @pytest.fixture
@@ -21,9 +23,15 @@ async def client(redis_server):
 
 
 @pytest.fixture
-def staging(client, redis_namespace):
+def seal():
+    """The deployment's key."""
+    return Seal(bytes(range(32)))
+
+
+@pytest.fixture
+def staging(client, redis_namespace, seal):
     """A guard's staging store."""
-    return RedisStaging(client, namespace=redis_namespace)
+    return RedisStaging(client, namespace=redis_namespace, seal=seal)
 
 
 @pytest.fixture
@@ -48,7 +56,7 @@ def candidate():
             fallback=None,
             texts=("v",),
             content="v",
-            digest="d" * 64,
+            digest=content_digest("save", "v"),
             text_digest="t" * 64,
             nonce=ident,
             token="",

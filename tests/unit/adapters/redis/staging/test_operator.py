@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.core.errors import GuardError
+from guard.core.errors import GuardError, StateError
 from guard.core.memory import Fate, GateDecision, MemoryClass, TokenState, Trust
 from guard.core.model import Identity
 
@@ -19,10 +19,10 @@ async def refused(staging, candidate):
 
 
 async def test_the_retry_of_a_promoted_write_is_let_through_once(
-    staging, operator, candidate, refused
+    staging, operator, candidate, refused, seal
 ):
     """The token is found by content, class and principal, and is used up by the commit."""
-    await operator.promote(refused.id, MemoryClass.L2, 60, "operator")
+    await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
     retry = candidate("c2")
     facts = await staging.stage(retry, "r")
 
@@ -44,10 +44,10 @@ async def test_the_retry_of_a_promoted_write_is_let_through_once(
     ],
 )
 async def test_a_presented_token_fits_one_content_class_and_principal(
-    staging, operator, candidate, refused, fields, state
+    staging, operator, candidate, refused, seal, fields, state
 ):
     """A token that is shown for anything else belongs to something else."""
-    token = await operator.promote(refused.id, MemoryClass.L2, 60, "operator")
+    token = await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
     shown = candidate("c2", token=token, **fields)
 
     facts = await staging.stage(shown, "r")
@@ -55,21 +55,82 @@ async def test_a_presented_token_fits_one_content_class_and_principal(
     assert facts.tokens[shown.target] is state
 
 
-async def test_an_expired_token_says_so(staging, operator, candidate, refused, client):
+async def test_an_expired_token_says_so(staging, operator, candidate, refused, seal, client):
     """Redis' own clock decides."""
-    await operator.promote(refused.id, MemoryClass.L2, 1, "operator")
     binding = staging.keys("default").binding(refused.digest, MemoryClass.L2, "p")
-    await client.execute("HSET", binding, "expires", 1)
+    mac = seal.promotion("default", refused.digest, "L2", "p", 1)
+    await client.execute("HSET", binding, "expires", 1, "used", 0, "mac", mac)
 
     facts = await staging.stage(candidate("c2"), "r")
 
     assert facts.tokens[MemoryClass.L2] is TokenState.EXPIRED
 
 
-async def test_a_token_needs_a_candidate(operator):
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"expires": 9_999_999_999_999}, id="lives longer"),
+        pytest.param({"mac": "0" * 32}, id="another mac"),
+        pytest.param({"mac": ""}, id="no mac"),
+        pytest.param({"expires": "never"}, id="no time at all"),
+    ],
+)
+async def test_who_writes_to_redis_cannot_mint_a_token(
+    staging, operator, candidate, refused, seal, client, change
+):
+    """Nor change one that was issued."""
+    await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
+    binding = staging.keys("default").binding(refused.digest, MemoryClass.L2, "p")
+    await client.execute("HSET", binding, *[part for pair in change.items() for part in pair])
+
+    try:
+        state = (await staging.stage(candidate("c2"), "r")).tokens[MemoryClass.L2]
+    except StateError:
+        state = TokenState.FORGED
+
+    assert state is TokenState.FORGED
+
+
+async def test_a_token_of_one_content_does_not_become_that_of_another(
+    staging, operator, candidate, refused, seal, client
+):
+    """Copied in Redis, with its MAC, to where another content's would be."""
+    await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
+    keys = staging.keys("default")
+    other = candidate("c2", digest="e" * 64)
+    source = keys.binding(refused.digest, MemoryClass.L2, "p")
+    await client.execute("COPY", source, keys.binding(other.digest, MemoryClass.L2, "p"))
+
+    assert (await staging.stage(other, "r")).tokens[MemoryClass.L2] is TokenState.FORGED
+
+
+async def test_a_used_token_stays_used_for_the_process_that_saw_it(
+    staging, operator, candidate, refused, seal, client
+):
+    """Even where somebody sets it back in Redis."""
+    await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
+    retry = candidate("c2")
+    assert await staging.commit(retry, RAISED, await staging.stage(retry, "r"), "r") == ""
+    binding = staging.keys("default").binding(refused.digest, MemoryClass.L2, "p")
+    await client.execute("HSET", binding, "used", 0)
+
+    assert (await staging.stage(candidate("c3"), "r")).tokens[MemoryClass.L2] is TokenState.USED
+
+
+async def test_content_that_was_altered_in_redis_cannot_be_promoted(
+    staging, operator, refused, seal, client
+):
+    """A person would see one text and release another."""
+    await client.execute("HSET", staging.keys("default").candidate(refused.id), "content", "nice")
+
+    with pytest.raises(GuardError, match="not what was staged"):
+        await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
+
+
+async def test_a_token_needs_a_candidate(operator, seal):
     """Nobody can promote what was never asked for."""
     with pytest.raises(GuardError, match="no memory write"):
-        await operator.promote("unknown", MemoryClass.L1, 60, "operator")
+        await operator.promote("unknown", MemoryClass.L1, 60, "operator", seal)
 
 
 async def test_a_closed_partition_takes_nothing_until_it_is_released(staging, operator, candidate):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from guard.adapters.checker import CommandChecker
 from guard.adapters.recovery import Recovery
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.store_questions import StoreQuestions
 from guard.memory.evidence import LabelledEvidence
 from guard.memory.write_path import WritePath
+from guard.settings import child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +51,9 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
         evidence=LabelledEvidence,
         audit=audit,
         metrics=metrics,
+        checker=CommandChecker(shlex.split(settings.memory_checker), child_environment([]))
+        if settings.memory_checker
+        else None,
         reached=reached,
     )
     upstreams = {listener.port: listener.upstream for listener in settings.listeners}

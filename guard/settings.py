@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any, Final
@@ -97,6 +98,8 @@ class Settings(BaseSettings):
     """TOML file of principals and how they prove it, see :mod:`guard.adapters.proofs`."""
     write_credentials: Path | None = None
     """TOML file of the memory stores' write credentials, by listener."""
+    memory_checker: str | None = None
+    """Command that looks again at memory writes of classes whose second look is ``checker``."""
     decisions: Path | None = None
     """Unix socket on which ``guard stdio`` wrappers ask; its directory must be private."""
     label_key: Path | None = None
@@ -141,6 +144,14 @@ class Settings(BaseSettings):
         parts = urlsplit(value or "http://none.invalid:1")
         if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.port:
             msg = "the upstream proxy is not of the form http://host:port"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("memory_checker")
+    @classmethod
+    def _command(cls, value: str | None) -> str | None:
+        if value is not None and not shlex.split(value):
+            msg = "the memory checker is a command with its arguments"
             raise ValueError(msg)
         return value
 

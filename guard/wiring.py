@@ -105,8 +105,8 @@ def assemble(
         metrics.expect_scores(models[PREFIX_MODEL].expected_scores)
     audit = open_audit_log(settings.audit)
     store = RedisSessionStore.at(redis_url, limits=policy.limits, timeout=settings.state_timeout)
-    information = InformationPoint(seal)
     seal = Seal(_label_key(settings, confdir))
+    information = InformationPoint(seal)
     memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached)
     guard = Guard(
         policy=policy,

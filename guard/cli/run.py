@@ -56,6 +56,9 @@ def run(
     write_credentials: Annotated[
         Path | None, typer.Option(help="TOML file: write credentials of memory stores.")
     ] = None,
+    memory_checker: Annotated[
+        str | None, typer.Option(help="Command that looks again at writes of high memory classes.")
+    ] = None,
     decisions: Annotated[
         Path | None, typer.Option(help="Unix socket for `guard stdio` wrappers.")
     ] = None,

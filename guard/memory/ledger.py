@@ -113,9 +113,7 @@ class Ledger:
             index = call_index(classified, snapshot)
             writes = tuple(self._saved(question, classified, context, index))
         write = write_of(policy.memory, classified)
-        saved = None
-        if write is not None:
-            saved = saved_text(remembered_texts(classified.call, write), question, context)
+        saved = saved_text(question, context) if write is not None else None
         return ClassifiedCall(
             call=classified.call,
             role=classified.role,

@@ -42,6 +42,10 @@ class Question:
     """Whether the call saves, so that it matters what its session has read."""
     complete: bool = True
     """Whether no value was left out."""
+    saved: list[str] = field(default_factory=list)
+    """Values in a text that is about to be saved."""
+    said: list[str] = field(default_factory=list)
+    """Its sentences, where each can be told apart."""
     _slots: list[tuple[Area, bytes, str, str]] = field(default_factory=list)
     """Area, field, value and place of each answer, in the order of the answers."""
     _known: set[str] = field(default_factory=set)

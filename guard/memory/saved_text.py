@@ -17,7 +17,7 @@ from guard.core.provenance import Rung, SavedText
 from guard.core.values import SAID, find_values, leaf_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from guard.core.provenance import Context, Record
     from guard.memory.questions import Question
@@ -63,37 +63,34 @@ def ask_saved(question: Question, texts: Sequence[str]) -> None:
     """Ask about everything in a text that is about to be saved."""
     for text in texts:
         found = find_values(text)
+        further = (*found.disguised, *_whole(text))
         question.add(found.plain)
-        question.add(found.disguised, taint_only=True)
-        question.add(_whole(text), taint_only=True)
+        question.add(further, taint_only=True)
+        question.saved += (*found.plain, *further)
         question.complete = question.complete and not found.overflow
-    question.add(_all_said(texts))
+    question.said = _all_said(texts)
+    question.add(question.said)
 
 
-def saved_text(texts: Sequence[str], question: Question, context: Context) -> SavedText:
+def saved_text(question: Question, context: Context) -> SavedText:
     """Return the label of a text from the answer to :func:`ask_saved`."""
-    said = _all_said(texts)
-    if said and all(attest_values((value,), (), context).rung is Rung.PROMPTED for value in said):
+    if question.said and all(
+        attest_values((value,), (), context).rung is Rung.PROMPTED for value in question.said
+    ):
         return SavedText(Integrity.TRUSTED, prompted=True)
     lowest = Integrity.ADVISORY
     origins: set[bytes] = set()
-    for value in _values(texts):
+    for value in question.saved:
         label, origin = label_of(value, context)
         if label is Integrity.UNTRUSTED:
             lowest = label
             if origin is not None and origin.origin:
                 origins.add(origin.origin)
-    if not question.complete or context.read_untrusted is not None:
+    # Where labels may be missing, a value without one may be anybody's.
+    unsure = context.saturated and bool(question.saved)
+    if unsure or context.read_untrusted is not None:
         lowest = Integrity.UNTRUSTED
     return SavedText(lowest, frozenset(origins))
-
-
-def _values(texts: Iterable[str]) -> Iterator[str]:
-    for text in texts:
-        found = find_values(text)
-        yield from found.plain
-        yield from found.disguised
-        yield from _whole(text)
 
 
 def _whole(text: str) -> tuple[str, ...]:

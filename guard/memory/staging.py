@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from guard.core.memory import Candidate, Fate, GateDecision, StagedFacts, Trust
+    from collections.abc import Awaitable, Callable
+
+    from guard.core.memory import Candidate, Fate, GateDecision, MemoryClass, StagedFacts, Trust
     from guard.core.memory_policy import DriftSettings, MemoryLimits
     from guard.core.model import Identity
+
+    Checker: TypeAlias = Callable[[Candidate, MemoryClass], Awaitable[bool]]
+    """The operator's second look: whether a candidate may enter a class.  Never raises."""
 
 
 class Staging(Protocol):

@@ -7,20 +7,19 @@ is released.  ``reached`` is told of each step, so that tests can kill the proce
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError, StateError
-from guard.core.memory import Fate, MemoryClass, SourceEvidence, SourceType
+from guard.core.memory import Fate, SecondLook
 from guard.core.memory_policy import MemoryPolicy
-from guard.core.model import Integrity
-from guard.core.verdict import Action, Mode, Verdict
-from guard.memory.candidate import candidate_of_call, candidates_of_result, receipt_of
+from guard.memory.candidate import candidate_of_call, receipt_of
 from guard.memory.drift import endorsed
 from guard.memory.evidence import READS
 from guard.memory.gate import CommitGate
+from guard.memory.gate_log import GateLog
+from guard.memory.proposals import Proposals
 from guard.memory.quarantine import judge_read
 from guard.memory.refusal import with_reasons
 from guard.memory.sources import marks_of
@@ -36,15 +35,14 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Metrics
     from guard.core.trajectory import Snapshot
+    from guard.core.verdict import Verdict
     from guard.memory.evidence import EvidenceSource
-    from guard.memory.staging import Staging
+    from guard.memory.staging import Checker, Staging
 
 IN_FLIGHT: Final = 100_000
 """Writes whose answers this process awaits; the oldest is then left to be resolved later."""
 NO_GATE: Final = MemoryPolicy(matrix={}, second_look={}, writes=())
 """Stands for a policy without a ``memory`` section."""
-EVENT: Final = "guard.memory"
-EVENT_DRIFT: Final = "guard.memory_drift"
 
 
 class WritePath:
@@ -56,10 +54,11 @@ class WritePath:
         evidence: says what a save is made of.
         audit: one line per candidate, before it is committed.
         metrics: counts outcomes by reason and class.
+        checker: looks again at what goes to a class whose second look is ``checker``.
         reached: told the name of each step as it is reached; for tests.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
         self,
         *,
         policy: Policy,
@@ -67,12 +66,13 @@ class WritePath:
         evidence: Callable[[Policy], EvidenceSource],
         audit: AuditLog,
         metrics: Metrics,
+        checker: Checker | None = None,
         reached: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._staging = staging
         self._make_evidence = evidence
-        self._audit = audit
-        self._metrics = metrics
+        self._log = GateLog(audit, metrics)
+        self._checker = checker
         self._reached = reached
         self.swap_policy(policy)
         self._staged: OrderedDict[str, StagedWrite] = OrderedDict()
@@ -84,6 +84,7 @@ class WritePath:
         self._memory = policy.memory or NO_GATE
         self._staging.limits = self._memory.limits
         self._gate = CommitGate(self._memory, policy.standing)
+        self._proposals = Proposals(policy, self._memory, self._gate, self._staging, self._log)
         self._evidence = self._make_evidence(policy)
 
     @property
@@ -114,9 +115,9 @@ class WritePath:
             candidate = candidate_of_call(classified, mapping, evidence, self._memory.limits)
             reasons, decision = await self._stage(candidate)
         except Exception as error:  # noqa: BLE001  (any failure of the gate refuses the write)
-            self._metrics.error("memory")
+            self._log.failed()
             reasons, decision = ("gate_error",), None
-            self._count("refused", reasons, mapping.target)
+            self._log.count("refused", reasons, mapping.target)
             return with_reasons(verdict, reasons, mapping.target, (), type(error).__name__)
         if reasons:
             allowed = decision.allowed if decision else ()
@@ -127,8 +128,8 @@ class WritePath:
         receipt = receipt_of(candidate, self._policy.digest)
         facts = await self._staging.stage(candidate, receipt)
         self._reached("staged")
-        decision = self._gate.decide(candidate, facts)
-        self._record(candidate, decision, receipt, decision.reasons)
+        decision = await self._looked_at_again(candidate, self._gate.decide(candidate, facts))
+        self._log.record(candidate, decision, receipt, decision.reasons)
         self._reached("recorded")
         if decision.commits:
             self._staged[candidate.id] = StagedWrite(candidate, facts, decision, receipt)
@@ -136,8 +137,17 @@ class WritePath:
         else:
             await self._staging.refuse(candidate, decision.reasons)
             self._reached("refused")
-            self._count("refused", decision.reasons, candidate.target)
+            self._log.count("refused", decision.reasons, candidate.target)
         return decision.reasons, decision
+
+    async def _looked_at_again(self, candidate: Candidate, decision: GateDecision) -> GateDecision:
+        """Ask the operator's checker, where the class asks for one; its failure is a refusal."""
+        look = self._memory.second_look.get(decision.target)
+        if self._checker is None or not decision.commits or look is not SecondLook.CHECKER:
+            return decision
+        if await self._checker(candidate, decision.target):
+            return decision
+        return replace(decision, commits=False, reasons=("second_look_failed",))
 
     async def commit(self, classified: ClassifiedCall, verdict: Verdict) -> Verdict:
         """Commit a staged call right before it is forwarded; return a block where that fails."""
@@ -152,16 +162,16 @@ class WritePath:
                 self._reached("committed")
                 self._committed[classified.call.id] = write
                 self._bound(self._committed)
-                self._count("committed", (), write.decision.target)
+                self._log.count("committed", (), write.decision.target)
                 return verdict
-            self._record(write.candidate, write.decision, write.receipt, (reason,))
+            self._log.record(write.candidate, write.decision, write.receipt, (reason,))
             await self._staging.refuse(write.candidate, (reason,))
         except (StateError, AuditError):
             # It may have been committed in the store and was not sent: it stays in flight there
             # and is resolved like any other write of unknown fate.
-            self._metrics.error("memory")
+            self._log.failed()
             reason = "gate_error"
-        self._count("refused", (reason,), write.decision.target)
+        self._log.count("refused", (reason,), write.decision.target)
         return with_reasons(verdict, (reason,), write.decision.target, ())
 
     async def discard(self, call_id: str) -> None:
@@ -187,27 +197,13 @@ class WritePath:
         subjects = endorsed(write.candidate.texts) if drift is not None else frozenset()
         try:
             for subject in await self._staging.settle(write.candidate, fate, subjects, drift):
-                self._found_drift(write.candidate, subject)
+                self._log.drift(write.candidate, subject)
         except (StateError, AuditError):
             # The store answered and the agent may know.  In flight it stays; reading back tells.
-            self._metrics.error("memory")
+            self._log.failed()
         else:
-            self._count(fate.value, (), write.decision.target)
+            self._log.count(fate.value, (), write.decision.target)
         self._reached("settled")
-
-    def _found_drift(self, candidate: Candidate, subject: str) -> None:
-        """Raise a finding: the subject is a word of the content, so it goes out as a digest."""
-        self._metrics.memory_drift()
-        fingerprint = hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()
-        self._audit.event(
-            EVENT_DRIFT,
-            {
-                "decision_id": candidate.id,
-                "principal": candidate.identity.principal,
-                "store": candidate.store,
-                "subject": fingerprint[:24],
-            },
-        )
 
     async def note_sources(self, result: ToolResult) -> None:
         """Remember whom a session reads.  Never raises: without it, the principal answers."""
@@ -219,80 +215,14 @@ class WritePath:
             if found:
                 await self._staging.read(classified.call.identity, found)
         except Exception:  # noqa: BLE001  (blame then falls on the principal)
-            self._metrics.error("memory")
+            self._log.failed()
 
     async def judge_result(self, result: ToolResult) -> Verdict | None:
         """Judge the memory updates that a result proposes; a verdict means: withhold the result.
 
-        Never raises.  In monitor mode nothing is withheld.
+        Never raises.
         """
-        verdict = Verdict(Action.BLOCK, self._policy.mode, (), self._policy.digest)
-        classified = result.call
-        mapping = self._memory.proposal(classified.call.tool)
-        if mapping is None or result.is_error:
-            return None
-        limits = self._memory.limits
-        try:
-            marks = sorted(marks_of(result, self._policy.mapping(classified.call.tool)))
-            evidence = SourceEvidence(
-                frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, tuple(marks), certain=True
-            )
-            for candidate in candidates_of_result(
-                classified, mapping, result.content, evidence, limits
-            ):
-                reasons, allowed = await self._propose(candidate)
-                if reasons and self._memory.coupling and verdict.mode is Mode.ENFORCE:
-                    codes = ("proposal_refused", *reasons)
-                    return with_reasons(verdict, codes, candidate.target, allowed)
-        except Exception as error:  # noqa: BLE001  (what was not judged is not released)
-            self._metrics.error("memory")
-            detail = type(error).__name__
-            return with_reasons(verdict, ("gate_error",), mapping.target, (), detail)
-        return None
-
-    async def _propose(
-        self, candidate: Candidate
-    ) -> tuple[tuple[str, ...], tuple[MemoryClass, ...]]:
-        """Check an update without committing it: the write of it passes the gate itself."""
-        nonced = candidate if candidate.nonce else replace(candidate, nonce=candidate.id)
-        receipt = receipt_of(nonced, self._policy.digest)
-        facts = await self._staging.stage(nonced, receipt)
-        decision = self._gate.decide(nonced, facts)
-        reasons = decision.reasons
-        if not reasons and candidate.nonce and not await self._staging.reserve(nonced):
-            reasons = ("content_hash_mismatch",)
-        self._record(nonced, decision, receipt, reasons)
-        if reasons:
-            await self._staging.refuse(nonced, reasons)
-            self._count("proposal_refused", reasons, candidate.target)
-        return reasons, decision.allowed
-
-    def _record(
-        self,
-        candidate: Candidate,
-        decision: GateDecision,
-        receipt: str,
-        reasons: tuple[str, ...],
-    ) -> None:
-        """Write the audit line of a candidate; without it nothing is committed."""
-        self._audit.event(
-            EVENT,
-            {
-                "decision_id": candidate.id,
-                "principal": candidate.identity.principal,
-                "tool": candidate.tool,
-                "store": candidate.store,
-                "outcome": "refuse" if reasons else "commit",
-                "memory_reasons": list(reasons),
-                "memory_class": decision.target.name,
-                "tainted": decision.tainted,
-                "source_types": sorted(kind.value for kind in candidate.evidence.types),
-                "receipt": receipt,
-            },
-        )
-
-    def _count(self, outcome: str, reasons: tuple[str, ...], target: MemoryClass) -> None:
-        self._metrics.memory_write(outcome, reasons[0] if reasons else "none", target.name)
+        return await self._proposals.judge(result)
 
     @staticmethod
     def _bound(writes: OrderedDict[str, StagedWrite]) -> None:

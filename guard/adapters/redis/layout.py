@@ -186,6 +186,7 @@ def tenant_tag(tenant: str) -> str:
     return f"d:{digest(b'tenant', tenant)}"
 
 
+@lru_cache(maxsize=8192)
 def digest(purpose: bytes, *parts: str) -> str:
     """Return the hex digest of some texts; each is length-prefixed so that none can run over."""
     state = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=purpose)

@@ -94,7 +94,7 @@ async def _play(traces: Path, redis: str, label: str) -> Saved:
 
 
 async def _run(guard: Guard, run: Run, verdicts: dict[str, bool]) -> None:
-    clock = TraceClock()
+    clock, begun = TraceClock(), set[str]()
     recipients = [str(item).casefold() for item in run.labels.get("attacker_recipients", [])]
     for call in run.calls:
         at = clock.at(call)
@@ -105,6 +105,11 @@ async def _run(guard: Guard, run: Run, verdicts: dict[str, bool]) -> None:
             principal_rung=PrincipalRung.RECORDED,
             session_rung=SessionRung.RECORDED,
         )
+        if call.session not in begun:
+            begun.add(call.session)
+            for prompt in run.prompts:
+                if prompt.session == call.session:
+                    await guard.note_prompt(identity, prompt.text, at)
         ident = f"{run.run_id}:{call.i}"
         request = ToolCall(ident, identity, call.tool, call.args, "trace", at)
         [(classified, verdict)] = await guard.authorize([request])

@@ -98,7 +98,10 @@ class Rig:
     server_ports: dict[str, int] = field(default_factory=dict)
     guard_ports: dict[str, int] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    admin_ports: dict[str, int] = field(default_factory=dict)
     used: int = 0
+    front_end: str = field(default_factory=lambda: secrets.token_hex(16))
+    """Credential of the prompt channel."""
 
     def agent(self, guard: str, principal: int | None = None) -> Agent:
         """Return an agent that nobody has been before, or the one of a number."""
@@ -160,10 +163,15 @@ class Rig:
             f'secret_file = "{self.directory / "secret"}"\n',
             encoding="utf-8",
         )
+        front_ends = place / "front_ends.toml"
+        digest = hashlib.sha256(self.front_end.encode()).hexdigest()
+        front_ends.write_text(f'bench = "{digest}"\n', encoding="utf-8")
+        admin = self.admin_ports[name] = free_port()
         settings = Settings(
             policy=[policy],
             reverse=[f"127.0.0.1:{listen}=http://127.0.0.1:{upstream}"],
-            admin=f"127.0.0.1:{free_port()}",
+            admin=f"127.0.0.1:{admin}",
+            prompt_credentials=front_ends,
             audit=place / "audit.jsonl",
             credentials=self.directory / "agents.toml",
             write_credentials=credentials,

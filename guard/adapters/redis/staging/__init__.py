@@ -7,14 +7,13 @@ A staged candidate lives in Redis only and is no part of any memory store.  Time
 from __future__ import annotations
 
 import hashlib
-import hmac
 import secrets
-from collections import OrderedDict
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.layout import Script
+from guard.adapters.redis.staging.facts import TokenReader, facts_of, text_of
 from guard.adapters.redis.staging.keys import MemoryKeys
 from guard.adapters.redis.staging.record import record_of
 from guard.core.errors import StateError
@@ -22,9 +21,7 @@ from guard.core.memory import (
     AGENT_FAULTS,
     SOURCE_FAULTS,
     Fate,
-    MemoryClass,
     StagedFacts,
-    TokenState,
     Trust,
 )
 from guard.core.memory_policy import MemoryLimits
@@ -38,10 +35,6 @@ if TYPE_CHECKING:
     from guard.core.model import Identity
 
 SCRIPTS: Final = ("stage", "commit", "refuse", "settle", "reserve", "promote", "read")
-SPENT: Final = 10_000
-"""Used promotion tokens that one process remembers."""
-_STAGED: Final = 8
-"""Values that the staging script answers."""
 SOURCES: Final = 16
 """Sources of one candidate whose trust is looked up; a candidate with more has no known source
 and its principal answers for it."""
@@ -78,9 +71,7 @@ class RedisStaging:
         seal: Seal | None = None,
     ) -> None:
         self._client = client
-        self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
-        # A token that this process has seen used stays so, whatever is written to the store.
-        self._spent: OrderedDict[str, None] = OrderedDict()
+        self._tokens = TokenReader(seal or Seal(secrets.token_bytes(KEY_BYTES)))
         self.limits = limits or MemoryLimits()
         self._namespace = namespace
         self._owner = owner
@@ -121,7 +112,7 @@ class RedisStaging:
             "1" if candidate.token else "0",
             *record_of(candidate, receipt),
         )
-        return self._facts(candidate, lower, reply)
+        return facts_of(candidate, lower, reply, self._tokens)
 
     async def commit(
         self, candidate: Candidate, decision: GateDecision, facts: StagedFacts, receipt: str
@@ -160,11 +151,9 @@ class RedisStaging:
             self.limits.keep_refused * 1000,
             self._owner,
         )
-        reason = _text(reply)
+        reason = text_of(reply)
         if not reason and decision.uses_token:
-            self._spent[facts.token_macs.get(decision.target, "")] = None
-            if len(self._spent) > SPENT:
-                self._spent.popitem(last=False)
+            self._tokens.spend(facts.token_macs.get(decision.target, ""))
         return reason
 
     async def refuse(self, candidate: Candidate, reasons: tuple[str, ...]) -> Trust:
@@ -228,7 +217,7 @@ class RedisStaging:
         reply = await self._client.run(
             staging_script("settle"), len(names), *names, candidate.id, fate.value, keep, *watched
         )
-        return tuple(_text(item) for item in reply) if isinstance(reply, list) else ()
+        return tuple(text_of(item) for item in reply) if isinstance(reply, list) else ()
 
     async def read(self, identity: Identity, sources: frozenset[bytes]) -> None:
         """Remember that a session has read from sources.
@@ -257,49 +246,6 @@ class RedisStaging:
         script = staging_script("reserve")
         return await self._client.run(script, 1, key, candidate.text_digest, ttl) == 1
 
-    def _facts(self, candidate: Candidate, lower: MemoryClass, reply: object) -> StagedFacts:
-        if not isinstance(reply, list) or len(reply) != _STAGED or reply[0] != 1:
-            msg = (
-                "redis did not stage a memory write; an id was used twice or its answer is unsound"
-            )
-            raise StateError(msg)
-        nonce, item = _text(reply[1]), _text(reply[2])
-        try:
-            tokens = {
-                lower: self._token(candidate, lower, _text(reply[5])),
-                candidate.target: self._token(candidate, candidate.target, _text(reply[4])),
-            }
-            return StagedFacts(
-                nonce_used=nonce[:1] == "u",
-                nonce_digest=nonce[2:] if nonce[:1] == "s" else "",
-                item_class=MemoryClass(int(item)) if item else None,
-                item_version=int(reply[3]),
-                tokens={target: state for target, (state, _) in tokens.items()},
-                token_macs={target: mac for target, (_, mac) in tokens.items()},
-                trust=Trust(reply[7]),
-                quarantined=reply[6] != 0,
-            )
-        except (TypeError, ValueError) as error:
-            msg = "redis answered the staging of a memory write with something unsound"
-            raise StateError(msg) from error
-
-    def _token(
-        self, candidate: Candidate, target: MemoryClass, text: str
-    ) -> tuple[TokenState, str]:
-        """Return the state of a token and its MAC; what nobody with the key issued is forged."""
-        name, found, rest = text.partition(" ")
-        state = TokenState(name)
-        if not found:
-            return state, ""
-        until, _, mac = rest.partition(" ")
-        identity = candidate.identity
-        expected = self._seal.promotion(
-            identity.tenant, candidate.digest, target.name, identity.principal, int(until)
-        )
-        if not hmac.compare_digest(mac.encode(), expected.encode()):
-            return TokenState.FORGED, ""
-        return (TokenState.USED if mac in self._spent else state), mac
-
     def _trust(self, keys: MemoryKeys, candidate: Candidate) -> list[str]:
         sources = candidate.evidence.sources
         if len(sources) > SOURCES:
@@ -316,10 +262,3 @@ def _trust(reply: object) -> Trust:
     except ValueError as error:
         msg = "redis answered with a trust level that does not exist"
         raise StateError(msg) from error
-
-
-def _text(reply: object) -> str:
-    if not isinstance(reply, bytes):
-        msg = "redis answered the memory gate with something else than text"
-        raise StateError(msg)
-    return reply.decode("utf-8", "replace")

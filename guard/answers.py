@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import MessageError, OversizeError
 from guard.core.model import ToolResult
+from guard.model_calls import TASK
 from guard.protocols import ParsedResult, Refusal
 from guard.protocols.sse import BOM, EventCutter, read_event, with_data
 from guard.protocols.strict_json import parse_json
@@ -222,6 +223,12 @@ class Answers:
             pending = self._pending.take((*exchange.owner, correlation))
             classified = classified or pending
         if classified is None:
+            return None
+        protocol = exchange.protocol
+        task = protocol.task_of(result.content) if protocol and not result.is_error else None
+        if task is not None:
+            # Not the result yet: whoever asks for it later gets it judged as that call's.
+            self._pending.add((*exchange.owner, TASK, task), classified)
             return None
         now = self._clock.now()
         verdict = await self._guard.observe(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from guard.answers import Answers, EventReader
 from guard.core.errors import MessageError
-from guard.core.model import ToolCall
+from guard.core.model import UNKNOWN_TASK, ClassifiedCall, Role, ToolCall
 from guard.forwarded import Exchange
 from guard.identity import NONCE_HEADER, TOKEN_HEADER, Credentials, identify
-from guard.model_calls import ModelCalls, Origin, PendingCalls, Unread
+from guard.model_calls import TASK, ModelCalls, Origin, PendingCalls, Unread
 from guard.protocols import Refusal
 from guard.protocols.content_coding import StreamDecoder
 from guard.protocols.rewriting import Rewriting
@@ -23,8 +23,9 @@ from guard.protocols.rewriting import Rewriting
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from guard.core.model import Identity
     from guard.core.ports import AuditLog, Clock, Metrics
-    from guard.protocols import ProtocolModule
+    from guard.protocols import Message, ProtocolModule
     from guard.protocols.http_message import HttpReply, HttpRequest
     from guard.server_texts import ServerTexts
     from guard.service import Guard
@@ -113,9 +114,10 @@ class Gate:
         reader = protocol.answer_reader(message)
         exchange = Exchange(protocol, request.server, owner, origin=origin, reader=reader)
         exchange.upstream = protocol.upstream(request)
+        at = self._clock.now()
+        self._follow_tasks(message, exchange, identity, at)
         if not message.calls:
             return exchange
-        at = self._clock.now()
         calls = [
             ToolCall(
                 id=decision_id if index == 0 else uuid.uuid4().hex,
@@ -146,6 +148,24 @@ class Gate:
             if parsed.correlation is not None:
                 self._pending.add((*owner, parsed.correlation), classified)
         return exchange
+
+    def _follow_tasks(
+        self, message: Message, exchange: Exchange, identity: Identity, at: float
+    ) -> None:
+        """Expect the results of earlier calls in the answers to requests about their tasks."""
+        for correlation, task in message.tasks:
+            classified = self._pending.take((*exchange.owner, TASK, task))
+            if classified is None:
+                # Another guard, or this one's predecessor, released the call: its result is
+                # labelled, and judged, as that of a tool nobody knows.
+                name = exchange.protocol.name if exchange.protocol is not None else ""
+                call = ToolCall(
+                    uuid.uuid4().hex, identity, UNKNOWN_TASK, {}, name, at, exchange.server
+                )
+                classified = ClassifiedCall(call, Role.OTHER, mapped=False)
+            exchange.calls[correlation] = classified
+            if correlation is not None:
+                self._pending.add((*exchange.owner, correlation), classified)
 
     async def on_answer(self, exchange: Exchange, body: bytes, status: int = 200) -> bytes | None:
         """Do :meth:`guard.answers.Answers.on_answer`."""

@@ -38,6 +38,10 @@ then simply stays *attempted*, which frees nobody."""
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
+TASK: Final = "task"
+"""Second-last part of a pending call's key where the last is a task's id."""
+
+
 class PendingCalls:
     """Calls that were released and whose results may come back anywhere, by some key."""
 

@@ -19,6 +19,10 @@ Json: TypeAlias = Any
 """A parsed JSON value: None, bool, int, float, str, list of Json, dict of str to Json."""
 
 
+UNKNOWN_TASK: Final = "tasks/result"
+"""Name of the tool of a result whose call this process has not seen."""
+
+
 class Role(StrEnum):
     """What a tool does, in the operations of the recall-before-send paper."""
 

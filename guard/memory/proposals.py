@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from guard.core.memory import SourceEvidence, SourceType
-from guard.core.model import Integrity
+from guard.core.model import UNKNOWN_TASK, Integrity
 from guard.core.verdict import Action, Mode, Verdict
 from guard.memory.candidate import candidates_of_result, receipt_of
 from guard.memory.refusal import with_reasons
@@ -56,9 +56,19 @@ class Proposals:
 
         Never raises: what was not judged is not released.
         """
-        mapping = self._memory.proposal(result.call.call.tool)
-        if mapping is None or result.is_error:
-            return None
+        tool = result.call.call.tool
+        mapping = self._memory.proposal(tool)
+        mappings: tuple[ProposalMapping, ...] = (mapping,) if mapping is not None else ()
+        if tool == UNKNOWN_TASK:
+            # Whose result it is nobody knows: an update that any tool could propose counts.
+            mappings = self._memory.proposals
+        for each in mappings if not result.is_error else ():
+            withheld = await self._judge(result, each)
+            if withheld is not None:
+                return withheld
+        return None
+
+    async def _judge(self, result: ToolResult, mapping: ProposalMapping) -> Verdict | None:
         verdict = Verdict(Action.BLOCK, self._policy.mode, (), self._policy.digest)
         try:
             for candidate in self._candidates(result, mapping):

@@ -24,6 +24,7 @@ _REMEDIES: Final = {
     "promotion_token_missing": PROMOTE,
     "promotion_token_expired": "ask the operator for a new promotion token",
     "promotion_token_replayed": "ask the operator for a new promotion token",
+    "promotion_token_forged": "this token was not issued by an operator; ask for another",
     "promotion_token_other": "this token is for other content, another class or principal",
     "second_look_required": PROMOTE,
     "second_look_failed": "a person has to write this",

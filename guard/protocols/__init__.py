@@ -59,6 +59,8 @@ class Message:
     calls: tuple[ParsedCall, ...] = ()
     reported: tuple[ReportedResult, ...] = ()
     """Results in the request: of tools the agent runs itself, told to a model."""
+    tasks: tuple[tuple[str | None, str], ...] = ()
+    """Requests that ask what a task has come to: the request's correlation, the task's id."""
     session_id: str | None = None
     """A session id found in the message (MCP ``_meta``), if any."""
     parsed: Json = None
@@ -181,6 +183,11 @@ class ProtocolModule(ABC):
 
     def session_of_event(self, name: str, data: str) -> str | None:
         """Return the session id by which a stream's event says later requests will be known."""
+        return None
+
+    def task_of(self, content: Json) -> str | None:
+        """Return the task that a result only announces or reports on; None where it is a result."""
+        del content
         return None
 
     def withhold(self, content: Json, refusals: Mapping[str | None, Refusal]) -> Json:

@@ -22,8 +22,9 @@ from guard.protocols.jsonrpc import (
     refuse_lookalikes,
 )
 from guard.protocols.mcp_headers import CODE as HEADER_MISMATCH
-from guard.protocols.mcp_headers import check_headers, query_session
+from guard.protocols.mcp_headers import check_headers, meta_session, query_session
 from guard.protocols.mcp_rewriting import with_arguments
+from guard.protocols.mcp_tasks import announced_task, tasks_in
 from guard.protocols.mcp_told import endpoint_path, told_in
 from guard.protocols.observation import observation, sentence, unreadable
 
@@ -116,8 +117,13 @@ class McpProtocol(ProtocolModule):
         messages = read_messages(value)
         check_headers(request, messages)
         calls = tuple(call for message in messages for call in _calls(message))
-        session = _meta_session(messages) or query_session(request.target)
-        return Message(calls, session_id=session, parsed=(isinstance(value, list), messages))
+        session = meta_session(messages) or query_session(request.target)
+        return Message(
+            calls,
+            tasks=tasks_in(messages),
+            session_id=session,
+            parsed=(isinstance(value, list), messages),
+        )
 
     def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
         """Put other arguments into the calls, and into the headers that repeat them.
@@ -181,6 +187,10 @@ class McpProtocol(ProtocolModule):
     def session_of_event(self, name: str, data: str) -> str | None:
         """Return the session in the URL that an HTTP+SSE server tells its client to post to."""
         return query_session(data) if name == "endpoint" else None
+
+    def task_of(self, content: Json) -> str | None:
+        """Return the id of a task that has no result yet."""
+        return announced_task(content)
 
     def withhold(self, content: Json, refusals: Mapping[str | None, Refusal]) -> Json:
         """Replace the results that are withheld by error results the agent can read."""
@@ -260,18 +270,6 @@ def _calls(rpc: RpcMessage) -> list[ParsedCall]:
         raise MessageError("bad_call", "the arguments of a tool call must be an object")
     refuse_lookalikes(arguments, ())
     return [ParsedCall(name, arguments, rpc.correlation)]
-
-
-def _meta_session(messages: Sequence[RpcMessage]) -> str | None:
-    """Return the session id in ``_meta``, if the messages agree on one."""
-    found: set[str] = set()
-    for message in messages:
-        meta = message.params.get("_meta")
-        if isinstance(meta, dict):
-            for key in ("session_id", "sessionId", "session.id"):
-                if isinstance(meta.get(key), str):
-                    found.add(meta[key])
-    return found.pop() if len(found) == 1 else None
 
 
 def _answer(rpc: RpcMessage, refusal: Refusal | None) -> Json:

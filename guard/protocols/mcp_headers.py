@@ -133,3 +133,15 @@ def query_session(target: str) -> str | None:
     if len(found) > 1:
         raise MessageError("bad_session_id", "the url has two session ids")
     return next(iter(found), None)
+
+
+def meta_session(messages: Sequence[RpcMessage]) -> str | None:
+    """Return the session id in ``_meta``, if the messages agree on one."""
+    found: set[str] = set()
+    for message in messages:
+        meta = message.params.get("_meta")
+        if isinstance(meta, dict):
+            for key in ("session_id", "sessionId", "session.id"):
+                if isinstance(meta.get(key), str):
+                    found.add(meta[key])
+    return found.pop() if len(found) == 1 else None

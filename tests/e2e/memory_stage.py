@@ -33,6 +33,7 @@ class MemoryStage:
     port: int
     store: VectorMemory
     guards: list[RunningGuard] = field(default_factory=list)
+    redis: str = ""
 
     def guard(self, **options: Any) -> RunningGuard:
         """Start one more guard that holds the write credential."""

@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench fuzz train lock clean
+.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance fuzz train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,17 @@ policy: $(DEV) ## check the shipped policies, each by itself, and run their test
 bench: $(DEV) ## side by side with stock mitmdump
 	$(BIN)/guard bench proxy --json $(ARGS)
 
+# The official suite, and the SDKs of both eras, in an environment of their own (needs npm).
+SUITE := tests/conformance
+$(SUITE)/.installed: $(SUITE)/package.json $(SUITE)/requirements.txt | $(BIN)/python
+	npm install --prefix $(SUITE) --no-audit --no-fund --no-package-lock --silent
+	$(BIN)/python -m venv $(SUITE)/.venv
+	$(SUITE)/.venv/bin/python -m pip --disable-pip-version-check --no-input -q install -r $(SUITE)/requirements.txt
+	@touch $@
+
+conformance: $(DEV) $(SUITE)/.installed ## the official MCP suite and SDKs, directly and through the guard
+	$(BIN)/guard bench transparency --suite $(SUITE) $(ARGS)
+
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 	$(BIN)/python -m guard.lab.fuzz --inputs 1000000 $(ARGS)
 
@@ -95,5 +106,6 @@ lock: ## rewrite requirements/ from pyproject.toml (needs uv)
 	./requirements/lock.sh
 
 clean: ## remove what make made
+	rm -rf $(SUITE)/.venv $(SUITE)/node_modules $(SUITE)/.installed
 	rm -rf $(VENV) build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

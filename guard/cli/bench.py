@@ -133,6 +133,9 @@ def transparency(
     policy: Annotated[
         Path | None, typer.Option(help="Policy (default: examples/observe.yaml).")
     ] = None,
+    suite: Annotated[
+        Path | None, typer.Option(help="Folder of the conformance suite (`make conformance`).")
+    ] = None,
 ) -> None:
     """The same MCP scenarios directly and through the guard: how many the client sees alike."""
     console = Console(stderr=True)
@@ -141,6 +144,7 @@ def transparency(
             report = bench_transparency(
                 policy or policies_directory() / "examples" / "observe.yaml",
                 progress=status.update,
+                suite=suite,
             )
     except GuardError as error:
         typer.echo(f"guard bench: {error}", err=True)

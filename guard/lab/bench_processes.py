@@ -59,14 +59,14 @@ def guard_before(upstream: int, policy: Path) -> Iterator[int]:
 
 
 @contextmanager
-def fixture_server() -> Iterator[int]:
-    """Start the MCP fixture server and give its port.
+def fixture_server(module: str = "guard.lab.fixture_server") -> Iterator[int]:
+    """Start an MCP fixture server and give its port.
 
     Raises:
         GuardError: it did not start.
     """
     with directory_and_processes() as (_, processes):
-        yield spawn_server("guard.lab.fixture_server", processes)
+        yield spawn_server(module, processes)
 
 
 @contextmanager

@@ -5,69 +5,133 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.lab.bench_processes import fixture_server, guard_before
+from guard.lab.bench_processes import directory_and_processes, fixture_server, guard_before
+from guard.lab.conformance import REVISIONS, Suite
 from guard.lab.mcp_scenarios import STEPS, run
+from guard.lab.modern_scenarios import MODERN, run_modern
 from guard.reporting import Check, Report, machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterable
     from pathlib import Path
 
+    Seen = dict[str, Any]
+
+OLD, NEW = REVISIONS
 SCENARIOS: Final = (*STEPS, "raw-bytes")
-MODERN: Final = "2026-07-28"
-NOT_MEASURED: Final = (
-    "the supported MCP SDK (1.x) speaks revisions up to 2025-11-25; run the official conformance "
-    "suite for this one"
-)
+CLIENTS: Final = {
+    OLD: "the official Python SDK, and raw requests",
+    NEW: "requests made by hand",
+}
+WITH_SUITE: Final = "the conformance suite, the official Python and TypeScript SDKs"
 
 
-def bench_transparency(policy: Path, *, progress: Callable[[str], None]) -> Report:
+def bench_transparency(
+    policy: Path, *, progress: Callable[[str], None], suite: Path | None = None
+) -> Report:
     """Run every scenario twice and return the report.
+
+    Args:
+        policy: of the guard in between.
+        progress: told what runs.
+        suite: folder of the installed conformance suite, which then runs as well.
 
     Raises:
         GuardError: a part could not be started.
     """
+    direct: dict[str, Seen] = {}
+    through: dict[str, Seen] = {}
     with fixture_server() as server, guard_before(server, policy) as guarded:
-        direct = asyncio.run(_all(server, progress, "directly"))
-        through = asyncio.run(_all(guarded, progress, "through the guard"))
-    works = [name for name, seen in direct.items() if not _failed(seen)]
-    same = [name for name in works if through[name] == direct[name]]
+        direct[OLD] = asyncio.run(_all(run, server, SCENARIOS, progress))
+        through[OLD] = asyncio.run(_all(run, guarded, SCENARIOS, progress))
+    with (
+        fixture_server("guard.lab.modern_server") as server,
+        guard_before(server, policy) as guarded,
+    ):
+        direct[NEW] = asyncio.run(_all(run_modern, server, MODERN, progress))
+        through[NEW] = asyncio.run(_all(run_modern, guarded, MODERN, progress))
+    if suite is not None:
+        _run_suite(Suite(suite), policy, progress, (direct, through))
+    return _report(direct, through, with_suite=suite is not None)
+
+
+def _run_suite(
+    suite: Suite,
+    policy: Path,
+    progress: Callable[[str], None],
+    ways: tuple[dict[str, Seen], dict[str, Seen]],
+) -> None:
+    with (
+        directory_and_processes() as (_, processes),
+        guard_before(suite.server(processes), policy) as guarded,
+    ):
+        direct = suite.see(suite.port, progress)
+        through = suite.see(guarded, progress)
+    for revision in REVISIONS:
+        ways[0][revision].update(direct[revision])
+        ways[1][revision].update(through[revision])
+
+
+def _report(direct: dict[str, Seen], through: dict[str, Seen], *, with_suite: bool) -> Report:
+    works = {
+        revision: [name for name, seen in found.items() if not _failed(seen)]
+        for revision, found in direct.items()
+    }
+    same = {
+        revision: [name for name in names if through[revision].get(name) == direct[revision][name]]
+        for revision, names in works.items()
+    }
+    checks: list[Check] = []
+    for suffix, revisions in (("", REVISIONS), *((f"_{one}", (one,)) for one in REVISIONS)):
+        n = sum(len(direct[one]) for one in revisions)
+        counted = sum(len(works[one]) for one in revisions)
+        passed = sum(len(same[one]) for one in revisions)
+        target = f"= scenarios_direct{suffix}"
+        checks += [
+            Check(id=f"scenarios_direct{suffix}", value=counted, unit="count", n=n),
+            Check(
+                id=f"scenarios_same{suffix}", value=passed, unit="count", n=counted, target=target
+            ),
+        ]
     return Report(
         name="transparency",
         machine=machine(),
-        checks=[
-            Check(id="scenarios_direct", value=len(works), unit="count", n=len(SCENARIOS)),
-            Check(
-                id="scenarios_same",
-                value=len(same),
-                unit="count",
-                n=len(works),
-                target="= scenarios_direct",
-            ),
-            *(
-                Check(id=f"{name}_{MODERN}", value=None, unit="count", reason=NOT_MEASURED)
-                for name in ("scenarios_direct", "scenarios_same")
-            ),
-        ],
+        checks=checks,
         details={
-            "revision": "2025-11-25",
-            "client": "the official Python SDK, and raw requests",
-            "different": {
-                name: {"direct": direct[name], "guarded": through[name]}
-                for name in direct
-                if through[name] != direct[name]
+            "clients": {
+                revision: f"{clients}; {WITH_SUITE}" if with_suite else clients
+                for revision, clients in CLIENTS.items()
             },
+            "different": {
+                f"{revision}/{name}": {"direct": seen, "guarded": through[revision].get(name)}
+                for revision, found in direct.items()
+                for name, seen in found.items()
+                if through[revision].get(name) != seen
+            },
+            "failed_directly": [
+                f"{revision}/{name}"
+                for revision, found in direct.items()
+                for name in found
+                if name not in works[revision]
+            ],
         },
     )
 
 
-async def _all(port: int, progress: Callable[[str], None], way: str) -> dict[str, list[Any]]:
-    seen: dict[str, list[Any]] = {}
-    for name in SCENARIOS:
-        progress(f"{name}, {way}")
-        seen[name] = await run(f"http://127.0.0.1:{port}/mcp", name)
+async def _all(
+    scenario: Callable[[str, str], Awaitable[list[Any]]],
+    port: int,
+    names: Iterable[str],
+    progress: Callable[[str], None],
+) -> Seen:
+    seen: Seen = {}
+    for name in names:
+        progress(name)
+        seen[name] = await scenario(f"http://127.0.0.1:{port}/mcp", name)
     return seen
 
 
-def _failed(seen: list[Any]) -> bool:
+def _failed(seen: Any) -> bool:
+    if isinstance(seen, dict):
+        return "failed" in seen
     return any(isinstance(item, tuple) and item[0] == "failed" for item in seen)

@@ -21,6 +21,8 @@ from pydantic import BaseModel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.applications import Starlette
+
 Session = Context[Any, Any, Any]
 
 
@@ -98,10 +100,10 @@ def _add_sources(server: FastMCP) -> None:
         return f"Greet {name}."
 
 
-def serve(build: Callable[[], FastMCP] = build) -> None:
+def serve(build: Callable[[], Starlette]) -> None:
     """Serve on a free port of loopback until standard input ends."""
     listener = socket.create_server(("127.0.0.1", 0))
-    app = build().streamable_http_app()
+    app = build()
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
     running = uvicorn.Server(config)
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
@@ -116,4 +118,4 @@ def _stop_at_end_of_input(running: uvicorn.Server) -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(lambda: build().streamable_http_app())

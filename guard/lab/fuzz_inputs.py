@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     import random
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
 
+T = TypeVar("T")
 CALL: Final = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -34,6 +34,9 @@ VALUES: Final[tuple[Json, ...]] = (
     *("\u202eevil", "a\u0000b", "\ufeff", "\u0130", "x" * 300, {"name": "other"}),
     {"name": "send_email", "arguments": {"to": "me@evil.example"}},
 )
+_CORPUS: Final = tuple(map(json.dumps, CORPUS))
+_VALUES: Final = tuple(map(json.dumps, VALUES))
+"""As text, because reading a text is the fastest way to a copy."""
 SPICE: Final = (
     *(
         b"\xef\xbb\xbf",
@@ -86,19 +89,28 @@ class Mutator:
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
+        self._random = chance.random
+
+    def below(self, bound: int) -> int:
+        """Return a number from 0 to the bound, without it; a third of ``randrange``'s time."""
+        return int(self._random() * bound)
+
+    def pick(self, among: Sequence[T]) -> T:
+        """Return one of some."""
+        return among[int(self._random() * len(among))]
 
     def document(self) -> Json:
         """Return a document of the corpus with up to three edits."""
-        tree = copy.deepcopy(self.chance.choice(CORPUS))
-        for _ in range(self.chance.choice((0, 0, 1, 1, 2, 3))):
+        tree = json.loads(self.pick(_CORPUS))
+        for _ in range(self.pick((0, 0, 1, 1, 2, 3))):
             tree = self._edited(tree)
         return tree
 
     def body(self) -> bytes:
         """Return a document as a body, in some spelling, and often damaged."""
         text = self.spelt(self.document())
-        data = text.encode(self.chance.choice(ENCODINGS), "backslashreplace")
-        for _ in range(self.chance.choice((0, 0, 0, 1, 2))):
+        data = text.encode(self.pick(ENCODINGS), "backslashreplace")
+        for _ in range(self.pick((0, 0, 0, 1, 2))):
             data = self.damaged(data)
         return data
 
@@ -107,7 +119,7 @@ class Mutator:
         if isinstance(value, dict):
             members = [f"{self._text(key)}:{self.spelt(item)}" for key, item in value.items()]
             if members and self.chance.random() < 0.05:
-                members.append(self.chance.choice(members))
+                members.append(self.pick(members))
             if self.chance.random() < 0.05:
                 self.chance.shuffle(members)
             return "{" + self._gap() + f",{self._gap()}".join(members) + "}"
@@ -117,27 +129,27 @@ class Mutator:
 
     def damaged(self, data: bytes) -> bytes:
         """Cut, splice, flip or spice bytes."""
-        place = self.chance.randrange(len(data) + 1)
-        kind = self.chance.randrange(5)
+        place = self.below(len(data) + 1)
+        kind = self.below(5)
         if kind == 0:
             return data[:place]
         if kind == 1:
-            return data[:place] + self.chance.choice(SPICE) + data[place:]
+            return data[:place] + self.pick(SPICE) + data[place:]
         if kind == 2:
-            other = self.chance.randrange(len(data) + 1)
+            other = self.below(len(data) + 1)
             return data[:place] + data[other:]
         if kind == 3 and place < len(data):
-            return data[:place] + bytes([self.chance.randrange(256)]) + data[place + 1 :]
-        return data + self.chance.choice((data, b"\n", b" ", b"\x00", b"{}"))
+            return data[:place] + bytes([self.below(256)]) + data[place + 1 :]
+        return data + self.pick((data, b"\n", b" ", b"\x00", b"{}"))
 
     def stream(self) -> list[bytes]:
         """Return a stream of server-sent events, cut into chunks anywhere."""
         data = b""
-        for _ in range(self.chance.randrange(1, 4)):
-            ending = self.chance.choice((b"\n", b"\r\n", b"\r"))
-            lines = [b"event: " + self.chance.choice((b"message", b"ping", b""))]
+        for _ in range(1 + self.below(3)):
+            ending = self.pick((b"\n", b"\r\n", b"\r"))
+            lines = [b"event: " + self.pick((b"message", b"ping", b""))]
             lines += [b"data: " + part for part in self.body().split(b"\n")]
-            lines += [b": note", b"id: 7", b"retry: 10", b"data"][: self.chance.randrange(5)]
+            lines += [b": note", b"id: 7", b"retry: 10", b"data"][: self.below(5)]
             data += ending.join(lines) + ending + ending
         if self.chance.random() < 0.3:
             data = self.damaged(data)
@@ -145,16 +157,16 @@ class Mutator:
 
     def chunks(self, data: bytes) -> list[bytes]:
         """Cut bytes anywhere, inside characters and line ends too."""
-        cuts = sorted(self.chance.randrange(len(data) + 1) for _ in range(self.chance.randrange(6)))
+        cuts = sorted(self.below(len(data) + 1) for _ in range(self.below(6)))
         return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
     def url(self) -> str:
         """Return what may be a URL."""
-        scheme = self.chance.choice(("http://", "https://", "HTTPS://", "ftp://", "//", ""))
-        text = f"{scheme}{self.chance.choice(HOSTS)}/path?q=1"
-        for _ in range(self.chance.choice((0, 1, 1, 2, 3))):
-            place = self.chance.randrange(len(text) + 1)
-            text = text[:place] + self.chance.choice(PIECES) + text[place:]
+        scheme = self.pick(("http://", "https://", "HTTPS://", "ftp://", "//", ""))
+        text = f"{scheme}{self.pick(HOSTS)}/path?q=1"
+        for _ in range(self.pick((0, 1, 1, 2, 3))):
+            place = self.below(len(text) + 1)
+            text = text[:place] + self.pick(PIECES) + text[place:]
         return text
 
     def recipients(self) -> Json:
@@ -167,9 +179,9 @@ class Mutator:
             "g: e@f.example;",
             "#channel",
         )
-        return self.chance.choice((", ", ";", "\n")).join(
-            self.url() if self.chance.random() < 0.5 else self.chance.choice(names)
-            for _ in range(self.chance.randrange(1, 4))
+        return self.pick((", ", ";", "\n")).join(
+            self.url() if self.chance.random() < 0.5 else self.pick(names)
+            for _ in range(1 + self.below(3))
         )
 
     def _edited(self, tree: Json) -> Json:
@@ -177,8 +189,8 @@ class Mutator:
         parent, key = self._place(tree)
         if parent is None:
             return [tree] if self.chance.random() < 0.5 else {"params": tree}
-        kind = self.chance.randrange(5)
-        value = copy.deepcopy(self.chance.choice(VALUES))
+        kind = self.below(5)
+        value = json.loads(self.pick(_VALUES))
         if kind == 0 and isinstance(parent, dict):
             parent[self._respelt(key)] = value
         elif kind == 1:
@@ -198,10 +210,10 @@ class Mutator:
             pairs = list(enumerate(item)) if isinstance(item, list) else list(inner)
             places += [(item, key) for key, _ in pairs]
             stack += [value for _, value in pairs]
-        return self.chance.choice(places)
+        return self.pick(places)
 
     def _respelt(self, key: str) -> str:
-        return self.chance.choice((key.upper(), key.title(), key + " ", "_" + key, key + "\u200b"))
+        return self.pick((key.upper(), key.title(), key + " ", "_" + key, key + "\u200b"))
 
     def _text(self, text: str) -> str:
         plain = json.dumps(text, ensure_ascii=self.chance.random() < 0.5)
@@ -210,4 +222,4 @@ class Mutator:
         return plain
 
     def _gap(self) -> str:
-        return self.chance.choice(("", "", " ", "\n", "\t", "\r\n"))
+        return self.pick(("", "", " ", "\n", "\t", "\r\n"))

@@ -165,8 +165,8 @@ def _shown(value: Any) -> str:
 
 
 def _coded(mutator: Mutator) -> tuple[str, bytes, list[bytes]]:
-    encoding = mutator.chance.choice(("gzip", "deflate", "identity"))
-    body = mutator.body() * mutator.chance.choice((1, 1, 40))
+    encoding = mutator.pick(("gzip", "deflate", "identity"))
+    body = mutator.body() * mutator.pick((1, 1, 40))
     if encoding == "gzip":
         body = gzip.compress(body, 1, mtime=0)
     elif encoding == "deflate":

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from guard.lab.bench_processes import fixture_server
 from guard.lab.bench_transparency import SCENARIOS
 from guard.lab.mcp_scenarios import Client, run, session
-from tests.e2e.running_guard import ROOT, start_guard
+from guard.lab.modern_scenarios import MODERN, run_modern
+from tests.e2e.running_guard import ROOT, free_port, start_guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,27 +19,22 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Return the URL of the fixture server, directly and through a watching guard."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "guard.lab.fixture_server"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-    )
-    port = int(server.stdout.readline())
-    guard = start_guard(
-        tmp_path_factory.mktemp("guard"),
-        SimpleNamespace(port=port),
-        policy=ROOT / "policies" / "examples" / "observe.yaml",
-    )
-    yield {
-        "direct": f"http://127.0.0.1:{port}/mcp",
-        "guarded": f"http://127.0.0.1:{guard.port}/mcp",
-    }
-    guard.stop()
-    server.stdin.close()
-    server.wait(20)
-    server.stdout.close()
+    """Return the URLs of the fixture servers, directly and through one watching guard."""
+    with fixture_server() as port, fixture_server("guard.lab.modern_server") as modern:
+        second = free_port()
+        guard = start_guard(
+            tmp_path_factory.mktemp("guard"),
+            SimpleNamespace(port=port),
+            policy=ROOT / "policies" / "examples" / "observe.yaml",
+            options=("--reverse", f"127.0.0.1:{second}=http://127.0.0.1:{modern}"),
+        )
+        yield {
+            "direct": f"http://127.0.0.1:{port}/mcp",
+            "guarded": f"http://127.0.0.1:{guard.port}/mcp",
+            "direct, modern": f"http://127.0.0.1:{modern}/mcp",
+            "guarded, modern": f"http://127.0.0.1:{second}/mcp",
+        }
+        guard.stop()
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -51,6 +46,17 @@ async def test_a_client_sees_the_same_directly_and_through_the_guard(
 
     assert await run(places["guarded"], name) == direct
     assert direct
+
+
+@pytest.mark.parametrize("name", MODERN)
+async def test_the_newest_revision_is_the_same_directly_and_through_the_guard(
+    places: dict[str, str], name: str
+) -> None:
+    """Byte for byte: answers, streams, what needs input, and what the server refuses."""
+    direct = await run_modern(places["direct, modern"], name)
+
+    assert await run_modern(places["guarded, modern"], name) == direct
+    assert [seen for seen in direct if seen[0] == "failed"] == []
 
 
 async def test_progress_and_questions_are_among_what_is_compared(places: dict[str, str]) -> None:

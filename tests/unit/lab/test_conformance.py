@@ -7,8 +7,9 @@ import pytest
 from guard.core.errors import GuardError
 from guard.lab.conformance import Suite
 
-NODE = """#!/bin/sh
-printf '=== SUMMARY ===\\n✓ tools-list: 3 passed, 0 failed\\n✗ ping: 1 passed, 2 failed\\n'
+LINES = r"=== SUMMARY ===\n✓ tools-list: 3 passed, 0 failed\n✗ ping: 1 passed, 2 failed\n"
+NODE = f"""#!/bin/sh
+case "$1" in *client.mjs) echo '{{"step": 1}}';; *) printf '{LINES}';; esac
 """
 
 
@@ -39,8 +40,7 @@ def test_a_suite_that_says_nothing_is_no_success(tmp_path: Path) -> None:
 
 def test_what_failed_directly_is_told_from_what_passed(tmp_path: Path) -> None:
     """Only what passes directly can be the same through the guard."""
-    clients = '#!/bin/sh\ncase "$1" in *client.mjs) echo \'{"step": 1}\';; *) ' + NODE[10:].strip()
-    install(tmp_path, f"{clients};; esac\n")
+    install(tmp_path, NODE)
 
     seen = Suite(tmp_path).see(1, lambda _: None)
 

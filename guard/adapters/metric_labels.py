@@ -109,6 +109,7 @@ REASON_CODES: Final = frozenset(
         "no_policy",
         "no_rule_matched",
         "prefix_score",
+        "private_in_body",
         "provenance_claimed",
         "provenance_denied",
         "provenance_granted",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from guard.core.argument_texts import Span
     from guard.core.ports import Write
-    from guard.core.provenance import Attestation, SavedText
+    from guard.core.provenance import Attestation, PrivateText, SavedText
 
 Json: TypeAlias = Any
 """A parsed JSON value: None, bool, int, float, str, list of Json, dict of str to Json."""
@@ -184,6 +184,8 @@ class ClassifiedCall:
     """Labels of what it saves, decided before it runs and stored once it has."""
     index: int = -1
     """Its place in the recorded run or in its session, once the state before it is known."""
+    private: PrivateText | None = None
+    """Private text in its body, where the policy traces that."""
     memory_label: Integrity | None = None
     """Of the item that a recall asks for, where it has a record."""
     saved: SavedText | None = None

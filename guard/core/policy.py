@@ -130,6 +130,8 @@ class ToolMapping:
     """Where the arguments name the message that is answered."""
     messages: MessageFields | None = None
     """Where in its results messages are."""
+    private: bool = False
+    """Whether what it returns must not go out to whom nobody vouches for."""
     links: LinkFields | None = None
     """Messages whose links count word for word where the user named their sender or place."""
     named_by: PathQuery | None = None
@@ -195,6 +197,8 @@ class Policy:
     http_tools: HttpToolTable = field(default_factory=HttpToolTable, compare=False)
     """Plain HTTP requests that are calls of tools."""
     egress: EgressLimits = EgressLimits()
+    traces_private: bool = False
+    """Whether a rule looks for private text in bodies."""
     detectors: frozenset[str] = frozenset()
     """Names of the detectors that its rules need, of those that are asked on demand."""
     guarded_kinds: frozenset[str] | None = None

@@ -121,6 +121,15 @@ class SavedText:
 
 
 @frozen
+class PrivateText:
+    """What the body of a send has of private text."""
+
+    passages: int
+    record: Record
+    """Of the passage that was read first."""
+
+
+@frozen
 class Evidence:
     """What the store knows of one value: at most one record per place."""
 

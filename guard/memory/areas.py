@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 BUCKETS: Final = 64
 """Keys that a large set is spread over, so that none takes long to expire or to rehash."""
+PRIVATE_BUCKETS: Final = 8
 BUCKET_LIMIT: Final = 32_768
 """Records in one bucket; two million in a set."""
 SESSION_LIMIT: Final = 20_000
@@ -46,11 +47,12 @@ class Areas:
         limits: of the policy in force.
     """
 
-    __slots__ = ("_labels", "_period", "_session", "_taint")
+    __slots__ = ("_labels", "_period", "_session", "_taint", "_window")
 
     def __init__(self, limits: StateLimits) -> None:
         self._session = limits.session_idle * 1000
         self._labels = limits.labels * 1000
+        self._window = limits.principal_window * 1000
         self._period = max(limits.labels // EPOCHS, 1)
         self._taint = self._labels + self._period * 1000
 
@@ -69,6 +71,12 @@ class Areas:
         owner = (identity.tenant, identity.principal)
         part = f"{epoch}.{_bucket(fingerprint)}"
         return _area("t", owner, part, self._taint, BUCKET_LIMIT)
+
+    def private(self, identity: Identity, fingerprint: bytes) -> Area:
+        """Return what a principal read in private texts lately."""
+        owner = (identity.tenant, identity.principal)
+        part = f"{fingerprint[0] % PRIVATE_BUCKETS:x}"
+        return _area("b", owner, part, self._window, BUCKET_LIMIT)
 
     def memory(self, tenant: str, fingerprint: bytes) -> Area:
         """Return the labels of the memories that the principals of a tenant share."""

@@ -9,6 +9,7 @@ from guard.core.destinations import read_destinations
 from guard.core.message_titles import title_value
 from guard.core.model import Integrity, Role, Standing
 from guard.core.ports import Write, WriteMode
+from guard.core.private_text import passages_kept
 from guard.core.prompt_text import names_given
 from guard.core.provenance import Channel, Record
 from guard.core.values import (
@@ -22,6 +23,7 @@ from guard.core.values import (
 from guard.memory.areas import ATTESTED, READ, REPLY, Areas
 from guard.memory.field_values import whole_values
 from guard.memory.named_places import links, own_addresses
+from guard.memory.private_passages import remembered
 from guard.memory.result_fields import leaves_of, parsed, roots_of, vouched
 from guard.memory.sources import marks_of
 
@@ -60,6 +62,7 @@ class ResultIntake:
     _attested: dict[str, Integrity] = field(default_factory=dict)
     _written: dict[str, None] = field(default_factory=dict)
     """Untrusted values in clear text."""
+    _private: dict[str, None] = field(default_factory=dict)
     _overflow: bool = False
     _text: int = 0
     _traces_numbers: bool = False
@@ -76,12 +79,15 @@ class ResultIntake:
         roots = roots_of(self.result.content)
         self._sources = marks_of(self.result, mapping)
         only = next(iter(self._sources)) if len(self._sources) == 1 else b""
+        private = self.policy.traces_private and mapping is not None and mapping.private
         read_untrusted = False
         for root in roots:
             for leaf in map(vouched, leaves_of(root, mapping, default, only)):
                 if not self._room_for(leaf.text):
                     break
                 self._take(leaf)
+                if private:
+                    self._private.update(dict.fromkeys(passages_kept(leaf.text)))
                 read_untrusted |= leaf.label is Integrity.UNTRUSTED and bool(leaf.text.strip())
         self._forget_echoes()
         writes = [*self._taints(mapping), *self._attestations()]
@@ -89,6 +95,9 @@ class ResultIntake:
             writes.extend(self._messages(roots, mapping.messages))
         if mapping is not None:
             writes.extend(self._named_places(mapping, roots))
+        if self._private:
+            record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
+            writes.extend(remembered(self.seal, self.areas, call.identity, record, self._private))
         if read_untrusted and self.is_read and self._reads(mapping):
             writes.append(self._mark_read())
         return writes, self._overflow

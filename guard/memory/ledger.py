@@ -16,8 +16,9 @@ from guard.core.message_titles import values_asked
 from guard.core.model import ClassifiedCall, Identity, Integrity, Role, Standing, Target
 from guard.core.policy import StateLimits
 from guard.core.ports import Write, WriteMode
+from guard.core.private_text import passages_sent
 from guard.core.prompt_text import addresses_named, names_given, own_words
-from guard.core.provenance import Channel, Context, Record
+from guard.core.provenance import Channel, Context, PrivateText, Record
 from guard.core.values import find_values, hints_of, leaf_value, taints_of
 from guard.memory.areas import ATTESTED, ITEM, PROMPT, TAINTED, Areas
 from guard.memory.candidate import remembered_texts
@@ -68,6 +69,9 @@ class Ledger:
                 question.add(values_asked(target.destination))
                 question.add(taints_of(target.destination), taint_only=True)
                 question.add(hints_of(target.destination), taint_only=True)
+        # Private text is a matter of sends to somebody outside.
+        if policy.traces_private and question.values and classified.role is Role.SEND:
+            question.add_passages(passages_sent(classified.body))
         mapping = policy.mapping(call.tool)
         if mapping is not None and mapping.store:
             question.item = item_value(mapping, call.arguments)
@@ -122,6 +126,7 @@ class Ledger:
             body=classified.body,
             may_be_nobody=classified.may_be_nobody,
             guarded=tuple([_traced(target, context) for target in classified.guarded]),
+            private=_private(question),
             on_executed=writes,
             index=call_index(classified, snapshot),
             memory_label=item.label if item is not None and item.sealed else None,
@@ -238,6 +243,13 @@ class Ledger:
             area = question.areas.memory(call.identity.tenant, mark)
             entry = self.seal.write(area, mark + ITEM, replace(here, label=lowest))
             yield Write(area, WriteMode.REPLACE, (entry,))
+
+
+def _private(question: Question) -> PrivateText | None:
+    """Return what was found of private text; an altered record counts, as one cannot be made."""
+    if not question.private:
+        return None
+    return PrivateText(len(question.private), min(question.private, key=lambda one: one.at))
 
 
 def _traced(target: Target, context: Context) -> Target:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from guard.memory.areas import Areas
     from guard.memory.seal import Seal
 
+PRIVATE: Final = "private"
 ASK_LIMIT: Final = 256
 """Values asked about for one call; a target beyond it stays unknown, and suspicious."""
 
@@ -40,6 +41,10 @@ class Question:
     """Fingerprint by value."""
     saves: bool = False
     """Whether the call saves, so that it matters what its session has read."""
+    passages: dict[str, bytes] = field(default_factory=dict)
+    """Fingerprint by passage of the body."""
+    private: list[Record] = field(default_factory=list)
+    """Records of the passages that a private source has returned, once the answer is read."""
     complete: bool = True
     """Whether no value was left out."""
     saved: list[str] = field(default_factory=list)
@@ -62,6 +67,10 @@ class Question:
                 self.complete = False
                 return
             self.values[value] = self.seal.fingerprint(value)
+
+    def add_passages(self, passages: Iterable[str]) -> None:
+        """Ask whether a private source has returned some passages."""
+        self.passages = {passage: self.seal.fingerprint(passage) for passage in passages}
 
     def lookups(self) -> tuple[Lookup, ...]:
         """Return the look-ups, grouped by area."""
@@ -91,6 +100,8 @@ class Question:
             # It says which message or link; only the user's naming of its place vouches for it.
             if not value.startswith((TITLE, LINK)):
                 yield from self._slots_of(value, mark, session, epochs)
+        for mark in self.passages.values():
+            yield self.areas.private(self.identity, mark), mark, "", PRIVATE
         if self.item:
             mark = self.seal.fingerprint(self.item)
             yield self.areas.memory(self.identity.tenant, mark), mark + ITEM, "", "item"
@@ -130,7 +141,9 @@ class Question:
         for (area, name, value, place), raw in zip(slots, labels, strict=False):
             if raw is not None:
                 record = self.seal.read(area, name, raw)
-                if record is not None:
+                if record is not None and place == PRIVATE:
+                    self.private.append(record)
+                elif record is not None:
                     _keep(places.setdefault(value, {}), place, record)
         self._replies(repliable, labels[len(slots) :], places)
         whole = places.pop("", {})

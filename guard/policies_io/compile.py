@@ -178,6 +178,7 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
             for entry in file.content.http_tools
         ),
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
+        traces_private=any(rule.traces_private for file in files for rule in file.rules),
         detectors=frozenset(n for file in files for rule in file.rules for n in rule.detectors),
         guarded_kinds=_guarded_kinds(rule for file in files for rule in file.rules),
         paths=tuple(file.source.path for file in files),
@@ -221,6 +222,7 @@ def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
         guarded=tuple(compile_path(path) for path in entry.guarded),
         reply=compile_path(entry.reply) if entry.reply else None,
         messages=_messages(entry.messages) if entry.messages else None,
+        private=entry.private,
         links=_links(entry.links) if entry.links else None,
         named_by=compile_path(entry.named_by) if entry.named_by else None,
         may_be_nobody=entry.optional_destinations,

@@ -166,7 +166,10 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     outline = PolicyOutline(
         tuple(
             MappingOutline(
-                entry.match, entry.role, entry.role is Role.SEND or bool(entry.destinations)
+                entry.match,
+                entry.role,
+                entry.role is Role.SEND or bool(entry.destinations),
+                entry.private,
             )
             for file in files
             for entry in file.content.tools

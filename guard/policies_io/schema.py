@@ -126,6 +126,8 @@ class ToolEntry(_Strict):
     """Where a send names the message it answers."""
     messages: MessagesEntry | None = None
     """Where messages are in its results."""
+    private: bool = False
+    """What it returns is private: rules of type ``private_body`` know it again in a send."""
     links: LinksEntry | None = None
     """Messages in its results whose links, word for word, count as named with their place."""
     named_by: PathText | None = None

@@ -80,6 +80,8 @@ class MappingOutline:
     role: Role
     has_targets: bool
     """Whether its calls can have destinations."""
+    private: bool = False
+    """Whether what it returns is private."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,9 @@ class RuleConfig(BaseModel):
     looks_at_guarded: ClassVar[bool] = True
     """Whether the type may look at guarded values.  Tracing them costs look-ups in every call, so
     a type that never does says so."""
+
+    traces_private: ClassVar[bool] = False
+    """Whether it looks for private text in bodies."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     """Unique in the policy; it appears in audit lines, metrics and refusals."""

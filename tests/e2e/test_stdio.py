@@ -24,8 +24,8 @@ pytestmark = pytest.mark.e2e
 
 ECHO = textwrap.dedent("""
     import os, signal, sys
-    print(os.getpid(), file=sys.stderr, flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+    print(os.getpid(), file=sys.stderr, flush=True)
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()

@@ -8,16 +8,18 @@ nothing).  On the way back it matches results to calls and tells the service.
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from guard.answers import Answers, EventReader
 from guard.core.errors import MessageError
-from guard.core.model import UNKNOWN_TASK, ClassifiedCall, Role, ToolCall
+from guard.core.model import UNKNOWN_TASK, ClassifiedCall, Role, ToolCall, ToolResult
 from guard.forwarded import Exchange
 from guard.identity import NONCE_HEADER, TOKEN_HEADER, Credentials, identify
 from guard.model_calls import TASK, ModelCalls, Origin, PendingCalls, Unread
 from guard.protocols import Refusal
 from guard.protocols.content_coding import StreamDecoder
+from guard.protocols.envelope import envelope_of
 from guard.protocols.rewriting import Rewriting
 
 if TYPE_CHECKING:
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
     from guard.core.model import Identity
     from guard.core.ports import AuditLog, Clock, Metrics
-    from guard.protocols import Message, ProtocolModule
+    from guard.core.verdict import Verdict
+    from guard.protocols import Message, ParsedCall, ProtocolModule
     from guard.protocols.http_message import HttpReply, HttpRequest
     from guard.server_texts import ServerTexts
     from guard.service import Guard
@@ -99,6 +102,7 @@ class Gate:
             protocol = self._claimant(request)
             message = protocol.parse(request)
             identity = identify(request, message, self.credentials)
+            carried = self._carried(request, protocol, message)
         except MessageError as error:
             return self.refuse_unread(error, protocol, request, decision_id)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a refusal, whatever it met)
@@ -114,27 +118,54 @@ class Gate:
         reader = protocol.answer_reader(message)
         exchange = Exchange(protocol, request.server, owner, origin=origin, reader=reader)
         exchange.upstream = protocol.upstream(request)
-        at = self._clock.now()
-        self._follow_tasks(message, exchange, identity, at)
-        if not message.calls:
+        self._follow_tasks(message, exchange, identity, self._clock.now())
+        if not message.calls and not carried:
             return exchange
-        calls = [
+        asked = self._asked(request, exchange, (*message.calls, *carried), decision_id)
+        rewriting = Rewriting(protocol, request, message)
+        return await self._judge(message, asked, exchange, rewriting) or exchange
+
+    def _asked(
+        self,
+        request: HttpRequest,
+        exchange: Exchange,
+        parsed: Sequence[ParsedCall],
+        decision_id: str,
+    ) -> list[ToolCall]:
+        """Return the calls of a message; the first bears the id of the decision."""
+        if exchange.protocol is None or exchange.origin is None:
+            return []
+        at = self._clock.now()
+        return [
             ToolCall(
                 id=decision_id if index == 0 else uuid.uuid4().hex,
-                identity=identity,
-                tool=parsed.tool,
-                arguments=parsed.arguments,
-                protocol=protocol.name,
+                identity=exchange.origin.identity,
+                tool=one.tool,
+                arguments=one.arguments,
+                protocol=exchange.protocol.name,
                 at=at,
                 server=request.server,
                 upstream=exchange.upstream,
                 nonce=request.header(NONCE_HEADER) or "",
                 token=request.header(TOKEN_HEADER) or "",
             )
-            for index, parsed in enumerate(message.calls)
+            for index, one in enumerate(parsed)
         ]
-        rewriting = Rewriting(protocol, request, message)
-        answers = await self._guard.authorize(calls, rewriting)
+
+    async def _judge(
+        self,
+        message: Message,
+        asked: Sequence[ToolCall],
+        exchange: Exchange,
+        rewriting: Rewriting,
+    ) -> HttpReply | None:
+        """Judge the calls of a message and what it says besides; a reply where it stays here."""
+        protocol = exchange.protocol or self._rest
+        judged = await self._guard.authorize(asked, rewriting)
+        answers, besides = judged[: len(message.calls)], judged[len(message.calls) :]
+        if (refusal := _refused(besides)) is not None:
+            whole = protocol.refuse_whole(message, refusal)
+            return whole or self._rest.refuse(message, [refusal])
         if not all(verdict.enforced.forwards for _, verdict in answers):
             refusals = [
                 None if verdict.enforced.forwards else Refusal(classified.call.id, verdict)
@@ -146,8 +177,31 @@ class Gate:
         for parsed, (classified, _) in zip(message.calls, answers, strict=True):
             exchange.calls[parsed.correlation] = classified
             if parsed.correlation is not None:
-                self._pending.add((*owner, parsed.correlation), classified)
-        return exchange
+                self._pending.add((*exchange.owner, parsed.correlation), classified)
+        for classified, _ in besides:
+            # Nothing answers it by name: it counts as executed from here on.
+            await self._guard.observe(ToolResult(classified, None, classified.call.at))
+        return None
+
+    def _carried(
+        self, request: HttpRequest, protocol: ProtocolModule, message: Message
+    ) -> list[ParsedCall]:
+        """Return what a message says besides its calls, as far as the policy has a word on it."""
+        if protocol is self._rest:
+            return []
+        found = [*message.carried]
+        plain: Sequence[ParsedCall] = ()
+        if request.chosen and not protocol.names_hosts:
+            # The agent chose the host, and nothing in the calls says where they go.
+            bare = request if not message.calls else replace(request, body=b"")
+            plain = self._rest.parse(bare).calls
+        elif not protocol.model_api:
+            found += envelope_of(request, reads_query=not protocol.names_hosts)
+        policy = self._guard.policy
+        return [
+            *(call for call in found if policy is not None and policy.mapping(call.tool)),
+            *plain,
+        ]
 
     def _follow_tasks(
         self, message: Message, exchange: Exchange, identity: Identity, at: float
@@ -208,3 +262,14 @@ class Gate:
         if len(claimants) > 1:
             raise MessageError("two_protocols", "two protocols claim this request")
         return claimants[0] if claimants else self._rest
+
+
+def _refused(answers: Sequence[tuple[ClassifiedCall, Verdict]]) -> Refusal | None:
+    """Return why one of some calls is refused: by itself, rather than with the others."""
+    refused = [
+        Refusal(classified.call.id, verdict)
+        for classified, verdict in answers
+        if not verdict.enforced.forwards
+    ]
+    by_itself = (r for r in refused if r.verdict.reasons[0].code != "batch_refused")
+    return next(by_itself, None)

@@ -41,6 +41,7 @@ _FOLDED: Final = str.maketrans(
     "аеіорсухѕјԁһкмтвАЕІОРСУХЅЈНКМТВοαεικνρτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "aeiopcyxsjdhkmtbAEIOPCYXSJHKMTBoaeiknptuxABEZHIKMNOPTYX",
 )
+_SHORTEST: Final = 12
 _MOSTLY: Final = 0.95
 _FEWEST: Final = 5
 _LAST_LETTER: Final = 0x10FFFF
@@ -93,9 +94,12 @@ def _codings(text: str) -> Iterator[str]:
     for number, match in enumerate(_TOKEN.finditer(text)):
         if number >= TOKENS:
             break
-        # A word has neither digits nor capitals inside; a coding of text has some of them.
-        if not (match.group().isalpha() and match.group().islower()):
-            yield from decoded(match.group())
+        token = match.group()
+        # A slash is a letter of base64, and in a path it is none.
+        for piece in dict.fromkeys((token, *token.split("/"))):
+            # A word has neither digits nor capitals inside; a coding of text has some of them.
+            if len(piece) >= _SHORTEST and not (piece.isalpha() and piece.islower()):
+                yield from decoded(piece)
     for match in _WRAPPED.finditer(text):
         yield from decoded("".join(match.group().split()))
     for match in _PAIRS.finditer(text):

@@ -61,6 +61,9 @@ class Message:
     """Results in the request: of tools the agent runs itself, told to a model."""
     tasks: tuple[tuple[str | None, str], ...] = ()
     """Requests that ask what a task has come to: the request's correlation, the task's id."""
+    carried: tuple[ParsedCall, ...] = ()
+    """What it says besides its calls, each as a call that has no result: judged, all of them
+    before any call goes out, where the policy maps its name."""
     session_id: str | None = None
     """A session id found in the message (MCP ``_meta``), if any."""
     parsed: Json = None
@@ -102,6 +105,8 @@ class ProtocolModule(ABC):
     name: ClassVar[str]
     claims_rest: ClassVar[bool] = False
     """True for the one module that takes what nobody else claims."""
+    names_hosts: ClassVar[bool] = False
+    """Whether a request is claimed at hosts that the operator has named, and at no other."""
     model_api: ClassVar[bool] = False
     """True for a module whose requests carry no call of their own.  It is asked only about hosts
     that the operator declared as model APIs: a path alone (many tools have a ``/v1/messages``)
@@ -137,6 +142,14 @@ class ProtocolModule(ABC):
             refusals: one entry per call of the message, None for a call that by itself would
                 have been forwarded.
         """
+
+    def refuse_whole(self, message: Message, refusal: Refusal) -> HttpReply | None:
+        """Return the answer to a message that is refused for what it says besides its calls.
+
+        None where plain HTTP says it as well.
+        """
+        del message, refusal
+        return None
 
     @abstractmethod
     def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:

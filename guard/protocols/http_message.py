@@ -33,6 +33,8 @@ class HttpRequest:
     """Name of the listener it came in by."""
     connection: str
     """Names the client connection, unique in this process."""
+    chosen: bool = False
+    """Whether the agent chose the host, and not the operator: it came by a forward listener."""
     certificates: tuple[bytes, ...] = ()
     """What the client showed in its TLS handshake, leaf first, as DER; nobody has verified it."""
     _memo: dict[str, Json] = field(default_factory=dict, compare=False, repr=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
 from guard.protocols import Message, ParsedCall, ProtocolModule
+from guard.protocols.envelope import spoken_headers
 from guard.protocols.http_message import HttpReply
 from guard.protocols.observation import observation, sentence, unreadable
 from guard.protocols.rewriting import CODE, rewritten
@@ -39,7 +40,9 @@ class HttpRequestProtocol(ProtocolModule):
         return True
 
     def parse(self, request: HttpRequest) -> Message:
-        """Return the request as one call with arguments ``method``, ``url``, ``host``, ``body``.
+        """Return the request as one call of ``method``, ``url``, ``host``, ``body`` and its type.
+
+        Headers that say more than any client's are its ``headers``, where there are any.
 
         Raises:
             MessageError: it says it is JSON and cannot be read as such one way only.
@@ -47,13 +50,16 @@ class HttpRequestProtocol(ProtocolModule):
         media = request.media_type
         if request.body and (media == "application/json" or media.endswith("+json")):
             request.json()
-        arguments = {
+        arguments: dict[str, Json] = {
             "method": request.method,
             "url": request.url,
             "host": request.host,
             "content_type": media,
             "body": request.body.decode("utf-8", "replace"),
         }
+        headers = spoken_headers(request)
+        if headers:
+            arguments["headers"] = headers
         tool = TUNNEL if request.method == "CONNECT" else TOOL
         return Message((ParsedCall(tool, arguments),))
 

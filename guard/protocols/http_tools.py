@@ -35,6 +35,7 @@ class HttpToolsProtocol(ProtocolModule):
     """Requests that the policy in force maps to tools."""
 
     name: ClassVar[str] = "http_tools"
+    names_hosts: ClassVar[bool] = True
 
     def __init__(self, table: Callable[[], HttpToolTable] = lambda: NO_TOOLS) -> None:
         self._table = table

@@ -21,6 +21,7 @@ from guard.protocols.jsonrpc import (
     read_messages,
     refuse_lookalikes,
 )
+from guard.protocols.mcp_answers import answers_in
 from guard.protocols.mcp_headers import CODE as HEADER_MISMATCH
 from guard.protocols.mcp_headers import check_headers, meta_session, query_session
 from guard.protocols.mcp_rewriting import with_arguments
@@ -120,6 +121,7 @@ class McpProtocol(ProtocolModule):
         session = meta_session(messages) or query_session(request.target)
         return Message(
             calls,
+            carried=tuple(answers_in(messages)),
             tasks=tasks_in(messages),
             session_id=session,
             parsed=(isinstance(value, list), messages),
@@ -143,6 +145,20 @@ class McpProtocol(ProtocolModule):
             if rpc.method is not None and rpc.id is not None:
                 answers.append(_answer(rpc, refusal))
         return _reply(200, answers if is_batch else answers[0])
+
+    def refuse_whole(self, message: Message, refusal: Refusal) -> HttpReply:
+        """Answer every request with an error; where there is none, the message itself."""
+        is_batch, rpc_messages = message.parsed or (False, ())
+        error = {"code": REFUSED, "message": sentence(refusal)}
+        error["data"] = {"guard": observation(refusal)}
+        identifiers = [
+            rpc.id for rpc in rpc_messages if rpc.method is not None and rpc.id is not None
+        ]
+        answers: list[Json] = [
+            {"jsonrpc": "2.0", "id": identifier, "error": error}
+            for identifier in identifiers or [None]
+        ]
+        return _reply(200 if identifiers else 403, answers if is_batch else answers[0])
 
     def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
         """Return a JSON-RPC error without an id: which request it was could not be read."""

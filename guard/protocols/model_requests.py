@@ -38,6 +38,7 @@ class ModelApi(ProtocolModule):
     """A provider's wire format; its answers may carry calls, its requests carry the history."""
 
     model_api: ClassVar[bool] = True
+    names_hosts: ClassVar[bool] = True
     shape: ClassVar[str]
     """Whose errors its clients understand."""
     known: ClassVar[frozenset[str]]

@@ -40,9 +40,12 @@ class Rewriting:
         Raises:
             MessageError: it cannot be done exactly.
         """
+        calls = self._message.calls
+        if any(instead is not None for instead in arguments[len(calls) :]):
+            raise MessageError(CODE, "what a message says besides its calls is not rewritten")
         wanted = [
             dict(call.arguments if instead is None else instead)
-            for call, instead in zip(self._message.calls, arguments, strict=True)
+            for call, instead in zip(calls, arguments[: len(calls)], strict=True)
         ]
         written = self._protocol.rewrite(self._original, wanted)
         read = self._protocol.parse(written)

@@ -111,12 +111,12 @@ class ForwardAddon:
                 message = "the request names another host than the one it is on its way to"
                 raise MessageError("host_mismatch", message, status=421)
         if tunnel is None:
-            return request
+            return replace(request, chosen=True)
         own = [(name, value) for name, value in request.headers if name not in INHERITED]
         session = [pair for pair in request.headers if pair[0] == SESSION_HEADER]
         inherited = [p for p in tunnel.headers if not session or p[0] != SESSION_HEADER]
         headers = (*own, *session, *inherited)
-        return replace(request, headers=headers, certificates=tunnel.certificates)
+        return replace(request, headers=headers, certificates=tunnel.certificates, chosen=True)
 
     def prepare(self, flow: http.HTTPFlow) -> None:
         """Name the judged host, and no other, in a request that goes out."""

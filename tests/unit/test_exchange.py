@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,9 +74,8 @@ def _gate(store: RecordingStore, tmp_path: Path) -> Gate:
     kept = tuple(rule for rule in policy.rules if rule.id != "suspicious-unknown-send")
     metrics = PrometheusMetrics(policy)
     audit = AuditLogFile(tmp_path / "audit.jsonl")
-    fields = {name: getattr(policy, name) for name in policy.__slots__ if name != "_memo"}
     guard = Guard(
-        policy=type(policy)(**{**fields, "rules": kept}),
+        policy=replace(policy, rules=kept),
         store=store,
         detectors=(),
         audit=audit,

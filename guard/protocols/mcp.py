@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
 from guard.protocols import Message, ParsedCall, ParsedResult, ProtocolModule
+from guard.protocols.a2a import speaks_a2a
 from guard.protocols.http_message import HttpReply
 from guard.protocols.jsonrpc import (
     INVALID_REQUEST,
@@ -24,6 +25,7 @@ from guard.protocols.jsonrpc import (
 from guard.protocols.mcp_answers import answers_in
 from guard.protocols.mcp_headers import CODE as HEADER_MISMATCH
 from guard.protocols.mcp_headers import check_headers, meta_session, query_session
+from guard.protocols.mcp_methods import CALL_METHODS, PLAIN_METHODS, TOOL_CALL
 from guard.protocols.mcp_rewriting import with_arguments
 from guard.protocols.mcp_tasks import announced_task, tasks_in
 from guard.protocols.mcp_told import endpoint_path, told_in
@@ -38,38 +40,6 @@ if TYPE_CHECKING:
     from guard.protocols.http_message import HttpRequest
     from guard.protocols.jsonrpc import RpcMessage
 
-TOOL_CALL: Final = "tools/call"
-CALL_METHODS: Final = frozenset(
-    {"resources/read", "resources/subscribe", "prompts/get", "completion/complete"}
-)
-"""Methods that carry arguments to the server or content back: judged as calls of that name."""
-PLAIN_METHODS: Final = frozenset(
-    {
-        "initialize",
-        "ping",
-        "tools/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/unsubscribe",
-        "prompts/list",
-        "logging/setLevel",
-        "tasks/get",
-        "tasks/list",
-        "tasks/cancel",
-        "tasks/result",
-        "tasks/update",
-        "server/discover",
-        "subscriptions/listen",
-        "notifications/initialized",
-        "notifications/cancelled",
-        "notifications/progress",
-        "notifications/message",
-        "notifications/roots/list_changed",
-        "notifications/tasks/status",
-        "notifications/elicitation/complete",
-    }
-)
-"""Methods that pass: they name no destination and carry no payload of the agent's choosing."""
 LISTEN: Final = "subscriptions/listen"
 _ROUND_TRIP: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Members by which a request goes on after the server asked for something (2026-07-28)."""
@@ -99,7 +69,7 @@ class McpProtocol(ProtocolModule):
         except MessageError:
             return b"jsonrpc" in request.body
         items = value if isinstance(value, list) else [value]
-        return any(isinstance(i, dict) and _is_rpc(i) for i in items)
+        return any(isinstance(i, dict) and _is_rpc(i) for i in items) and not speaks_a2a(value)
 
     def parse(self, request: HttpRequest) -> Message:
         """Read a POST body; GET (the server's stream) and DELETE (end of session) carry no call."""

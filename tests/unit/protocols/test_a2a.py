@@ -1,0 +1,104 @@
+"""Messages between agents are sends to where they go; what comes back is a result."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from guard.core.errors import MessageError
+from guard.protocols import discover_protocols
+from guard.protocols.a2a import MESSAGE, PUSH, TASK
+from guard.protocols.http_message import HttpRequest
+
+PROTOCOLS = discover_protocols()
+A2A = next(p for p in PROTOCOLS if p.name == "a2a")
+TEXT = {"message": {"messageId": "1", "role": "user", "parts": [{"kind": "text", "text": "hi"}]}}
+
+
+def request(document: Any, *headers: tuple[str, str]) -> HttpRequest:
+    """Return a POST of JSON."""
+    lines = headers or (("content-type", "application/json"),)
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return HttpRequest("POST", "https", "agents.test:443", "/a2a", lines, body, "l", "c")
+
+
+def rpc(method: str, params: Any = TEXT, **members: Any) -> dict[str, Any]:
+    """Return a JSON-RPC request."""
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params, **members}
+
+
+def claimants(sent: HttpRequest) -> list[str]:
+    """Return who claims a request."""
+    return [p.name for p in PROTOCOLS if not p.claims_rest and not p.model_api and p.claims(sent)]
+
+
+@pytest.mark.parametrize(
+    ("method", "tool"),
+    [
+        ("message/send", MESSAGE),
+        ("message/stream", MESSAGE),
+        ("SendMessage", MESSAGE),
+        ("tasks/pushNotificationConfig/set", PUSH),
+        ("tasks/get", TASK),
+        ("tasks/resubscribe", TASK),
+        ("GetTask", TASK),
+    ],
+)
+def test_a_request_is_one_call_to_the_host_it_goes_to(method, tool):
+    """With everything it says: text, data and files."""
+    sent = request(rpc(method, {"id": "t", **TEXT}))
+
+    (call,) = A2A.parse(sent).calls
+
+    assert claimants(sent) == ["a2a"]
+    assert (call.tool, call.correlation) == (tool, "i:1")
+    assert call.arguments["url"] == "https://agents.test:443/a2a"
+    assert call.arguments["params"]["message"] == TEXT["message"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "who"),
+    [
+        (request(rpc("Message/Send")), ["mcp"]),
+        (request([rpc("message/send")]), ["mcp"]),
+        (request(rpc("tasks/get", {"taskId": "t"})), ["mcp"]),
+        (request(rpc("tools/call", {"name": "x"})), ["mcp"]),
+        (request(rpc("message/send"), ("mcp-session-id", "1")), ["a2a", "mcp"]),
+        (request(b'{"jsonrpc":"2.0","method":"message/send","method":"ping"}'), ["mcp"]),
+    ],
+)
+def test_what_is_not_exactly_a2a_is_mcp_or_two_things(sent, who):
+    """And both of these are refused: the method is unknown, or there are two claimants."""
+    assert sorted(claimants(sent)) == who
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request({"jsonrpc": "2.0", "method": "message/send", "params": TEXT}),
+        request(rpc("message/send", {"Message": {}})),
+        request(rpc("message/send", []), ("content-type", "application/json")),
+        request(rpc("message/send"), ("content-type", "text/plain")),
+        request(rpc("message/send"), ("content-type", "application/json; charset=utf-16")),
+        request(rpc("message/send", extra=1)),
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_refused(sent):
+    """As everywhere."""
+    with pytest.raises(MessageError):
+        A2A.parse(sent)
+
+
+def test_answers_are_results_and_every_update_of_a_stream_is_text_that_is_read():
+    """The first ends the call; all of them have one id."""
+    update = {"jsonrpc": "2.0", "id": 1, "result": {"kind": "status-update", "status": {}}}
+
+    (result,) = A2A.results(update)
+    (told,) = A2A.told(update)
+
+    assert (result.correlation, result.is_error) == ("i:1", False)
+    assert (told.source, told.is_read) == (MESSAGE, True)
+    assert A2A.results({"jsonrpc": "2.0", "id": 1, "error": {"code": 1}})[0].is_error
+    assert A2A.results("text") == A2A.told([]) == ()

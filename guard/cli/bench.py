@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from guard.cli.progress import Stages
+from guard.cli.report_table import show
 from guard.core.errors import GuardError
 from guard.lab.bench_forward import bench_forward
 from guard.lab.bench_provenance import Size, bench_provenance
@@ -17,7 +18,6 @@ from guard.lab.bench_stream import bench_stream
 from guard.lab.bench_transparency import bench_transparency
 from guard.lab.write_path.bench import DATA, bench_write_path
 from guard.lab.write_path.tables import show_tables
-from guard.reporting import Report
 from guard.shipped import policies_directory
 
 app = typer.Typer(help="Measure the guard on this machine, side by side with what it replaces.")
@@ -37,18 +37,18 @@ def proxy(
     """Requests per second against stock mitmdump, decision times, growth, memory, round trips."""
     console = Console(stderr=True)
     try:
-        with console.status("starting") as status:
+        with Stages(console) as told:
             run = bench_forward if forward else bench_proxy
             report = run(
                 policy or policies_directory() / "default.yaml",
                 rounds=rounds,
                 seconds=seconds,
-                progress=status.update,
+                progress=told,
             )
     except GuardError as error:
         typer.echo(f"guard bench: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
-    show(report, as_json=json)
+    show(report, command="guard bench", as_json=json)
 
 
 @app.command()
@@ -69,7 +69,7 @@ def stream(
     except GuardError as error:
         typer.echo(f"guard bench: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
-    show(report, as_json=json)
+    show(report, command="guard bench", as_json=json)
 
 
 @app.command()
@@ -85,14 +85,12 @@ def provenance(
     console = Console(stderr=True)
     size = Size(values=values, calls=calls, rounds=rounds, seconds=seconds)
     try:
-        with console.status("starting") as status:
-            report = bench_provenance(
-                policy or policies_directory() / "default.yaml", size, status.update
-            )
+        with Stages(console) as told:
+            report = bench_provenance(policy or policies_directory() / "default.yaml", size, told)
     except GuardError as error:
         typer.echo(f"guard bench: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
-    show(report, as_json=json)
+    show(report, command="guard bench", as_json=json)
 
 
 @app.command("write-path")
@@ -122,7 +120,7 @@ def write_path(
         from guard.lab.write_path.figure import draw
 
         draw(report.details, figure)
-    show(report, as_json=json)
+    show(report, command="guard bench", as_json=json)
     if not json:
         show_tables(report.details, Console())
 
@@ -149,16 +147,4 @@ def transparency(
     except GuardError as error:
         typer.echo(f"guard bench: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
-    show(report, as_json=json)
-
-
-def show(report: Report, *, as_json: bool) -> None:
-    """Print a report for a person, or as one JSON object."""
-    if as_json:
-        typer.echo(report.to_json())
-        return
-    table = Table("check", "value", "unit", "n", "target", title=f"guard bench {report.name}")
-    for check in report.checks:
-        value = check.reason if check.value is None else f"{check.value:g}"
-        table.add_row(check.id, value, check.unit, str(check.n or ""), check.target or "")
-    Console().print(table)
+    show(report, command="guard bench", as_json=json)

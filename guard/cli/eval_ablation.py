@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from guard.cli.bench import show
 from guard.cli.eval_provenance import recorded_beside, watched
+from guard.cli.report_table import show
 from guard.core.errors import GuardError
 from guard.lab.eval_ablation import eval_ablation
 from guard.lab.eval_provenance import Options
@@ -39,7 +39,7 @@ def ablation(
     except (GuardError, OSError, ImportError) as error:
         typer.echo(f"guard eval: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
-    show(report, as_json=json)
+    show(report, command="guard eval", as_json=json)
 
 
 def _write(rows: dict[str, dict[str, float]], table: Path | None, plot: Path | None) -> None:

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.cli.bench import show
 from guard.cli.detectors import shipped_detectors
 from guard.cli.labelled_runs import (
     EXIT_FAILED,
@@ -29,6 +28,7 @@ from guard.cli.labelled_runs import (
     skipping,
 )
 from guard.cli.progress import Bar
+from guard.cli.report_table import show
 from guard.core.errors import GuardError, ModelError, PolicyError
 from guard.lab.dataset import Reading
 from guard.lab.paper import THRESHOLD, TRIGGER_SESSION
@@ -124,7 +124,7 @@ def classifier(
     except (GuardError, OSError) as error:
         console.print(f"the evaluation failed: {error}", soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
-    show(result, as_json=json)
+    show(result, command="guard eval", as_json=json)
     if measured.reason is not None:
         console.print(measured.reason, soft_wrap=True)
         raise typer.Exit(EXIT_INVALID)

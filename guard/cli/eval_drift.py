@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from guard.adapters.onnx import load_models
-from guard.cli.bench import show
+from guard.cli.report_table import show
 from guard.cli.terminal import plain
 from guard.core.errors import GuardError, ModelError
 from guard.detectors.prefix_classifier import MODEL
@@ -73,7 +73,8 @@ def drift(
         raise typer.Exit(EXIT_FAILED) from None
     checks, beyond = drift_checks(reference, live)
     details = drift_details(reference, live, beyond)
-    show(Report(name="drift", machine=machine(), checks=checks, details=details), as_json=json)
+    report = Report(name="drift", machine=machine(), checks=checks, details=details)
+    show(report, command="guard eval", as_json=json)
     for sentence in beyond:
         console.print(f"drift: {sentence}", soft_wrap=True)
     if beyond or any(check.value is None for check in checks):

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from guard.cli.bench import show
 from guard.cli.progress import Bar
+from guard.cli.report_table import show
 from guard.core.errors import GuardError
 from guard.lab.eval_egress import eval_egress, read_cases
 from guard.shipped import policies_directory
@@ -39,7 +39,7 @@ def egress_bench(
     except (GuardError, OSError) as error:
         typer.echo(f"guard eval: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
-    show(report, as_json=json)
+    show(report, command="guard eval", as_json=json)
     if not json:
         table = Table("category", "attacks", "blocked", "benign", "blocked", "errors")
         for name, row in report.details["categories"].items():

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from guard.cli.bench import show
+from guard.cli.report_table import show
 from guard.core.errors import GuardError
 from guard.lab.eval_provenance import Options, eval_provenance
 from guard.shipped import policies_directory
@@ -41,7 +41,7 @@ def provenance(
     except (GuardError, OSError) as error:
         typer.echo(f"guard eval: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
-    show(report, as_json=json)
+    show(report, command="guard eval", as_json=json)
 
 
 @contextmanager

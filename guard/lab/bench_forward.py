@@ -53,7 +53,7 @@ class Way:
 
 
 def bench_forward(
-    policy: Path, *, rounds: int, seconds: float, progress: Callable[[str], None]
+    policy: Path, *, rounds: int, seconds: float, progress: Callable[[str, float], object]
 ) -> Report:
     """Run everything and return the report.
 
@@ -62,15 +62,15 @@ def bench_forward(
     """
     with directory_and_processes() as (directory, processes):
         ways = _start(directory, policy, processes)
-        progress("warming up")
+        progress("warming up", 0.05)
         for way in ways.values():
             asyncio.run(_load(way, 4, 1.0))
         rates: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(rounds):
-            progress(f"16 tunnels, round {number + 1} of {rounds}")
+            progress(f"16 tunnels, round {number + 1} of {rounds}", 0.1 + 0.8 * number / rounds)
             for name, way in ways.items():
                 rates[name].append(asyncio.run(_load(way, 16, seconds)).per_second)
-        progress("1 tunnel")
+        progress("1 tunnel", 0.9)
         single = {name: asyncio.run(_load(way, 1, seconds)) for name, way in ways.items()}
         opening = {name: asyncio.run(_opening(way)) for name, way in ways.items()}
     pairs = zip(rates["guard"], rates["mitmdump"], strict=True)

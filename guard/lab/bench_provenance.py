@@ -28,6 +28,7 @@ from guard.detectors import DetectorResources, create_detectors
 from guard.lab.bench_processes import rig
 from guard.lab.bench_proxy import HEADROOM, Rounds
 from guard.lab.load import generator, run_load
+from guard.lab.long_session import make_long
 from guard.memory.areas import Areas
 from guard.memory.information_point import InformationPoint
 from guard.memory.seal import KEY_BYTES, Seal
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from guard.core.model import ClassifiedCall
     from guard.core.policy import Policy
     from guard.core.ports import Area
+
+    Progress = Callable[[str, float], object]
+    """Told what is going on and which share of the whole is done."""
 
 SESSION: Final = "now"
 PARTNER: Final = "partner@desk.example.net"
@@ -89,7 +93,9 @@ class Driver:
             provenance=InformationPoint(self._seal),
         )
 
-    async def label(self, principal: str, count: int) -> None:
+    async def label(
+        self, principal: str, count: int, told: Callable[[float], object] = lambda _: None
+    ) -> None:
         """Store as many records of untrusted values as results with them would."""
         identity = Identity(principal, SESSION)
         record = Record(Integrity.UNTRUSTED, Channel.RESULT, 0, 0.0, bytes(8), "read")
@@ -101,6 +107,7 @@ class Driver:
                 grouped.setdefault(area, []).append(self._seal.write(area, mark, record))
             writes = [Write(area, WriteMode.KEEP, tuple(e)) for area, e in grouped.items()]
             await self._store.note(identity, writes)
+            told(min(start + BATCH, count) / count)
 
     async def judge(self, principal: str, session: str = SESSION) -> ClassifiedCall:
         """Judge a send to the partner and return it.
@@ -141,14 +148,8 @@ class Driver:
             await self.finish(classified)
         return times
 
-    async def burst(self, principal: str, count: int, session: str = SESSION) -> None:
-        """Make calls a hundred at a time."""
-        for _ in range(0, count, 100):
-            judged = await asyncio.gather(*(self.judge(principal, session) for _ in range(100)))
-            await asyncio.gather(*(self.finish(classified) for classified in judged))
 
-
-def bench_provenance(policy: Path, size: Size, progress: Callable[[str], None]) -> Report:
+def bench_provenance(policy: Path, size: Size, progress: Progress) -> Report:
     """Run everything and return the report.
 
     Raises:
@@ -160,7 +161,7 @@ def bench_provenance(policy: Path, size: Size, progress: Callable[[str], None]) 
     return Report(name="provenance", machine=machine(), checks=checks, details=details)
 
 
-async def _inside(policy: Policy, size: Size, progress: Callable[[str], None]) -> list[Check]:
+async def _inside(policy: Policy, size: Size, progress: Progress) -> list[Check]:
     with EmbeddedRedis() as redis:
         store = RedisSessionStore.at(redis.url, limits=policy.limits, timeout=10.0)
         await store.verify()
@@ -168,17 +169,17 @@ async def _inside(policy: Policy, size: Size, progress: Callable[[str], None]) -
             driver = Driver(policy, store)
             checks = await _decisions(driver, store, size, progress)
             checks += await _values_growth(driver, store, size, progress)
-            checks.append(await _calls_growth(driver, size, progress))
+            checks.append(await _calls_growth(driver, store, size, progress))
         finally:
             await store.aclose()
     return checks
 
 
 async def _decisions(
-    driver: Driver, store: RedisSessionStore, size: Size, progress: Callable[[str], None]
+    driver: Driver, store: RedisSessionStore, size: Size, progress: Progress
 ) -> list[Check]:
     """Return the percentiles with 10,000 labelled values, and the round trips."""
-    progress("decisions with 10,000 labelled values")
+    progress("decisions with 10,000 labelled values", 0.02)
     await driver.label("ten-thousand", 10_000)
     await driver.named("ten-thousand")
     await driver.calls("ten-thousand", 300)
@@ -204,12 +205,12 @@ def _count(check: str, value: float) -> Check:
 
 
 async def _values_growth(
-    driver: Driver, store: RedisSessionStore, size: Size, progress: Callable[[str], None]
+    driver: Driver, store: RedisSessionStore, size: Size, progress: Progress
 ) -> list[Check]:
-    progress(f"{size.values:,} labelled values")
+    stage = f"{size.values:,} labelled values"
     await driver.label("few", 100)
     before = await _info(store, "memory", _MEMORY)
-    await driver.label("many", size.values)
+    await driver.label("many", size.values, lambda done: progress(stage, 0.1 + 0.3 * done))
     used = await _info(store, "memory", _MEMORY) - before
     for principal in ("few", "many"):
         await driver.named(principal)
@@ -237,11 +238,14 @@ async def _values_growth(
     ]
 
 
-async def _calls_growth(driver: Driver, size: Size, progress: Callable[[str], None]) -> Check:
+async def _calls_growth(
+    driver: Driver, store: RedisSessionStore, size: Size, progress: Progress
+) -> Check:
     """Return the median decision time late in a long session over that at call 10."""
-    progress(f"a session of {size.calls:,} calls")
+    stage = f"a session of {size.calls:,} calls"
     await driver.named("long")
-    await driver.burst("long", size.calls)
+    past = Identity("long", SESSION)
+    await make_long(store, past, size.calls, lambda done: progress(stage, 0.45 + 0.2 * done))
     short: list[float] = []
     long: list[float] = []
     for number in range(size.sample):
@@ -263,7 +267,7 @@ async def _calls_growth(driver: Driver, size: Size, progress: Callable[[str], No
     )
 
 
-def _side_by_side(policy: Path, size: Size, progress: Callable[[str], None]) -> Check:
+def _side_by_side(policy: Path, size: Size, progress: Progress) -> Check:
     identifier, target = "ratio_vs_mitmdump_c16", ">= 0.9, goal 1.1"
     if not size.rounds:
         reason = "left out, as asked"
@@ -273,7 +277,8 @@ def _side_by_side(policy: Path, size: Size, progress: Callable[[str], None]) -> 
         for port in (ports.upstream, ports.mitmdump, ports.guard):
             run_load(port, 16, 1.0)
         for number in range(size.rounds):
-            progress(f"16 connections, round {number + 1} of {size.rounds}")
+            stage = f"16 connections, round {number + 1} of {size.rounds}"
+            progress(stage, 0.75 + 0.25 * number / size.rounds)
             rounds.direct.append(run_load(ports.upstream, 16, size.seconds / 2).per_second)
             rounds.mitmdump.append(run_load(ports.mitmdump, 16, size.seconds).per_second)
             rounds.guard.append(run_load(ports.guard, 16, size.seconds).per_second)

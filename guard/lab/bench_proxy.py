@@ -24,6 +24,7 @@ from guard.core.model import Identity, ToolCall, ToolResult
 from guard.detectors import DetectorResources, create_detectors
 from guard.lab.bench_processes import rig
 from guard.lab.load import generator, run_load
+from guard.lab.long_session import make_long
 from guard.policies_io import load_policies
 from guard.reporting import Check, Report, machine
 from guard.service import Guard
@@ -53,7 +54,7 @@ class Rounds:
 
 
 def bench_proxy(
-    policy: Path, *, rounds: int, seconds: float, progress: Callable[[str], None]
+    policy: Path, *, rounds: int, seconds: float, progress: Callable[[str, float], object]
 ) -> Report:
     """Run everything and return the report.
 
@@ -61,16 +62,17 @@ def bench_proxy(
         GuardError: a part could not be started.
     """
     with rig(policy) as ports:
-        progress("warming up")
+        progress("warming up", 0.02)
         for port in (ports.upstream, ports.mitmdump, ports.guard):
             run_load(port, 16, 1.0)
         sixteen = Rounds()
         for number in range(rounds):
-            progress(f"16 connections, round {number + 1} of {rounds}")
+            stage = f"16 connections, round {number + 1} of {rounds}"
+            progress(stage, 0.05 + 0.45 * number / rounds)
             sixteen.direct.append(run_load(ports.upstream, 16, seconds / 2).per_second)
             sixteen.mitmdump.append(run_load(ports.mitmdump, 16, seconds).per_second)
             sixteen.guard.append(run_load(ports.guard, 16, seconds).per_second)
-        progress("1 connection")
+        progress("1 connection", 0.5)
         before = _line_count(ports.audit)
         single = {
             name: run_load(port, 1, seconds)
@@ -81,7 +83,7 @@ def bench_proxy(
             )
         }
         in_proxy = _audited(ports.audit, before)
-    progress("decisions in process")
+    progress("decisions in process", 0.6)
     inside = asyncio.run(_inside(policy, progress))
     return Report(
         name="proxy",
@@ -147,7 +149,7 @@ class _Inside:
     details: dict[str, Any]
 
 
-async def _inside(policy_path: Path, progress: Callable[[str], None]) -> _Inside:
+async def _inside(policy_path: Path, progress: Callable[[str, float], object]) -> _Inside:
     with EmbeddedRedis() as redis:
         policy = load_policies([policy_path])
         models = load_models(models_directory())
@@ -166,8 +168,7 @@ async def _inside(policy_path: Path, progress: Callable[[str], None]) -> _Inside
             trips = await _round_trips(store, driver)
             times = sorted(await driver.calls("quiet", 4000))
             memory = await _bytes_per_session(store, driver)
-            progress(f"a session of {LONG_SESSION:,} calls")
-            growth = await _growth(driver)
+            growth = await _growth(store, driver, progress)
         finally:
             await store.aclose()
     p50, p99 = times[len(times) // 2] * 1000, times[int(len(times) * 0.99)] * 1000
@@ -189,16 +190,21 @@ async def _inside(policy_path: Path, progress: Callable[[str], None]) -> _Inside
 
 
 class _Driver:
-    """Sends calls through the service, one after the other or many at once."""
+    """Sends calls through the service, one after the other."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
+
+    @staticmethod
+    def identity(session: str) -> Identity:
+        """Return who calls in a session."""
+        return Identity(f"agent-{session}", session)
 
     async def judge(self, session: str) -> Any:
         """Judge one send and return it classified."""
         call = ToolCall(
             id=uuid.uuid4().hex,
-            identity=Identity(f"agent-{session}", session),
+            identity=self.identity(session),
             tool="email_send_email",
             arguments={"to": "team@example.com", "subject": "status", "body": "all is well"},
             protocol="mcp",
@@ -223,12 +229,6 @@ class _Driver:
             times.append(time.perf_counter() - started)
             await self.finish(classified)
         return times
-
-    async def burst(self, session: str, count: int) -> None:
-        """Make calls a hundred at a time."""
-        for _ in range(0, count, 100):
-            judged = await asyncio.gather(*(self.judge(session) for _ in range(100)))
-            await asyncio.gather(*(self.finish(classified) for classified in judged))
 
 
 async def _round_trips(store: RedisSessionStore, driver: _Driver) -> tuple[float, float]:
@@ -269,11 +269,16 @@ async def _keys(store: RedisSessionStore) -> set[bytes]:
     return set(reply) if isinstance(reply, list) else set()
 
 
-async def _growth(driver: _Driver) -> float:
+async def _growth(
+    store: RedisSessionStore, driver: _Driver, progress: Callable[[str, float], object]
+) -> float:
     """Return the median decision time at call 100,000 over that at call 10, interleaved."""
-    await driver.burst("long", LONG_SESSION)
+    stage = f"a session of {LONG_SESSION:,} calls"
+    identity = driver.identity("long")
+    await make_long(store, identity, LONG_SESSION, lambda done: progress(stage, 0.65 + 0.25 * done))
     short, long = [], []
     for number in range(SAMPLE):
+        progress("decisions in the long session", 0.9 + 0.1 * number / SAMPLE)
         name = f"short-{number}"
         await driver.calls(name, 9)
         short += await driver.calls(name, 1)

@@ -205,7 +205,7 @@ class RuleConfig(BaseModel):
             target
             for target in targets
             if (standing is None or target.standing in standing)
-            and (rungs is None or on_rung(target, rungs))
+            and (rungs is None or (target.attestation or attestation_of(target)).rung in rungs)
         ]
         return tuple(selected) or None
 

@@ -11,9 +11,12 @@ SMALL = Size(values=500, calls=100, decisions=50, sample=2, rounds=0)
 
 def test_the_benchmark_has_every_id_and_one_round_trip_each_way():
     """A figure over fewer values or calls than its id says is null with a reason."""
-    stages = []
+    shares = []
 
-    report = bench_provenance(policies_directory() / "default.yaml", SMALL, stages.append)
+    def told(_stage, share):
+        shares.append(share)
+
+    report = bench_provenance(policies_directory() / "default.yaml", SMALL, told)
 
     found = {check.id: check for check in report.checks}
     assert (found["round_trips_request"].value, found["round_trips_result"].value) == (1.0, 1.0)
@@ -26,4 +29,5 @@ def test_the_benchmark_has_every_id_and_one_round_trip_each_way():
     ):
         assert found[unmeasured].value is None
         assert found[unmeasured].reason
-    assert stages
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] < shares[-1] <= 1

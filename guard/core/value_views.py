@@ -75,6 +75,11 @@ _JOINED: Final = re.compile(r"[\"'`][ \t]*\+[ \t]*[\"'`]")
 _PRINTABLE: Final = 0.85
 
 
+def is_own_skeleton(text: str) -> bool:
+    """Return whether a text is the same as its skeleton; False where that takes work to say."""
+    return text.isascii() and text == text.lower()
+
+
 def skeleton(text: str) -> str:
     """Return a text in lower case, without hidden characters, look-alikes replaced by ASCII."""
     if text.isascii():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.destination_scan import find_destinations
 from guard.core.hosts import canonical_host
-from guard.core.value_views import skeleton, views
+from guard.core.value_views import is_own_skeleton, skeleton, views
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,6 +137,8 @@ def taints_of(destination: Destination) -> tuple[str, ...]:
     if destination.kind in {"host", "ip"}:
         return (f"any:{destination.canonical}",)
     if destination.kind != "mail":
+        return ()
+    if is_own_skeleton(destination.canonical) and "xn--" not in destination.host:
         return ()
     local = skeleton(destination.canonical.rpartition("@")[0])
     hosts = [destination.host]

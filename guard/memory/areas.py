@@ -40,6 +40,17 @@ def _area(kind: str, owner: tuple[str, ...], part: str, ttl: int, limit: int) ->
     return Area(kind, owner, part, ttl, limit)
 
 
+def _taint(tenant: str, principal: str, bucket: int, epoch: int, ttl: int) -> Area:
+    part = f"{epoch}.{_BUCKET_NAMES[bucket]}"
+    return _area("t", (tenant, principal), part, ttl, BUCKET_LIMIT)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _taints(tenant: str, principal: str, bucket: int, now: int, ttl: int) -> tuple[Area, ...]:
+    epochs = range(now - EPOCHS, now + 1)
+    return tuple([_taint(tenant, principal, bucket, epoch, ttl) for epoch in epochs])
+
+
 class Areas:
     """The areas of one deployment.
 
@@ -68,9 +79,13 @@ class Areas:
 
     def taint(self, identity: Identity, fingerprint: bytes, epoch: int) -> Area:
         """Return what a principal read in untrusted text during one period."""
-        owner = (identity.tenant, identity.principal)
-        part = f"{epoch}.{_bucket(fingerprint)}"
-        return _area("t", owner, part, self._taint, BUCKET_LIMIT)
+        bucket = bucket_of(fingerprint)
+        return _taint(identity.tenant, identity.principal, bucket, epoch, self._taint)
+
+    def taints(self, identity: Identity, fingerprint: bytes, at: float) -> tuple[Area, ...]:
+        """Return what a principal read in the periods whose labels still hold at a time."""
+        bucket, now = bucket_of(fingerprint), self.epoch(at)
+        return _taints(identity.tenant, identity.principal, bucket, now, self._taint)
 
     def private(self, identity: Identity, fingerprint: bytes) -> Area:
         """Return what a principal read in private texts lately."""
@@ -86,14 +101,14 @@ class Areas:
         """Return the period that a time lies in."""
         return int(at // self._period)
 
-    def epochs(self, at: float) -> range:
-        """Return the periods whose labels still hold at a time."""
-        now = self.epoch(at)
-        return range(now - EPOCHS, now + 1)
+
+def bucket_of(fingerprint: bytes) -> int:
+    """Return which part of every set that is spread over keys the records of a value lie in."""
+    return fingerprint[0] % BUCKETS
 
 
 def _bucket(fingerprint: bytes) -> str:
-    return _BUCKET_NAMES[fingerprint[0] % BUCKETS]
+    return _BUCKET_NAMES[bucket_of(fingerprint)]
 
 
 def question(decision_id: str, ttl: int) -> Area:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.message_titles import LINK, TITLE
 from guard.core.model import Integrity
 from guard.core.ports import Lookup
 from guard.core.provenance import Evidence
 from guard.core.values import SAID
-from guard.memory.areas import ATTESTED, ITEM, PROMPT, READ, REPLY, TAINTED
+from guard.memory.areas import ATTESTED, ITEM, PROMPT, READ, REPLY, TAINTED, bucket_of
 from guard.memory.seal import FINGERPRINT, NAMES_AT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from guard.core.model import Identity
     from guard.core.ports import Area
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from guard.memory.seal import Seal
 
 PRIVATE: Final = "private"
+_Slot: TypeAlias = tuple[bytes, str, str]
+"""A field that is asked for, the value that it is about, and its place in :class:`Evidence`."""
 ASK_LIMIT: Final = 256
 """Values asked about for one call; a target beyond it stays unknown, and suspicious."""
 
@@ -51,15 +53,15 @@ class Question:
     """Values in a text that is about to be saved."""
     said: list[str] = field(default_factory=list)
     """Its sentences, where each can be told apart."""
-    _slots: list[tuple[Area, bytes, str, str]] = field(default_factory=list)
-    """Area, field, value and place of each answer, in the order of the answers."""
+    _groups: list[tuple[Area, list[_Slot]]] = field(default_factory=list)
+    """What is asked of each area, in the order of the answers."""
     _known: set[str] = field(default_factory=set)
     """Values that may be attested; the others only taint."""
 
     def add(self, values: Iterable[str], *, taint_only: bool = False) -> None:
         """Ask about some more values, or only whether untrusted text named them."""
         for value in values:
-            if not taint_only:
+            if not taint_only and not value.startswith("any:"):
                 self._known.add(value)
             if value in self.values:
                 continue
@@ -73,57 +75,60 @@ class Question:
         self.passages = {passage: self.seal.fingerprint(passage) for passage in passages}
 
     def lookups(self) -> tuple[Lookup, ...]:
-        """Return the look-ups, grouped by area."""
+        """Return the look-ups, one per area."""
         if not self.values and not self.saves and not self.item:
             return ()
         session = self.areas.session(self.identity)
-        # Areas are remembered, so one area is one object.
-        grouped: dict[int, list[tuple[Area, bytes, str, str]]] = {}
-        for slot in self._all_slots(session):
-            grouped.setdefault(id(slot[0]), []).append(slot)
-        groups = list(grouped.values())
-        self._slots = [slot for slots in groups for slot in slots]
-        found = [Lookup(slots[0][0], tuple([name for _, name, _, _ in slots])) for slots in groups]
+        in_session: list[_Slot] = [(READ, "", "read")] if self.saves else []
+        buckets: dict[int, list[tuple[str, bytes]]] = {}
+        for value, mark in self.values.items():
+            if value.startswith((TITLE, LINK)):
+                # It says which message or link; only the user's naming of its place vouches for it.
+                continue
+            if value in self._known:
+                in_session.append((mark + PROMPT, value, "prompt"))
+                if value.startswith(SAID):
+                    # Words count for the session that they were said in; nothing taints them.
+                    continue
+                in_session.append((mark + ATTESTED, value, "field"))
+            buckets.setdefault(bucket_of(mark), []).append((value, mark))
+        self._groups = [(session, in_session)] if in_session else []
+        for values in buckets.values():
+            self._ask_bucket(values)
+        private: dict[int, tuple[Area, list[_Slot]]] = {}
+        for mark in self.passages.values():
+            area = self.areas.private(self.identity, mark)
+            private.setdefault(id(area), (area, []))[1].append((mark, "", PRIVATE))
+        self._groups += private.values()
+        if self.item:
+            mark = self.seal.fingerprint(self.item)
+            area = self.areas.memory(self.identity.tenant, mark)
+            self._groups.append((area, [(mark + ITEM, "", "item")]))
+        found = [
+            Lookup(area, tuple([name for name, _, _ in slots])) for area, slots in self._groups
+        ]
         names = tuple([self.values[value] + REPLY for value in self._repliable()])
         if names:
             found.append(Lookup(session, names, chained=True))
         return tuple(found)
 
+    def _ask_bucket(self, values: list[tuple[str, bytes]]) -> None:
+        """Ask about values whose records of one kind lie in one area."""
+        identity, (_, mark) = self.identity, values[0]
+        known = [(value, own) for value, own in values if value in self._known]
+        ask = self._groups.append
+        if known:
+            prompts = self.areas.prompts(identity, mark)
+            ask((prompts, [(own + PROMPT, value, "earlier_prompt") for value, own in known]))
+        in_memory: list[_Slot] = [(own + ATTESTED, value, "memory") for value, own in known]
+        in_memory += [(own + TAINTED, value, "memory_taint") for value, own in values]
+        ask((self.areas.memory(identity.tenant, mark), in_memory))
+        tainted: list[_Slot] = [(own, value, "taint") for value, own in values]
+        for area in self.areas.taints(identity, mark, self.at):
+            ask((area, tainted))
+
     def _repliable(self) -> list[str]:
-        return [v for v in self.values if v in self._known and not v.startswith(("any:", SAID))]
-
-    def _all_slots(self, session: Area) -> Iterator[tuple[Area, bytes, str, str]]:
-        if self.saves:
-            yield session, READ, "", "read"
-        epochs = self.areas.epochs(self.at)
-        for value, mark in self.values.items():
-            # It says which message or link; only the user's naming of its place vouches for it.
-            if not value.startswith((TITLE, LINK)):
-                yield from self._slots_of(value, mark, session, epochs)
-        for mark in self.passages.values():
-            yield self.areas.private(self.identity, mark), mark, "", PRIVATE
-        if self.item:
-            mark = self.seal.fingerprint(self.item)
-            yield self.areas.memory(self.identity.tenant, mark), mark + ITEM, "", "item"
-
-    def _slots_of(
-        self, value: str, mark: bytes, session: Area, epochs: range
-    ) -> Iterator[tuple[Area, bytes, str, str]]:
-        if value.startswith(SAID):
-            # Words count for the session that they were said in; nothing taints them.
-            yield session, mark + PROMPT, value, "prompt"
-            return
-        identity = self.identity
-        memory = self.areas.memory(identity.tenant, mark)
-        if value in self._known and not value.startswith("any:"):
-            prompted, attested = mark + PROMPT, mark + ATTESTED
-            yield session, prompted, value, "prompt"
-            yield session, attested, value, "field"
-            yield self.areas.prompts(identity, mark), prompted, value, "earlier_prompt"
-            yield memory, attested, value, "memory"
-        yield memory, mark + TAINTED, value, "memory_taint"
-        for epoch in epochs:
-            yield self.areas.taint(identity, mark, epoch), mark, value, "taint"
+        return [v for v in self.values if v in self._known and not v.startswith(SAID)]
 
     def read(
         self, labels: tuple[object, ...]
@@ -133,19 +138,22 @@ class Question:
         Raises:
             ValueError: the answer does not fit the question.
         """
-        slots = self._slots
         repliable = self._repliable() if self.values else []
-        if len(labels) != len(slots) + len(repliable):
+        asked = sum([len(slots) for _, slots in self._groups])
+        if len(labels) != asked + len(repliable):
             raise ValueError("the store answered other look-ups than were asked")
         places: dict[str, dict[str, Record]] = {}
-        for (area, name, value, place), raw in zip(slots, labels, strict=False):
-            if raw is not None:
-                record = self.seal.read(area, name, raw)
+        there = [index for index, raw in enumerate(labels[:asked]) if raw is not None]
+        if there:
+            fields = [(area, slot) for area, slots in self._groups for slot in slots]
+            for index in there:
+                area, (name, value, place) = fields[index]
+                record = self.seal.read(area, name, labels[index])
                 if record is not None and place == PRIVATE:
                     self.private.append(record)
                 elif record is not None:
                     _keep(places.setdefault(value, {}), place, record)
-        self._replies(repliable, labels[len(slots) :], places)
+        self._replies(repliable, labels[asked:], places)
         whole = places.pop("", {})
         evidence = {value: Evidence(**found) for value, found in places.items()}
         return evidence, whole.get("read"), whole.get("item")

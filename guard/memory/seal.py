@@ -29,6 +29,7 @@ KEY_BYTES: Final = 32
 SOURCE_LIMIT: Final = 24
 """Bytes of a source's name that are kept."""
 _VERSION: Final = 1
+_LABELS: Final = tuple(Integrity)
 _BODY: Final = struct.Struct(">BBBiI8s")
 LABEL_BYTE: Final = SEAL + 2
 """One-based place of the label in a record, for the store's script."""
@@ -117,7 +118,7 @@ class Seal:
         # What vouches for a value has names of messages behind its source, and no origin.
         origin = body[end : end + FINGERPRINT] if label == Integrity.UNTRUSTED else b""
         return Record(
-            Integrity(label), CHANNELS[channel], call, float(at), session, source, origin=origin
+            _LABELS[label], CHANNELS[channel], call, float(at), session, source, origin=origin
         )
 
     def _mac(self, area: Area, field: bytes, body: bytes) -> bytes:

@@ -7,7 +7,7 @@ expressions in linear time.  Reason code: ``expression``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable  # noqa: TC003  (pydantic reads annotations)
+from collections.abc import Callable, Iterable  # noqa: TC003  (pydantic reads annotations)
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -78,6 +78,8 @@ class Expression:
     names: tuple[str, ...]
     """The variables it needs."""
     macros: int
+    counters: dict[str, tuple[tuple[str, str], ...]]
+    """Of ``session`` and ``owner``: the counters that it names, where it names no more of them."""
 
     @classmethod
     def parse(cls, source: Json) -> Expression:
@@ -107,7 +109,9 @@ class Expression:
             probe = f"''.matches({literal})"
             _quietly(lambda probe=probe: cel.compile(probe).execute({}), f"in `matches({literal})`")  # type: ignore[misc]
         names = tuple(name for name in VARIABLES if name in found["variables"])
-        return cls(source, program, names, len(macros))
+        windows = {name: _counters_named(source, name) for name in _WINDOWS if name in names}
+        counters = {name: named for name, named in windows.items() if named is not None}
+        return cls(source, program, names, len(macros), counters)
 
     def holds(self, situation: Situation) -> bool:
         """Return whether the expression is true of a call.
@@ -115,7 +119,12 @@ class Expression:
         Raises:
             ValueError: it cannot be evaluated on this call, or is neither true nor false.
         """
-        context = {name: VARIABLES[name][1](situation) for name in self.names}
+        context = {
+            name: _some_counters(_WINDOWS[name](situation), self.counters[name])
+            if name in self.counters
+            else VARIABLES[name][1](situation)
+            for name in self.names
+        }
         size = _size([context.get("args"), context.get("destinations")])
         if size > MAX_VALUES or (self.macros > 1 and size**self.macros > MAX_STEPS):
             raise ValueError("the call has too many values for this expression")
@@ -187,10 +196,43 @@ def _destination(target: Target) -> dict[str, str]:
 
 
 def _window(window: Window) -> dict[str, Any]:
-    names = tuple(role.value for role in ROLES)
-    return {
-        "attempted": dict(zip(names, window.attempted, strict=True)),
-        "executed": dict(zip(names, window.trajectory.executed, strict=True)),
-        "refused": dict(zip(names, window.refused, strict=True)),
-        "refused_in_a_row": window.refused_in_a_row,
-    }
+    every = [(group, role) for group in _GROUPS for role in _ROLE_AT]
+    return _some_counters(window, [*every, (_IN_A_ROW, "")])
+
+
+_WINDOWS: Final[dict[str, Callable[[Situation], Window]]] = {
+    "session": lambda s: s.snapshot.session,
+    "owner": lambda s: s.snapshot.principal,
+}
+_ROLE_AT: Final = {role.value: index for index, role in enumerate(ROLES)}
+_GROUPS: Final[dict[str, Callable[[Window], tuple[int, ...]]]] = {
+    "attempted": lambda window: window.attempted,
+    "executed": lambda window: window.trajectory.executed,
+    "refused": lambda window: window.refused,
+}
+_IN_A_ROW: Final = "refused_in_a_row"
+_COUNTER: Final = re.compile(rf"\.({'|'.join(_GROUPS)})\.([a-z]+)\b|\.({_IN_A_ROW})\b")
+
+
+def _counters_named(source: str, name: str) -> tuple[tuple[str, str], ...] | None:
+    """Return the counters of a window that an expression names; None where it may look at more.
+
+    To hand all of a window to the engine takes longer than the rest of a decision.
+    """
+    named: dict[tuple[str, str], None] = {}
+    for found in re.finditer(rf"\b{name}\b", source):
+        counter = _COUNTER.match(source, found.end())
+        if counter is None or (counter[2] and counter[2] not in _ROLE_AT):
+            return None
+        named[counter[1] or _IN_A_ROW, counter[2] or ""] = None
+    return tuple(named)
+
+
+def _some_counters(window: Window, named: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    view: dict[str, Any] = {}
+    for group, role in named:
+        if role:
+            view.setdefault(group, {})[role] = _GROUPS[group](window)[_ROLE_AT[role]]
+        else:
+            view[group] = window.refused_in_a_row
+    return view

@@ -30,6 +30,7 @@ OVERFLOW: Final = "result_too_large"
 class ResultRule(RuleConfig):
     """Applies to a result that has something of what ``finds`` names, or is too large to tell."""
 
+    looks_at_guarded = False
     type: Literal["result"]
     finds: Annotated[
         tuple[Literal["injection_text"], ...],

@@ -135,8 +135,8 @@ class LabelOperator:
         records += await self._one(memory, mark, TAINTED)
         if principal:
             identity = Identity(principal, "", tenant=self._tenant)
-            for epoch in areas.epochs(at):
-                records += await self._one(areas.taint(identity, mark, epoch), mark, b"")
+            for area in areas.taints(identity, mark, at):
+                records += await self._one(area, mark, b"")
         return records
 
     async def _one(self, area: Area, mark: bytes, suffix: bytes) -> list[Found]:

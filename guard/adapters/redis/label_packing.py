@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,18 +36,14 @@ def packed_lookups(
     """Return keys and arguments of look-ups, as ``attempt.lua`` takes them.
 
     Raises:
-        OverflowError: a look-up has more fields than two bytes can count.
+        struct.error: a look-up has more fields than two bytes can count.
     """
     if not lookups:
         return [], []
-    keys: list[bytes] = []
-    fields: list[bytes | str | int] = []
-    counts = bytearray()
-    for lookup in lookups:
-        keys.append(names.area(tenant, lookup.area))
-        counts += len(lookup.fields).to_bytes(2, "big")
-        fields += lookup.fields
-    return keys, [bytes(counts), int(lookups[-1].chained), *fields]
+    keys = [names.area(tenant, lookup.area) for lookup in lookups]
+    counts = struct.pack(f">{len(keys)}H", *[len(lookup.fields) for lookup in lookups])
+    fields = [field for lookup in lookups for field in lookup.fields]
+    return keys, [counts, int(lookups[-1].chained), *fields]
 
 
 def answers_expected(lookups: Sequence[Lookup]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from operator import add, le
@@ -128,6 +128,10 @@ class Keys:
     """
 
     namespace: str = "guard"
+    _near: dict[int, tuple[Area, str, bytes]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Area, tenant and key by identity: the same few areas are asked about again and again."""
 
     def __post_init__(self) -> None:
         if not self.namespace or not set(self.namespace).isdisjoint("{}"):
@@ -153,7 +157,15 @@ class Keys:
 
     def area(self, tenant: str, area: Area) -> bytes:
         """Return the key of one set of label records."""
-        return _area_key(self.namespace, tenant, area.kind, area.owner, area.part)
+        near = self._near.get(id(area))
+        # What is kept cannot be collected, so no other area has its id.
+        if near is not None and near[0] is area and near[1] == tenant:
+            return near[2]
+        key = _area_key(self.namespace, tenant, area.kind, area.owner, area.part)
+        if len(self._near) >= _AREAS_REMEMBERED:
+            self._near.clear()
+        self._near[id(area)] = (area, tenant, key)
+        return key
 
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)

@@ -21,6 +21,8 @@ from guard.rules.expression import VARIABLES, Expression
         ("destinations.exists(d, d.standing == 'external' && d.kind == 'mail')", True),
         ("session.executed.recall > 0 && session.attempted.send == 0", True),
         ("owner.executed.recall > 0", False),
+        ("session.executed.recall > 0 && size(session.attempted) == 7", True),
+        ("['executed'].exists(k, session[k].recall == 1)", True),
         ("session.refused_in_a_row == 2 && owner.refused_in_a_row == 0", True),
         ("score > 0.5", True),
         ("principal == 'p' && principal_rung == 'anonymous'", True),
@@ -126,3 +128,12 @@ def test_the_error_shows_no_argument(rule, situation):
 
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("role", ["sned", "recall.x"])
+def test_a_counter_that_does_not_exist_is_an_error(rule, situation, role):
+    """Only what is named is built, and what does not exist is still no false."""
+    made = rule("expression", when=f"session.executed.{role} > 0", effect="block")
+
+    with pytest.raises(ValueError, match="fails"):
+        made.match(situation(session=["recall"]))

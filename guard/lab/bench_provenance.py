@@ -44,9 +44,7 @@ if TYPE_CHECKING:
     from guard.core.model import ClassifiedCall
     from guard.core.policy import Policy
     from guard.core.ports import Area
-
-    Progress = Callable[[str, float], object]
-    """Told what is going on and which share of the whole is done."""
+    from guard.lab.long_session import Progress
 
 SESSION: Final = "now"
 PARTNER: Final = "partner@desk.example.net"

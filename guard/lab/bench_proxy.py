@@ -31,8 +31,9 @@ from guard.service import Guard
 from guard.shipped import models_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
+
+    from guard.lab.long_session import Progress
 
 HEADROOM: Final = 10.0
 """The generator must do this many times the fastest proxy, or the ratio would measure it."""
@@ -53,9 +54,7 @@ class Rounds:
         return median(g / m for g, m in zip(self.guard, self.mitmdump, strict=True))
 
 
-def bench_proxy(
-    policy: Path, *, rounds: int, seconds: float, progress: Callable[[str, float], object]
-) -> Report:
+def bench_proxy(policy: Path, *, rounds: int, seconds: float, progress: Progress) -> Report:
     """Run everything and return the report.
 
     Raises:
@@ -149,7 +148,7 @@ class _Inside:
     details: dict[str, Any]
 
 
-async def _inside(policy_path: Path, progress: Callable[[str, float], object]) -> _Inside:
+async def _inside(policy_path: Path, progress: Progress) -> _Inside:
     with EmbeddedRedis() as redis:
         policy = load_policies([policy_path])
         models = load_models(models_directory())
@@ -269,9 +268,7 @@ async def _keys(store: RedisSessionStore) -> set[bytes]:
     return set(reply) if isinstance(reply, list) else set()
 
 
-async def _growth(
-    store: RedisSessionStore, driver: _Driver, progress: Callable[[str, float], object]
-) -> float:
+async def _growth(store: RedisSessionStore, driver: _Driver, progress: Progress) -> float:
     """Return the median decision time at call 100,000 over that at call 10, interleaved."""
     stage = f"a session of {LONG_SESSION:,} calls"
     identity = driver.identity("long")

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from guard.core.model import Identity
     from guard.core.ports import SessionStore
 
+    Progress = Callable[[str, float], object]
+    """Told what is going on and which share of the whole is done."""
+
 AT_ONCE: Final = 250
 """Calls on their way at a time."""
 

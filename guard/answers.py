@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import MessageError, OversizeError
@@ -206,12 +207,15 @@ class Answers:
             refusal = await self._finish(exchange, failed, is_lost=status >= SERVER_ERROR)
             if refusal is not None:
                 refusals[result.correlation] = refusal
+        left: Json = None
         if self._texts is not None and exchange.origin is not None:
             for told in exchange.protocol.told(content):
                 await self._texts.note(exchange.origin, exchange.upstream, told)
-        if not refusals:
-            return None
-        return json.dumps(exchange.protocol.withhold(content, refusals)).encode()
+            withholds = partial(self._texts.withholds, exchange.origin)
+            left = exchange.protocol.without(content, withholds)
+        if refusals:
+            left = exchange.protocol.withhold(content if left is None else left, refusals)
+        return None if left is None else json.dumps(left).encode()
 
     async def _finish(
         self, exchange: Exchange, result: ParsedResult, *, is_lost: bool

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
@@ -84,6 +85,14 @@ class ServerTexts:
                 message = "what the server says of its tools cannot be checked now; retry later"
                 raise MessageError(UNCHECKED, message, status=503) from error
 
+    def withholds(self, origin: Origin, source: str, entry: Json) -> bool:
+        """Return whether a rule withholds an entry of a listing, or a server's instructions."""
+        policy = self._guard.policy
+        if policy is None or not policy.result_rules:
+            return False
+        result = self._as_result(origin, source, entry)
+        return self._guard.judge_result(result) is not None
+
     async def _compared(self, origin: Origin, upstream: str, told: Told) -> list[Write]:
         """Return the pins and marks that a listing brings."""
         if not told.definitions or not upstream:
@@ -106,18 +115,22 @@ class ServerTexts:
         fields = {**_fields(origin, upstream), "method": told.source}
         for finding in self._guard.texts.find(told.content, deep=True):
             self._guard.texts.record(finding.code, source, {**fields, "detector": finding.detector})
+        result = self._as_result(origin, told.source, told.content)
+        return list(self._information.told(policy, result, is_read=told.is_read))
+
+    def _as_result(self, origin: Origin, source: str, content: Json) -> ToolResult:
+        """Return what a server says as the result of a call that has the method's name."""
         now = self._clock.now()
         call = ToolCall(
-            id="",
+            id=uuid.uuid4().hex,
             identity=origin.identity,
-            tool=told.source,
+            tool=source,
             arguments={},
             protocol=origin.protocol,
             at=now,
             server=origin.server,
         )
-        result = ToolResult(ClassifiedCall(call, Role.OTHER, mapped=False), told.content, now)
-        return list(self._information.told(policy, result, is_read=told.is_read))
+        return ToolResult(ClassifiedCall(call, Role.OTHER, mapped=False), content, now)
 
 
 def _fields(origin: Origin, upstream: str) -> dict[str, Json]:

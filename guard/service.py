@@ -154,7 +154,7 @@ class Guard:
         """
         memory = self._memory
         self.texts.of_result(result)
-        withheld = self._judge_result(result)
+        withheld = self.judge_result(result)
         if memory is None:
             await self._executed(result)
             return withheld
@@ -171,7 +171,7 @@ class Guard:
             await self._executed(result)
         return withheld
 
-    def _judge_result(self, result: ToolResult) -> Verdict | None:
+    def judge_result(self, result: ToolResult) -> Verdict | None:
         """Return the verdict on a result that a rule withholds, recorded; None: release it."""
         policy = self._policy
         if policy is None or not policy.result_rules:

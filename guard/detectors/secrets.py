@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from guard.core.argument_texts import Span, argument_texts
 from guard.core.leak_patterns import SECRET
 from guard.core.model import Finding
+from guard.core.scattered import joined
 from guard.core.secret_forms import OWN_FORMS, SecretForm, SecretForms
 from guard.core.text_views import views
 from guard.detectors import DetectorPlugin
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from detect_secrets.plugins.base import RegexBasedDetector
 
     from guard.core.argument_texts import ArgumentText
-    from guard.core.model import ClassifiedCall
+    from guard.core.model import ClassifiedCall, Json
     from guard.core.trajectory import Snapshot
     from guard.detectors import DetectorResources
 
@@ -41,6 +42,22 @@ CONFIRMED: Final = 4096
 """Characters of a candidate that a plug-in confirms; a longer one needs no confirmation."""
 _LEFT_OUT: Final = frozenset({"basic_auth", "ip_public", "private_key"})
 """Plug-ins that find no secret, or not the whole of it and no more, as :data:`OWN_FORMS` does."""
+_TELLING: Final = frozenset(
+    {
+        "aws_key_id",
+        "github_token",
+        "gitlab_token",
+        "slack_token",
+        "stripe_key",
+        "google_key",
+        "sendgrid_key",
+        "pypi_token",
+        "telegram_token",
+        "private_key",
+        "jwt",
+    }
+)
+"""Forms whose beginning is no part of other texts, wherever those meet."""
 _NOT_AROUND: Final = re.compile(r"\(\?<?![^()]*\)")
 _TRANSLATED: Final = ((r"(?:(?<=\W)|(?<=^))", r"(?:^|\W)"), (r"{50,1024}", r"{50,}"))
 """What RE2 does not know; what stands for it, and its absence, find at least as much."""
@@ -76,10 +93,26 @@ class Secrets(DetectorPlugin):
             spans += plain if text.path else ()
             hidden = hidden or bool(coded) or (bool(plain) and not text.path)
         if not kinds:
+            kinds.update(dict.fromkeys(_in_pieces(dict(call.call.arguments))))
+            hidden = bool(kinds)
+        if not kinds:
             return ()
         detail = f"the arguments have {', '.join(list(kinds)[:5])}"
         data = {"kinds": list(kinds), "count": len(spans), "hidden": hidden}
         return (Finding(self.name, SECRET, None, detail, data, tuple(spans[:SPAN_LIMIT])),)
+
+
+def _in_pieces(arguments: Json) -> Iterator[str]:
+    """Yield the kinds of secrets that come out where the values of a call are joined."""
+    for text in joined(arguments):
+        for _, _, kind in telling_forms().spans(text):
+            yield kind
+
+
+@lru_cache(maxsize=1)
+def telling_forms() -> SecretForms:
+    """Return the forms that begin with what nothing else begins with."""
+    return SecretForms(form for form in OWN_FORMS if form.kind in _TELLING)
 
 
 @lru_cache(maxsize=256)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 15.0
 """A road may take; a guard that answers nothing has not refused."""
+NAME: Final = 12
+"""Characters of a case's secret that name its servers."""
 VERSION: Final = "2025-11-25"
 _QUIET: Final = 0.5
 """Seconds after the last frame in which an answer or the end of the connection is awaited."""
@@ -221,6 +223,8 @@ class Roads:
         files["key"].write_text(secret, encoding="utf-8")
         files["seen"].touch()
         command = ["-m", "guard", "stdio", "-p", str(self.policy)]
+        # A name of its own: definitions are pinned by server.
+        command += ["--name", secret[:NAME]]
         command += ["--decisions", str(self.decisions), "--agent-secret", str(files["key"]), "--"]
         command += [sys.executable, "-m", "guard.lab.scripted_server"]
         process = await asyncio.create_subprocess_exec(
@@ -230,7 +234,7 @@ class Roads:
             stderr=asyncio.subprocess.DEVNULL,
         )
         try:
-            return await _talk(process, requests, files["seen"])
+            return await _talk(process, requests, script, files["seen"])
         finally:
             if process.stdin is not None:
                 process.stdin.close()
@@ -245,7 +249,7 @@ class Roads:
             self.world.script = Script(json.dumps(result).encode())
             body = json.dumps({**request, "id": number}).encode()
             reader, writer = await asyncio.open_connection("127.0.0.1", self.reverse)
-            head = ["POST /mcp HTTP/1.1", "Host: tools.example.net"]
+            head = [f"POST /{secret[:NAME]}/mcp HTTP/1.1", "Host: tools.example.net"]
             head += ["Content-Type: application/json", "Accept: application/json"]
             head += [f"X-Guard-Session: {secret}", f"Content-Length: {len(body)}", *proof(secret)]
             writer.write("\r\n".join([*head, "Connection: close", "", ""]).encode() + body)
@@ -257,7 +261,9 @@ class Roads:
         return Outcome(blocked=False)
 
 
-async def _talk(process: asyncio.subprocess.Process, requests: list[Case], seen: Path) -> Outcome:
+async def _talk(
+    process: asyncio.subprocess.Process, requests: list[Case], script: list[Case], seen: Path
+) -> Outcome:
     if process.stdin is None or process.stdout is None:
         return Outcome(blocked=False, error="no pipes")
     about = {"name": "egress-bench", "version": "1"}
@@ -267,11 +273,11 @@ async def _talk(process: asyncio.subprocess.Process, requests: list[Case], seen:
     )
     ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     process.stdin.write(json.dumps(ready).encode() + b"\n")
-    for number, request in enumerate(requests):
+    for number, (request, result) in enumerate(zip(requests, script, strict=False)):
         sent = {**request, "id": f"case-{number}"}
         answer = await _exchange(process, sent)
         reached = await asyncio.to_thread(_has, seen, f"case-{number}")
-        outcome = judged(answer, None, reached=reached)
+        outcome = judged(answer, result, reached=reached)
         if outcome.blocked or outcome.error:
             return outcome
     return Outcome(blocked=False)

@@ -29,12 +29,20 @@ class Outcome:
 
 
 def judged(answer: Case, result: Case | None, *, reached: bool) -> Outcome:
-    """Return what an MCP answer says: the guard's refusal carries its reason code."""
+    """Return what an MCP answer says, given what the server answered where that is known.
+
+    The guard's refusal carries its reason code; of a listing it leaves out what it withholds.
+    """
     code = reason_of(answer)
     if code:
         wrong = code in {"guard_error", "bad_credential"}
         return Outcome(blocked=not wrong, why=code, error=code if wrong else "")
-    if not reached or (result is not None and answer.get("result") != result):
+    told = answer.get("result")
+    if result is not None and "tools" in result and isinstance(told, dict):
+        left = told.get("tools", [])
+        if len(left) < len(result["tools"]) and all(tool in result["tools"] for tool in left):
+            return Outcome(blocked=True, why="definition_withheld")
+    if not reached or (result is not None and told != result):
         return Outcome(blocked=False, error="an answer that is neither the tool's nor a refusal")
     return Outcome(blocked=False)
 

@@ -194,6 +194,18 @@ class ProtocolModule(ABC):
         del content
         return ()
 
+    def without(self, content: Json, withholds: Callable[[str, Json], bool]) -> Json:
+        """Return what an answer says besides results, without what is withheld of it.
+
+        Args:
+            content: as given to :meth:`told`.
+            withholds: says of a method and an entry of its listing whether it is left out.
+
+        Returns:
+            None where nothing is left out.
+        """
+        del content, withholds
+
     def session_of_event(self, name: str, data: str) -> str | None:
         """Return the session id by which a stream's event says later requests will be known."""
         return None

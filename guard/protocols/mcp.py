@@ -28,11 +28,11 @@ from guard.protocols.mcp_headers import check_headers, meta_session, query_sessi
 from guard.protocols.mcp_methods import CALL_METHODS, PLAIN_METHODS, TOOL_CALL
 from guard.protocols.mcp_rewriting import with_arguments
 from guard.protocols.mcp_tasks import announced_task, tasks_in
-from guard.protocols.mcp_told import endpoint_path, told_in
+from guard.protocols.mcp_told import endpoint_path, told_in, without
 from guard.protocols.observation import observation, sentence, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from guard.core.definitions import Told
     from guard.core.model import Json
@@ -169,6 +169,10 @@ class McpProtocol(ProtocolModule):
     def told(self, content: Json) -> Sequence[Told]:
         """Return listings, instructions, and what the server wants a model or a user to read."""
         return told_in(content)
+
+    def without(self, content: Json, withholds: Callable[[str, Json], bool]) -> Json:
+        """Return the messages without the entries of listings that are withheld."""
+        return without(content, withholds)
 
     def session_of_event(self, name: str, data: str) -> str | None:
         """Return the session in the URL that an HTTP+SSE server tells its client to post to."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from guard.core.definitions import Told, ToolDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from guard.core.model import Json
 
@@ -59,3 +59,37 @@ def _told(item: dict[str, Json]) -> Iterator[Told]:
             yield Told(source, result[member])
     if isinstance(result.get("instructions"), str):
         yield Told("initialize", result["instructions"])
+
+
+def without(content: Json, withholds: Callable[[str, Json], bool]) -> Json:
+    """Return the messages without the entries of listings, and instructions, that are withheld.
+
+    Args:
+        content: of a body or an event.
+        withholds: says of a method and an entry of its listing whether it is left out.
+
+    Returns:
+        None where nothing is left out.
+    """
+    items = content if isinstance(content, list) else [content]
+    left = [_left_of(item, withholds) for item in items]
+    if all(new is old for new, old in zip(left, items, strict=True)):
+        return None
+    return left if isinstance(content, list) else left[0]
+
+
+def _left_of(item: Json, withholds: Callable[[str, Json], bool]) -> Json:
+    result = item.get("result") if isinstance(item, dict) and "method" not in item else None
+    if not isinstance(result, dict) or "content" in result:
+        return item
+    changed: dict[str, Json] = {}
+    for member, source in {"tools": "tools/list", **_LISTINGS}.items():
+        entries = result.get(member)
+        if isinstance(entries, list):
+            kept = [entry for entry in entries if not withholds(source, entry)]
+            if len(kept) < len(entries):
+                changed[member] = kept
+    told = result.get("instructions")
+    if isinstance(told, str) and withholds("initialize", told):
+        changed["instructions"] = ""
+    return {**item, "result": {**result, **changed}} if changed else item

@@ -1,0 +1,69 @@
+"""Texts that were one and are sent in pieces: values, joined as they follow.  Pure: no I/O.
+
+Whoever cuts a key in two sends both halves, in the order of the whole more often than not: as two
+arguments, two parameters of a query, two members of a body.  Joined, they are looked at again, for
+forms that nothing else has.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import re2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from guard.core.model import Json
+
+LIMIT: Final = 16 * 1024
+"""Characters of one joined text; what is longer is not cut to be hidden."""
+PIECES: Final = 500
+_LABEL: Final = re2.compile(
+    r"(?i)^\W*(?:part|chunk|piece|segment|p|half|fragment)?[ _#-]?[0-9]{0,3}\s*[:=]\s*"
+)
+
+
+def joined(arguments: Json) -> Iterator[str]:
+    """Yield the values of a call, of each query and of each document in it, joined."""
+    texts = list(_leaves(arguments))
+    yield from join_pieces(texts)
+    for text in texts:
+        if len(text) > LIMIT:
+            continue
+        query = urlsplit(text).query if "?" in text and "://" in text else text
+        if "=" in query:
+            yield from join_pieces([value for _, value in parse_qsl(query, keep_blank_values=True)])
+        if text[:1] in {"{", "["}:
+            yield from join_pieces(list(_document(text)))
+
+
+def join_pieces(pieces: Sequence[str]) -> Iterator[str]:
+    """Yield pieces as one text, as they are and without what numbers them; nothing for one."""
+    if not 1 < len(pieces) <= PIECES or sum(map(len, pieces)) > LIMIT:
+        return
+    yield "".join(pieces)
+    bare = "".join(_LABEL.sub("", piece).strip() for piece in pieces)
+    yield bare
+
+
+def _document(text: str) -> Iterator[str]:
+    try:
+        yield from _leaves(json.loads(text))
+    except (ValueError, RecursionError):
+        return
+
+
+def _leaves(value: Json) -> Iterator[str]:
+    """Yield every string, in the order in which they are written."""
+    stack: list[Json] = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            stack.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            stack.extend(reversed(item))

@@ -39,6 +39,15 @@ _WALLETS: Final = re2.compile(
     r"\b0x[0-9a-fA-F]{40}\b|(?i)\b(?:bc1|tb1|ltc1)[qp][02-9ac-hj-np-z]{38,58}\b|\baddr1[02-9ac-hj-np-z]{50,100}\b"
     r"|\b4[0-9AB][1-9A-HJ-NP-Za-km-z]{93}\b|\bT[1-9A-HJ-NP-Za-km-z]{33}\b"
 )
+_NAMED: Final = re2.compile(
+    r"(?i)(?:\bsol\w*|wallet\w*|address|pubkey|recipient)[\"']?\s*[=:]\s*[\"']?"
+    r"[1-9A-HJ-NP-Za-km-z]{43,44}\b"
+    r"|(?:priv\w*|\beth\w*|wallet\w*|\bpk)[\"']?\s*[=:]\s*[\"']?(?:0x)?[0-9a-f]{64}\b"
+    r"|\b(?:ssn|social[ _-]security)\b[^\n]{0,20}\b[0-9]{3}-[0-9]{2}-[0-9]{4}\b"
+)
+"""Forms that say too little without what they are called."""
+_ROUTING: Final = re2.compile(r"(?i)\b(?:routing|aba)\b[^\n0-9]{0,20}([0-9]{9})\b")
+_WEIGHTS: Final = (3, 7, 1) * 3
 _SEED_RUN: Final = re2.compile(
     r"(?i)(?:\b[a-z]{3,8}\b(?:[ ,;+\n\t_.|/-]|%20|[0-9]{1,2}[.)] ?){1,4}){11,}[a-z]{3,8}\b"
 )
@@ -53,7 +62,9 @@ def has_account(text: str) -> bool:
 
 def _accounts(text: str) -> Iterator[bool]:
     """Yield whether each candidate is one."""
-    yield bool(_WALLETS.search(text))
+    yield bool(_WALLETS.search(text)) or bool(_NAMED.search(text))
+    for match in islice(_ROUTING.finditer(text), CANDIDATES):
+        yield sum(w * int(c) for w, c in zip(_WEIGHTS, match.group(1), strict=True)) % 10 == 0
     for match in islice(_NUMBERS.finditer(text), CANDIDATES):
         yield is_card("".join(c for c in match.group() if c.isdigit()))
     for match in islice(_IBAN.finditer(text), CANDIDATES):

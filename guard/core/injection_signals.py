@@ -44,12 +44,12 @@ SIGNALS: Final = (
     (
         "heading",
         3,
-        r"(?m)^\s*(?:\[|<|#+ ?|\*\*)?\s*(?:system|admin|administrator|developer)\s*(?:\]|>|\*\*)?\s*(?:override|message|notice|instruction|command|prompt|update|alert|note)?s?\s*(?:\]|>|\*\*)?\s*[:\]>][^\n]{0,80}\b(?:you (?:must|should|now|are|will)|ignore|execute|comply|disable|reveal)\b",
+        r"(?m)(?:^|=)\s*(?:\[|<|#+ ?|\*\*)?\s*(?:system|admin|administrator|developer)\s*(?:\]|>|\*\*)?\s*(?:override|message|notice|instruction|command|prompt|update|alert|note)?s?\s*(?:\]|>|\*\*)?\s*[:\]>][^\n]{0,80}\b(?:you (?:must|should|now|are|will)|ignore|execute|comply|disable|reveal)\b",
     ),
     (
         "heading",
         1,
-        r"(?m)(?:^|\[|<|\*\*)\s*(?:system(?: (?:prompt|override|message|notice|instruction|administrator notice))?|important|assistant|human|instructions?)\s*(?:\]|>|\*\*|:)",
+        r"(?m)(?:^|=|\[|<|\*\*)\s*(?:system(?: (?:prompt|override|message|notice|instruction|administrator notice))?|important|assistant|human|instructions?)\s*(?:\]|>|\*\*|:)",
     ),
     ("heading", 2, r"<(?:important|system|instructions?|secret|hidden|admin|assistant)>"),
     (

@@ -6,6 +6,7 @@ Each pattern names a form, never a value.  Where a form has a checksum, the chec
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 import re2
@@ -28,8 +29,12 @@ CODES: Final = (SECRET, ACCOUNT, COMMAND, PATH, INJECTION, HOST, NESTED)
 
 _PATHS: Final = (
     r"/etc/(?:passwd|shadow|sudoers|gshadow|master\.passwd|krb5\.keytab|ssh/)",
-    r"(?:^|[/~\s\"'=])\.env(?:\.\w+)?(?:$|[\s\"',;)&])",
+    (
+        r"(?:^|[/~\s\"'=])\.env(?:\.(?:local|live|dev\w*|prod\w*|stag\w*|test|secrets?|bak|backup"
+        r"|old))?(?:$|[\s\"',;)&])"
+    ),
     r"\.(?:ssh|aws|kube|docker|gnupg|azure|config/gcloud|config/gh)/",
+    r"/\.git/(?:config|hooks/)",
     r"\bid_(?:rsa|ed25519|ecdsa|dsa)\b",
     r"/proc/(?:self|[0-9]+)/(?:environ|mem|cmdline|maps)",
     r"\.(?:netrc|pgpass|git-credentials|npmrc|pypirc|my\.cnf|htpasswd|vault-token)\b",
@@ -53,6 +58,9 @@ _ADDRESS: Final = re2.compile(r"(?:^|[.-])([0-9]{1,3}(?:[.-][0-9]{1,3}){3})[.-][
 _REGISTERED: Final = 2
 """Labels at the end of a name that somebody had to register."""
 _LONG_LABEL: Final = 16
+_LONG_PARTS: Final = 20
+_CHANGES: Final = 4
+_KEY_ID: Final = re2.compile(r"a(?:kia|sia)[a-z0-9]{16}")
 
 
 @lru_cache(maxsize=256)
@@ -80,11 +88,17 @@ def hides_data(host: str) -> bool:
         return True
     if any(_is_private(match.group(1)) for match in _ADDRESS.finditer(host)):
         return True
-    for label in labels:
-        mixed = any(c.isdigit() for c in label) and any(c.isalpha() for c in label)
-        if len(label) >= _LONG_LABEL and mixed and label.isalnum() and entropy(label) >= BITS:
-            return True
-    return False
+    drawn = [label for label in labels if _is_mixed(label)]
+    in_parts = len(drawn) > 1 and sum(map(len, drawn)) >= _LONG_PARTS
+    return in_parts or any(
+        (len(label) >= _LONG_LABEL and entropy(label) >= BITS) for label in drawn
+    )
+
+
+def _is_mixed(label: str) -> bool:
+    """Return whether letters and digits change places as they do in no name, or it is a key id."""
+    changes = sum(a.isdigit() != b.isdigit() for a, b in pairwise(label))
+    return bool(_KEY_ID.fullmatch(label)) or (label.isalnum() and changes >= _CHANGES)
 
 
 def _is_private(spelt: str) -> bool:

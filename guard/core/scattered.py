@@ -7,6 +7,7 @@ forms that nothing else has.
 
 from __future__ import annotations
 
+import codecs
 import json
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 LIMIT: Final = 16 * 1024
 """Characters of one joined text; what is longer is not cut to be hidden."""
 PIECES: Final = 500
+_PARTED: Final = re2.compile(r"[\s.|-]+")
 _LABEL: Final = re2.compile(
     r"(?i)^\W*(?:part|chunk|piece|segment|p|half|fragment)?[ _#-]?[0-9]{0,3}\s*[:=]\s*"
 )
@@ -47,6 +49,22 @@ def join_pieces(pieces: Sequence[str]) -> Iterator[str]:
     yield "".join(pieces)
     bare = "".join(_LABEL.sub("", piece).strip() for piece in pieces)
     yield bare
+
+
+def guises(text: str) -> Iterator[str]:
+    """Yield a text as it reads backwards, turned by 13 letters, and without what parts letters."""
+    if len(text) > LIMIT:
+        return
+    yield text[::-1]
+    yield codecs.encode(text, "rot13")
+    bare = _PARTED.sub("", text)
+    if bare != text:
+        yield bare
+
+
+def leaves(value: Json) -> list[str]:
+    """Return the strings of a value in the order in which they are written."""
+    return list(_leaves(value))
 
 
 def _document(text: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ has a private key's body, a password in an address, or a name that says it is a 
 
 from __future__ import annotations
 
+import base64
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -46,6 +47,15 @@ def looks_random(value: str) -> bool:
     return any(c.isdigit() for c in value) and entropy(value) >= BITS
 
 
+def is_login(value: str) -> bool:
+    """Return whether a value is a name and a password, as HTTP's Basic scheme codes them."""
+    try:
+        name, colon, secret = base64.b64decode(value + "=" * (-len(value) % 4)).partition(b":")
+    except ValueError:
+        return False
+    return bool(name and colon and secret) and (name + secret).isascii()
+
+
 OWN_FORMS: Final = (
     # To its end, or to that of the text: the head alone gives nothing away.
     SecretForm(
@@ -69,6 +79,7 @@ OWN_FORMS: Final = (
     SecretForm("telegram_token", r"\b[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"),
     SecretForm("jwt", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
     SecretForm("bearer_token", r"(?i:\bbearer\s+(?P<secret>[A-Za-z0-9._~+/-]{16,}))"),
+    SecretForm("basic_auth", r"(?i:\bbasic\s+(?P<secret>[A-Za-z0-9+/]{8,}={0,2}))", is_login),
     SecretForm("url_password", r"(?i:://[^\s:/@?#]+:(?P<secret>[^\s@/]+)@)"),
     SecretForm("azure_key", r"(?i:\bAccountKey=(?P<secret>[A-Za-z0-9+/=]{40,}))"),
     SecretForm(

@@ -46,6 +46,7 @@ _SENDS_OUT: Final = (
     r"\b(?:curl|wget|nc|ncat|telnet)\b[^\n]*(?:\$\(|`|<\()",
     r"\b(?:curl|wget)\b[^\n;|]*(?:-T|--upload-file|-F\s*\S*=@|--form\s*\S*=@|-d\s*@|--data\S*\s*@|--post-file)",
     r"\b(?:printenv|env|export -p)\s*\|",
+    r"(?i)\b(?:command|cmd|script|shell|code|args?)=\s*(?:printenv|env|export -p)\s*(?:$|[;>&])",
     r"\|\s*(?:curl|nc|ncat|telnet|socat|openssl s_client)\b",
     r"\b(?:nslookup|dig|host|ping)\b[^\n]*(?:\$\(|`)",
 )

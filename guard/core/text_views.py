@@ -33,6 +33,7 @@ _WRAPPED: Final = re2.compile(r"(?:[A-Za-z0-9+/]{16,}\s+)+[A-Za-z0-9+/]{2,}={0,2
 _HEX: Final = re2.compile(r"(?i)(?:[0-9a-f]{2}){5,}")
 _PAIRS: Final = re2.compile(r"(?i)\b(?:(?:0x)?[0-9a-f]{2}[ :,-]+){7,200}(?:0x)?[0-9a-f]{2}\b")
 _NUMBERS: Final = re2.compile(r"\b(?:[0-9]{2,3}[ ,;]+){7,200}[0-9]{2,3}\b")
+_OCTETS: Final = re2.compile(r"\b(?:[01]{8}[ ,]?){5,120}\b")
 _BASE32: Final = re2.compile(r"(?i)[a-z2-7]{16,}")
 _SHELL: Final = re2.compile(r"""\\\r?\n|[\\'"`^]|\$\{?IFS\}?|\$@|\$\*""")
 _ESCAPE: Final = re2.compile(r"\\x([0-9A-Fa-f]{2})|\\u\{?([0-9A-Fa-f]{4,6})\}?|\\([0-3][0-7]{2})")
@@ -105,6 +106,9 @@ def _codings(text: str) -> Iterator[str]:
     for match in _PAIRS.finditer(text):
         digits = match.group().lower().replace("0x", "")
         yield from _text(bytes.fromhex("".join(c for c in digits if c.isalnum())))
+    for match in _OCTETS.finditer(text):
+        digits = "".join(c for c in match.group() if c in "01")
+        yield from _text(int(digits, 2).to_bytes(len(digits) // 8, "big"))
     for match in _NUMBERS.finditer(text):
         codes = [int(word) for word in match.group().replace(",", " ").replace(";", " ").split()]
         if max(codes) < 128:  # noqa: PLR2004  (ASCII)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from guard.core.argument_texts import Span, argument_texts
 from guard.core.leak_patterns import SECRET
 from guard.core.model import Finding
-from guard.core.scattered import joined
+from guard.core.scattered import guises, joined, leaves
 from guard.core.secret_forms import OWN_FORMS, SecretForm, SecretForms
 from guard.core.text_views import views
 from guard.detectors import DetectorPlugin
@@ -103,10 +103,13 @@ class Secrets(DetectorPlugin):
 
 
 def _in_pieces(arguments: Json) -> Iterator[str]:
-    """Yield the kinds of secrets that come out where the values of a call are joined."""
+    """Yield the kinds of secrets that come out where values are joined, turned or tidied."""
+    known = telling_forms()
     for text in joined(arguments):
-        for _, _, kind in telling_forms().spans(text):
-            yield kind
+        yield from (kind for _, _, kind in known.spans(text))
+    for leaf in leaves(arguments):
+        for text in guises(leaf):
+            yield from (kind for _, _, kind in known.spans(text))
 
 
 @lru_cache(maxsize=1)

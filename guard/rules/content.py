@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from guard.core.account_numbers import has_seed
 from guard.core.argument_texts import argument_texts
-from guard.core.leak_patterns import CODES, HOST, SECRET, find_leaks, hides_data
+from guard.core.leak_patterns import ACCOUNT, CODES, HOST, SECRET, find_leaks, hides_data
+from guard.core.scattered import leaves
 from guard.core.verdict import Action
 from guard.rules import RuleConfig
 
@@ -87,6 +89,8 @@ def _found(call: ClassifiedCall, wanted: set[str]) -> set[str]:
             return found | {OVERFLOW}
         if wanted - {SECRET}:
             found |= find_leaks(text.named)
+    if ACCOUNT in wanted and has_seed([text.lower() for text in leaves(dict(call.call.arguments))]):
+        found.add(ACCOUNT)
     if any(hides_data(target.destination.host) for target in call.targets):
         found.add(HOST)
     return found

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from guard.core.model import ClassifiedCall, Identity, Role, ToolCall
-from guard.core.scattered import LIMIT, PIECES, join_pieces, joined
+from guard.core.scattered import LIMIT, PIECES, guises, join_pieces, joined
 from guard.core.trajectory import Snapshot
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
@@ -50,6 +53,29 @@ def test_a_secret_in_pieces_is_found(arguments: dict[str, object]) -> None:
 def test_everyday_values_are_no_secret_where_they_meet(arguments: dict[str, object]) -> None:
     """Only forms that nothing else has are looked for."""
     assert not finds(arguments)
+
+
+TOKEN = FIRST + SECOND
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TOKEN[::-1],
+        codecs.encode(TOKEN, "rot13"),
+        "AKIA-QWER-TYUI-OPAS-DFGH",
+        ".".join("AKIAQWERTYUIOPASDFGH"),
+    ],
+)
+def test_a_secret_in_a_simple_guise_is_found(text: str) -> None:
+    """Backwards, turned by 13 letters, with something between its letters."""
+    assert finds({"note": text})
+
+
+@given(st.text(max_size=200))
+def test_guises_of_any_text_can_be_asked_for(text: str) -> None:
+    """Nothing raises."""
+    assert text[::-1] in list(guises(text))
 
 
 def test_what_is_joined_is_bounded() -> None:

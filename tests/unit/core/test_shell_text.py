@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from guard.core.shell_text import is_dangerous
 
 DANGEROUS = [
+    "command=env",
     "r\\m -rf /var/data",
     "`rm` -rf /important/data",
     "IFS=,;CMD=r,m;$CMD -rf /data",

@@ -81,7 +81,7 @@ def bench_write_path(
         _labels(running, measured, data)
         progress("recorded runs")
         _recorded(running, measured, data)
-        _false_positives(running, measured, data)
+        _false_positives(measured)
         progress("races")
         violations, rounds = hardship.races(running, 20)
         _add(measured, "race_violations", violations, "0", n=rounds)
@@ -179,16 +179,12 @@ def _recorded(running: Rig, measured: Measured, data: Path) -> None:
     measured.details["recorded_saves"] = asdict(saved)
 
 
-def _false_positives(running: Rig, measured: Measured, data: Path) -> None:
+def _false_positives(measured: Measured) -> None:
     """Add up the normal writes: of conversations, and the benign saves of recorded runs."""
     ways = dict(measured.details.get("normal_writes", {}))
-    runs = [measured.details.get("recorded_saves", {})]
-    benign = data / "traces" / "benign_memory_dev.jsonl"
-    if benign.exists():
-        runs.append(asdict(recorded.play(benign, running.redis, "bench-benign")))
-    writes = sum(run.get("benign", 0) for run in runs)
-    committed = sum(run.get("benign_committed", 0) for run in runs)
-    ways["recorded"] = {"writes": writes, "refused": writes - committed}
+    saved = measured.details.get("recorded_saves", {})
+    writes = saved.get("benign", 0)
+    ways["recorded"] = {"writes": writes, "refused": writes - saved.get("benign_committed", 0)}
     total = sum(way["writes"] for way in ways.values())
     if total < LEAST_NORMAL:
         _missing(measured, "false_positives")

@@ -62,7 +62,7 @@ def _crash(rig: Rig, point: str, number: int) -> list[str]:
     formed = store.trace(content)
     # The next worker of the same guard listens where the last one did, and finds what it left.
     place = rig.guard("crashing", policy, upstream=upstream, port=port, owner=f"{nonce}:1")
-    unsettled = asyncio.run(_unsettled(rig))
+    unsettled = asyncio.run(_unsettled(rig, dying))
     fates = _resolved(place / "audit.jsonl")
     again = rig.agent("crashing", principal).call("memory_write", write)
     after = store.trace(content)
@@ -82,12 +82,13 @@ def _crash(rig: Rig, point: str, number: int) -> list[str]:
     return [name for name, is_so in wrong.items() if is_so]
 
 
-async def _unsettled(rig: Rig) -> bool:
-    """Wait until nothing is in flight any more; return whether something stays so."""
+async def _unsettled(rig: Rig, owner: str) -> bool:
+    """Wait until nothing of a dead worker is in flight; return whether something stays so."""
     client = RedisClient(parse_endpoint(rig.redis), timeout=5.0)
     try:
         for _ in range(SETTLE_TRIES):
-            if not await GateOperator(client).in_flight(-1.0):
+            waiting = await GateOperator(client).in_flight(-1.0)
+            if all(one.fields.get("owner") != owner for one in waiting):
                 return False
             await asyncio.sleep(0.2)
     finally:

@@ -11,6 +11,7 @@ from guard.adapters.prometheus import PrometheusMetrics
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall, ToolResult
+from guard.memory.candidate import strings
 from guard.memory.evidence import LabelledEvidence
 from guard.memory.write_path import WritePath
 from guard.policies_io import load_policies
@@ -115,7 +116,7 @@ async def _run(guard: Guard, run: Run, verdicts: dict[str, bool]) -> None:
         [(classified, verdict)] = await guard.authorize([request])
         if verdict.enforced.forwards:
             await guard.observe(ToolResult(classified, call.result, at))
-        if call.tool == SAVE:
+        if call.tool == SAVE and any(strings(call.args)):  # some records keep no text
             text = str(call.args).casefold()
             verdicts[ident] = any(name in text for name in recipients)
 

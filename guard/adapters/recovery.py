@@ -31,7 +31,7 @@ BEAT_SECONDS: Final = 3.0
 CLAIM_SECONDS: Final = 5
 YOUNG_SECONDS: Final = 1.0
 """A write in flight for less is nobody's concern yet."""
-AGAIN_SECONDS: Final = 60.0
+AGAIN_SECONDS: Final = 15.0
 """Pause before a store that did not tell is asked about the same write again."""
 EVENT: Final = "guard.memory_resolved"
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from guard.core.classify import classify
 from guard.core.errors import AuditError, GuardError
@@ -19,13 +18,14 @@ from guard.core.memory import Fate
 from guard.core.model import ClassifiedCall, Identity, Role
 from guard.core.pdp import decide, decide_result
 from guard.core.policy import Situation
-from guard.core.ports import Completion, DecisionRecord, DetectorOnDemand
+from guard.core.ports import DecisionRecord, DetectorOnDemand
 from guard.core.redaction import forwarded, redact
-from guard.core.trajectory import Snapshot
 from guard.core.verdict import Action, Reason, Verdict
 from guard.memory.information_point import InformationPoint
 from guard.memory.seal import KEY_BYTES, Seal
+from guard.state_road import StateRoad
 from guard.text_findings import TextFindings
+from guard.whole_messages import all_or_none, commit_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,11 +34,8 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Detector, Metrics, SessionStore
     from guard.core.redaction import Rewrite
-    from guard.memory.questions import Question
+    from guard.core.trajectory import Snapshot
     from guard.memory.write_path import WritePath
-
-SOURCE_NAME: Final = 64
-"""Characters of a mapping's pattern that name a source of labels."""
 
 
 class Guard:
@@ -85,7 +82,7 @@ class Guard:
         self._memory = memory
         self._provenance = provenance or InformationPoint(Seal(secrets.token_bytes(KEY_BYTES)))
         self.texts = TextFindings(detectors, audit, metrics)
-        self._unlabelled: dict[tuple[str, str], int] = {}
+        self._state = StateRoad(store, self._provenance, metrics)
         self._prepare()
 
     @property
@@ -123,17 +120,16 @@ class Guard:
         else:
             judged = list(await asyncio.gather(*(self._judge(call) for call in calls)))
         judged = forwarded(judged, rewrite)
-        if len(judged) > 1 and not all(v.enforced.forwards for _, v, _ in judged):
-            judged = [self._with_batch(item) for item in judged]
+        judged = all_or_none(judged)
         answers: list[tuple[ClassifiedCall, Verdict]] = []
         for classified, verdict, seconds in judged:
             final = self._record(classified, verdict, seconds)
             answers.append((classified, final))
         if self._memory is not None:
-            answers = await self._commit(self._memory, answers)
+            answers = await commit_whole(self._memory, answers, self._record)
         refused = [(c, v) for c, v in answers if not v.enforced.forwards]
         if refused and not self._open_loop:
-            await asyncio.gather(*(self._refuse(c, v) for c, v in refused))
+            await asyncio.gather(*(self._state.refused(self._policy, c, v) for c, v in refused))
         return answers
 
     def is_committed(self, calls: Sequence[ClassifiedCall]) -> bool:
@@ -156,7 +152,7 @@ class Guard:
         self.texts.of_result(result)
         withheld = self.judge_result(result)
         if memory is None:
-            await self._executed(result)
+            await self._state.executed(self._policy, result)
             return withheld
         withheld = await memory.judge_result(result) or withheld
         await memory.note_sources(result)
@@ -165,10 +161,10 @@ class Guard:
         if memory.is_committed(result.call.call.id):
             await asyncio.gather(
                 memory.settle(result.call.call.id, fate),
-                self._executed(result),
+                self._state.executed(self._policy, result),
             )
         else:
-            await self._executed(result)
+            await self._state.executed(self._policy, result)
         return withheld
 
     def judge_result(self, result: ToolResult) -> Verdict | None:
@@ -183,22 +179,6 @@ class Guard:
             self._metrics.error("rule")
         verdict = self._record(result.call, verdict, 0.0)
         return None if verdict.enforced.forwards else verdict
-
-    async def _executed(self, result: ToolResult) -> None:
-        """Mark the call of a result executed and label what it brings or saved."""
-        call = result.call.call
-        completion = Completion(
-            call.id, call.identity, result.call.role, result.at, executed=True, overflow=True
-        )
-        try:
-            writes, overflow = self._provenance.learn(self._policy, result)
-            completion = replace(
-                completion, writes=writes, overflow=overflow, source=self._source(call)
-            )
-        except Exception:  # noqa: BLE001  (a result that could not be labelled leaves a mark)
-            self._metrics.error("provenance")
-            self._mark_unlabelled((call.identity.tenant, call.identity.principal), 1)
-        await self._complete(completion)
 
     async def note_prompt(self, identity: Identity, text: str, at: float) -> None:
         """Remember what a user named in a prompt; the channel has been authenticated.
@@ -220,29 +200,6 @@ class Guard:
         writes = self._provenance.imported(self._policy, tenant, items, at)
         await self._store.note(Identity("", "", tenant=tenant), writes)
 
-    async def _commit(
-        self, memory: WritePath, answers: list[tuple[ClassifiedCall, Verdict]]
-    ) -> list[tuple[ClassifiedCall, Verdict]]:
-        """Commit the staged writes of a message that is about to go out, all or none."""
-        if not all(verdict.enforced.forwards for _, verdict in answers):
-            for classified, _ in answers:
-                await memory.discard(classified.call.id)
-            return answers
-        done = [(c, await memory.commit(c, v), v) for c, v in answers]
-        if all(after is before for _, after, before in done):
-            return answers
-        final: list[tuple[ClassifiedCall, Verdict]] = []
-        enforced = all(after.enforced.forwards for _, after, _ in done)
-        for classified, after, before in done:
-            verdict = after
-            if not enforced:
-                await memory.discard(classified.call.id)
-                _, verdict, _ = self._with_batch((classified, after, 0.0))
-            if verdict is not before:
-                verdict = self._record(classified, verdict, 0.0)
-            final.append((classified, verdict))
-        return final
-
     async def _judge(self, call: ToolCall) -> tuple[ClassifiedCall, Verdict, float]:
         started = time.perf_counter()
         policy = self._policy
@@ -256,7 +213,7 @@ class Guard:
             classified = ClassifiedCall(call, Role.OTHER, mapped=False)
             errors.append(f"classify: {type(error).__name__}")
             self._metrics.error("parse")
-        question, snapshot = await self._attempt(policy, classified, errors)
+        question, snapshot = await self._state.attempt(policy, classified, errors)
         if self._entering is not None:
             self._entering(call)
         granted = False
@@ -279,35 +236,6 @@ class Guard:
         if self._memory is not None:
             verdict = await self._memory.judge(classified, snapshot, verdict)
         return classified, verdict, time.perf_counter() - started
-
-    async def _attempt(
-        self, policy: Policy | None, classified: ClassifiedCall, errors: list[str]
-    ) -> tuple[Question | None, Snapshot]:
-        call = classified.call
-        # Taken out before the wait: two parallel attempts must not both carry the same marks.
-        owner = (call.identity.tenant, call.identity.principal)
-        marks = self._unlabelled.pop(owner, 0)
-        started = time.perf_counter()
-        try:
-            question, attempt = self._provenance.ask(policy, classified, marks)
-            snapshot = await self._store.attempt(attempt)
-        except Exception as error:  # noqa: BLE001  (no state, no decision: block)
-            self._mark_unlabelled(owner, marks)
-            errors.append(f"state: {type(error).__name__}")
-            self._metrics.error("state")
-            self._metrics.fail_closed("state", active=True)
-            return None, Snapshot()
-        self._metrics.redis_latency(time.perf_counter() - started)
-        self._metrics.fail_closed("state", active=False)
-        self._metrics.session_seen(snapshot.session)
-        if marks:
-            self._metrics.unlabelled_marks(sum(self._unlabelled.values()))
-        return question, snapshot
-
-    def _mark_unlabelled(self, owner: tuple[str, str], marks: int) -> None:
-        if marks:
-            self._unlabelled[owner] = self._unlabelled.get(owner, 0) + marks
-            self._metrics.unlabelled_marks(sum(self._unlabelled.values()))
 
     def _find(
         self, policy: Policy, classified: ClassifiedCall, snapshot: Snapshot
@@ -352,65 +280,9 @@ class Guard:
             self._metrics.error("audit")
             self._metrics.fail_closed("audit", active=True)
             reason = Reason("audit_error", "", Action.BLOCK, "the decision could not be recorded")
-            verdict = Verdict(
-                Action.BLOCK,
-                verdict.mode,
-                (reason, *verdict.reasons),
-                verdict.policy,
-                errors=(*verdict.errors, "audit"),
-                score=verdict.score,
-            )
+            verdict = verdict.blocked(reason, "audit")
             record = DecisionRecord(classified, verdict, seconds, self._model_digests)
         else:
             self._metrics.fail_closed("audit", active=False)
         self._metrics.decision(record)
         return verdict
-
-    async def _refuse(self, classified: ClassifiedCall, verdict: Verdict) -> None:
-        """Mark a call refused, and note the question where a human may release it."""
-        call = classified.call
-        writes = self._provenance.question(self._policy, classified, verdict)
-        await self._complete(
-            Completion(
-                call.id, call.identity, classified.role, call.at, executed=False, writes=writes
-            )
-        )
-
-    def _source(self, call: ToolCall) -> str:
-        """Return what the labels of a call's result count against: its mapping."""
-        mapping = self._policy.mapping(call.tool) if self._policy is not None else None
-        return mapping.pattern[:SOURCE_NAME] if mapping is not None else "unmapped"
-
-    async def _complete(self, completion: Completion) -> None:
-        try:
-            await self._store.complete(completion)
-        except Exception:  # noqa: BLE001  (the mark below keeps what the store could not take)
-            self._metrics.error("state")
-            self._metrics.fail_closed("state", active=True)
-            if completion.executed:
-                owner = (completion.identity.tenant, completion.identity.principal)
-                self._mark_unlabelled(owner, 1)
-
-    @staticmethod
-    def _with_batch(
-        item: tuple[ClassifiedCall, Verdict, float],
-    ) -> tuple[ClassifiedCall, Verdict, float]:
-        classified, verdict, seconds = item
-        if not verdict.enforced.forwards:
-            return item
-        reason = Reason(
-            "batch_refused",
-            "",
-            Action.BLOCK,
-            "another call of the same batch was refused",
-            remedy="send this call on its own",
-        )
-        refused = Verdict(
-            Action.BLOCK,
-            verdict.mode,
-            (reason, *verdict.reasons),
-            verdict.policy,
-            verdict.errors,
-            verdict.score,
-        )
-        return classified, refused, seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
@@ -78,6 +78,16 @@ class Verdict:
     """The prefix classifier's score where it was evaluated."""
     decided_by: tuple[str, ...] = ()
     """Ids of the rules whose effect is the action."""
+
+    def blocked(self, reason: Reason, *errors: str) -> Verdict:
+        """Return it as a block for one more reason."""
+        return replace(
+            self,
+            action=Action.BLOCK,
+            reasons=(reason, *self.reasons),
+            errors=(*self.errors, *errors),
+            decided_by=(),
+        )
 
     @property
     def enforced(self) -> Action:

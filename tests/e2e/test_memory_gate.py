@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
+import signal
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -13,8 +15,16 @@ import pytest
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.endpoint import parse_endpoint
-from tests.e2e.memory_stage import SECRET, MemoryStage, call, memory_stage, reasons
-from tests.e2e.running_guard import RunningGuard, Upstream, json_response, wait_until
+from tests.e2e.memory_stage import POLICY, SECRET, MemoryStage, call, memory_stage, reasons
+from tests.e2e.running_guard import (
+    RunningGuard,
+    Upstream,
+    default_answer,
+    free_port,
+    json_response,
+    wait_until,
+)
+from tests.e2e.test_failure_of_parts import worker_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,11 +79,7 @@ def test_an_agent_that_has_the_credential_is_refused(stage, port):
 def test_a_read_never_carries_the_write_credential(tmp_path, upstream, launch):
     """Only a write that was committed does, and a refused one goes nowhere."""
     policy = tmp_path / "policy.yaml"
-    from tests.e2e.memory_stage import POLICY
-
     policy.write_text(POLICY.read_text(encoding="utf-8"), encoding="utf-8")
-    from tests.e2e.running_guard import free_port
-
     port = free_port()
     file = tmp_path / "write.toml"
     file.write_text(
@@ -181,8 +187,6 @@ def test_an_event_that_proposes_a_refused_update_is_withheld(
     tmp_path: Path, upstream: Upstream, launch: Callable[..., RunningGuard]
 ):
     """A streamed answer is judged event by event, with its id and type kept."""
-    from tests.e2e.memory_stage import POLICY
-
     update = {"memory_update": {"content": POISON, "memory_class": "L1", "nonce": "e"}}
     content = [{"type": "text", "text": json.dumps(update)}]
     result = {"jsonrpc": "2.0", "id": 1, "result": {"content": content}}
@@ -241,12 +245,41 @@ def test_without_redis_no_write_passes(tmp_path):
         assert running.store.trace("lost").writes == 0
 
 
+def _write_and_wait(
+    guard: RunningGuard, upstream: Upstream, key: str
+) -> http.client.HTTPConnection:
+    """Send a write and wait until the store has it, not for the answer."""
+    params = {"name": "memory_write", "arguments": {"key": key, "content": key}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    waiting = http.client.HTTPConnection("127.0.0.1", guard.port, timeout=20)
+    waiting.request("POST", "/mcp", body, {"content-type": "application/json"})
+    wait_until(lambda: key.encode() in upstream.received, "the store has the write")
+    return waiting
+
+
+def test_the_next_worker_finds_what_its_predecessor_left_in_flight(
+    upstream: Upstream, launch: Callable[..., RunningGuard]
+):
+    """The supervisor tells it whose writes to look for; what no store can tell is reported."""
+    guard = launch(policy=POLICY)
+    upstream.answer = lambda _: b""
+    waiting = _write_and_wait(guard, upstream, "orphan")
+    upstream.answer = default_answer
+
+    os.kill(worker_of(guard) or 0, signal.SIGKILL)
+
+    def resolved() -> list[str]:
+        return [x["fate"] for x in guard.audit() if x["event"] == "guard.memory_resolved"]
+
+    assert wait_until(resolved, "the write is reported", 60) == ["unknown"]
+    assert upstream.received.count(b"orphan") == 2, "key and content, sent once"
+    waiting.close()
+
+
 def test_an_answer_that_is_no_result_leaves_the_write_unknown(
     upstream: Upstream, launch: Callable[..., RunningGuard]
 ):
     """Garbage from the store says neither yes nor no, and is counted so."""
-    from tests.e2e.memory_stage import POLICY
-
     upstream.answer = lambda _: json_response({"jsonrpc": "2.0", "id": 99, "result": {}})
     guard = launch(policy=POLICY)
 
@@ -257,13 +290,7 @@ def test_an_answer_that_is_no_result_leaves_the_write_unknown(
 
     # A store that never answers, until the agent gives up, says no more than that.
     upstream.answer = lambda _: b""
-    arguments = {"key": "slow", "content": "w"}
-    params = {"name": "memory_write", "arguments": arguments}
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
-    waiting = http.client.HTTPConnection("127.0.0.1", guard.port, timeout=20)
-    waiting.request("POST", "/mcp", body, {"content-type": "application/json"})
-    wait_until(lambda: b"slow" in upstream.received, "the store has the write")
-    waiting.close()
+    _write_and_wait(guard, upstream, "slow").close()
 
     wait_until(
         lambda: guard.metric("guard_memory_writes_total", **lost) == 2, "the write is unknown"

@@ -119,6 +119,22 @@ def test_a_wrapped_server_takes_committed_writes_and_never_sees_refused_ones(
     assert SECRET.encode() not in wrapper.stderr.read()
 
 
+def test_a_wrapper_and_the_network_share_one_state(wrap: Any, daemon: RunningGuard, tmp_path: Path):
+    """What was written to L4 through a listener is raised to L3 by nobody behind a wrapper."""
+    low = {"key": "shared", "content": "written on the network", "memory_class": "L4"}
+    params = {"name": "memory_write", "arguments": low}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    assert "done" in json.dumps(daemon.post(message)[1])
+    secret = f"MEMORY_SECRET={tmp_path / 'secret'}"
+    wrapper = wrap(daemon, *_memory(tmp_path), options=("--secret-env", secret))
+    _start_session(wrapper)
+
+    high = {"key": "shared", "content": "written behind a wrapper", "memory_class": "L3"}
+    answer = _call(wrapper, "memory_write", high, 1)
+
+    assert "promotion_token_missing" in json.dumps(answer)
+
+
 def test_frames_pass_byte_for_byte(wrap: Any, daemon: RunningGuard):
     """Spaces, key order, escapes and large frames are the sender's own."""
     wrapper = wrap(daemon, sys.executable, "-c", ECHO)

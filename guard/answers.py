@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import MessageError, OversizeError
-from guard.core.model import ToolResult
+from guard.core.model import ClassifiedCall, Role, ToolResult
 from guard.model_calls import TASK
 from guard.protocols import ParsedResult, Refusal
 from guard.protocols.sse import BOM, EventCutter, read_event, with_data
@@ -231,9 +231,11 @@ class Answers:
         protocol = exchange.protocol
         task = protocol.task_of(result.content) if protocol and not result.is_error else None
         if task is not None:
-            # Not the result yet: whoever asks for it later gets it judged as that call's.
+            # Not the result yet: whoever asks for it later gets it judged as that call's.  What
+            # comes along is text like any other, and settles nothing.
             self._pending.add((*exchange.owner, TASK, task), classified)
-            return None
+            early = replace(classified.call, id=uuid.uuid4().hex)
+            classified = ClassifiedCall(early, Role.OTHER, classified.mapped)
         now = self._clock.now()
         verdict = await self._guard.observe(
             ToolResult(classified, result.content, now, result.is_error, is_lost)

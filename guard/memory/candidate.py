@@ -224,9 +224,18 @@ def _without(arguments: Mapping[str, Json], hidden: set[str]) -> dict[str, Json]
     }
 
 
-def _documents(content: Json) -> Iterator[Json]:
-    """Yield what a result says, once as it stands and once for each text that is itself JSON."""
+def _structures(content: Json) -> Iterator[Json]:
+    """Yield a result and, where it holds one, its structured content or the result of its task."""
     yield content
+    if isinstance(content, dict):
+        for name in ("structuredContent", "result"):
+            if isinstance(content.get(name), dict):
+                yield from _structures(content[name])
+
+
+def _documents(content: Json) -> Iterator[Json]:
+    """Yield what a result says: as it stands, its structured form, each text that is JSON."""
+    yield from _structures(content)
     for text in strings(content):
         stripped = text.strip()
         if stripped[:1] in {"{", "["}:

@@ -34,6 +34,6 @@ def draw(details: Mapping[str, Any], path: Path) -> None:
     axes[2].plot([row["paper"] for row in noise], names, "x", color="#cc5533", label="paper")
     axes[2].invert_yaxis()
     axes[2].set_title("core NFR under label noise")
-    axes[2].legend(loc="lower left")
+    axes[2].legend(loc="center left")
     figure.savefig(path)
     plt.close(figure)

@@ -102,3 +102,22 @@ def test_a_proposal_and_the_write_of_it_share_their_text_digest():
 
     assert proposed.text_digest == write.text_digest
     assert proposed.nonce == write.nonce
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"structuredContent": {"memory_update": {"value": "v"}}},
+        {"content": [], "structuredContent": {"result": {"memory_update": {"value": "v"}}}},
+        {"taskId": "t", "result": {"structuredContent": {"memory_update": {"value": "v"}}}},
+    ],
+    ids=["structured", "wrapped", "of a task"],
+)
+def test_an_update_in_the_structured_form_alone_is_found(result):
+    """A server need not say it twice."""
+    updates, content = compile_path("$.memory_update"), compile_path("$.value")
+    proposals = ProposalMapping(lambda _: True, updates=updates, content=content)
+
+    [proposed] = candidates_of_result(_call({}), proposals, result, NO_EVIDENCE, LIMITS)
+
+    assert proposed.texts == ("v",)

@@ -29,7 +29,7 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         for error in situation.errors
     ]
     errors = list(situation.errors)
-    for rule in policy.rules:
+    for rule in policy.rules_about(situation.call):
         try:
             reason_or_none = rule.match(situation)
         except BaseException as error:  # noqa: BLE001  (a rule that raises must block)

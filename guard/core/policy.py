@@ -208,6 +208,9 @@ class Policy:
     result_rules: tuple[JudgesResults, ...] = field(init=False, compare=False)
     """Those of the rules that speak about results."""
     _memo: dict[str, ToolMapping | None] = field(default_factory=dict, compare=False, repr=False)
+    _about: dict[object, tuple[Rule, ...]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         """Pick the rules about results once."""
@@ -224,6 +227,23 @@ class Policy:
                 self._memo[tool] = found
             return found
 
+    def rules_about(self, call: ClassifiedCall) -> tuple[Rule, ...]:
+        """Return the rules to ask about a call: all but some that would say nothing of it.
+
+        INVARIANT (filters): ``concerns`` of a rule looks at nothing of a call that is not in
+        ``key``.  A rule without it, or where it fails, is always asked.
+        """
+        if len(call.targets) > KEY_TARGETS:
+            return self.rules
+        targets = tuple([(t.standing, t.attestation and t.attestation.rung) for t in call.targets])
+        key = (call.call.tool, call.role, call.mapped, call.may_be_nobody, targets)
+        found = self._about.get(key)
+        if found is None:
+            found = tuple(rule for rule in self.rules if _concerns(rule, call))
+            if len(self._about) < MEMO_LIMIT:
+                self._about[key] = found
+        return found
+
     def standing(self, destination: Destination) -> Standing:
         """Return where a destination stands.  A deny beats every allow."""
         if destination.kind == "malformed":
@@ -237,5 +257,15 @@ class Policy:
         return Standing.ALLOWED if self.is_allowed(destination) else Standing.EXTERNAL
 
 
+def _concerns(rule: Rule, call: ClassifiedCall) -> bool:
+    concerns = getattr(rule, "concerns", None)
+    try:
+        return concerns is None or concerns(call) is not False
+    except BaseException:  # noqa: BLE001  (asked, it raises again, and that blocks the call)
+        return True
+
+
 MEMO_LIMIT: Final = 4096
 """Distinct tool names remembered; a client that invents names must not grow the process."""
+KEY_TARGETS: Final = 8
+"""Destinations up to which it is remembered which rules a call like this one concerns."""

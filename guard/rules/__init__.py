@@ -148,11 +148,12 @@ class RuleConfig(BaseModel):
 
     def match(self, situation: Situation) -> Reason | None:
         """Return why the rule applies, or None.  May raise: an error blocks the call."""
-        call = situation.call
-        if not self._speaks_for(call):
-            return None
-        targets = self._allowable(call) if self.effect is Action.ALLOW else self._selected(call)
+        targets = self._concerned(situation.call)
         return None if targets is None else self.judge(situation, targets)
+
+    def concerns(self, call: ClassifiedCall) -> bool:
+        """Return False where the filters keep a call out; see :meth:`Policy.rules_about`."""
+        return type(self).match is not RuleConfig.match or self._concerned(call) is not None
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if the rule applies to a call that its filters let through.
@@ -187,6 +188,11 @@ class RuleConfig(BaseModel):
             ]
             evidence["target_count"] = len(targets)
         return Reason(code, self.id, self.effect, detail, evidence, self.remedy)
+
+    def _concerned(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
+        if not self._speaks_for(call):
+            return None
+        return self._allowable(call) if self.effect is Action.ALLOW else self._selected(call)
 
     def _speaks_for(self, call: ClassifiedCall) -> bool:
         """Return whether role, mapping and tool name are the rule's."""

@@ -23,7 +23,7 @@ from guard.rules import NEVER_ALLOWED, RuleConfig, RungName, on_rung
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import Target
+    from guard.core.model import ClassifiedCall, Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
     from guard.rules import PolicyOutline
@@ -72,6 +72,12 @@ class ProvenanceRule(RuleConfig):
         if self.of == "destinations":
             return frozenset()
         return None if self.kinds is None else frozenset(self.kinds)
+
+    def concerns(self, call: ClassifiedCall) -> bool:
+        """Return False where the filters keep a call out."""
+        if self.of == "destinations":
+            return self._concerned(call) is not None
+        return self._speaks_for(call)
 
     def match(self, situation: Situation) -> Reason | None:
         """Return why the rule applies, or None."""

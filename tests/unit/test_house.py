@@ -14,7 +14,7 @@ DOCS = ROOT / "docs"
 
 SIZE_LIMIT = 300
 LONGER: dict[str, tuple[int, str]] = {
-    "guard/rules/__init__.py": (305, "the filters that all rules share stand in one place"),
+    "guard/rules/__init__.py": (315, "the filters that all rules share stand in one place"),
 }
 """Module -> (lines it may have, why).  An entry that is not needed any more fails."""
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}

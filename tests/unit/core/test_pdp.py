@@ -19,6 +19,7 @@ from guard.core.model import (
 )
 from guard.core.pdp import decide
 from guard.core.policy import Policy, Situation
+from guard.core.provenance import RUNGS, Attestation, Rung
 from guard.core.trajectory import Snapshot, Trajectory, Window
 from guard.core.verdict import Action, Mode
 from guard.rules import discover_rule_types
@@ -40,7 +41,7 @@ def _subset(enum):
 @st.composite
 def rules(draw, effects=("allow", "redact", "ask", "block")):
     """Return one compiled rule of a shipped type."""
-    kind = draw(st.sampled_from(["tool", "destination", "sequence", "score"]))
+    kind = draw(st.sampled_from(["tool", "destination", "sequence", "score", "provenance"]))
     raw = {"id": draw(st.text("abc", min_size=1, max_size=4)), "type": kind}
     raw["effect"] = draw(st.sampled_from(effects))
     if draw(st.booleans()):
@@ -51,6 +52,10 @@ def rules(draw, effects=("allow", "redact", "ask", "block")):
         raw["mapped"] = draw(st.booleans())
     if kind == "destination" or draw(st.booleans()):
         raw["standing"] = draw(_subset(Standing))
+    if kind == "provenance":
+        raw["of"] = draw(st.sampled_from(["destinations", "guarded"]))
+    if kind == "provenance" or draw(st.booleans()):
+        raw["rungs"] = draw(_subset(RUNGS))
     if kind == "sequence":
         raw["after"] = draw(_subset(Role))
         raw["scope"] = draw(st.sampled_from(["session", "principal", "both"]))
@@ -63,7 +68,13 @@ WINDOWS = st.lists(st.sampled_from(list(Role)), max_size=4).map(
     lambda roles: Window(Trajectory.of(roles), attempted=Trajectory.of(roles).executed)
 )
 TARGETS = st.lists(
-    st.sampled_from(list(Standing)).map(lambda s: Target(Destination("mail", "a@b.example"), s)),
+    st.builds(
+        Target,
+        st.just(Destination("mail", "a@b.example")),
+        st.sampled_from(list(Standing)),
+        st.just("$.to"),
+        st.none() | st.sampled_from(list(Rung)).map(lambda rung: Attestation(rung, "drawn")),
+    ),
     max_size=3,
 ).map(tuple)
 
@@ -80,7 +91,14 @@ def situations(draw):
         () if score is None else (Finding("d", "prefix_score", score, data={"model": "prefix-13"}),)
     )
     return Situation(
-        ClassifiedCall(call, role, mapped, draw(TARGETS)),
+        ClassifiedCall(
+            call,
+            role,
+            mapped,
+            draw(TARGETS),
+            may_be_nobody=draw(st.booleans()),
+            guarded=draw(TARGETS),
+        ),
         Snapshot(draw(WINDOWS), draw(WINDOWS)),
         found,
     )
@@ -151,6 +169,32 @@ def test_a_rule_that_raises_never_allows(chosen, error, situation):
     assert verdict.action is Action.BLOCK
     assert "broken" in verdict.decided_by
     assert f"rule `broken`: {type(error).__name__}" in verdict.errors
+
+
+class Asked:
+    """A rule without filters to ask it by: the PDP always asks it."""
+
+    def __init__(self, rule):
+        self.id, self.effect, self.match = rule.id, rule.effect, rule.match
+
+
+@given(chosen=st.lists(rules(), max_size=6), calls=st.lists(situations(), min_size=1, max_size=5))
+def test_a_rule_that_is_not_asked_would_have_said_nothing(chosen, calls):
+    """What is remembered of one call never changes the verdict on another."""
+    policy = replace(EMPTY, rules=tuple(chosen))
+    thorough = replace(EMPTY, rules=tuple(map(Asked, chosen)))
+
+    for situation in calls:
+        assert decide(policy, situation) == decide(thorough, situation)
+
+
+@given(situation=situations())
+def test_a_rule_whose_filters_raise_is_asked_and_blocks(situation):
+    """An error in what was meant to save work is an error of the rule."""
+    rule = Broken(ValueError("x"))
+    rule.concerns = lambda call: 1 / 0
+
+    assert decide(replace(EMPTY, rules=(rule,)), situation).action is Action.BLOCK
 
 
 @given(chosen=st.lists(rules(effects=("allow",)), min_size=1, max_size=4), situation=situations())

@@ -354,6 +354,14 @@ def memory_and_sessions() -> dict[str, Any]:
             warn=1,
             width=6,
         ),
+        number(
+            "Label bounds reached",
+            "Share of recent results cut off at a bound, or of calls by principals marked full.",
+            f"max(guard_label_saturation{{{I}}})",
+            "percentunit",
+            warn=0.05,
+            width=24,
+        ),
         buckets(
             "Calls by place in their session",
             "1 is a session's first.",

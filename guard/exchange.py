@@ -114,6 +114,8 @@ class Gate:
             withheld = await self._model_calls.observe_reported(origin, message.reported)
             if withheld is not None:
                 return protocol.refuse(message, [withheld])
+        if message.claimed:
+            await self._guard.note_claims(identity, message.claimed, self._clock.now())
         owner = (identity.principal, identity.session)
         reader = protocol.answer_reader(message)
         exchange = Exchange(protocol, request.server, owner, origin=origin, reader=reader)

@@ -83,6 +83,9 @@ class ErrorCounter:
     def session_seen(self, session: Window) -> None:
         """Drop what is known of a session."""
 
+    def saturation(self, bound: str, *, reached: bool) -> None:
+        """Ignore a bound."""
+
     def unlabelled_marks(self, count: int) -> None:
         """Drop the gauge."""
 

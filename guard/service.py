@@ -189,6 +189,14 @@ class Guard:
         writes = self._provenance.hear(self._policy, identity, text, at)
         await self._store.note(identity, writes)
 
+    async def note_claims(self, identity: Identity, values: Sequence[str], at: float) -> None:
+        """Remember what an agent says that its user named.  Never raises."""
+        try:
+            writes = self._provenance.claims(self._policy, identity, values, at)
+            await self._store.note(identity, writes)
+        except Exception:  # noqa: BLE001  (a claim that is not kept attests nothing)
+            self._metrics.error("provenance")
+
     async def import_memory(
         self, tenant: str, items: Sequence[tuple[str, str, Integrity]], at: float
     ) -> None:

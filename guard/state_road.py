@@ -6,6 +6,7 @@ that principal, before anything of it is judged.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -14,13 +15,15 @@ from guard.core.ports import Completion
 from guard.core.trajectory import Snapshot
 
 if TYPE_CHECKING:
-    from guard.core.model import ClassifiedCall, ToolCall, ToolResult
+    from guard.core.model import ClassifiedCall, Json, ToolCall, ToolResult
     from guard.core.policy import Policy
     from guard.core.ports import Metrics, SessionStore
     from guard.core.verdict import Verdict
     from guard.memory.information_point import InformationPoint
     from guard.memory.questions import Question
 
+LARGE: Final = 32 * 1024
+"""Characters and values of a result from which it is labelled in a thread: about 10 ms of work."""
 SOURCE_NAME: Final = 64
 """Characters of a mapping's pattern that name a source of labels."""
 
@@ -64,6 +67,7 @@ class StateRoad:
         self._metrics.redis_latency(time.perf_counter() - started)
         self._metrics.fail_closed("state", active=False)
         self._metrics.session_seen(snapshot.session)
+        self._metrics.saturation("source", reached=snapshot.full)
         if marks:
             self._metrics.unlabelled_marks(sum(self._unlabelled.values()))
         return question, snapshot
@@ -80,7 +84,12 @@ class StateRoad:
             call.id, call.identity, result.call.role, result.at, executed=True, overflow=True
         )
         try:
-            writes, overflow = self._provenance.learn(policy, result)
+            if _is_large(result.content):
+                # Others are judged meanwhile; this result is released only once it is labelled.
+                writes, overflow = await asyncio.to_thread(self._provenance.learn, policy, result)
+            else:
+                writes, overflow = self._provenance.learn(policy, result)
+            self._metrics.saturation("result", reached=overflow)
             completion = replace(
                 completion, writes=writes, overflow=overflow, source=_source(policy, call)
             )
@@ -110,6 +119,22 @@ class StateRoad:
             if completion.executed:
                 owner = (completion.identity.tenant, completion.identity.principal)
                 self._mark_unlabelled(owner, 1)
+
+
+def _is_large(content: Json) -> bool:
+    """Return whether to label a result would hold up the calls of others."""
+    room = LARGE
+    stack: list[Json] = [content]
+    while stack and room > 0:
+        item = stack.pop()
+        room -= len(item) if isinstance(item, str) else 1
+        if isinstance(item, dict):
+            stack.extend(item.values())
+            room -= len(item)
+        elif isinstance(item, list):
+            stack.extend(item)
+            room -= len(item)
+    return room <= 0
 
 
 def _source(policy: Policy | None, call: ToolCall) -> str:

@@ -162,6 +162,12 @@ class MetricFamilies:
             ("le",),
             registry=registry,
         )
+        self.saturation = Gauge(
+            "guard_label_saturation",
+            "Share of the last hundred looks at a bound of labels that found it reached.",
+            ("bound",),
+            registry=registry,
+        )
         self.unlabelled = Gauge(
             "guard_unlabelled_marks",
             "Results released while the store could not be told, and not written since.",

@@ -134,6 +134,8 @@ RECOVERED: Final = "recovered"
 """Stands in the ``reason`` label of a write whose fate was found out afterwards."""
 OUTCOMES: Final = frozenset({"refused", "proposal_refused", *(fate.value for fate in Fate)})
 """What can become of a memory write."""
+BOUNDS: Final = ("result", "source")
+"""Bounds of labels: of one result; of a source or set, by which its principal is marked full."""
 UNMAPPED: Final = "unmapped"
 """Stands in the ``tool`` label for every tool that no mapping claims."""
 OTHER: Final = "other"

@@ -9,7 +9,7 @@ the interpreter, so no increment is lost or counted twice.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
@@ -103,3 +103,22 @@ class TalliedHistogram(Collector):
         family = HistogramMetricFamily(self._name, self._documentation)
         family.add_metric((), buckets, total)
         yield family
+
+
+class RecentShare:
+    """How many of the last ``OBSERVED`` observations were true, as a share."""
+
+    OBSERVED: Final = 100
+
+    def __init__(self) -> None:
+        self._bits = 0
+        self._count = 0
+
+    def add(self, *, reached: bool) -> None:
+        """Take one observation; the oldest is forgotten."""
+        self._bits = (self._bits << 1 | reached) & ((1 << self.OBSERVED) - 1)
+        self._count = min(self._count + 1, self.OBSERVED)
+
+    def share(self) -> float:
+        """Return the share, 0 before the first observation."""
+        return self._bits.bit_count() / self._count if self._count else 0.0

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from guard.adapters.metric_families import MetricFamilies
 from guard.adapters.metric_labels import (
+    BOUNDS,
     DECIDED_WITHOUT_RULE,
     FINDING_CODES,
     FINDING_SOURCES,
@@ -25,6 +26,7 @@ from guard.adapters.metric_labels import (
     STAGES,
     UNMAPPED,
 )
+from guard.adapters.metric_tallies import RecentShare
 from guard.core.memory import GATE_REASONS, MemoryClass
 from guard.core.model import Role
 from guard.core.policy import MEMO_LIMIT
@@ -63,6 +65,7 @@ class PrometheusMetrics:
         self._rules: frozenset[str] = frozenset()
         self._tool_labels: dict[str, str] = {}
         self._families = MetricFamilies(self.registry)
+        self._saturation = self._shares()
         self._refusal_codes = frozenset(refusal_codes)
         for action in LABELS.values():
             for code in (*REASON_CODES, OTHER):
@@ -82,6 +85,13 @@ class PrometheusMetrics:
             self.set_policy(policy)
         for name, digest in (models or {}).items():
             self._families.models.labels(name, digest).set(1)
+
+    def _shares(self) -> dict[str, RecentShare]:
+        """Return what the gauge of label bounds shows, by bound."""
+        shares = {bound: RecentShare() for bound in BOUNDS}
+        for bound, recent in shares.items():
+            self._families.saturation.labels(bound).set_function(recent.share)
+        return shares
 
     def set_policy(self, policy: Policy) -> None:
         """Take the rule ids, tool patterns, name and digest of the policy in force."""
@@ -183,6 +193,10 @@ class PrometheusMetrics:
         """Observe the session of a call, as it was before the call."""
         self._families.session_calls.observe(sum(session.attempted) + 1)
         self._families.refused_in_a_row.observe(session.refused_in_a_row)
+
+    def saturation(self, bound: str, *, reached: bool) -> None:
+        """Take one more look at a bound into the share that its gauge shows."""
+        self._saturation[bound].add(reached=reached)
 
     def unlabelled_marks(self, count: int) -> None:
         """Set how many results were released that the store could not be told of."""

@@ -71,6 +71,10 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
             return raised
     if tainted is not None:
         return _tainted(tainted, found, context)
+    claim = next((e.claim for e in found if e.claim is not None), None)
+    if claim is not None and not context.saturated:
+        # Only of what no untrusted text has named, as far as anybody can tell.
+        return Attestation(Rung.CLAIMED, "user_role", claim, same_session=True)
     return Attestation(Rung.UNKNOWN, "no_record", vector="unknown", saturated=context.saturated)
 
 
@@ -113,6 +117,7 @@ def _broken(evidence: Evidence) -> list[Record]:
         evidence.field,
         evidence.earlier_prompt,
         evidence.memory,
+        evidence.claim,
     )
     return [record for record in records if record is not None and not record.sealed]
 

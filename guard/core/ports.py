@@ -250,6 +250,10 @@ class Metrics(Protocol):
         """Observe the session of a call, as it was before the call."""
         ...
 
+    def saturation(self, bound: str, *, reached: bool) -> None:
+        """Note whether a bound of labels (``result``, ``source``) was reached."""
+        ...
+
     def unlabelled_marks(self, count: int) -> None:
         """Set how many results were released that the store could not be told of."""
 

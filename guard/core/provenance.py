@@ -54,6 +54,8 @@ class Channel(StrEnum):
     """A memory's answer for which there is no record."""
     READ = "read"
     """Marks the first untrusted text that a session read."""
+    CLAIM = "claim"
+    """Role ``user`` of a conversation with a model."""
 
 
 CHANNELS = tuple(Channel)
@@ -144,6 +146,8 @@ class Evidence:
     memory: Record | None = None
     """Label of the value in a memory of this tenant."""
     memory_taint: Record | None = None
+    claim: Record | None = None
+    """In this session, the agent says that the user named it."""
     taint: Record | None = None
     """From untrusted text that this principal read, in whatever session."""
 

@@ -28,6 +28,7 @@ _REMEMBERED: Final = 8192
 PROMPT: Final = b"P"
 ATTESTED: Final = b"A"
 REPLY: Final = b"R"
+CLAIM: Final = b"C"
 TAINTED: Final = b"T"
 ITEM: Final = b"K"
 READ: Final = b"u"

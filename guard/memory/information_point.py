@@ -110,6 +110,12 @@ class InformationPoint:
         """Return the records of what a user names in a prompt."""
         return () if policy is None else tuple(self.ledger.hear(policy, identity, text, at))
 
+    def claims(
+        self, policy: Policy | None, identity: Identity, values: Sequence[str], at: float
+    ) -> tuple[Write, ...]:
+        """Return the records of what an agent says that its user named."""
+        return () if policy is None else self.ledger.claims(policy, identity, values, at)
+
     def imported(
         self,
         policy: Policy | None,

@@ -20,7 +20,7 @@ from guard.core.private_text import passages_sent
 from guard.core.prompt_text import addresses_named, names_given, own_words
 from guard.core.provenance import Channel, Context, PrivateText, Record
 from guard.core.values import find_values, hints_of, leaf_value, taints_of
-from guard.memory.areas import ATTESTED, ITEM, PROMPT, TAINTED, Areas
+from guard.memory.areas import ATTESTED, CLAIM, ITEM, PROMPT, TAINTED, Areas
 from guard.memory.candidate import remembered_texts
 from guard.memory.intake import ResultIntake
 from guard.memory.questions import Question
@@ -174,6 +174,16 @@ class Ledger:
                 Write(area, WriteMode.KEEP, (self.seal.write(area, mark + PROMPT, record),))
             )
         return writes
+
+    def claims(
+        self, policy: Policy, identity: Identity, values: Iterable[str], at: float
+    ) -> tuple[Write, ...]:
+        """Return the records of what an agent says that its user named, for this session."""
+        area = self._areas(policy).session(identity)
+        digest = self.session_digest(identity)
+        record = Record(Integrity.ADVISORY, Channel.CLAIM, -1, at, digest, "user")
+        entries = [self.seal.write(area, self.seal.fingerprint(v) + CLAIM, record) for v in values]
+        return (Write(area, WriteMode.KEEP, tuple(entries)),)
 
     def imported(
         self,

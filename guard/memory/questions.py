@@ -10,7 +10,7 @@ from guard.core.model import Integrity
 from guard.core.ports import Lookup
 from guard.core.provenance import Evidence
 from guard.core.values import SAID
-from guard.memory.areas import ATTESTED, ITEM, PROMPT, READ, REPLY, TAINTED, bucket_of
+from guard.memory.areas import ATTESTED, CLAIM, ITEM, PROMPT, READ, REPLY, TAINTED, bucket_of
 from guard.memory.seal import FINGERPRINT, NAMES_AT
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class Question:
                     # Words count for the session that they were said in; nothing taints them.
                     continue
                 in_session.append((mark + ATTESTED, value, "field"))
+                in_session.append((mark + CLAIM, value, "claim"))
             buckets.setdefault(bucket_of(mark), []).append((value, mark))
         self._groups = [(session, in_session)] if in_session else []
         for values in buckets.values():

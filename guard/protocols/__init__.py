@@ -64,6 +64,8 @@ class Message:
     carried: tuple[ParsedCall, ...] = ()
     """What it says besides its calls, each as a call that has no result: judged, all of them
     before any call goes out, where the policy maps its name."""
+    claimed: tuple[str, ...] = ()
+    """Values that the agent says its user has just named, in a conversation with a model."""
     session_id: str | None = None
     """A session id found in the message (MCP ``_meta``), if any."""
     parsed: Json = None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.protocols import Message, ParsedCall, ReportedResult
 from guard.protocols.anthropic_answer import MessagesAnswer
+from guard.protocols.claims import claimed
 from guard.protocols.model_requests import ModelApi, hosted, objects, past_call, text_content
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ class AnthropicMessagesProtocol(ModelApi):
         ]
         servers = objects(body.get("mcp_servers"), "mcp_servers")
         calls += [hosted("mcp", server) for server in servers]
-        return Message(tuple(calls), tuple(_reported(objects(body.get("messages"), "messages"))))
+        history = objects(body.get("messages"), "messages")
+        named = claimed(history, body.get("system"))
+        return Message(tuple(calls), tuple(_reported(history)), claimed=named)
 
     def answer_reader(self, message: Message) -> AnswerReader:
         """Return the reader of a message."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
 from guard.protocols import Message, ParsedCall, ReportedResult
+from guard.protocols.claims import claimed
 from guard.protocols.model_answers import (
     CODE,
     AnswerEvent,
@@ -80,8 +81,12 @@ class GeminiProtocol(ModelApi):
             for name, value in tool.items()
             if _plain(name) not in _OWN_TOOLS
         ]
-        reported, counts = _reported(objects(body.get("contents"), "contents"))
-        return Message(tuple(calls), tuple(reported), parsed=counts)
+        history = objects(body.get("contents"), "contents")
+        reported, counts = _reported(history)
+        told = (body.get("systemInstruction"), body.get("system_instruction"))
+        return Message(
+            tuple(calls), tuple(reported), claimed=claimed(history, *told), parsed=counts
+        )
 
     def answer_reader(self, message: Message) -> AnswerReader:
         """Return the reader of a generation."""

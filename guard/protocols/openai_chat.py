@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from guard.protocols import Message, ParsedCall, ReportedResult
+from guard.protocols.claims import claimed
 from guard.protocols.model_requests import ModelApi, hosted, objects, past_call, text_content
 from guard.protocols.openai_chat_answer import ChatAnswer
 
@@ -38,7 +39,8 @@ class OpenAiChatProtocol(ModelApi):
         ]
         if body.get("web_search_options") is not None:
             calls.append(hosted("web_search", body["web_search_options"]))
-        return Message(tuple(calls), tuple(_reported(objects(body.get("messages"), "messages"))))
+        history = objects(body.get("messages"), "messages")
+        return Message(tuple(calls), tuple(_reported(history)), claimed=claimed(history))
 
     def answer_reader(self, message: Message) -> AnswerReader:
         """Return the reader of a completion."""

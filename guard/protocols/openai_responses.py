@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.protocols import Message, ParsedCall, ReportedResult
+from guard.protocols.claims import claimed
 from guard.protocols.model_requests import ModelApi, hosted, objects, past_call, text_content
 from guard.protocols.openai_responses_answer import ResponsesAnswer
 from guard.protocols.openai_responses_parts import CALLS
@@ -39,7 +40,9 @@ class OpenAiResponsesProtocol(ModelApi):
         calls = [hosted(str(tool.get("type")), tool) for tool in tools if not _is_own(tool)]
         history = body.get("input")
         items = [] if isinstance(history, str) else objects(history, "input")
-        return Message(tuple(calls), tuple(_reported(items)))
+        said = [{"role": "user", "content": history}] if isinstance(history, str) else items
+        named = claimed(said, body.get("instructions"))
+        return Message(tuple(calls), tuple(_reported(items)), claimed=named)
 
     def answer_reader(self, message: Message) -> AnswerReader:
         """Return the reader of a response."""

@@ -1,6 +1,7 @@
 """Large, binary, hostile and deeply nested results: bounded work, no crash, no higher label."""
 
 import json
+import threading
 
 import pytest
 from agents import rung
@@ -111,3 +112,21 @@ def test_no_text_of_a_structure_is_lost(value):
     leaves = {leaf.text for r in roots for leaf in leaves_of(r, None, Integrity.UNTRUSTED)}
     whole = {json.dumps(value)}
     assert strings(value) <= leaves or leaves == whole
+
+
+async def test_a_large_result_is_labelled_beside_the_calls_of_others(agent, monkeypatch):
+    """In a thread, and complete before it is released; a small one costs no thread."""
+    point = agent.guard._provenance
+    threads = []
+    learn = point.learn
+
+    def noted(policy, result):
+        threads.append(threading.current_thread() is threading.main_thread())
+        return learn(policy, result)
+
+    monkeypatch.setattr(point, "learn", noted)
+    await agent.call("read", {}, [f"user{n}@many.test" for n in range(50_000)] + [ATTACKER])
+    await agent.call("read", {}, f"write to {ATTACKER}")
+
+    assert threads == [False, True]
+    assert rung(await agent.send(ATTACKER)) == "tainted"

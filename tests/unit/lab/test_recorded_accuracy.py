@@ -1,0 +1,51 @@
+"""The accuracy that the recorded runs pin, on a part of each file that takes seconds."""
+
+import gzip
+import json
+import operator
+import shutil
+from pathlib import Path
+
+import pytest
+
+from guard.adapters.onnx import load_models
+from guard.lab.eval_recorded import AGENTDOJO, BENIGN_MEMORY, CONTACTS, LEONG, RECORDED
+from guard.lab.judged_runs import Bench
+from guard.shipped import models_directory
+
+DATA = Path(__file__).resolve().parents[4] / "shared/data/traces"
+EVERY = {LEONG: 80, BENIGN_MEMORY: 8, AGENTDOJO: 50}
+"""One run of so many is judged, of AgentDojo's also each that was not attacked: they are few."""
+
+
+def meets(check):
+    """Return whether a figure meets its target, such as ``>= 0.97``; without one, it does."""
+    if check.target is None or check.value is None:
+        return check.target is None
+    sign, bound = check.target.split()
+    compare = {"=": operator.eq, ">=": operator.ge, "<=": operator.le}[sign]
+    return compare(check.value, float(bound))
+
+
+@pytest.mark.skipif(not (DATA / LEONG).is_file(), reason="the recorded runs are absent")
+@pytest.mark.parametrize("name", EVERY)
+async def test_the_recorded_runs_are_decided_as_well_as_ever(name, redis_server, tmp_path):
+    """Each figure of the issue's table meets its target on the part as on the whole."""
+    opened = gzip.open if name.endswith(".gz") else open
+    with opened(DATA / name, "rt", encoding="utf-8") as whole:
+        part = [
+            line
+            for number, line in enumerate(whole)
+            if number % EVERY[name] == 0
+            or (name == AGENTDOJO and not json.loads(line)["labels"]["attack"])
+        ]
+    path = tmp_path / name
+    with opened(path, "wt", encoding="utf-8") as file:
+        file.writelines(part)
+    shutil.copy(DATA / CONTACTS, tmp_path)
+    section = await RECORDED[name](Bench(redis_server.url, load_models(models_directory())), path)
+
+    counted = {check.id: check for check in section.checks if check.n}
+    assert counted
+    for check in counted.values():
+        assert meets(check), (check.id, check.value, check.target)

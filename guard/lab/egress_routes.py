@@ -21,7 +21,9 @@ from urllib.parse import urlsplit
 from guard.lab.egress_wire import (
     Case,
     Outcome,
+    ascii_url,
     authority_of,
+    cards_in,
     eliciting,
     frame_bytes,
     judged,
@@ -104,7 +106,7 @@ class Roads:
         self, payload: Case, headers: dict[str, str], body: bytes, secret: str
     ) -> tuple[int, bytes]:
         """Send a request as an HTTP client with a proxy does; return status and body."""
-        url, method = str(payload["url"]), str(payload.get("method", "GET"))
+        url, method = ascii_url(str(payload["url"])), str(payload.get("method", "GET"))
         reader, writer, target, refusal = await self._open(url, secret)
         if refusal is not None:
             return refusal
@@ -147,7 +149,7 @@ class Roads:
     # --- WebSocket ----------------------------------------------------------------------------
 
     async def _socket(self, payload: Case, secret: str) -> Outcome:
-        reader, writer, target, refusal = await self._open(str(payload["url"]), secret)
+        reader, writer, target, refusal = await self._open(ascii_url(str(payload["url"])), secret)
         if refusal is not None:
             return outcome_of(*refusal, crossed=False)
         key = base64.b64encode(os.urandom(16)).decode()
@@ -192,9 +194,7 @@ class Roads:
 
     async def _card(self, payload: Case, secret: str) -> Outcome:
         url = "https://agents.example.net/.well-known/agent-card.json"
-        for name, card in payload.items():
-            if not (name.endswith("card") and isinstance(card, dict)):
-                continue
+        for card in cards_in(payload):
             served = json.dumps(card).encode()
             self.world.script = Script(served, "application/json")
             status, answer = await self._ask({"url": url}, {}, b"", secret)
@@ -207,9 +207,7 @@ class Roads:
 
     async def _mcp(self, case: Case, secret: str) -> Outcome:
         results = [m["result"] for m in case["payload"]["jsonrpc_messages"] if "result" in m]
-        requests = [m for m in case["payload"]["jsonrpc_messages"] if "method" in m]
-        if results and not requests:
-            requests = eliciting(results)
+        requests = eliciting(case["payload"]["jsonrpc_messages"])
         script = [*results, *[DONE] * len(requests)]
         if case["transport"] == "mcp_http":
             return await self._mcp_http(requests, script, secret)

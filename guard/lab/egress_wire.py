@@ -7,12 +7,14 @@ import json
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     import asyncio
+    from urllib.parse import SplitResult
 
 Case = dict[str, Any]
+BAD_REQUEST: Final = 400
 OPCODES: Final = {"continuation": 0, "text": 1, "binary": 2, "close": 8, "ping": 9, "pong": 10}
 _REASONS: Final = ("guard", "data", "error", "structuredContent", "result")
 
@@ -55,6 +57,8 @@ def outcome_of(status: int, answer: bytes, *, crossed: bool) -> Outcome:
         code = ""
     if crossed:
         return Outcome(blocked=False)
+    if not code and status == BAD_REQUEST:
+        code = "bad_request"  # What cannot be read as HTTP is refused before any protocol reads it.
     if not code or code in {"guard_error", "bad_credential"}:
         return Outcome(blocked=False, error=f"status {status}: {code or answer[:120]!r}")
     return Outcome(blocked=True, why=code)
@@ -126,16 +130,47 @@ def frame_bytes(frame: Case) -> bytes:
     return bytes([first]) + length + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(payload))
 
 
-def eliciting(results: list[Case]) -> list[Case]:
-    """Return requests whose answers a case gives: for definitions, with a call of each tool."""
-    found: list[Case] = []
-    for result in results:
-        if "tools" in result:
-            found.append({"jsonrpc": "2.0", "method": "tools/list", "params": {}})
-        else:
-            found.append(_call("get_text", {"part": 1}))
-    named = [tool for result in results for tool in result.get("tools", [])]
-    return [*found, *(_call(str(tool.get("name", "tool")), {}) for tool in named[-3:])]
+def eliciting(messages: list[Case]) -> list[Case]:
+    """Return the requests of a case, or those whose answers it gives.
+
+    A case that is about definitions calls what was listed last: a tool may be refused only then.
+    """
+    results = [message["result"] for message in messages if "result" in message]
+    found = [
+        message
+        for message in messages
+        if "method" in message and not str(message["method"]).startswith("notifications/")
+    ]
+    if not found:
+        listing = {"jsonrpc": "2.0", "method": "tools/list", "params": {}}
+        found = [listing if "tools" in r else _call("get_text", {"part": 1}) for r in results]
+    listed = [tool for result in results for tool in result.get("tools", [])]
+    if any(message["method"] == "tools/call" for message in found):
+        return found
+    return [*found, *(_call(str(tool.get("name", "tool")), {}) for tool in listed[-3:])]
+
+
+def cards_in(payload: Case) -> list[Case]:
+    """Return the agent cards of a case, in order."""
+    values = [
+        v for value in payload.values() for v in (value if isinstance(value, list) else [value])
+    ]
+    return [value for value in values if isinstance(value, dict)]
+
+
+def ascii_url(url: str) -> str:
+    """Return a URL as an HTTP client sends it: ASCII only, without spaces."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    netloc = parts.netloc if host.isascii() else parts.netloc.replace(host, server_name(host))
+    return urlunsplit(parts._replace(netloc=netloc)._replace(**_quoted(parts)))
+
+
+def _quoted(parts: SplitResult) -> dict[str, str]:
+    safe = "%/:?#[]@!$&'()*+,;=~|^`{}\\<>\""
+    return {name: quote(getattr(parts, name), safe=safe) for name in ("path", "query")} | {
+        "fragment": ""
+    }
 
 
 def _call(name: str, arguments: Case) -> Case:

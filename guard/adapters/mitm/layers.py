@@ -19,7 +19,7 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import commands, events, layer, server
@@ -33,6 +33,7 @@ from mitmproxy.proxy.layers.http import (
     ResponseProtocolError,
     ResponseTrailers,
     SendHttp,
+    _events,
 )
 from OpenSSL import SSL
 
@@ -46,10 +47,22 @@ if TYPE_CHECKING:
     from mitmproxy import http
     from mitmproxy.connection import Client
 
+_CODES: Final[Any] = getattr(_events, "ErrorCode", None)
+"""The codes of protocol errors: an enumeration since mitmproxy 12, HTTP statuses before."""
+CLIENT_CODE: Final[Any] = _CODES.GENERIC_CLIENT_ERROR if _CODES else 400
+SERVER_CODE: Final[Any] = _CODES.GENERIC_SERVER_ERROR if _CODES else 502
 CUT: Final = "the guard ended this answer"
 """The message of the error that ends a streamed answer nothing more of which may be released."""
 HEAD_LIMIT: Final = 64 * 1024
 """Bytes a request head may have before its blank line."""
+
+
+class _Status(int):
+    """An HTTP status that every version takes for the code of an error."""
+
+    def http_status_code(self) -> int:
+        """Return it, as mitmproxy 12 asks for it."""
+        return int(self)
 
 
 @dataclass
@@ -119,7 +132,7 @@ class GuardedHttpStream(http_layers.HttpStream):
     ) -> layer.CommandGenerator[None]:
         """Say 403, not 502, where it was the guard that did not connect."""
         if isinstance(event, ResponseProtocolError) and NOT_CONNECTED in event.message:
-            event.code = 403
+            vars(event)["code"] = _Status(403)
         yield from super().handle_protocol_error(event)
 
     def _pass(self, chunk: bytes) -> layer.CommandGenerator[None]:
@@ -134,8 +147,10 @@ class GuardedHttpStream(http_layers.HttpStream):
 
     def _cut(self) -> layer.CommandGenerator[None]:
         """End both sides of this answer; other streams of the connections live on."""
-        yield SendHttp(RequestProtocolError(self.stream_id, CUT), self.context.server)
-        yield from self.handle_protocol_error(ResponseProtocolError(self.stream_id, CUT))
+        ended = RequestProtocolError(self.stream_id, CUT, CLIENT_CODE)
+        yield SendHttp(ended, self.context.server)
+        failed = ResponseProtocolError(self.stream_id, CUT, SERVER_CODE)
+        yield from self.handle_protocol_error(failed)
 
 
 class GuardedHttp1Server(http_layers.Http1Server):

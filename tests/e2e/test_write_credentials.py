@@ -45,6 +45,9 @@ class Stage:
         ports = f"ports: [{self.plain.port}, {self.other.port}]"
         policy = directory / "policy.yaml"
         text = POLICY.read_text(encoding="utf-8").replace("[example.com]", "[localhost]")
+        # Behind a forward listener, the host that an agent has chosen is judged as well.
+        host = 'match: [http.request], role: send, destinations: ["$.url"]'
+        text = text.replace("tools:\n", f"tools:\n  - {{{host}}}\n", 1)
         policy.write_text(f"{text}\negress: {{{ports}, private: [localhost]}}\n", encoding="utf-8")
         credentials = directory / "write.toml"
         credentials.write_text(
@@ -153,7 +156,9 @@ def test_behind_a_forward_listener_only_the_named_store_gets_the_credential(stag
         proxy = http.client.HTTPConnection("127.0.0.1", stage.proxy, timeout=20)
         url = f"http://{NAME}:{upstream.port}/mcp"
         proxy.request("POST", url, _write(f"to {upstream.port}"), HEADERS)
-        assert proxy.getresponse().status == 200
+        answer = proxy.getresponse()
+        assert answer.status == 200
+        assert b"done" in answer.read()
         proxy.close()
 
     assert f"to {stage.plain.port}".encode() in stage.plain.received

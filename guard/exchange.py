@@ -21,6 +21,7 @@ from guard.protocols import Refusal
 from guard.protocols.content_coding import StreamDecoder
 from guard.protocols.envelope import envelope_of
 from guard.protocols.rewriting import Rewriting
+from guard.socket_messages import SocketMessages
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -73,6 +74,7 @@ class Gate:
         self._pending = PendingCalls()
         self._unread = Unread(guard, audit, metrics)
         self._model_calls = ModelCalls(guard, clock, self._unread)
+        self.sockets = SocketMessages(guard, clock, texts, self._unread)
         self.answers = Answers(
             guard=guard,
             clock=clock,

@@ -113,7 +113,7 @@ class ServerTexts:
         """Return the labels of what was told; look through it."""
         source = "request" if told.is_read else "listing"
         fields = {**_fields(origin, upstream), "method": told.source}
-        for finding in self._guard.texts.find(told.content, deep=True):
+        for finding in self._guard.texts.find(told.content, deep=not told.is_read):
             self._guard.texts.record(finding.code, source, {**fields, "detector": finding.detector})
         result = self._as_result(origin, told.source, told.content)
         return list(self._information.told(policy, result, is_read=told.is_read))

@@ -75,6 +75,7 @@ REFUSAL_CODES: Final = frozenset(
         "trailers",
         "two_protocols",
         "unexpected_body",
+        "unreadable_frame",
         "unknown_method",
         "upgrade",
         "write_credential",

@@ -36,6 +36,10 @@ _FRAMING: Final = frozenset(
     }
 )
 """Read, checked or written anew by the guard itself."""
+_HANDSHAKE: Final = frozenset(
+    {"upgrade", "sec-websocket-extensions", "sec-websocket-key", "sec-websocket-version"}
+)
+"""Of a request that opens a WebSocket; checked before it is read as one, or taken away."""
 _OWN: Final = ("x-guard-", "proxy-")
 """Begin the names of headers that go no further than the guard."""
 _ORDINARY: Final = frozenset(
@@ -84,8 +88,9 @@ _ID: Final = re.compile(r"[0-9a-fA-F-]+|[A-Za-z_-]+")
 def spoken_headers(request: HttpRequest) -> dict[str, Json]:
     """Return the headers that say more than any client's, values of one name as a list."""
     found: dict[str, Json] = {}
+    framing = _FRAMING | _HANDSHAKE if request.has_header("upgrade") else _FRAMING
     for name, value in request.headers:
-        if name in _FRAMING or name.startswith(_OWN):
+        if name in framing or name.startswith(_OWN):
             continue
         if (name in _ORDINARY or name.startswith(_ORDINARY_PREFIX)) and _is_plain(value):
             continue

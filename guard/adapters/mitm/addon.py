@@ -16,6 +16,8 @@ from guard.adapters.mitm.layers import AWAITED, CUT
 from guard.adapters.mitm.translation import (
     answer,
     answer_later,
+    check_switch,
+    is_handshake,
     prepare_request,
     read_request,
     replace_body,
@@ -26,6 +28,7 @@ from guard.adapters.mitm.writer_connections import CERTIFICATE
 from guard.core.errors import MessageError, OversizeError
 from guard.protocols.content_coding import decode_content
 from guard.protocols.http_message import HttpReply
+from guard.socket_messages import Socket
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     from guard.adapters.mitm.forward import ForwardAddon
     from guard.adapters.mitm.layers import GuardChunkHook, GuardUnreadableHook
+    from guard.adapters.mitm.websocket_layer import GuardFrameHook
     from guard.adapters.write_credentials import WriteCredential
     from guard.answers import EventReader
     from guard.core.ports import Metrics
@@ -44,6 +48,8 @@ EXCHANGE: Final = "guard.exchange"
 READER: Final = "guard.reader"
 REFUSED: Final = "guard.refused"
 FORWARDED_AT: Final = "guard.forwarded_at"
+SOCKET: Final = "guard.socket"
+SWITCHING: Final = 101
 
 
 class GuardAddon:
@@ -96,6 +102,9 @@ class GuardAddon:
             if outcome.instead is not None:
                 rewrite_request(flow, outcome.instead)
             prepare_request(flow)
+            if SOCKET in flow.metadata:
+                # What is compressed for the upstream would not be what is judged.
+                flow.request.headers.pop("sec-websocket-extensions", None)
             self.forward.prepare(flow)
             self._add_credential(flow, outcome)
         except Exception:  # noqa: BLE001  (a request that was not cleaned must not be sent)
@@ -111,7 +120,10 @@ class GuardAddon:
         request = flow.request
         if request.trailers:
             raise MessageError("trailers", "request trailers are not accepted")
-        if "upgrade" in request.headers or "http2-settings" in request.headers:
+        opens_socket = self._gate.sockets.accepts and is_handshake(request)
+        if ("upgrade" in request.headers and not opens_socket) or (
+            "http2-settings" in request.headers
+        ):
             raise MessageError("upgrade", "protocol upgrades are not accepted", status=403)
         coding = request.headers.get("transfer-encoding", "identity").strip().lower()
         if coding not in {"identity", "chunked"}:
@@ -123,7 +135,10 @@ class GuardAddon:
         ):
             # The agent's side must not hold it; whoever has it has found a way around the guard.
             raise MessageError("write_credential", "this credential is the guard's", status=403)
-        return await self._gate.on_request(message)
+        outcome = await self._gate.on_request(message)
+        if opens_socket and not isinstance(outcome, HttpReply):
+            flow.metadata[SOCKET] = Socket(outcome, message.url, message.host)
+        return outcome
 
     def _add_credential(self, flow: http.HTTPFlow, exchange: Exchange) -> None:
         """Give a committed memory write, and nothing else, the credential its store asks for."""
@@ -152,7 +167,7 @@ class GuardAddon:
                 self._metrics.upstream_latency(time.perf_counter() - started)
             headers = flow.response.headers
             kind = headers.get("content-type", "").split(";", 1)[0].strip().lower()
-            if kind == "text/event-stream":
+            if kind == "text/event-stream" and flow.response.status_code != SWITCHING:
                 encoding = ", ".join(headers.get_all("content-encoding"))
                 flow.metadata[READER] = self._gate.event_reader(exchange, encoding)
                 unsize_response(flow.response, flow.request)
@@ -190,11 +205,14 @@ class GuardAddon:
                 return
             if exchange is None or flow.response is None or READER in flow.metadata:
                 return
+            if flow.response.status_code == SWITCHING:
+                check_switch(flow.response, opens_socket=SOCKET in flow.metadata)
             body = self._answer_body(flow.response, exchange)
             instead = await self._gate.on_answer(exchange, body, flow.response.status_code)
             if instead is not None:
                 replace_body(flow.response, instead)
         except MessageError as error:
+            flow.websocket = None
             answer(flow, self._gate.refuse_answer(error, flow.metadata[EXCHANGE]))
         except Exception:  # noqa: BLE001  (see module docstring)
             self._fail(flow, "hook")
@@ -243,10 +261,20 @@ class GuardAddon:
         except Exception:  # noqa: BLE001  (see module docstring)
             self._metrics.error("hook")
 
-    def websocket_start(self, flow: http.HTTPFlow) -> None:
-        """Refuse a WebSocket that got this far."""
-        self._refused("upgrade", "protocol upgrades are not accepted")
-        flow.kill()
+    async def guard_frame(self, hook: GuardFrameHook) -> None:
+        """Judge a message of a WebSocket; whatever fails here releases nothing."""
+        try:
+            socket: Socket | None = hook.flow.metadata.get(SOCKET)
+            sockets = self._gate.sockets
+            if socket is None or hook.oversize:
+                code = "upgrade" if socket is None else "body_too_large"
+                sockets.refuse(code, "a message of a websocket is not accepted", socket)
+            elif hook.from_client:
+                hook.release = await sockets.from_client(socket, hook.content)
+            else:
+                hook.release = await sockets.from_server(socket, hook.content)
+        except Exception:  # noqa: BLE001  (see module docstring)
+            self._metrics.error("hook")
 
     def tcp_message(self, flow: tcp.TCPFlow) -> None:
         """Blank raw bytes; killing the flow alone does not stop them."""

@@ -25,6 +25,7 @@ from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import commands, events, layer, server
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers import tls as tls_layers
+from mitmproxy.proxy.layers import websocket
 from mitmproxy.proxy.layers.http import (
     GetHttpConnection,
     RequestProtocolError,
@@ -38,6 +39,7 @@ from mitmproxy.proxy.layers.http import (
 from OpenSSL import SSL
 
 from guard.adapters.mitm.forward import NOT_CONNECTED
+from guard.adapters.mitm.websocket_layer import GuardedWebsocketLayer
 from guard.adapters.mitm.writer_connections import as_writer
 from guard.core.errors import GuardError
 
@@ -243,6 +245,7 @@ def install() -> None:
     server.TimeoutWatchdog = PatientWatchdog  # type: ignore[misc]
     http_layers.HttpStream = GuardedHttpStream  # type: ignore[misc]
     http_layers.Http1Server = GuardedHttp1Server  # type: ignore[misc]
+    websocket.WebsocketLayer = GuardedWebsocketLayer  # type: ignore[misc]
 
 
 def verify() -> None:
@@ -256,6 +259,8 @@ def verify() -> None:
     if (
         names.get("HttpStream") is not GuardedHttpStream
         or starts.get("TimeoutWatchdog") is not PatientWatchdog
+        or names.get("websocket") is not websocket
+        or websocket.WebsocketLayer is not GuardedWebsocketLayer
     ):
         msg = "this mitmproxy does not take the guard's http layers; use a supported version"
         raise GuardError(msg)

@@ -147,7 +147,8 @@ def build_master(
         body_size_limit=str(body_limit),
         keep_host_header=True,
         rawtcp=False,
-        websocket=False,
+        # Handshakes are refused, and messages wait for their verdict, in the addon.
+        websocket=True,
         connection_strategy="lazy",
         stream_large_bodies=None,
         validate_inbound_headers=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 HTTPS_PORT: Final = 443
 PROXY_AUTHENTICATION: Final = 407
+_HANDSHAKE: Final = ("upgrade", "connection", "sec-websocket-key", "sec-websocket-version")
+_KEY_BYTES: Final = 16
 UNCHANGED: Final = frozenset({"content-encoding", "content-length", "host", "transfer-encoding"})
 """Headers that are framed anew, or belong to the connection."""
 
@@ -138,3 +141,33 @@ def answer_later(flow: http.HTTPFlow, reply: HttpReply) -> None:
     if flow.response is not None:
         flow.response.headers["content-length"] = str(len(reply.body))
         flow.response.stream = True
+
+
+def is_handshake(request: http.Request) -> bool:
+    """Return whether a request opens a WebSocket (RFC 6455), and can be read as nothing else."""
+    once = {name: request.headers.get_all(name) for name in _HANDSHAKE}
+    if request.method != "GET" or not request.is_http11 or request.raw_content:
+        return False
+    if any(len(values) != 1 for values in once.values()):
+        return False
+    wanted = once["upgrade"][0].lower() == "websocket" and once["sec-websocket-version"] == ["13"]
+    try:
+        key = base64.b64decode(once["sec-websocket-key"][0], validate=True)
+    except ValueError:
+        return False
+    return wanted and len(key) == _KEY_BYTES and "upgrade" in once["connection"][0].lower()
+
+
+def check_switch(response: http.Response, *, opens_socket: bool) -> None:
+    """Refuse an upstream that switches to what was not asked for.
+
+    Raises:
+        MessageError: it does.
+    """
+    headers = response.headers
+    if (
+        not opens_socket
+        or headers.get("upgrade", "").lower() != "websocket"
+        or "sec-websocket-extensions" in headers
+    ):
+        raise MessageError("upgrade", "the upstream switches to a protocol nobody asked for")

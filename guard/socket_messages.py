@@ -1,0 +1,108 @@
+"""Messages of WebSockets, one by one: out as calls, in as text that is read."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from guard.core.definitions import Told
+from guard.core.errors import MessageError
+from guard.core.model import ToolCall, ToolResult
+
+if TYPE_CHECKING:
+    from guard.core.model import Json
+    from guard.core.ports import Clock
+    from guard.forwarded import Exchange
+    from guard.model_calls import Unread
+    from guard.server_texts import ServerTexts
+    from guard.service import Guard
+
+TOOL: Final = "websocket.message"
+"""A message of the client; where no mapping of the policy claims it, no WebSocket is opened."""
+TAIL: Final = 4096
+"""Characters of earlier messages that are looked at with the next one: what is split is joined."""
+
+
+@dataclass(slots=True)
+class Socket:
+    """One open WebSocket."""
+
+    exchange: Exchange
+    """The handshake, which was judged as a request."""
+    url: str
+    host: str
+    tail: str = ""
+    """The end of what the client has sent."""
+
+
+class SocketMessages:
+    """Judges what a client sends and labels what it is sent.
+
+    Args:
+        guard: judges calls.
+        clock: seconds since the epoch.
+        texts: labels what servers say; None where nobody does.
+        unread: records what cannot be read.
+    """
+
+    def __init__(
+        self, guard: Guard, clock: Clock, texts: ServerTexts | None, unread: Unread
+    ) -> None:
+        self._guard = guard
+        self._clock = clock
+        self._texts = texts
+        self._unread = unread
+
+    @property
+    def accepts(self) -> bool:
+        """Whether the policy in force has a word on the messages of WebSockets."""
+        policy = self._guard.policy
+        return policy is not None and policy.mapping(TOOL) is not None
+
+    async def from_client(self, socket: Socket, content: bytes) -> bool:
+        """Return whether a message goes on to the server."""
+        origin = socket.exchange.origin
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return self.refuse("unreadable_frame", f"no text at byte {error.start}", socket)
+        if origin is None:
+            return False
+        joined = socket.tail + text
+        arguments: dict[str, Json] = {"url": socket.url, "host": socket.host, "body": text}
+        if socket.tail:
+            arguments["joined"] = joined
+        call = ToolCall(
+            id=uuid.uuid4().hex,
+            identity=origin.identity,
+            tool=TOOL,
+            arguments=arguments,
+            protocol="websocket",
+            at=self._clock.now(),
+            server=origin.server,
+        )
+        [(classified, verdict)] = await self._guard.authorize([call])
+        if not verdict.enforced.forwards:
+            return False
+        socket.tail = joined[-TAIL:]
+        await self._guard.observe(ToolResult(classified, None, call.at))
+        return True
+
+    async def from_server(self, socket: Socket, content: bytes) -> bool:
+        """Return whether a message goes on to the client; its labels are stored then."""
+        if self._texts is None or socket.exchange.origin is None:
+            return True
+        told = Told(TOOL, content.decode("utf-8", "replace"), is_read=True)
+        try:
+            await self._texts.note(socket.exchange.origin, "", told)
+        except MessageError as error:
+            return self.refuse(error.code, str(error), socket)
+        return True
+
+    def refuse(self, code: str, message: str, socket: Socket | None = None) -> bool:
+        """Record a message that is not forwarded; True where it is all the same (monitor mode)."""
+        server = socket.exchange.server if socket is not None else ""
+        error = MessageError(code, message, status=403)
+        self._unread.record(error, "websocket", server, uuid.uuid4().hex)
+        return socket is not None and self._unread.passes

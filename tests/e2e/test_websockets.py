@@ -1,0 +1,218 @@
+"""WebSockets: every message waits for its verdict, and nothing else of a frame gets through."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.running_guard import RunningGuard, Upstream, start_guard, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEY = base64.b64encode(b"0123456789abcdef").decode()
+TOKEN = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
+TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
+POLICY = """
+version: 1
+name: sockets
+mode: enforce
+internal_domains: [example.com]
+tools:
+  - match: [http.request]
+    role: send
+    destinations: ["$.url"]
+    ignore: ["$.method", "$.host", "$.content_type", "$.headers"]
+  - match: [websocket.message]
+    role: other
+rules:
+  - {id: secrets, type: content, finds: [secret_found, injection_text], effect: block}
+  - {id: allow, type: tool, effect: allow}
+"""
+
+
+def frame(opcode: int, payload: bytes, *, final: bool = True, rsv: int = 0) -> bytes:
+    """Return a masked frame of a client."""
+    mask = b"\x01\x02\x03\x04"
+    coded = bytes(b ^ mask[i % 4] for i, b in enumerate(payload))
+    size = len(payload)
+    head = bytes([(0x80 if final else 0) | rsv | opcode])
+    head += bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
+    return head + mask + coded
+
+
+def bare(opcode: int, payload: bytes) -> bytes:
+    """Return a frame of a server."""
+    return bytes([0x80 | opcode, len(payload)]) + payload
+
+
+class SocketUpstream(Upstream):
+    """Accepts every handshake and keeps what comes after it."""
+
+    extensions = b""
+
+    def _serve(self, client: socket.socket) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            data = client.recv(65536)
+            if not data:
+                return
+            head += data
+        self.heads.append(head)
+        accept = hashlib.sha1(KEY.encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11")
+        client.sendall(
+            b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+            b"sec-websocket-accept: "
+            + base64.b64encode(accept.digest())
+            + self.extensions
+            + b"\r\n\r\n"
+        )
+        self.sockets.append(client)
+        with client:
+            while data := client.recv(65536):
+                self.received += data
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+        self.sockets: list[socket.socket] = []
+        super().__init__()
+
+
+class Client:
+    """A raw WebSocket client of the guard."""
+
+    def __init__(self, port: int, *headers: str) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        lines = ["GET /chat HTTP/1.1", "Host: tools.test", "Connection: Upgrade"]
+        lines += ["Upgrade: websocket", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {KEY}"]
+        self.socket.sendall("\r\n".join([*lines, *headers, "", ""]).encode())
+        self.head = b""
+        while b"\r\n\r\n" not in self.head:
+            self.head += self.socket.recv(1)
+
+    def ended(self) -> bytes:
+        """Return everything until the other side closes."""
+        found = b""
+        try:
+            while data := self.socket.recv(4096):
+                found += data
+        except ConnectionResetError:
+            pass
+        self.socket.close()
+        return found
+
+
+@pytest.fixture(name="upstream", scope="module")
+def _upstream() -> Iterator[SocketUpstream]:
+    server = SocketUpstream()
+    yield server
+    server.close()
+
+
+@pytest.fixture(name="guard", scope="module")
+def _guard(
+    upstream: SocketUpstream, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningGuard]:
+    place = tmp_path_factory.mktemp("sockets")
+    policy = place / "policy.yaml"
+    policy.write_text(POLICY, encoding="utf-8")
+    guard = start_guard(place / "guard", upstream, policy=policy, options=("--body-limit", "64k"))
+    yield guard
+    guard.stop()
+
+
+def unmasked(data: bytes) -> bytes:
+    """Return the payload of the first frame that the upstream received."""
+    size, start = data[1] & 127, 2
+    if size == 126:
+        size, start = int.from_bytes(data[2:4], "big"), 4
+    mask, body = data[start : start + 4], data[start + 4 : start + 4 + size]
+    return bytes(b ^ mask[i % 4] for i, b in enumerate(body))
+
+
+def test_messages_pass_both_ways_whole_and_in_pieces(guard, upstream):
+    """And a ping is answered where it comes from: it is room for data."""
+    upstream.received.clear()
+    client = Client(guard.port, "Sec-WebSocket-Extensions: permessage-deflate")
+    assert b" 101 " in client.head
+    assert b"sec-websocket-extensions" not in upstream.heads[-1].lower()
+    client.socket.sendall(frame(PING, TOKEN.encode()))
+    assert client.socket.recv(4096) == bare(PONG, TOKEN.encode())
+    client.socket.sendall(frame(TEXT, b"hel", final=False) + frame(0, b"lo"))
+    wait_until(lambda: len(upstream.received) >= 2 * 6 + 5, "the message")
+    assert TOKEN.encode() not in upstream.received
+    upstream.sockets[-1].sendall(bare(TEXT, b"welcome"))
+    assert client.socket.recv(4096) == bare(TEXT, b"welcome")
+    client.socket.close()
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param([frame(TEXT, f"key {TOKEN}".encode())], id="text"),
+        pytest.param([frame(BINARY, TOKEN.encode())], id="binary that is text"),
+        pytest.param([frame(BINARY, b"\xff\xfe\x00\x01")], id="binary"),
+        pytest.param([frame(TEXT, b"ghp_", final=False), frame(0, TOKEN[4:].encode())], id="parts"),
+        pytest.param([frame(TEXT, b"x" * 60_000, final=False), frame(0, b"y" * 9_000)], id="large"),
+        pytest.param([frame(TEXT, b"compressed", rsv=0x40)], id="compressed"),
+        pytest.param([frame(TEXT, b"\xff\xff")], id="text that is none"),
+        pytest.param([frame(3, b"reserved")], id="reserved opcode"),
+        pytest.param([frame(CLOSE, b"\x03\xe8" + TOKEN.encode())], id="words of a close"),
+    ],
+)
+def test_what_must_not_leave_does_not_and_the_socket_is_closed(guard, upstream, frames):
+    """Nothing after it passes either."""
+    upstream.received.clear()
+    client = Client(guard.port)
+    client.socket.sendall(b"".join(frames) + frame(TEXT, b"after"))
+    told = client.ended()
+
+    assert told[:1] in {b"", bytes([0x80 | CLOSE])}
+    assert TOKEN.encode() not in bytes(upstream.received)
+    assert b"after" not in unframed(bytes(upstream.received))
+
+
+def unframed(data: bytes) -> bytes:
+    """Return the payloads of all frames."""
+    found = b""
+    while len(data) > 5:
+        size = data[1] & 127
+        skip = 6 + size + (2 if size == 126 else 0)
+        found += unmasked(data) if size != 126 else b""
+        data = data[skip:] if size != 126 else b""
+    return found
+
+
+def test_a_secret_split_over_two_messages_is_joined(guard, upstream):
+    """Each half is nothing by itself."""
+    client = Client(guard.port)
+    client.socket.sendall(frame(TEXT, TOKEN[:14].encode()) + frame(TEXT, TOKEN[14:].encode()))
+
+    assert client.ended()[:1] in {b"", bytes([0x80 | CLOSE])}
+
+
+def test_an_upstream_that_compresses_unasked_gets_no_socket(guard, upstream, monkeypatch):
+    """What it would read in a frame is not what the guard reads."""
+    extension = b"\r\nsec-websocket-extensions: permessage-deflate"
+    monkeypatch.setattr(SocketUpstream, "extensions", extension)
+
+    client = Client(guard.port)
+
+    assert b" 502 " in client.head
+    client.socket.close()
+
+
+def test_parallel_sockets_keep_their_own_tail(guard, upstream):
+    """Halves of two connections are no whole."""
+    one, two = Client(guard.port), Client(guard.port)
+    one.socket.sendall(frame(TEXT, TOKEN[:14].encode()))
+    two.socket.sendall(frame(TEXT, TOKEN[14:].encode()))
+    two.socket.sendall(frame(PING, b"x"))
+
+    assert two.socket.recv(4096) == bare(PONG, b"x")
+    one.socket.close()
+    two.socket.close()

@@ -30,6 +30,8 @@ REMEMBERED: Final = 4096
 REMEMBER_SECONDS: Final = 3600.0
 UNCHECKED: Final = "definitions_unchecked"
 """Refusal code of a listing whose pins could not be read."""
+WITHHELD: Final = "result_withheld"
+"""Refusal code of what a ``result`` rule withholds and no call is there to answer for."""
 
 
 class ServerTexts:
@@ -62,7 +64,7 @@ class ServerTexts:
         """Compare the definitions in what was told, and label and look through all of it.
 
         Raises:
-            MessageError: the store cannot be asked, so what was told must not be released.
+            MessageError: the store cannot be asked, or a rule of the policy withholds it.
         """
         policy = self._guard.policy
         if policy is None:
@@ -84,6 +86,9 @@ class ServerTexts:
             if policy.mode is not Mode.MONITOR:
                 message = "what the server says of its tools cannot be checked now; retry later"
                 raise MessageError(UNCHECKED, message, status=503) from error
+        if told.is_read and self.withholds(origin, told.source, told.content):
+            message = "a rule of the policy withholds what the server says"
+            raise MessageError(WITHHELD, message, status=403)
 
     def withholds(self, origin: Origin, source: str, entry: Json) -> bool:
         """Return whether a rule withholds an entry of a listing, or a server's instructions."""

@@ -72,6 +72,7 @@ REFUSAL_CODES: Final = frozenset(
         "private_address",
         "raw_tcp",
         "raw_udp",
+        "result_withheld",
         "trailers",
         "two_protocols",
         "unexpected_body",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.adapters.mitm.forward import NOT_CONNECTED
 from guard.adapters.mitm.layers import AWAITED, CUT
+from guard.adapters.mitm.raw import SOCKET, RawAddon
 from guard.adapters.mitm.translation import (
     answer,
     answer_later,
@@ -33,11 +34,10 @@ from guard.socket_messages import Socket
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mitmproxy import dns, http, tcp, udp
+    from mitmproxy import http
 
     from guard.adapters.mitm.forward import ForwardAddon
-    from guard.adapters.mitm.layers import GuardChunkHook, GuardUnreadableHook
-    from guard.adapters.mitm.websocket_layer import GuardFrameHook
+    from guard.adapters.mitm.layers import GuardChunkHook
     from guard.adapters.write_credentials import WriteCredential
     from guard.answers import EventReader
     from guard.core.ports import Metrics
@@ -48,7 +48,6 @@ EXCHANGE: Final = "guard.exchange"
 READER: Final = "guard.reader"
 REFUSED: Final = "guard.refused"
 FORWARDED_AT: Final = "guard.forwarded_at"
-SOCKET: Final = "guard.socket"
 SWITCHING: Final = 101
 
 
@@ -71,6 +70,7 @@ class GuardAddon:
     ) -> None:
         self._gate = gate
         self.forward = forward
+        self.raw = RawAddon(gate, metrics)
         self._credentials = credentials or {}
         self._metrics = metrics
         self._in_flight: set[str] = set()
@@ -136,7 +136,15 @@ class GuardAddon:
             # The agent's side must not hold it; whoever has it has found a way around the guard.
             raise MessageError("write_credential", "this credential is the guard's", status=403)
         outcome = await self._gate.on_request(message)
-        if opens_socket and not isinstance(outcome, HttpReply):
+        if isinstance(outcome, HttpReply):
+            return outcome
+        try:
+            # After the verdict: to look a name up is to say it.
+            await self.forward.check_name(flow.client_conn, request.host, request.port)
+        except MessageError:
+            await self._gate.on_lost(outcome)
+            raise
+        if opens_socket:
             flow.metadata[SOCKET] = Socket(outcome, message.url, message.host)
         return outcome
 
@@ -251,48 +259,6 @@ class GuardAddon:
                 self._gate.refuse_unread(MessageError("bad_http", text), None, None)
         except Exception:  # noqa: BLE001  (see module docstring)
             self._metrics.error("hook")
-
-    # --- what is not HTTP the gate can read ---------------------------------------------------
-
-    async def guard_unreadable(self, hook: GuardUnreadableHook) -> None:
-        """Record a request head that could not be parsed; mitmproxy answers 400 and closes."""
-        try:
-            self._gate.refuse_unread(MessageError("bad_http", hook.message), None, None)
-        except Exception:  # noqa: BLE001  (see module docstring)
-            self._metrics.error("hook")
-
-    async def guard_frame(self, hook: GuardFrameHook) -> None:
-        """Judge a message of a WebSocket; whatever fails here releases nothing."""
-        try:
-            socket: Socket | None = hook.flow.metadata.get(SOCKET)
-            sockets = self._gate.sockets
-            if socket is None or hook.oversize:
-                code = "upgrade" if socket is None else "body_too_large"
-                sockets.refuse(code, "a message of a websocket is not accepted", socket)
-            elif hook.from_client:
-                hook.release = await sockets.from_client(socket, hook.content)
-            else:
-                hook.release = await sockets.from_server(socket, hook.content)
-        except Exception:  # noqa: BLE001  (see module docstring)
-            self._metrics.error("hook")
-
-    def tcp_message(self, flow: tcp.TCPFlow) -> None:
-        """Blank raw bytes; killing the flow alone does not stop them."""
-        for message in flow.messages:
-            message.content = b""
-        self._refused("raw_tcp", "raw tcp is not accepted")
-
-    def udp_message(self, flow: udp.UDPFlow) -> None:
-        """Blank raw datagrams."""
-        for message in flow.messages:
-            message.content = b""
-        self._refused("raw_udp", "raw udp is not accepted")
-
-    def dns_request(self, flow: dns.DNSFlow) -> None:
-        """Refuse names: a query is a message to whoever serves the zone."""
-        self._refused("dns", "dns is not accepted")
-        if flow.live:
-            flow.kill()
 
     def _ended(self, flow: http.HTTPFlow) -> None:
         if flow.id in self._in_flight:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mitmproxy.net.http.url import parse_authority
 from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
 
 from guard.adapters.mitm.translation import answer, read_request
+from guard.adapters.mitm.tunnels import HTTPS_PORT, Tunnel, names_host
 from guard.core.addresses import refused_address
 from guard.core.errors import MessageError
 from guard.core.hosts import canonical_host, is_ip
@@ -42,24 +42,11 @@ if TYPE_CHECKING:
 NOT_CONNECTED: Final = "refused by the egress guard"
 """Begins the error of every connection that the guard did not open."""
 RESOLVE_SECONDS: Final = 5.0
-HTTPS_PORT: Final = 443
+NAME_SECONDS: Final = 60.0
+NAMES: Final = 4096
+"""How long, and how many, names are kept that a further proxy will resolve."""
 INHERITED: Final = (PROXY_CREDENTIAL, SESSION_HEADER)
 """Headers of a ``CONNECT`` that hold for the requests in its tunnel."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tunnel:
-    """An accepted ``CONNECT``."""
-
-    host: str
-    """Canonical."""
-    port: int
-    opaque: bool
-    """TLS for this host passes unopened."""
-    headers: tuple[tuple[str, str], ...]
-    """What the requests inside inherit."""
-    certificates: tuple[bytes, ...]
-    """What the client showed to the proxy; a handshake inside the tunnel does not replace it."""
 
 
 class ForwardAddon:
@@ -85,6 +72,7 @@ class ForwardAddon:
         self._authorization = authorization
         self._tunnels: dict[str, Tunnel] = {}
         self._named: dict[str, tuple[str, int]] = {}
+        self._resolved: dict[tuple[str, int], tuple[float, list[str]]] = {}
 
     def tunnel(self, client: str) -> Tunnel | None:
         """Return the tunnel of a client connection."""
@@ -107,7 +95,9 @@ class ForwardAddon:
         if tunnel is not None and flow.request.scheme == "https" and sni:
             named.append(f"{sni}:{flow.request.port}")
         for authority in named:
-            if authority and not _names(authority, host, flow.request.port, flow.request.scheme):
+            if authority and not names_host(
+                authority, host, flow.request.port, flow.request.scheme
+            ):
                 message = "the request names another host than the one it is on its way to"
                 raise MessageError("host_mismatch", message, status=421)
         if tunnel is None:
@@ -133,6 +123,30 @@ class ForwardAddon:
             request.authority = authority
         if chained and self._authorization:
             request.headers["proxy-authorization"] = self._authorization
+
+    async def check_name(self, client: Client, host: str, port: int) -> None:
+        """Refuse a name that leads inside, where it is a further proxy that will resolve it.
+
+        Only names that are known here can be told; what is not found is that proxy's to refuse.
+
+        Raises:
+            MessageError: an address that the policy does not open.
+        """
+        if not isinstance(client.proxy_mode, UpstreamMode):
+            return
+        destination = self._admitted(host, port)
+        now = asyncio.get_running_loop().time()
+        until, found = self._resolved.get((destination.host, port), (0.0, []))
+        if until < now:
+            try:
+                found = await resolve(destination.host, port)
+            except (OSError, TimeoutError, UnicodeError):
+                found = []
+            if len(self._resolved) >= NAMES:
+                self._resolved.clear()
+            self._resolved[destination.host, port] = (now + NAME_SECONDS, found)
+        for one in found:
+            self._check(destination, one)
 
     def _admitted(self, host: str, port: int) -> Destination:
         """Return the host in canonical form.
@@ -189,6 +203,7 @@ class ForwardAddon:
             outcome = await self._gate.on_request(request)
             if isinstance(outcome, HttpReply):
                 return outcome
+            await self.check_name(client, flow.request.host, flow.request.port)
             # What happens in there is never seen: from here on the call counts as executed.
             await self._gate.on_answer(outcome, b"")
         inherited = tuple(pair for pair in request.headers if pair[0] in INHERITED)
@@ -272,14 +287,3 @@ async def resolve(host: str, port: int) -> list[str]:
     async with asyncio.timeout(RESOLVE_SECONDS):
         answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in answers))
-
-
-def _names(authority: str, host: Destination, port: int, scheme: str) -> bool:
-    """Return whether an authority as written names this host and port."""
-    try:
-        name, stated = parse_authority(authority, check=True)
-    except ValueError:
-        return False
-    default = HTTPS_PORT if scheme == "https" else 80
-    canonical = canonical_host(f"[{name}]" if ":" in name else name)
-    return canonical == host.host and (stated or default) == port

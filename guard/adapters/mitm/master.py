@@ -117,6 +117,7 @@ class LeanMaster(Master):
             GuardedTls(),
             addon.forward,
             addon,
+            addon.raw,
         )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mitmproxy.proxy.context import Context
     from mitmproxy.proxy.layer import Layer
 
-    from guard.adapters.mitm.forward import Tunnel
+    from guard.adapters.mitm.tunnels import Tunnel
 
 TLS_RECORD_HEAD = 3
 

@@ -103,6 +103,20 @@ async def test_the_checked_address_is_the_one_connected_to(monkeypatch):
     assert NOT_CONNECTED in again.server.error
 
 
+async def test_a_name_for_a_further_proxy_is_looked_up_once_and_checked(monkeypatch):
+    """What leads inside is refused; what only that proxy knows is left to it."""
+    resolving(monkeypatch, ["10.0.0.7"], OSError("unknown here"), ["93.184.216.34"])
+    one, behind = addon(), client("upstream:http://proxy.example:3128")
+
+    for _ in range(2):
+        with pytest.raises(MessageError) as caught:
+            await one.check_name(behind, "files.example", 443)
+        assert caught.value.code == "private_address"
+    await one.check_name(behind, "only.there.example", 443)
+    await one.check_name(behind, "public.example", 443)
+    await one.check_name(client(), "files.example", 443)
+
+
 async def test_one_bad_address_among_good_ones_is_enough(monkeypatch):
     """A zone that mixes answers must not choose which of them is tried."""
     resolving(monkeypatch, ["93.184.216.34", "169.254.169.254"])

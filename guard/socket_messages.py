@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from guard.core.definitions import Told
 from guard.core.errors import MessageError
 from guard.core.model import ToolCall, ToolResult
+from guard.core.scattered import join_pieces
 
 if TYPE_CHECKING:
     from guard.core.model import Json
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 TOOL: Final = "websocket.message"
 """A message of the client; where no mapping of the policy claims it, no WebSocket is opened."""
-TAIL: Final = 4096
-"""Characters of earlier messages that are looked at with the next one: what is split is joined."""
+EARLIER: Final = 16
+TAIL: Final = 512
+"""How many earlier messages, and characters of each, are joined with the next one."""
 
 
 @dataclass(slots=True)
@@ -32,8 +34,8 @@ class Socket:
     """The handshake, which was judged as a request."""
     url: str
     host: str
-    tail: str = ""
-    """The end of what the client has sent."""
+    earlier: list[str] = field(default_factory=list)
+    """What the client sent last."""
 
 
 class SocketMessages:
@@ -69,10 +71,10 @@ class SocketMessages:
             return self.refuse("unreadable_frame", f"no text at byte {error.start}", socket)
         if origin is None:
             return False
-        joined = socket.tail + text
         arguments: dict[str, Json] = {"url": socket.url, "host": socket.host, "body": text}
-        if socket.tail:
-            arguments["joined"] = joined
+        whole, last = [*socket.earlier, text], [*socket.earlier[-1:], text]
+        if socket.earlier:
+            arguments["joined"] = list(dict.fromkeys((*join_pieces(whole), *join_pieces(last))))
         call = ToolCall(
             id=uuid.uuid4().hex,
             identity=origin.identity,
@@ -85,7 +87,7 @@ class SocketMessages:
         [(classified, verdict)] = await self._guard.authorize([call])
         if not verdict.enforced.forwards:
             return False
-        socket.tail = joined[-TAIL:]
+        socket.earlier = [piece[-TAIL:] for piece in whole[-EARLIER:]]
         await self._guard.observe(ToolResult(classified, None, call.at))
         return True
 

@@ -187,10 +187,12 @@ def unframed(data: bytes) -> bytes:
     return found
 
 
-def test_a_secret_split_over_two_messages_is_joined(guard, upstream):
-    """Each half is nothing by itself."""
+@pytest.mark.parametrize("named", [("", ""), ("part1: ", "part2: ")])
+def test_a_secret_split_over_two_messages_is_joined(guard, upstream, named):
+    """Each half is nothing by itself, and may say which it is."""
     client = Client(guard.port)
-    client.socket.sendall(frame(TEXT, TOKEN[:14].encode()) + frame(TEXT, TOKEN[14:].encode()))
+    halves = [named[0] + TOKEN[:14], named[1] + TOKEN[14:]]
+    client.socket.sendall(b"".join(frame(TEXT, half.encode()) for half in halves))
 
     assert client.ended()[:1] in {b"", bytes([0x80 | CLOSE])}
 

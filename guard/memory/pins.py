@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from guard.core.definitions import ALTERED, CHANGED, NEW, UNPINNED
@@ -33,6 +34,7 @@ AREA_LIMIT: Final = 4 * MOST
 """Pins and marks of one upstream."""
 TEXT_LIMIT: Final = 64 * 1024
 """Characters of a definition that are kept for people to compare; its digest is over all of it."""
+REMEMBERED: Final = 4096
 DIGESTS: Final = 8
 """Definitions of one tool that an operator may have approved."""
 
@@ -76,12 +78,14 @@ class Pins:
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
+        # One object per tool: it is asked for with every call.
+        self.mark_of = lru_cache(maxsize=REMEMBERED)(self._mark_of)
 
     def field(self, tool: str, kind: bytes) -> bytes:
         """Return the field of a tool's pin or mark."""
         return self._seal.fingerprint(f"tool:{tool}") + kind
 
-    def mark_of(self, upstream: str, tool: str) -> Lookup:
+    def _mark_of(self, upstream: str, tool: str) -> Lookup:
         """Return the look-up that says whether a tool has changed; it rides on an attempt."""
         return Lookup(area(upstream), (self.field(tool, MARKED),))
 

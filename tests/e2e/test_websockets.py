@@ -142,7 +142,7 @@ def test_messages_pass_both_ways_whole_and_in_pieces(guard, upstream):
     assert b"sec-websocket-extensions" not in upstream.heads[-1].lower()
     client.socket.sendall(frame(PING, TOKEN.encode()))
     assert client.socket.recv(4096) == bare(PONG, TOKEN.encode())
-    client.socket.sendall(frame(TEXT, b"hel", final=False) + frame(0, b"lo"))
+    client.socket.sendall(frame(TEXT, b"go", final=False) + frame(0, b"ing"))
     wait_until(lambda: len(upstream.received) >= 2 * 6 + 5, "the message")
     assert TOKEN.encode() not in upstream.received
     upstream.sockets[-1].sendall(bare(TEXT, b"welcome"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +26,16 @@ app = typer.Typer(help="Measure the guard on this machine, side by side with wha
 EXIT_FAILED = 1
 
 
+@contextmanager
+def failing_plainly() -> Iterator[None]:
+    """Say in one line what cannot be measured and why, and exit with 1."""
+    try:
+        yield
+    except (GuardError, OSError) as error:
+        typer.echo(f"guard bench: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from error
+
+
 @app.command()
 def proxy(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -35,19 +47,14 @@ def proxy(
     ] = False,
 ) -> None:
     """Requests per second against stock mitmdump, decision times, growth, memory, round trips."""
-    console = Console(stderr=True)
-    try:
-        with Stages(console) as told:
-            run = bench_forward if forward else bench_proxy
-            report = run(
-                policy or policies_directory() / "default.yaml",
-                rounds=rounds,
-                seconds=seconds,
-                progress=told,
-            )
-    except GuardError as error:
-        typer.echo(f"guard bench: {error}", err=True)
-        raise typer.Exit(EXIT_FAILED) from error
+    with failing_plainly(), Stages(Console(stderr=True)) as told:
+        run = bench_forward if forward else bench_proxy
+        report = run(
+            policy or policies_directory() / "default.yaml",
+            rounds=rounds,
+            seconds=seconds,
+            progress=told,
+        )
     show(report, command="guard bench", as_json=json)
 
 
@@ -58,17 +65,12 @@ def stream(
     rounds: Annotated[int, typer.Option(min=3, help="Streams of each kind.")] = 40,
 ) -> None:
     """What the guard adds to a stream's first event, to its gaps, and to the first token."""
-    console = Console(stderr=True)
-    try:
-        with console.status("starting") as status:
-            report = bench_stream(
-                policy or policies_directory() / "default.yaml",
-                rounds=rounds,
-                progress=status.update,
-            )
-    except GuardError as error:
-        typer.echo(f"guard bench: {error}", err=True)
-        raise typer.Exit(EXIT_FAILED) from error
+    with failing_plainly(), Console(stderr=True).status("starting") as status:
+        report = bench_stream(
+            policy or policies_directory() / "default.yaml",
+            rounds=rounds,
+            progress=status.update,
+        )
     show(report, command="guard bench", as_json=json)
 
 
@@ -82,14 +84,9 @@ def provenance(
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
 ) -> None:
     """Decision times with many labelled values, growth, bytes per value, the ratio."""
-    console = Console(stderr=True)
     size = Size(values=values, calls=calls, rounds=rounds, seconds=seconds)
-    try:
-        with Stages(console) as told:
-            report = bench_provenance(policy or policies_directory() / "default.yaml", size, told)
-    except GuardError as error:
-        typer.echo(f"guard bench: {error}", err=True)
-        raise typer.Exit(EXIT_FAILED) from error
+    with failing_plainly(), Stages(Console(stderr=True)) as told:
+        report = bench_provenance(policy or policies_directory() / "default.yaml", size, told)
     show(report, command="guard bench", as_json=json)
 
 
@@ -103,19 +100,14 @@ def write_path(
     figure: Annotated[Path | None, typer.Option(help="Write a figure (.svg or .png).")] = None,
 ) -> None:
     """Memory writes: five systems, five attacks, crashes, races, drift, cost."""
-    console = Console(stderr=True)
-    try:
-        with console.status("starting") as status:
-            report = bench_write_path(
-                runs=runs,
-                crash_runs=crash_runs,
-                seconds=seconds,
-                data=data,
-                progress=status.update,
-            )
-    except (GuardError, OSError) as error:
-        typer.echo(f"guard bench: {error}", err=True)
-        raise typer.Exit(EXIT_FAILED) from error
+    with failing_plainly(), Console(stderr=True).status("starting") as status:
+        report = bench_write_path(
+            runs=runs,
+            crash_runs=crash_runs,
+            seconds=seconds,
+            data=data,
+            progress=status.update,
+        )
     if figure is not None:
         from guard.lab.write_path.figure import draw
 
@@ -136,15 +128,10 @@ def transparency(
     ] = None,
 ) -> None:
     """The same MCP scenarios directly and through the guard: how many the client sees alike."""
-    console = Console(stderr=True)
-    try:
-        with console.status("starting") as status:
-            report = bench_transparency(
-                policy or policies_directory() / "examples" / "observe.yaml",
-                progress=status.update,
-                suite=suite,
-            )
-    except GuardError as error:
-        typer.echo(f"guard bench: {error}", err=True)
-        raise typer.Exit(EXIT_FAILED) from error
+    with failing_plainly(), Console(stderr=True).status("starting") as status:
+        report = bench_transparency(
+            policy or policies_directory() / "examples" / "observe.yaml",
+            progress=status.update,
+            suite=suite,
+        )
     show(report, command="guard bench", as_json=json)

@@ -7,18 +7,14 @@ else; over stdio the secret has to be in ``MEMORY_SECRET``.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import hmac
 import os
-import socket
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from mcp.server.fastmcp import Context, FastMCP
 
+from guard.lab.fixture_server import serve
 from guard.lab.write_path.store import VectorMemory
 
 
@@ -88,17 +84,7 @@ def main() -> None:
     if options.stdio:
         server.run("stdio")
         return
-    listener = socket.create_server(("127.0.0.1", 0))
-    running = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="warning"))
-    sys.stdout.write(f"{listener.getsockname()[1]}\n")
-    sys.stdout.flush()
-    threading.Thread(target=_stop_at_end_of_input, args=(running,), daemon=True).start()
-    asyncio.run(running.serve(sockets=[listener]))
-
-
-def _stop_at_end_of_input(server: uvicorn.Server) -> None:
-    sys.stdin.buffer.read()
-    server.should_exit = True
+    serve(server.streamable_http_app)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def request(header: str | None = None, certificates: tuple[bytes, ...] = ()) -> 
     """Return a request that brings these proofs."""
     headers = (("proxy-authorization", header),) if header else ()
     at = ("POST", "http", "tools:80", "/mcp")
-    return HttpRequest(*at, headers, b"", "127.0.0.1:8080", "c1", certificates)
+    return HttpRequest(*at, headers, b"", "127.0.0.1:8080", "c1", certificates=certificates)
 
 
 def credentials(directory: Path, text: str) -> Credentials:

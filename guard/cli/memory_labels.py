@@ -34,6 +34,9 @@ Key = Annotated[
     Path | None, typer.Option(envvar="GUARD_LABEL_KEY", help="The guard's label key file.")
 ]
 Tenant = Annotated[str, typer.Option(help="Whose memory.")]
+What = Annotated[str, typer.Argument(help="An address, a text, or the key of an item.")]
+Store = Annotated[str, typer.Option(help="The memory whose item it may name.")]
+Reader = Annotated[str, typer.Option(help="Whose untrusted reading to look at.")]
 TIMEOUT_SECONDS = 5.0
 EXIT_FAILED = 1
 EXIT_INVALID = 3
@@ -104,10 +107,10 @@ def list_labels(
 
 
 def show(
-    text: Annotated[str, typer.Argument(help="An address, a text, or the key of an item.")],
+    text: What,
     redis: Redis,
-    store: Annotated[str, typer.Option(help="The memory whose item it may name.")] = "",
-    principal: Annotated[str, typer.Option(help="Whose untrusted reading to look at.")] = "",
+    store: Store = "",
+    principal: Reader = "",
     label_key: Key = None,
     tenant: Tenant = "default",
 ) -> None:
@@ -121,10 +124,10 @@ def show(
 
 
 def trace(
-    text: Annotated[str, typer.Argument(help="An address, a text, or the key of an item.")],
+    text: What,
     redis: Redis,
-    store: Annotated[str, typer.Option(help="The memory whose item it may name.")] = "",
-    principal: Annotated[str, typer.Option(help="Whose untrusted reading to look at.")] = "",
+    store: Store = "",
+    principal: Reader = "",
     label_key: Key = None,
     tenant: Tenant = "default",
 ) -> None:

@@ -155,16 +155,13 @@ class Guard:
             await self._state.executed(self._policy, result)
             return withheld
         withheld = await memory.judge_result(result) or withheld
-        await memory.note_sources(result)
-        failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
-        fate = Fate.UNKNOWN if result.is_lost else failed
+        # Together, so that their scripts travel in one pipeline.
+        told = [memory.note_sources(result), self._state.executed(self._policy, result)]
         if memory.is_committed(result.call.call.id):
-            await asyncio.gather(
-                memory.settle(result.call.call.id, fate),
-                self._state.executed(self._policy, result),
-            )
-        else:
-            await self._state.executed(self._policy, result)
+            failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
+            fate = Fate.UNKNOWN if result.is_lost else failed
+            told.append(memory.settle(result.call.call.id, fate))
+        await asyncio.gather(*told)
         return withheld
 
     def judge_result(self, result: ToolResult) -> Verdict | None:

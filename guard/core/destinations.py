@@ -8,7 +8,6 @@ pattern matches.  Canonical forms are for identity: the call is sent on as the a
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from guard.core.destination_patterns import DestinationPattern, PatternSet, parse_pattern
@@ -17,6 +16,7 @@ from guard.core.hosts import malformed
 from guard.core.mailboxes import mail_scheme
 from guard.core.model import Destination
 from guard.core.recipients import QUOTED, read_recipient
+from guard.core.remembered import remembered
 from guard.core.urls import REFUSED_SCHEMES, URL_START, WEB_SCHEMES
 
 if TYPE_CHECKING:
@@ -113,17 +113,8 @@ def _read_object(value: Json) -> Iterator[Destination]:
         yield malformed("an object without an address")
 
 
+@remembered(_CACHE_SIZE, short=_CACHED_LENGTH)
 def _read_text(text: str) -> tuple[Destination, ...]:
-    # Keys of the cache are bounded, so a client cannot grow the process by what it sends.
-    return _read_short(text) if len(text) <= _CACHED_LENGTH else _read_list(text)
-
-
-@lru_cache(maxsize=_CACHE_SIZE)
-def _read_short(text: str) -> tuple[Destination, ...]:
-    return _read_list(text)
-
-
-def _read_list(text: str) -> tuple[Destination, ...]:
     """Return the destinations of a text with recipients between ``,`` ``;`` and line ends."""
     if len(text) > TEXT_LIST_LIMIT:
         return (malformed(text),)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import html
 import re
-from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import re2
 
 from guard.core.injection_signals import MODEL, SECRETS, SENDS, SIGNALS, WHERE
+from guard.core.remembered import remembered
 from guard.core.text_views import decoded, fold, views
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ _SPACED: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*]){5,}[A-Za-z]\b")
 _LEET: Final = str.maketrans("013457@$!|", "oieastasil")
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def instructs(text: str, *, deep: bool) -> bool:
     """Return whether a text instructs a model.
 

@@ -5,7 +5,6 @@ Each pattern names a form, never a value.  Where a form has a checksum, the chec
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -14,6 +13,7 @@ import re2
 from guard.core.account_numbers import has_account
 from guard.core.addresses import address_kind
 from guard.core.injection_text import instructs
+from guard.core.remembered import remembered
 from guard.core.secret_forms import BITS, entropy
 from guard.core.shell_text import is_dangerous
 from guard.core.text_views import decoded_label, fold, views
@@ -63,7 +63,7 @@ _CHANGES: Final = 4
 _KEY_ID: Final = re2.compile(r"a(?:kia|sia)[a-z0-9]{16}")
 
 
-@lru_cache(maxsize=256)
+@remembered(256)
 def find_leaks(text: str) -> frozenset[str]:
     """Return the codes of what is in a text, in any of its views; secrets are a detector's."""
     found: set[str] = set()

@@ -13,11 +13,12 @@ import binascii
 import html
 import unicodedata
 import zlib
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import re2
+
+from guard.core.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,7 +51,7 @@ _PACKED: Final = (b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda", b"x^")
 _WIDE: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def views(text: str, *, shell: bool = True) -> tuple[str, ...]:
     """Return the text and everything it decodes to, each once, the text itself first.
 

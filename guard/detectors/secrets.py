@@ -118,7 +118,6 @@ def telling_forms() -> SecretForms:
     return SecretForms(form for form in OWN_FORMS if form.kind in _TELLING)
 
 
-@lru_cache(maxsize=256)
 def found_in(text: ArgumentText) -> tuple[tuple[Span, ...], tuple[str, ...]]:
     """Return the secrets of one text that stand there in clear, and the kinds of those that do not.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 from guard.core.leak_patterns import find_leaks
+from guard.core.remembered import remembered
 from guard.core.secret_forms import OWN_FORMS, SecretForms, looks_random
 from guard.core.text_views import views
 from guard.protocols import ParsedCall
@@ -129,7 +130,7 @@ def _listed(value: Json) -> list[Json]:
     return value if isinstance(value, list) else [value]
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _is_plain(value: str) -> bool:
     """Return whether a value has neither the form of a secret nor text under a coding."""
     if len(value) > _VALUE_LIMIT or not value.isascii() or find_leaks(value):

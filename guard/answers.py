@@ -72,7 +72,7 @@ class Answers:
         self._model_calls = model_calls
         self.body_limit = body_limit
 
-    async def on_answer(self, exchange: Exchange, body: bytes, status: int) -> bytes | None:
+    async def on_answer(self, exchange: Exchange, body: bytes, status: int = 200) -> bytes | None:
         """Observe the results in a complete answer body, and judge the calls in it.
 
         Returns:

@@ -225,22 +225,10 @@ class Gate:
             if correlation is not None:
                 self._pending.add((*exchange.owner, correlation), classified)
 
-    async def on_answer(self, exchange: Exchange, body: bytes, status: int = 200) -> bytes | None:
-        """Do :meth:`guard.answers.Answers.on_answer`."""
-        return await self.answers.on_answer(exchange, body, status)
-
-    async def on_lost(self, exchange: Exchange) -> None:
-        """Do :meth:`guard.answers.Answers.on_lost`."""
-        await self.answers.on_lost(exchange)
-
     def event_reader(self, exchange: Exchange, encoding: str = "") -> EventReader:
         """Return the reader of a stream of events; raises MessageError for unknown encodings."""
         decoder = StreamDecoder(encoding, limit=self.body_limit)
         return EventReader(self.answers, exchange, decoder)
-
-    def refuse_answer(self, error: MessageError, exchange: Exchange) -> HttpReply:
-        """Do :meth:`guard.answers.Answers.refuse`."""
-        return self.answers.refuse(error, exchange)
 
     def refuse_unread(
         self,

@@ -103,16 +103,16 @@ class _Wrapper:
         if self._exchange is None:
             return {"frame": asked["frame"]}
         try:
-            withheld = await self._gate.on_answer(self._exchange, frame)
+            withheld = await self._gate.answers.on_answer(self._exchange, frame)
         except MessageError as error:
-            self._gate.refuse_answer(error, self._exchange)
+            self._gate.answers.refuse(error, self._exchange)
             return {}  # Without a frame the wrapper answers that the guard cannot.
         return {"frame": asked["frame"] if withheld is None else withheld.decode()}
 
     async def lost(self) -> None:
         """Note that no answer of this session will come any more."""
         if self._exchange is not None:
-            await self._gate.on_lost(self._exchange)
+            await self._gate.answers.on_lost(self._exchange)
 
     def _hello(self, asked: dict[str, Any]) -> dict[str, Any]:
         if asked["policy"] != self._policy():

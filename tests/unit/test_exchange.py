@@ -129,8 +129,8 @@ async def test_a_result_in_the_body_completes_its_call_once(
     """Seeing the same answer twice does not execute the call twice."""
     exchange = await forwarded(gate, recall())
 
-    await gate.on_answer(exchange, answer())
-    await gate.on_answer(exchange, answer())
+    await gate.answers.on_answer(exchange, answer())
+    await gate.answers.on_answer(exchange, answer())
 
     assert store.completed == [("s1", Role.RECALL, True)]
 
@@ -168,7 +168,7 @@ async def test_an_answer_that_names_no_id_still_ends_the_calls_of_its_exchange(
     """A call that was forwarded is executed, whatever the upstream answered."""
     exchange = await forwarded(gate, recall())
 
-    await gate.on_answer(exchange, b"<html>gateway error</html>")
+    await gate.answers.on_answer(exchange, b"<html>gateway error</html>")
 
     assert store.completed == [("s1", Role.RECALL, True)]
 
@@ -189,7 +189,7 @@ async def test_a_result_the_store_could_not_take_is_carried_by_the_next_attempt(
     """What was released unlabelled is written before anything else is judged."""
     exchange = await forwarded(gate, recall())
     store.failing = True
-    await gate.on_answer(exchange, answer())
+    await gate.answers.on_answer(exchange, answer())
     store.failing = False
 
     await forwarded(gate, recall(ident=2))

@@ -143,9 +143,9 @@ async def test_a_whole_answer_is_replaced_in_its_body(gate: Gate, kind: str) -> 
     benign = json.dumps(whole(kind, "hi", [RECALL])).encode()
     theft = json.dumps(whole(kind, "hi", [THEFT])).encode()
 
-    assert await gate.on_answer(exchange, benign) is None
+    assert await gate.answers.on_answer(exchange, benign) is None
     exchange = await forwarded(gate, ask(kind))
-    instead = await gate.on_answer(exchange, theft)
+    instead = await gate.answers.on_answer(exchange, theft)
 
     assert instead is not None
     assert b"evil.test" not in instead
@@ -159,9 +159,9 @@ async def test_an_answer_that_cannot_be_read_is_refused(gate: Gate, kind: str) -
     error = b'{"error": {"message": "overloaded"}}'
 
     with pytest.raises(MessageError):
-        await gate.on_answer(exchange, b"<html>", 200)
-    assert await gate.on_answer(exchange, b"<html>bad gateway</html>", 502) is None
-    assert await gate.on_answer(exchange, error, 529) is None
+        await gate.answers.on_answer(exchange, b"<html>", 200)
+    assert await gate.answers.on_answer(exchange, b"<html>bad gateway</html>", 502) is None
+    assert await gate.answers.on_answer(exchange, error, 529) is None
     with pytest.raises(MessageError):
         await gate.event_reader(exchange).feed(b"data: {]\n\n")
 

@@ -88,7 +88,7 @@ class Road:
     async def answer(self, exchange: Any, result: dict[str, Any]) -> bytes | None:
         """Answer it; None where the very bytes are released."""
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode()
-        return await self.gate.on_answer(exchange, body)
+        return await self.gate.answers.on_answer(exchange, body)
 
     async def list(self, *tools: dict[str, Any]) -> None:
         """List tools through the guard."""

@@ -142,7 +142,7 @@ class GuardAddon:
             # After the verdict: to look a name up is to say it.
             await self.forward.check_name(flow.client_conn, request.host, request.port)
         except MessageError:
-            await self._gate.on_lost(outcome)
+            await self._gate.answers.on_lost(outcome)
             raise
         if opens_socket:
             flow.metadata[SOCKET] = Socket(outcome, message.url, message.host)
@@ -181,7 +181,7 @@ class GuardAddon:
                 unsize_response(flow.response, flow.request)
                 flow.response.stream = True
         except MessageError as error:
-            reply = self._gate.refuse_answer(error, flow.metadata[EXCHANGE])
+            reply = self._gate.answers.refuse(error, flow.metadata[EXCHANGE])
             flow.metadata[REFUSED] = reply.body
             answer_later(flow, reply)
         except Exception:  # noqa: BLE001  (see module docstring)
@@ -216,12 +216,12 @@ class GuardAddon:
             if flow.response.status_code == SWITCHING:
                 check_switch(flow.response, opens_socket=SOCKET in flow.metadata)
             body = self._answer_body(flow.response, exchange)
-            instead = await self._gate.on_answer(exchange, body, flow.response.status_code)
+            instead = await self._gate.answers.on_answer(exchange, body, flow.response.status_code)
             if instead is not None:
                 replace_body(flow.response, instead)
         except MessageError as error:
             flow.websocket = None
-            answer(flow, self._gate.refuse_answer(error, flow.metadata[EXCHANGE]))
+            answer(flow, self._gate.answers.refuse(error, flow.metadata[EXCHANGE]))
         except Exception:  # noqa: BLE001  (see module docstring)
             self._fail(flow, "hook")
 
@@ -251,7 +251,7 @@ class GuardAddon:
             if EXCHANGE in flow.metadata:
                 if text != CUT and NOT_CONNECTED not in text:
                     self._metrics.error("upstream")
-                await self._gate.on_lost(flow.metadata[EXCHANGE])
+                await self._gate.answers.on_lost(flow.metadata[EXCHANGE])
                 return
             if "body exceeds" in text:
                 self._gate.refuse_unread(OversizeError(text), None, None)

@@ -205,7 +205,7 @@ class ForwardAddon:
                 return outcome
             await self.check_name(client, flow.request.host, flow.request.port)
             # What happens in there is never seen: from here on the call counts as executed.
-            await self._gate.on_answer(outcome, b"")
+            await self._gate.answers.on_answer(outcome, b"")
         inherited = tuple(pair for pair in request.headers if pair[0] in INHERITED)
         shown = request.certificates
         self._tunnels[client.id] = Tunnel(host.host, flow.request.port, opaque, inherited, shown)

@@ -72,7 +72,7 @@ class Wire:
         assert isinstance(exchange, Exchange), exchange.body
         member = "error" if failed else "result"
         answer = json.dumps({"jsonrpc": "2.0", "id": 1, member: result}).encode()
-        released = await self.gate.on_answer(exchange, answer)
+        released = await self.gate.answers.on_answer(exchange, answer)
         return (released or answer).decode()
 
 

@@ -154,6 +154,7 @@ class Guard:
         if memory is None:
             await self._state.executed(self._policy, result)
             return withheld
+        result = memory.sourced(result)
         withheld = await memory.judge_result(result) or withheld
         # Together, so that their scripts travel in one pipeline.
         told = [memory.note_sources(result), self._state.executed(self._policy, result)]

@@ -122,6 +122,8 @@ class ToolResult:
     is_error: bool = False
     is_lost: bool = False
     """No readable answer came: nobody can say whether the tool carried the call out."""
+    sources: frozenset[bytes] | None = None
+    """Marks of whom an untrusted result comes from; None until they have been worked out."""
 
 
 class Standing(StrEnum):

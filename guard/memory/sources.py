@@ -26,7 +26,9 @@ NONE: Final = frozenset[str]()
 
 
 def marks_of(result: ToolResult, mapping: ToolMapping | None) -> frozenset[bytes]:
-    """Return the marks of an untrusted result's sources."""
+    """Return the marks of an untrusted result's sources; worked out where it lacks them."""
+    if result.sources is not None:
+        return result.sources
     return frozenset(source_mark(name) for name in sources_of(result, mapping))
 
 

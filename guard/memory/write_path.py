@@ -205,15 +205,26 @@ class WritePath:
             self._log.count(fate.value, (), write.decision.target)
         self._reached("settled")
 
+    def sourced(self, result: ToolResult) -> ToolResult:
+        """Return a result that a session reads with its sources, for the gate and the labels.
+
+        Never raises: of a result without them, the principal is to blame.
+        """
+        if self._memory is NO_GATE or result.call.role not in READS or result.is_error:
+            return result
+        try:
+            mapping = self._policy.mapping(result.call.call.tool)
+            return replace(result, sources=marks_of(result, mapping))
+        except Exception:  # noqa: BLE001  (blame then falls on the principal)
+            self._log.failed()
+            return result
+
     async def note_sources(self, result: ToolResult) -> None:
-        """Remember whom a session reads.  Never raises: without it, the principal answers."""
-        classified = result.call
-        if self._memory is NO_GATE or classified.role not in READS or result.is_error:
+        """Remember whom a session reads, by a result from :meth:`sourced`.  Never raises."""
+        if not result.sources:
             return
         try:
-            found = marks_of(result, self._policy.mapping(classified.call.tool))
-            if found:
-                await self._staging.read(classified.call.identity, found)
+            await self._staging.read(result.call.call.identity, result.sources)
         except Exception:  # noqa: BLE001  (blame then falls on the principal)
             self._log.failed()
 

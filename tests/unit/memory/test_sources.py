@@ -1,13 +1,14 @@
 """Where a result comes from: URL hosts and senders."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from guard.core.jsonpath import compile_path
 from guard.core.model import ClassifiedCall, Identity, Integrity, Role, ToolCall, ToolResult
 from guard.core.policy import MessageFields, ToolMapping
-from guard.memory.sources import sources_of
+from guard.memory.sources import marks_of, sources_of
 
 
 def _result(arguments, content="text"):
@@ -47,3 +48,13 @@ def test_a_trusted_tool_has_no_sources():
     trusted = _mapping(source=Integrity.TRUSTED)
 
     assert sources_of(_result({"url": "https://in.example/"}), trusted) == set()
+
+
+def test_sources_that_were_worked_out_are_not_worked_out_again():
+    """The gate and the labels are told of the same ones."""
+    known = frozenset({b"mark"})
+    result = _result({"url": "https://evil.example/"})
+
+    assert marks_of(replace(result, sources=known), _mapping()) == known
+    assert marks_of(replace(result, sources=frozenset()), _mapping()) == frozenset()
+    assert len(marks_of(result, _mapping())) == 1

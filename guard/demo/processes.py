@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import guard
+from guard.adapters.free_ports import free_port
 
 START_SECONDS: Final = 30.0
 """Longest wait for a process to be ready; a loaded machine is slow, a broken one never is."""
@@ -99,7 +99,7 @@ async def stage(places: Places) -> AsyncIterator[Stage]:
         DemoError: a process ended before it was ready, or took too long.
     """
     running: list[asyncio.subprocess.Process] = []
-    mail_port, memory_port, notes_port, mail, memory, notes, admin = _free_ports(7)
+    mail_port, memory_port, notes_port, mail, memory, notes, admin = (free_port() for _ in range(7))
     places.notes_policy.write_text(NOTES_POLICY.format(port=notes_port), encoding="utf-8")
     try:
         # All at once: nobody needs another to start, and each takes seconds to load.
@@ -227,15 +227,6 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago; a thief makes the guard fail to start, loudly."""
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 def _tail(log: Path) -> str:

@@ -21,11 +21,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from mitmproxy.certs import CertStore
 
+from guard.adapters.free_ports import free_port
 from guard.core.errors import GuardError
 from guard.lab.bench_processes import (
     directory_and_processes,
     find_mitmdump,
-    free_port,
     spawn,
     spawn_server,
     wait_for,

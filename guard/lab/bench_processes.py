@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.free_ports import free_port
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
@@ -172,9 +173,3 @@ def wait_for(port: int, processes: list[subprocess.Popen[str]]) -> None:
         time.sleep(0.05)
     msg = f"nothing listens on port {port} after {START_SECONDS:.0f} s"
     raise GuardError(msg)
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

@@ -12,8 +12,9 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.free_ports import free_port
 from guard.core.errors import GuardError
-from guard.lab.bench_processes import directory_and_processes, free_port, spawn, wait_for
+from guard.lab.bench_processes import directory_and_processes, spawn, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,8 +13,9 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from guard.adapters.free_ports import free_port
 from guard.core.errors import GuardError
-from guard.lab.bench_processes import directory_and_processes, free_port, spawn, wait_for
+from guard.lab.bench_processes import directory_and_processes, spawn, wait_for
 from guard.lab.egress_routes import Roads
 from guard.lab.egress_world import World
 from guard.lab.figures import wilson

@@ -7,21 +7,13 @@ port it listens and ends when its standard input does.
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import sys
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import uvicorn
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.types import SamplingMessage, TextContent
 from pydantic import BaseModel
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.applications import Starlette
+from guard.adapters.loopback_server import serve_on_loopback
 
 Session = Context[Any, Any, Any]
 
@@ -100,22 +92,5 @@ def _add_sources(server: FastMCP) -> None:
         return f"Greet {name}."
 
 
-def serve(build: Callable[[], Starlette]) -> None:
-    """Serve on a free port of loopback until standard input ends."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    app = build()
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
-    running = uvicorn.Server(config)
-    sys.stdout.write(f"{listener.getsockname()[1]}\n")
-    sys.stdout.flush()
-    threading.Thread(target=_stop_at_end_of_input, args=(running,), daemon=True).start()
-    asyncio.run(running.serve(sockets=[listener]))
-
-
-def _stop_at_end_of_input(running: uvicorn.Server) -> None:
-    sys.stdin.buffer.read()
-    running.should_exit = True
-
-
 if __name__ == "__main__":
-    serve(lambda: build().streamable_http_app())
+    serve_on_loopback(lambda: build().streamable_http_app())

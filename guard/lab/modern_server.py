@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from guard.lab.fixture_server import serve
+from guard.adapters.loopback_server import serve_on_loopback
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -123,4 +123,4 @@ def _error(identifier: Any, code: int, message: str, status: int) -> Response:
 
 
 if __name__ == "__main__":
-    serve(build)
+    serve_on_loopback(build)

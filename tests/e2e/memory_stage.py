@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from guard.adapters.free_ports import free_port
 from guard.lab.write_path.store import VectorMemory
 from tests.e2e.running_guard import ROOT, RunningGuard, start_guard
 
@@ -45,9 +46,7 @@ class MemoryStage:
         directory.mkdir(exist_ok=True)
         file = directory / "write.toml"
         # The listener's name is known only once its port is: the guard reads the file at start.
-        from tests.e2e import running_guard
-
-        port = running_guard.free_port()
+        port = free_port()
         file.write_text(
             f'["127.0.0.1:{port}"]\nheader = "authorization"\nprefix = "Bearer "\n'
             f'secret_file = "{secret}"\n',

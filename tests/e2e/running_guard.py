@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from guard.adapters.free_ports import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -179,12 +181,6 @@ def read_response(client: socket.socket) -> bytes:
         match = re.search(rb"(?i)\r\ncontent-length:\s*(\d+)", head)
         if blank and match and len(rest) >= int(match[1]):
             return data
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def start_guard(

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tests.e2e.running_guard import ROOT, RunningGuard, free_port, tool_call, wait_until
+from guard.adapters.free_ports import free_port
+from tests.e2e.running_guard import ROOT, RunningGuard, tool_call, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

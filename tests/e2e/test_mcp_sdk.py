@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from guard.adapters.free_ports import free_port
 from guard.lab.bench_processes import fixture_server
 from guard.lab.bench_transparency import SCENARIOS
 from guard.lab.mcp_scenarios import Client, run, session
 from guard.lab.modern_scenarios import MODERN, run_modern
-from tests.e2e.running_guard import ROOT, free_port, start_guard
+from tests.e2e.running_guard import ROOT, start_guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

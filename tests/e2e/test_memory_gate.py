@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from guard.adapters.free_ports import free_port
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.endpoint import parse_endpoint
@@ -20,7 +21,6 @@ from tests.e2e.running_guard import (
     RunningGuard,
     Upstream,
     default_answer,
-    free_port,
     json_response,
     wait_until,
 )

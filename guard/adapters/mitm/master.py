@@ -161,7 +161,7 @@ def build_master(
     return master
 
 
-async def listening(master: LeanMaster, tries: int = 500) -> list[tuple[str, int]]:
+async def listening(master: LeanMaster, tries: int = 3000) -> list[tuple[str, int]]:
     """Wait until every listener is bound and return the addresses.
 
     Raises:

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from guard.adapters.free_ports import free_port
 from guard.adapters.recovery import EVENT
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging.operator import GateOperator
 from guard.core.memory import Fate
-from guard.lab.bench_processes import free_port
 from guard.lab.write_path.rig import variant
 
 if TYPE_CHECKING:

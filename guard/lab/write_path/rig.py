@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from guard.adapters.free_ports import free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.core.errors import GuardError
-from guard.lab.bench_processes import free_port
 from guard.lab.write_path.store import VectorMemory
 from guard.settings import Settings
 

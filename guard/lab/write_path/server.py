@@ -14,7 +14,7 @@ from typing import Any
 
 from mcp.server.fastmcp import Context, FastMCP
 
-from guard.lab.fixture_server import serve
+from guard.adapters.loopback_server import serve_on_loopback
 from guard.lab.write_path.store import VectorMemory
 
 
@@ -84,7 +84,7 @@ def main() -> None:
     if options.stdio:
         server.run("stdio")
         return
-    serve(server.streamable_http_app)
+    serve_on_loopback(server.streamable_http_app)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from guard.core.errors import GuardError, PolicyError
 from guard.core.policy import Policy
 from guard.core.ports import Detector
 from guard.policies_io import load_policies
+from guard.policies_io.policy_tests import find_policies
 from guard.replay import Replay, fresh_store
 from guard.traces import TraceError, read_traces
 
@@ -30,9 +31,13 @@ EMBEDDED = "embedded"
 
 
 def diff(
-    before: Annotated[Path, typer.Argument(help="The policy as it was.")],
-    after: Annotated[Path, typer.Argument(help="The policy as it will be.")],
+    before: Annotated[Path, typer.Argument(help="The policy as it was: a file, or a directory.")],
+    after: Annotated[Path, typer.Argument(help="The policy as it will be, likewise.")],
     traces: Annotated[list[Path], typer.Argument(help="Trace files: .jsonl or .jsonl.gz.")],
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option("--policy", "-p", help="File or directory of both policies, read first."),
+    ] = None,
     redis: Annotated[
         str, typer.Option("--redis", help="`embedded`, or the URL of your own Redis.")
     ] = EMBEDDED,
@@ -46,11 +51,17 @@ def diff(
 ) -> None:
     """List the calls of recorded runs that two policies decide differently, with the rules.
 
+    Several files make one policy: all in a directory but tests, and those named with --policy.
+
     Exit code 0: replayed; 1: failed; 2: a verdict flipped, with --exit-code; 3: invalid input.
     """
     errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
     try:
-        policies = (load_policies((before,)), load_policies((after,)))
+        shared = [file for path in beside or () for file in find_policies(path)]
+        policies = (
+            load_policies((*shared, *find_policies(before))),
+            load_policies((*shared, *find_policies(after))),
+        )
         # Read once ahead: a bad line is refused before anything is judged.
         runs = sum(1 for _ in read_traces(traces))
     except (PolicyError, TraceError) as error:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.cli.progress import Bar
 from guard.core.errors import GuardError, PolicyError
 from guard.core.verdict import Action, Mode
 from guard.detectors import DetectorResources, create_detectors
@@ -83,7 +83,7 @@ def replay(
         with ExitStack() as stack:
             sink = stack.enter_context(out.open("w", encoding="utf-8")) if out else sys.stdout
             url = stack.enter_context(EmbeddedRedis()).url if redis == EMBEDDED else redis
-            advance = stack.enter_context(_Bar(console, total))
+            advance = stack.enter_context(Bar(console, "replaying", total))
             engine = _engine(loaded, models or models_directory(), held)
             job = _replay(engine, loaded, traces, url, (sink, advance))
             summary = asyncio.run(job)
@@ -113,29 +113,6 @@ async def _replay(
     sink, advance = output
     async with fresh_store(url, policy.limits) as store:
         return await engine(store).run(read_traces(traces), sink.write, advance)
-
-
-class _Bar:
-    """A progress bar on a terminal, nothing elsewhere."""
-
-    def __init__(self, console: Console, total: int) -> None:
-        self._progress = Progress(
-            TextColumn("replaying"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("replaying", total=total)
-
-    def __enter__(self) -> Callable[[], object]:
-        self._progress.start()
-        return lambda: self._progress.advance(self._task)
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
 
 
 def _table(summary: Summary, policy: Policy, seconds: float) -> Table:

@@ -140,6 +140,20 @@ def find_suites(paths: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
+def find_policies(path: Path) -> list[Path]:
+    """Return the policy files that make one policy: those in a directory, else the file itself.
+
+    Raises:
+        PolicyError: the directory has none.
+    """
+    if not path.is_dir():
+        return [path]
+    found = sorted(each for each in path.glob("*.yaml") if not each.name.endswith(SUFFIX))
+    if not found:
+        raise PolicyError((PolicyProblem(str(path), 0, "there is no `.yaml` file in it"),))
+    return found
+
+
 def load_suite(path: Path) -> Suite:
     """Read one test file and the policy it is about.
 

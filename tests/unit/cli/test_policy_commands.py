@@ -207,6 +207,24 @@ def test_every_verdict_that_flips_is_listed_with_its_rules(traces, tmp_path):
     assert flip["after_by"] == ["allow-attested"]
 
 
+def test_a_side_of_many_files_is_compared_as_one_policy(traces, tmp_path):
+    """All of a directory but the tests in it, beside what both sides share."""
+    sides = tmp_path / "before", tmp_path / "after"
+    for side in sides:
+        side.mkdir()
+        (side / "b.yaml").write_text("version: 1\nname: more\n", encoding="utf-8")
+        (side / "b_test.yaml").write_text("version: 1\n", encoding="utf-8")
+    partner = "version: 1\nname: partner\nallow: [partner.test]\n"
+    (sides[1] / "a.yaml").write_text(partner, encoding="utf-8")
+
+    flipped = run(diff, *sides, traces, "--policy", DEFAULT, "--json")
+
+    [flip] = [json.loads(line) for line in flipped.stdout.splitlines()]
+    assert (flip["run_id"], flip["before"], flip["after"]) == ("out", "ask", "allow")
+    (sides[0] / "b.yaml").unlink()
+    assert run(diff, *sides, traces, "--policy", DEFAULT).exit_code == 3
+
+
 def test_a_flip_is_a_sentence_for_people(traces, tmp_path):
     """Without `--exit-code` a flip is news, not a failure."""
     after = tmp_path / "after.yaml"

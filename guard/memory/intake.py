@@ -24,7 +24,8 @@ from guard.memory.areas import ATTESTED, READ, REPLY, Areas
 from guard.memory.field_values import whole_values
 from guard.memory.named_places import links, own_addresses
 from guard.memory.private_passages import remembered
-from guard.memory.result_fields import leaves_of, parsed, roots_of, vouched
+from guard.memory.result_documents import messages_document, roots_of
+from guard.memory.result_fields import leaves_of, vouched
 from guard.memory.sources import marks_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json, ToolResult
     from guard.core.policy import MessageFields, Policy, ToolMapping
     from guard.core.ports import Area
+    from guard.memory.result_documents import Root
     from guard.memory.result_fields import Leaf
     from guard.memory.seal import Seal
 
@@ -241,7 +243,7 @@ class ResultIntake:
             record = replace(record, origin=next(iter(self._sources)))
         return Write(area, WriteMode.KEEP, (self.seal.write(area, READ, record),))
 
-    def _named_places(self, mapping: ToolMapping, roots: list[Json]) -> list[Write]:
+    def _named_places(self, mapping: ToolMapping, roots: list[Root]) -> list[Write]:
         """Return what stands on a page, or in messages, that the user may have named."""
         area = self.areas.session(self.result.call.call.identity)
         noted = (self.seal, area, self._record(Integrity.AUTHENTICATED, Channel.FIELD), self.result)
@@ -252,14 +254,14 @@ class ResultIntake:
             entries += links(*noted, roots, mapping.links)
         return [Write(area, WriteMode.REPLACE, tuple(entries))] if entries else []
 
-    def _messages(self, roots: list[Json], where: MessageFields) -> list[Write]:
+    def _messages(self, roots: list[Root], where: MessageFields) -> list[Write]:
         """Return who sent each message, with the names that a user may call it by."""
         area = self.areas.session(self.result.call.call.identity)
         record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
         names: dict[str, list[str]] = {}
         inside: set[str] = set()
         for root in roots:
-            document = parsed(root, every_format=True) if isinstance(root, str) else root
+            document = messages_document(root, where)
             if isinstance(document, str):
                 continue
             for _, message in list(where.each.find(document))[:MESSAGE_LIMIT]:

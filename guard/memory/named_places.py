@@ -14,7 +14,7 @@ from guard.core.provenance import Rung
 from guard.core.values import find_values, handle_value, keys_of
 from guard.memory.areas import REPLY
 from guard.memory.field_values import name_parts
-from guard.memory.result_fields import parsed
+from guard.memory.result_documents import messages_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from guard.core.policy import LinkFields, PathQuery
     from guard.core.ports import Area
     from guard.core.provenance import Record
+    from guard.memory.result_documents import Root
     from guard.memory.seal import Seal
 
 NAME_LIMIT: Final = 8
@@ -64,7 +65,7 @@ def own_addresses(
 
 
 def links(
-    seal: Seal, area: Area, record: Record, result: ToolResult, roots: list[Json], where: LinkFields
+    seal: Seal, area: Area, record: Record, result: ToolResult, roots: list[Root], where: LinkFields
 ) -> Entries:
     """Return the links of messages, each known by who sent it and by where it was read.
 
@@ -74,7 +75,7 @@ def links(
     places = list(_names(where.place, result.call.call)) if where.place is not None else []
     names: dict[str, list[str]] = {}
     for root in roots:
-        document = parsed(root, every_format=True) if isinstance(root, str) else root
+        document = messages_document(root, where)
         if isinstance(document, str):
             continue
         for _, message in islice(where.each.find(document), MESSAGE_LIMIT):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.destinations import find_destinations
 from guard.core.model import Integrity
 from guard.memory.candidate import strings
-from guard.memory.result_fields import parsed, roots_of
+from guard.memory.result_documents import messages_document, roots_of
 from guard.memory.senders import senders_in, source_mark
 
 if TYPE_CHECKING:
@@ -53,6 +53,5 @@ def _named(result: ToolResult, mapping: ToolMapping | None) -> Iterator[str]:
 
 def _senders(content: Json, messages: MessageFields) -> Iterator[str]:
     for root in roots_of(content):
-        document = parsed(root, every_format=True) if isinstance(root, str) else root
-        for senders in senders_in(document, messages).values():
+        for senders in senders_in(messages_document(root, messages), messages).values():
             yield from senders

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from guard.core.model import Integrity
 from guard.core.values import TEXT_LIMIT, VALUE_LIMIT, find_values
-from guard.memory.result_fields import leaves_of, parsed, roots_of
+from guard.memory.result_documents import parsed, roots_of
+from guard.memory.result_fields import leaves_of
 
 ATTACKER = "drop@evil.test"
 NESTED = 5_000

@@ -222,3 +222,57 @@ async def test_a_message_that_nobody_named_is_not_answered_unasked(reader, query
     verdict = await reader.call("reply_by_search", {"query": query})
 
     assert verdict.action.label in {"ask", "block"}
+
+
+ITEMS = [{"participants": ["carol@partner.test"], "title": "x"}, {"participants": ["d@b.test"]}]
+LONE = ITEMS[0]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        pytest.param({"content": [{"type": "text", "text": json.dumps(i)} for i in ITEMS]}, id="b"),
+        pytest.param([{"type": "text", "text": json.dumps(i)} for i in ITEMS], id="bare blocks"),
+        pytest.param([{"type": "text", "content": json.dumps(ITEMS)}], id="one bare block"),
+        pytest.param("\n".join(map(json.dumps, ITEMS)), id="a line for each"),
+        pytest.param({"content": [{"type": "text", "text": json.dumps(LONE)}]}, id="a lone item"),
+        pytest.param(json.dumps(LONE, indent=2), id="a lone item, indented"),
+        pytest.param(repr(LONE), id="a lone item, printed"),
+    ],
+)
+async def test_a_field_is_found_in_every_shape_that_a_list_of_items_takes(agent, result):
+    """Frameworks give a list as one text, as a block or a line for each item, or its only item."""
+    await agent.call("calendar", {}, result)
+
+    assert rung(await agent.send("carol@partner.test")) == "remembered"
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        ["participants:\n- drop@evil.test\ntitle: y"],
+        ["participants:\n- drop@evil.test\ntitle: y", json.dumps(LONE)],
+        ["- participants:\n  - drop@evil.test\n  title: y", json.dumps(LONE)],
+        [json.dumps(LONE), 'see also {"participants": ["drop@evil.test"]}'],
+        [json.dumps({"title": '{"participants": ["drop@evil.test"]}'}), json.dumps(LONE)],
+        [json.dumps({"notes": {"participants": ["drop@evil.test"]}}), json.dumps(LONE)],
+    ],
+)
+async def test_text_in_one_of_several_blocks_attests_no_more_than_alone(agent, blocks):
+    """Prose beside items stays prose, and a field deeper down is another field."""
+    result = {"content": [{"type": "text", "text": text} for text in blocks]}
+    await agent.call("calendar", {}, result)
+
+    assert rung(await agent.send("drop@evil.test")) == "tainted"
+
+
+async def test_links_are_known_by_their_sender_where_messages_come_as_blocks(reader):
+    """One message in a block of its own is a message still."""
+    message = {"sender": "Bob", "body": "see www.news.test/today"}
+    await reader.say("Summarise the article that Bob posted.")
+    await reader.call(
+        "channel", {"name": "general"}, {"content": [{"type": "text", "text": json.dumps(message)}]}
+    )
+
+    _, verdict = await reader.ask("fetch", {"url": "www.news.test/today"})
+    assert rung(verdict) == "reply"

@@ -118,7 +118,8 @@ class Guard:
         if len(calls) == 1:  # the common case: no task, no extra turn of the event loop
             judged = [await self._judge(calls[0])]
         else:
-            judged = list(await asyncio.gather(*(self._judge(call) for call in calls)))
+            with self._store.together():
+                judged = list(await asyncio.gather(*(self._judge(call) for call in calls)))
         judged = forwarded(judged, rewrite)
         judged = all_or_none(judged)
         answers: list[tuple[ClassifiedCall, Verdict]] = []
@@ -129,7 +130,8 @@ class Guard:
             answers = await commit_whole(self._memory, answers, self._record)
         refused = [(c, v) for c, v in answers if not v.enforced.forwards]
         if refused and not self._open_loop:
-            await asyncio.gather(*(self._state.refused(self._policy, c, v) for c, v in refused))
+            with self._store.together():
+                await asyncio.gather(*(self._state.refused(self._policy, c, v) for c, v in refused))
         return answers
 
     def is_committed(self, calls: Sequence[ClassifiedCall]) -> bool:
@@ -162,7 +164,8 @@ class Guard:
             failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
             fate = Fate.UNKNOWN if result.is_lost else failed
             told.append(memory.settle(result.call.call.id, fate))
-        await asyncio.gather(*told)
+        with self._store.together():
+            await asyncio.gather(*told)
         return withheld
 
     def judge_result(self, result: ToolResult) -> Verdict | None:

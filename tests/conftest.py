@@ -6,11 +6,16 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from guard.adapters.redis.embedded import EmbeddedRedis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# No test may fail because the machine is busy.
+settings.register_profile("guard", deadline=None)
+settings.load_profile("guard")
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,11 @@ from guard.core.model import ClassifiedCall, Destination, Role, Standing, Target
 from guard.core.values import find_values, leaf_value, number_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from guard.core.model import Json, ToolCall
-    from guard.core.policy import Policy, ToolMapping
+    from guard.core.policy import PathQuery, Policy, ToolMapping
 
 SCAN_LIMIT: Final = 1024 * 1024
 """Characters of undeclared arguments looked through per call.  What is beyond makes the call
@@ -58,22 +59,18 @@ def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> Cl
     for query in mapping.destinations:
         for path, value in query.find(call.arguments):
             declared.add(path)
-            targets.extend(
-                Target(destination, policy.standing(destination), path)
-                for destination in read_destinations(value)
-            )
+            for destination in read_destinations(value):
+                targets.append(Target(destination, policy.standing(destination), path))  # noqa: PERF401  (twice as quick)
     body: list[str] = []
     for query in mapping.body:
         for path, value in query.find(call.arguments):
             declared.add(path)
-            body.extend(text for _, text in _strings(value, path))
-    for query in mapping.ignore:
-        declared.update(path for path, _ in query.find(call.arguments))
+            body += (value,) if isinstance(value, str) else [t for _, t in _strings(value, path)]
+    declared |= _paths(mapping.ignore, call.arguments)
     if mapping.role is Role.SEND:
-        guarded_paths = {path for q in mapping.guarded for path, _ in q.find(call.arguments)}
-        targets.extend(_answered(policy, call, mapping, declared, none_yet=not targets))
-        skip = frozenset(declared | guarded_paths)
-        targets.extend(_undeclared(policy, call.arguments, skip))
+        targets += _answered(policy, call, mapping, declared, none_yet=not targets)
+        declared |= _paths(mapping.guarded, call.arguments)
+        targets += _undeclared(policy, call.arguments, declared)
         if not targets and not mapping.may_be_nobody:
             targets.append(Target(MISSING, Standing.MISSING))
     return ClassifiedCall(
@@ -87,13 +84,15 @@ def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> Cl
     )
 
 
+def _paths(queries: Iterable[PathQuery], arguments: Json) -> set[str]:
+    return {path for query in queries for path, _ in query.find(arguments)}
+
+
 def _answered(
     policy: Policy, call: ToolCall, mapping: ToolMapping, declared: set[str], *, none_yet: bool
 ) -> Iterator[Target]:
     """Yield the message that a call answers, where that says who receives it."""
-    if mapping.reply is None:
-        return
-    for path, value in mapping.reply.find(call.arguments):
+    for path, value in mapping.reply.find(call.arguments) if mapping.reply is not None else ():
         declared.add(path)
         if none_yet and isinstance(value, str | int) and not isinstance(value, bool):
             destination = Destination("reply", str(value)[:MESSAGE_ID_LIMIT])
@@ -134,14 +133,15 @@ def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
             yield Target(Destination("text", value), Standing.EXTERNAL, path)
 
 
-def _scalars(value: Json, path: str) -> Iterator[tuple[str, str]]:
+def _scalars(value: Json, path: str) -> Iterable[tuple[str, str]]:
+    if isinstance(value, str):
+        return ((path, value),)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        yield path, str(value)
-        return
-    yield from _strings(value, path)
+        return ((path, str(value)),)
+    return _strings(value, path)
 
 
-def _undeclared(policy: Policy, arguments: Json, declared: frozenset[str]) -> Iterator[Target]:
+def _undeclared(policy: Policy, arguments: Json, declared: AbstractSet[str]) -> Iterator[Target]:
     room = SCAN_LIMIT
     for path, text in _strings(arguments, "$", declared):
         room -= len(text)
@@ -153,7 +153,7 @@ def _undeclared(policy: Policy, arguments: Json, declared: frozenset[str]) -> It
 
 
 def _strings(
-    value: Json, path: str, skip: frozenset[str] = frozenset()
+    value: Json, path: str, skip: AbstractSet[str] = frozenset()
 ) -> Iterator[tuple[str, str]]:
     """Yield every string in a JSON value with its normalised path, object keys included."""
     stack: list[tuple[str, Json]] = [(path, value)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from jsonpath_rfc9535 import JSONPathQuery
 
@@ -52,13 +52,14 @@ class _MemberQuery:
     path: str
     children: bool
 
-    def find(self, document: Json) -> Iterator[tuple[str, Json]]:
+    def find(self, document: Json) -> Iterable[tuple[str, Json]]:
         if not isinstance(document, dict) or self.name not in document:
-            return
+            return ()
         value = document[self.name]
-        if not self.children:
-            yield self.path, value
-        elif isinstance(value, list):
+        return self._children(value) if self.children else ((self.path, value),)
+
+    def _children(self, value: Json) -> Iterator[tuple[str, Json]]:
+        if isinstance(value, list):
             for index, item in enumerate(value):
                 yield f"{self.path}[{index}]", item
         elif isinstance(value, dict):

@@ -14,7 +14,7 @@ from guard.core.http_tools import HttpToolTable
 from guard.core.model import Integrity, Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
     from guard.core.memory_policy import MemoryPolicy
     from guard.core.model import ClassifiedCall, Destination, Finding, Json, Role
@@ -72,7 +72,7 @@ class PathQuery(Protocol):
 
     text: str
 
-    def find(self, document: Json) -> Iterator[tuple[str, Json]]: ...
+    def find(self, document: Json) -> Iterable[tuple[str, Json]]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ one can run (Redis always).
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from guard.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from guard.core.model import ClassifiedCall, Finding, Identity, Json, Role
     from guard.core.trajectory import Snapshot, Window
@@ -38,16 +39,16 @@ class Area:
     """Fields it may have; beyond it nothing is added and the principal is marked full."""
 
 
-@frozen
-class Lookup:
+class Lookup(NamedTuple):
     """Fields of one area to read with an attempt."""
 
     area: Area
     fields: tuple[bytes, ...]
-    chained: bool = False
-    """Whether each record ends in names, to be looked up in the same area (rung 4).
+    chained: int = 0
+    """How many of the last fields hold records that end in names, to be looked up in the same
+    area (rung 4).
 
-    Of the look-ups of an attempt, only the last one can be."""
+    Of the look-ups of an attempt, only the last one can have any."""
 
 
 class WriteMode(StrEnum):
@@ -113,6 +114,10 @@ class SessionStore(Protocol):
         Raises:
             StateError: the store did not answer in time, or is not fit to be used.
         """
+        ...
+
+    def together(self) -> AbstractContextManager[None]:
+        """Let what several tasks ask for in here travel in one write."""
         ...
 
     async def note(self, identity: Identity, writes: Sequence[Write]) -> None:

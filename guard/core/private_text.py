@@ -26,6 +26,7 @@ ASKED: Final = 192
 """Passages of one body that are looked up."""
 TEXT_LIMIT: Final = 64 * 1024
 _WORD: Final = re.compile(r"\w+(?:[-.@+/]\w+)*")
+_DIGIT: Final = re.compile(r"\d")
 _CODE_LENGTH: Final = 5
 
 
@@ -52,7 +53,9 @@ def passages_sent(texts: Iterable[str]) -> list[str]:
     for text in texts:
         for view in views(text[:TEXT_LIMIT]):
             words = _words(view)
-            found.update(dict.fromkeys((*_codes(words), *_runs(words))))
+            found.update(dict.fromkeys(_codes(words)))
+            if len(words) >= WORDS:
+                found.update(dict.fromkeys(_runs(words)))
             if len(found) > ASKED:
                 return list(found)[:ASKED]
     return list(found)
@@ -71,8 +74,4 @@ def _runs(words: list[str]) -> list[str]:
 
 def _codes(words: list[str]) -> list[str]:
     """Return what is no word of a language: it has a digit and is not short."""
-    return [
-        f"code:{word}"
-        for word in words
-        if len(word) >= _CODE_LENGTH and any(char.isdigit() for char in word)
-    ]
+    return [f"code:{word}" for word in words if len(word) >= _CODE_LENGTH and _DIGIT.search(word)]

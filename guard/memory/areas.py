@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.core.ports import Area
 
@@ -18,8 +18,8 @@ BUCKET_LIMIT: Final = 32_768
 """Records in one bucket; two million in a set."""
 SESSION_LIMIT: Final = 20_000
 """Records of one session."""
-EPOCHS: Final = 2
-"""Periods within the life of a label: what was read in this one or the last two is found."""
+EPOCHS: Final = 1
+"""Periods within the life of a label: what was read in this one or so many before it is found."""
 FOREVER: Final = 0
 _BUCKET_NAMES: Final = tuple(f"{number:x}" for number in range(BUCKETS))
 _REMEMBERED: Final = 8192
@@ -35,6 +35,17 @@ READ: Final = b"u"
 """What stands behind a fingerprint in a field: which record of the value it is."""
 
 
+class BucketAreas(NamedTuple):
+    """Where the records of a value may lie, but for those of one session."""
+
+    prompts: Area
+    """What the principal's user named in any session."""
+    memory: Area
+    """The labels of the memories that the principals of a tenant share."""
+    taints: tuple[Area, ...]
+    """What the principal read in the periods whose labels still hold."""
+
+
 @lru_cache(maxsize=_REMEMBERED)
 def _area(kind: str, owner: tuple[str, ...], part: str, ttl: int, limit: int) -> Area:
     """Return one object per area, so that the many fields of a call group by identity."""
@@ -46,10 +57,25 @@ def _taint(tenant: str, principal: str, bucket: int, epoch: int, ttl: int) -> Ar
     return _area("t", (tenant, principal), part, ttl, BUCKET_LIMIT)
 
 
+def _prompts(tenant: str, principal: str, bucket: int, ttl: int) -> Area:
+    return _area("n", (tenant, principal), _BUCKET_NAMES[bucket], ttl, BUCKET_LIMIT)
+
+
+def _memory(tenant: str, bucket: int) -> Area:
+    return _area("m", (tenant,), _BUCKET_NAMES[bucket], FOREVER, BUCKET_LIMIT)
+
+
 @lru_cache(maxsize=_REMEMBERED)
-def _taints(tenant: str, principal: str, bucket: int, now: int, ttl: int) -> tuple[Area, ...]:
-    epochs = range(now - EPOCHS, now + 1)
-    return tuple([_taint(tenant, principal, bucket, epoch, ttl) for epoch in epochs])
+def _of_bucket(
+    tenant: str, principal: str, bucket: int, epoch: int, labels: int, taint: int
+) -> BucketAreas:
+    return BucketAreas(
+        _prompts(tenant, principal, bucket, labels),
+        _memory(tenant, bucket),
+        tuple(
+            [_taint(tenant, principal, bucket, e, taint) for e in range(epoch - EPOCHS, epoch + 1)]
+        ),
+    )
 
 
 class Areas:
@@ -73,20 +99,27 @@ class Areas:
         owner = (identity.tenant, identity.principal, identity.session)
         return _area("v", owner, "", self._session, SESSION_LIMIT)
 
+    def of_bucket(self, identity: Identity, bucket: int, epoch: int) -> BucketAreas:
+        """Return the areas in which the records of a value may lie, but for its session's.
+
+        Args:
+            identity: who asks.
+            bucket: of the value (:func:`bucket_of`).
+            epoch: the period that the call lies in.
+        """
+        return _of_bucket(
+            identity.tenant, identity.principal, bucket, epoch, self._labels, self._taint
+        )
+
     def prompts(self, identity: Identity, fingerprint: bytes) -> Area:
         """Return what a principal's user named in any session."""
-        owner = (identity.tenant, identity.principal)
-        return _area("n", owner, _bucket(fingerprint), self._labels, BUCKET_LIMIT)
+        bucket = bucket_of(fingerprint)
+        return _prompts(identity.tenant, identity.principal, bucket, self._labels)
 
     def taint(self, identity: Identity, fingerprint: bytes, epoch: int) -> Area:
         """Return what a principal read in untrusted text during one period."""
         bucket = bucket_of(fingerprint)
         return _taint(identity.tenant, identity.principal, bucket, epoch, self._taint)
-
-    def taints(self, identity: Identity, fingerprint: bytes, at: float) -> tuple[Area, ...]:
-        """Return what a principal read in the periods whose labels still hold at a time."""
-        bucket, now = bucket_of(fingerprint), self.epoch(at)
-        return _taints(identity.tenant, identity.principal, bucket, now, self._taint)
 
     def private(self, identity: Identity, fingerprint: bytes) -> Area:
         """Return what a principal read in private texts lately."""
@@ -96,7 +129,7 @@ class Areas:
 
     def memory(self, tenant: str, fingerprint: bytes) -> Area:
         """Return the labels of the memories that the principals of a tenant share."""
-        return _area("m", (tenant,), _bucket(fingerprint), FOREVER, BUCKET_LIMIT)
+        return _memory(tenant, bucket_of(fingerprint))
 
     def epoch(self, at: float) -> int:
         """Return the period that a time lies in."""
@@ -106,10 +139,6 @@ class Areas:
 def bucket_of(fingerprint: bytes) -> int:
     """Return which part of every set that is spread over keys the records of a value lie in."""
     return fingerprint[0] % BUCKETS
-
-
-def _bucket(fingerprint: bytes) -> str:
-    return _BUCKET_NAMES[bucket_of(fingerprint)]
 
 
 def question(decision_id: str, ttl: int) -> Area:

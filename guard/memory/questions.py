@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.core.message_titles import LINK, TITLE
 from guard.core.model import Integrity
@@ -23,10 +24,88 @@ if TYPE_CHECKING:
     from guard.memory.seal import Seal
 
 PRIVATE: Final = "private"
-_Slot: TypeAlias = tuple[bytes, str, str]
-"""A field that is asked for, the value that it is about, and its place in :class:`Evidence`."""
 ASK_LIMIT: Final = 256
 """Values asked about for one call; a target beyond it stays unknown, and suspicious."""
+_PLANS: Final = 1024
+_PLAN_TEXT: Final = 512
+"""Characters of the values whose plan is kept at hand: those of a few recipients."""
+
+
+class _Slot(NamedTuple):
+    """A field that is asked for, the value that it is about, and its place in an Evidence."""
+
+    field: bytes
+    value: str
+    place: str
+
+
+class _Ask(NamedTuple):
+    """What is asked of one area."""
+
+    fields: tuple[bytes, ...]
+    slots: tuple[_Slot, ...]
+
+
+class _Plan(NamedTuple):
+    """Which fields some values are looked up under, whoever asks and whenever."""
+
+    in_session: _Ask
+    """Last whether a value is the sender of a message that the user named."""
+    chained: int
+    """How many of the last fields those are."""
+    in_buckets: tuple[tuple[int, _Ask, _Ask, _Ask], ...]
+    """Bucket, and what is asked of the prompts, the memory and the taint of each period."""
+
+
+def _ask(slots: list[_Slot]) -> _Ask:
+    return _Ask(tuple([slot.field for slot in slots]), tuple(slots))
+
+
+_WHOLE_SESSION: Final = _ask([_Slot(READ, "", "read")])
+
+
+def _joined(first: _Ask, second: _Ask) -> _Ask:
+    return _Ask(first.fields + second.fields, first.slots + second.slots)
+
+
+def _made_plan(seal: Seal, values: tuple[tuple[str, bool], ...]) -> _Plan:
+    """Return the plan for some values, each with whether it may be attested or only taints."""
+    in_session: list[_Slot] = []
+    replies: list[_Slot] = []
+    buckets: dict[int, list[tuple[str, bytes, bool]]] = {}
+    for value, known in values:
+        if value.startswith((TITLE, LINK)):
+            # It says which message or link; only the user's naming of its place vouches for it.
+            if known:
+                replies.append(_Slot(seal.fingerprint(value) + REPLY, value, "reply"))
+            continue
+        mark = seal.fingerprint(value)
+        if known:
+            in_session.append(_Slot(mark + PROMPT, value, "prompt"))
+            if value.startswith(SAID):
+                # Words count for the session that they were said in; nothing taints them.
+                continue
+            in_session.append(_Slot(mark + ATTESTED, value, "field"))
+            in_session.append(_Slot(mark + CLAIM, value, "claim"))
+            replies.append(_Slot(mark + REPLY, value, "reply"))
+        buckets.setdefault(bucket_of(mark), []).append((value, mark, known))
+    return _Plan(
+        _ask(in_session + replies),
+        len(replies),
+        tuple([(bucket, *_in_bucket(group)) for bucket, group in buckets.items()]),
+    )
+
+
+_short_plan = lru_cache(maxsize=_PLANS)(_made_plan)
+
+
+def _in_bucket(values: list[tuple[str, bytes, bool]]) -> tuple[_Ask, _Ask, _Ask]:
+    """Return what is asked about values whose records of one kind lie in one area."""
+    known = [(value, mark) for value, mark, may_be_attested in values if may_be_attested]
+    prompts = [_Slot(mark + PROMPT, value, "earlier_prompt") for value, mark in known]
+    memory = [_Slot(mark + ATTESTED, value, "memory") for value, mark in known]
+    memory += [_Slot(mark + TAINTED, value, "memory_taint") for value, mark, _ in values]
+    return _ask(prompts), _ask(memory), _ask([_Slot(mark, v, "taint") for v, mark, _ in values])
 
 
 @dataclass(slots=True)
@@ -39,12 +118,12 @@ class Question:
     at: float
     item: str = ""
     """Value of the memory item that the call names, if it names one."""
-    values: dict[str, bytes] = field(default_factory=dict)
-    """Fingerprint by value."""
+    values: dict[str, bool] = field(default_factory=dict)
+    """Whether a value may be attested, by value; the others only taint."""
     saves: bool = False
     """Whether the call saves, so that it matters what its session has read."""
-    passages: dict[str, bytes] = field(default_factory=dict)
-    """Fingerprint by passage of the body."""
+    passages: tuple[bytes, ...] = ()
+    """Fingerprints of the passages of the body."""
     private: list[Record] = field(default_factory=list)
     """Records of the passages that a private source has returned, once the answer is read."""
     complete: bool = True
@@ -53,83 +132,69 @@ class Question:
     """Values in a text that is about to be saved."""
     said: list[str] = field(default_factory=list)
     """Its sentences, where each can be told apart."""
-    _groups: list[tuple[Area, list[_Slot]]] = field(default_factory=list)
+    _asked: list[tuple[Area, _Ask]] = field(default_factory=list)
     """What is asked of each area, in the order of the answers."""
-    _known: set[str] = field(default_factory=set)
-    """Values that may be attested; the others only taint."""
+    _chained: int = 0
+    """Of how many of the last answers the names in them were looked up too."""
 
     def add(self, values: Iterable[str], *, taint_only: bool = False) -> None:
         """Ask about some more values, or only whether untrusted text named them."""
+        asked = self.values
         for value in values:
-            if not taint_only and not value.startswith("any:"):
-                self._known.add(value)
-            if value in self.values:
-                continue
-            if len(self.values) >= ASK_LIMIT:
+            known = not taint_only and not value.startswith("any:")
+            if value in asked:
+                asked[value] = known or asked[value]
+            elif len(asked) >= ASK_LIMIT:
                 self.complete = False
                 return
-            self.values[value] = self.seal.fingerprint(value)
+            else:
+                asked[value] = known
 
     def add_passages(self, passages: Iterable[str]) -> None:
         """Ask whether a private source has returned some passages."""
-        self.passages = {passage: self.seal.fingerprint(passage) for passage in passages}
+        self.passages = tuple([self.seal.fingerprint(passage) for passage in passages])
 
     def lookups(self) -> tuple[Lookup, ...]:
-        """Return the look-ups, one per area."""
+        """Return the look-ups, one per area; what the session was told comes last."""
         if not self.values and not self.saves and not self.item:
             return ()
-        session = self.areas.session(self.identity)
-        in_session: list[_Slot] = [(READ, "", "read")] if self.saves else []
-        buckets: dict[int, list[tuple[str, bytes]]] = {}
-        for value, mark in self.values.items():
-            if value.startswith((TITLE, LINK)):
-                # It says which message or link; only the user's naming of its place vouches for it.
-                continue
-            if value in self._known:
-                in_session.append((mark + PROMPT, value, "prompt"))
-                if value.startswith(SAID):
-                    # Words count for the session that they were said in; nothing taints them.
-                    continue
-                in_session.append((mark + ATTESTED, value, "field"))
-                in_session.append((mark + CLAIM, value, "claim"))
-            buckets.setdefault(bucket_of(mark), []).append((value, mark))
-        self._groups = [(session, in_session)] if in_session else []
-        for values in buckets.values():
-            self._ask_bucket(values)
-        private: dict[int, tuple[Area, list[_Slot]]] = {}
-        for mark in self.passages.values():
-            area = self.areas.private(self.identity, mark)
-            private.setdefault(id(area), (area, []))[1].append((mark, "", PRIVATE))
-        self._groups += private.values()
+        plan, areas, identity = self._plan(), self.areas, self.identity
+        asked: list[tuple[Area, _Ask]] = []
+        epoch = areas.epoch(self.at)
+        for bucket, of_prompts, of_memory, of_taint in plan.in_buckets:
+            prompts, memory, taints = areas.of_bucket(identity, bucket, epoch)
+            if of_prompts.fields:
+                asked.append((prompts, of_prompts))
+            asked.append((memory, of_memory))
+            asked += [(taint, of_taint) for taint in taints]
+        if self.passages:
+            asked += self._private_asked()
         if self.item:
             mark = self.seal.fingerprint(self.item)
-            area = self.areas.memory(self.identity.tenant, mark)
-            self._groups.append((area, [(mark + ITEM, "", "item")]))
-        found = [
-            Lookup(area, tuple([name for name, _, _ in slots])) for area, slots in self._groups
-        ]
-        names = tuple([self.values[value] + REPLY for value in self._repliable()])
-        if names:
-            found.append(Lookup(session, names, chained=True))
+            asked.append(
+                (areas.memory(identity.tenant, mark), _ask([_Slot(mark + ITEM, "", "item")]))
+            )
+        if self.saves or plan.in_session.fields:
+            in_session = _joined(_WHOLE_SESSION, plan.in_session) if self.saves else plan.in_session
+            asked.append((areas.session(identity), in_session))
+        self._asked, self._chained = asked, plan.chained
+        found = [Lookup(area, ask.fields) for area, ask in asked]
+        if plan.chained:
+            found[-1] = found[-1]._replace(chained=plan.chained)
         return tuple(found)
 
-    def _ask_bucket(self, values: list[tuple[str, bytes]]) -> None:
-        """Ask about values whose records of one kind lie in one area."""
-        identity, (_, mark) = self.identity, values[0]
-        known = [(value, own) for value, own in values if value in self._known]
-        ask = self._groups.append
-        if known:
-            prompts = self.areas.prompts(identity, mark)
-            ask((prompts, [(own + PROMPT, value, "earlier_prompt") for value, own in known]))
-        in_memory: list[_Slot] = [(own + ATTESTED, value, "memory") for value, own in known]
-        in_memory += [(own + TAINTED, value, "memory_taint") for value, own in values]
-        ask((self.areas.memory(identity.tenant, mark), in_memory))
-        tainted: list[_Slot] = [(own, value, "taint") for value, own in values]
-        for area in self.areas.taints(identity, mark, self.at):
-            ask((area, tainted))
+    def _plan(self) -> _Plan:
+        values = tuple(self.values.items())
+        short = sum(map(len, self.values)) <= _PLAN_TEXT
+        return (_short_plan if short else _made_plan)(self.seal, values)
 
-    def _repliable(self) -> list[str]:
-        return [v for v in self.values if v in self._known and not v.startswith(SAID)]
+    def _private_asked(self) -> Iterable[tuple[Area, _Ask]]:
+        """Return what is asked of the private texts."""
+        private: dict[int, tuple[Area, list[_Slot]]] = {}
+        for mark in self.passages:
+            area = self.areas.private(self.identity, mark)
+            private.setdefault(id(area), (area, []))[1].append(_Slot(mark, "", PRIVATE))
+        return [(area, _ask(slots)) for area, slots in private.values()]
 
     def read(
         self, labels: tuple[object, ...]
@@ -139,54 +204,54 @@ class Question:
         Raises:
             ValueError: the answer does not fit the question.
         """
-        repliable = self._repliable() if self.values else []
-        asked = sum([len(slots) for _, slots in self._groups])
-        if len(labels) != asked + len(repliable):
+        asked = self._asked
+        if len(labels) != sum([len(ask.fields) for _, ask in asked]):
             raise ValueError("the store answered other look-ups than were asked")
         places: dict[str, dict[str, Record]] = {}
-        there = [index for index, raw in enumerate(labels[:asked]) if raw is not None]
+        there = [index for index, raw in enumerate(labels) if raw is not None]
         if there:
-            fields = [(area, slot) for area, slots in self._groups for slot in slots]
+            fields = [(area, slot) for area, ask in asked for slot in ask.slots]
+            plain = len(labels) - self._chained
             for index in there:
-                area, (name, value, place) = fields[index]
-                record = self.seal.read(area, name, labels[index])
-                if record is not None and place == PRIVATE:
-                    self.private.append(record)
-                elif record is not None:
-                    _keep(places.setdefault(value, {}), place, record)
-        self._replies(repliable, labels[asked:], places)
+                area, slot = fields[index]
+                if index < plain:
+                    self._keep(places, area, slot, labels[index])
+                else:
+                    self._keep_reply(places, area, slot, labels[index])
         whole = places.pop("", {})
         evidence = {value: Evidence(**found) for value, found in places.items()}
         return evidence, whole.get("read"), whole.get("item")
 
-    def _replies(
-        self,
-        values: list[str],
-        answers: tuple[object, ...],
-        places: dict[str, dict[str, Record]],
+    def _keep(
+        self, places: dict[str, dict[str, Record]], area: Area, slot: _Slot, raw: object
     ) -> None:
-        """Keep the sender of each message that the user has named in this session."""
-        session = self.areas.session(self.identity)
-        for value, answer in zip(values, answers, strict=True):
-            mark = self.values[value]
-            if not isinstance(answer, list) or len(answer) != 2:  # noqa: PLR2004 - record, names
-                continue
-            raw, named = answer
-            record = self.seal.read(session, mark + REPLY, raw)
-            if record is None or not record.sealed or not isinstance(raw, bytes):
-                continue
-            for name, found in zip(_names_in(raw), named, strict=False):
-                by = self.seal.read(session, name + PROMPT, found)
-                if by is not None and by.sealed and by.label >= Integrity.AUTHENTICATED:
-                    places.setdefault(value, {})["reply"] = record
-                    break
+        """Keep what a field holds, the earliest record of a place: taint has one per period."""
+        record = self.seal.read(area, slot.field, raw)
+        if record is None:
+            return
+        if slot.place == PRIVATE:
+            self.private.append(record)
+            return
+        found = places.setdefault(slot.value, {})
+        before = found.get(slot.place)
+        if before is None or (record.at, record.call) < (before.at, before.call):
+            found[slot.place] = record
 
-
-def _keep(places: dict[str, Record], place: str, record: Record) -> None:
-    """Keep the earliest record of a place: taint has one per period."""
-    before = places.get(place)
-    if before is None or (record.at, record.call) < (before.at, before.call):
-        places[place] = record
+    def _keep_reply(
+        self, places: dict[str, dict[str, Record]], area: Area, slot: _Slot, answer: object
+    ) -> None:
+        """Keep the sender of a message that the user has named in this session."""
+        if not isinstance(answer, list) or len(answer) != 2:  # noqa: PLR2004 - record, names
+            return
+        raw, named = answer
+        record = self.seal.read(area, slot.field, raw)
+        if record is None or not record.sealed or not isinstance(raw, bytes):
+            return
+        for name, found in zip(_names_in(raw), named, strict=False):
+            by = self.seal.read(area, name + PROMPT, found)
+            if by is not None and by.sealed and by.label >= Integrity.AUTHENTICATED:
+                places.setdefault(slot.value, {})["reply"] = record
+                return
 
 
 def _names_in(raw: bytes) -> list[bytes]:

@@ -72,7 +72,7 @@ def model_of(
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(history=calls)
 def test_the_store_counts_exactly_what_the_core_counts(
     redis_server: EmbeddedRedis, history: list[tuple[Role, str, bool]]

@@ -2,8 +2,8 @@
 -- if there is one, and read label records.
 -- KEYS: session window, principal window, full mark, grant, then the areas to look in.
 -- ARGV: index of the role, session ttl (ms), principal ttl (ms), results released unlabelled so far,
--- then two bytes per area with the number of its fields, '1' where the last area is chained; then the
--- fields of all areas.
+-- then two bytes per area with the number of its fields, how many of the last fields are chained;
+-- then the fields of all areas.
 -- Returns both windows as they were before the call, packed; the full mark; the grant; one record per
 -- field.  The unlabelled marks belong to results released before this call, so they are part of
 -- that state.
@@ -30,7 +30,6 @@ if areas == 4 then return before end
 
 -- A chained record ends in names; each is looked up in the same area, marked as named in a prompt.
 local function named(key, raw)
-  if not raw then return false end
   local names = {}
   local at = NAMES_AT + 1 + (string.byte(raw, NAMES_AT) or 0)
   while at + NAME_SIZE - 1 <= #raw do
@@ -41,18 +40,13 @@ local function named(key, raw)
   return {raw, redis.call('HMGET', key, unpack(names))}
 end
 
-local counts, chained = ARGV[5], ARGV[6] == '1'
+local counts = ARGV[5]
 local place, filled = 7, 4
 for k = 5, areas do
   local key = KEYS[k]
   local count = string.byte(counts, 2 * k - 9) * 256 + string.byte(counts, 2 * k - 8)
   local last = place + count - 1
-  if chained and k == areas then
-    for i = place, last do
-      filled = filled + 1
-      before[filled] = named(key, redis.call('HGET', key, ARGV[i]))
-    end
-  elseif count == 1 then
+  if count == 1 then
     filled = filled + 1
     before[filled] = redis.call('HGET', key, ARGV[place])
   else
@@ -61,5 +55,8 @@ for k = 5, areas do
     filled = filled + count
   end
   place = last + 1
+end
+for i = filled - tonumber(ARGV[6]) + 1, filled do
+  if before[i] then before[i] = named(KEYS[areas], before[i]) end
 end
 return before

@@ -1,28 +1,26 @@
-"""A small asyncio Redis client that writes the commands of one event-loop tick at once.
+"""A small asyncio Redis client: a lone command leaves at once, those of a busy tick in one write.
 
-Replies are matched to commands by their order alone, so a connection on which anything went wrong
-(a reply too late, bytes that are no reply, an answer nobody asked for) is dropped whole: a late
-reply must never answer another call.  The next call opens a new one.
+A connection on which anything went wrong is dropped whole; the next call opens a new one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import hiredis
 
+from guard.adapters.redis.link import Link
 from guard.core.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from guard.adapters.redis.endpoint import Endpoint
     from guard.adapters.redis.layout import Script
+    from guard.adapters.redis.link import Reply
 
-Reply: TypeAlias = object
-"""What Redis answered: bytes, int, None or a list of these; shapes are checked by the caller."""
 Argument: TypeAlias = str | bytes | int
 
 TIMEOUT: Final = 0.25
@@ -30,9 +28,6 @@ TIMEOUT: Final = 0.25
 BACKOFF_FIRST: Final = 0.05
 BACKOFF_LAST: Final = 1.0
 """Seconds in which calls fail at once after a failed connect; doubles from first to last."""
-_IN_FLIGHT_LIMIT: Final = 10_000
-"""Commands waiting on one connection; beyond it calls fail at once instead of piling up."""
-_INCOMPLETE: Final = object()
 # The stub of hiredis allows tuples of one item only.
 _pack: Final = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
 
@@ -47,103 +42,6 @@ class CommandRefusedError(StateError):
     def __init__(self, text: str) -> None:
         self.code = text.partition(" ")[0]
         super().__init__(f"redis refused a command: `{text[:200]}`")
-
-
-class _Link(asyncio.Protocol):
-    """One connection: a queue of commands to write, a queue of futures to answer."""
-
-    def __init__(self, timeout: float, lost: Callable[[_Link], None]) -> None:
-        self.writes = 0
-        self.usable = True
-        self._loop = asyncio.get_running_loop()
-        self.closed: asyncio.Future[None] = self._loop.create_future()
-        self._timeout = timeout
-        self._lost = lost
-        self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE)
-        self._transport: asyncio.WriteTransport | None = None
-        self._queued: list[tuple[bytes, asyncio.Future[Reply]]] = []
-        self._sent: deque[tuple[asyncio.Future[Reply], float]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def submit(self, packed: bytes) -> asyncio.Future[Reply]:
-        """Queue a packed command for the write of this tick; the future is its reply."""
-        if not self.usable or len(self._sent) + len(self._queued) >= _IN_FLIGHT_LIMIT:
-            msg = "the redis connection is gone or has too many commands in flight"
-            raise StateError(msg)
-        if not self._queued:
-            self._loop.call_soon(self._flush)
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        self._queued.append((packed, future))
-        return future
-
-    def drop(self, reason: str) -> None:
-        """Close at once; whoever waits gets a ``StateError``.  Idempotent."""
-        if not self.usable:
-            return
-        self.usable = False
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._transport is not None:
-            self._transport.abort()
-        waiting = [future for future, _ in self._sent]
-        waiting += [future for _, future in self._queued]
-        self._sent.clear()
-        self._queued.clear()
-        for future in waiting:
-            if not future.done():
-                future.set_exception(StateError(reason))
-        self._lost(self)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See :class:`asyncio.Protocol`.  asyncio itself sets TCP_NODELAY."""
-        if isinstance(transport, asyncio.WriteTransport):
-            self._transport = transport
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See :class:`asyncio.Protocol`."""
-        self.drop(f"the connection to redis was lost ({type(exc).__name__ if exc else 'closed'})")
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-    def data_received(self, data: bytes) -> None:
-        """Hand out replies in the order of the commands."""
-        if not self.usable:
-            return
-        try:
-            self._reader.feed(data)
-            while (reply := self._reader.gets()) is not _INCOMPLETE:
-                if not self._sent:
-                    self.drop("redis answered what nobody asked")
-                    return
-                future, _ = self._sent.popleft()
-                if not future.done():
-                    future.set_result(reply)
-        except hiredis.HiredisError:
-            self.drop("redis answered bytes that are not a reply")
-
-    def _flush(self) -> None:
-        if not self._queued or self._transport is None:
-            return
-        # The deadline counts from the write: a tick that some other task kept busy must not be
-        # charged to Redis.  asyncio delivers received bytes before due timers for the same reason.
-        deadline = self._loop.time() + self._timeout
-        self._transport.write(b"".join([packed for packed, _ in self._queued]))
-        self.writes += 1
-        self._sent.extend([(future, deadline) for _, future in self._queued])
-        self._queued.clear()
-        if self._timer is None:
-            self._timer = self._loop.call_at(deadline, self._expire)
-
-    def _expire(self) -> None:
-        """One timer per connection: replies come in order, so the oldest command is due first."""
-        self._timer = None
-        if not self._sent:
-            return
-        deadline = self._sent[0][1]
-        if deadline <= self._loop.time():
-            self.drop(f"redis did not answer within {self._timeout} seconds")
-        else:
-            self._timer = self._loop.call_at(deadline, self._expire)
 
 
 class RedisClient:
@@ -170,15 +68,25 @@ class RedisClient:
         self._backoff_first, self._backoff_last = backoff
         self._backoff = self._backoff_first
         self._retry_at = 0.0
-        self._link: _Link | None = None
-        self._opening: asyncio.Task[_Link] | None = None
+        self._link: Link | None = None
+        self._opening: asyncio.Task[Link] | None = None
         self._past_writes = 0
         self._closed = False
+        self._together = 0
 
     @property
     def writes(self) -> int:
         """Writes made so far, handshakes included; each carries the commands of one tick."""
         return self._past_writes + (self._link.writes if self._link else 0)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Send what is asked for in here with whatever else is asked for in the same tick."""
+        self._together += 1
+        try:
+            yield
+        finally:
+            self._together -= 1
 
     async def execute(self, *command: Argument) -> Reply:
         """Send one command and return its reply.
@@ -188,7 +96,7 @@ class RedisClient:
             StateError: there was no reply in time, or no connection.
         """
         link = self._link or await self._connected()
-        return _checked(await link.submit(_pack(command)))
+        return _checked(await link.submit(_pack(command), waits=self._together > 0))
 
     async def run(self, script: Script, *arguments: Argument) -> Reply:
         """Run a script by its digest; a server that does not know it is taught once.
@@ -202,7 +110,7 @@ class RedisClient:
         """
         command = _pack(("EVALSHA", script.sha, *arguments))
         link = self._link or await self._connected()
-        reply = await link.submit(command)
+        reply = await link.submit(command, waits=self._together > 0)
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
             # Redis did not run it, so sending it again counts the call once.
             link = self._link or await self._connected()
@@ -222,7 +130,7 @@ class RedisClient:
             link.drop("the redis client was closed")
             await link.closed
 
-    async def _connected(self) -> _Link:
+    async def _connected(self) -> Link:
         """Return the one connection, opening it if need be; many callers share one attempt."""
         if self._closed:
             msg = "the redis client was closed"
@@ -243,7 +151,7 @@ class RedisClient:
                 raise StateError(msg) from None
             raise
 
-    async def _open(self) -> _Link:
+    async def _open(self) -> Link:
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._handshake()
@@ -251,8 +159,8 @@ class RedisClient:
             msg = f"redis at `{self.endpoint}` cannot be reached ({type(error).__name__})"
             raise StateError(msg) from error
 
-    async def _handshake(self) -> _Link:
-        link = await self.endpoint.connect(lambda: _Link(self._timeout, self._forget))
+    async def _handshake(self) -> Link:
+        link = await self.endpoint.connect(lambda: Link(self._timeout, self._forget))
         try:
             commands = self.endpoint.handshake
             pending = [link.submit(_pack(command)) for command in commands]
@@ -266,7 +174,7 @@ class RedisClient:
             raise
         return link
 
-    def _opened(self, task: asyncio.Task[_Link]) -> None:
+    def _opened(self, task: asyncio.Task[Link]) -> None:
         self._opening = None
         if not task.cancelled() and task.exception() is None:
             link = task.result()
@@ -278,7 +186,7 @@ class RedisClient:
         self._retry_at = asyncio.get_running_loop().time() + self._backoff
         self._backoff = min(self._backoff * 2, self._backoff_last)
 
-    def _forget(self, link: _Link) -> None:
+    def _forget(self, link: Link) -> None:
         self._past_writes += link.writes
         if self._link is link:
             self._link = None

@@ -11,7 +11,7 @@ from guard.core.model import Identity
 from guard.core.ports import Area
 from guard.core.values import find_values, leaf_value
 from guard.memory.approvals import QUESTION_FIELD, Approvals
-from guard.memory.areas import ATTESTED, ITEM, TAINTED, Areas, question
+from guard.memory.areas import ATTESTED, ITEM, TAINTED, Areas, bucket_of, question
 from guard.memory.seal import FINGERPRINT
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class LabelOperator:
         records += await self._one(memory, mark, TAINTED)
         if principal:
             identity = Identity(principal, "", tenant=self._tenant)
-            for area in areas.taints(identity, mark, at):
+            for area in areas.of_bucket(identity, bucket_of(mark), areas.epoch(at)).taints:
                 records += await self._one(area, mark, b"")
         return records
 

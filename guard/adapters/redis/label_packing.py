@@ -32,20 +32,23 @@ def packed_writes(
 
 def packed_lookups(
     names: Keys, tenant: str, lookups: Sequence[Lookup]
-) -> tuple[list[bytes], list[bytes | str | int]]:
-    """Return keys and arguments of look-ups, as ``attempt.lua`` takes them.
+) -> tuple[list[bytes], list[bytes | str | int], int]:
+    """Return keys and arguments of look-ups, as ``attempt.lua`` takes them, and their answers.
+
+    Returns:
+        The keys, the arguments, and how many answers there must be: one per field.
 
     Raises:
         struct.error: a look-up has more fields than two bytes can count.
     """
     if not lookups:
-        return [], []
-    keys = [names.area(tenant, lookup.area) for lookup in lookups]
-    counts = struct.pack(f">{len(keys)}H", *[len(lookup.fields) for lookup in lookups])
-    fields = [field for lookup in lookups for field in lookup.fields]
-    return keys, [counts, int(lookups[-1].chained), *fields]
-
-
-def answers_expected(lookups: Sequence[Lookup]) -> int:
-    """Return how many answers the store must give: one per field."""
-    return sum([len(lookup.fields) for lookup in lookups])
+        return [], [], 0
+    keys = names.areas(tenant, [lookup.area for lookup in lookups])
+    sizes = [len(lookup.fields) for lookup in lookups]
+    fields: list[bytes | str | int] = [
+        struct.pack(f">{len(sizes)}H", *sizes),
+        lookups[-1].chained,
+    ]
+    for lookup in lookups:
+        fields += lookup.fields
+    return keys, fields, len(fields) - 2

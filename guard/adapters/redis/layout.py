@@ -23,7 +23,7 @@ from guard.core.trajectory import NO_ROLE, PAIRS, Trajectory, Window
 from guard.memory.seal import FINGERPRINT, LABEL_BYTE, NAMES_AT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from guard.core.model import Identity
     from guard.core.ports import Area
@@ -154,6 +154,17 @@ class Keys:
         """Return the key of the grant for one very call; the same that its area has."""
         # Not remembered: every call has one of its own, which would push the others out.
         return f"{_owner_text(self.namespace, tenant, 'g', (call,))}:".encode()
+
+    def areas(self, tenant: str, areas: Sequence[Area]) -> list[bytes]:
+        """Return the keys of some sets of label records."""
+        near, keys = self._near, []
+        for area in areas:
+            found = near.get(id(area))
+            if found is not None and found[0] is area and found[1] == tenant:
+                keys.append(found[2])
+            else:
+                keys.append(self.area(tenant, area))
+        return keys
 
     def area(self, tenant: str, area: Area) -> bytes:
         """Return the key of one set of label records."""

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.redis.connection import TIMEOUT, RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.fitness import check_eviction, check_version, memory_settings, parse_info
-from guard.adapters.redis.label_packing import (
-    answers_expected,
-    packed_lookups,
-    packed_writes,
-)
+from guard.adapters.redis.label_packing import packed_lookups, packed_writes
 from guard.adapters.redis.layout import COUNTER_MAX, Keys, decode_window, load_script
 from guard.core.errors import StateError
 from guard.core.model import ROLES
@@ -21,6 +17,7 @@ from guard.core.trajectory import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from guard.core.model import Identity
     from guard.core.ports import Area, Attempt, Completion, Lookup, Write
@@ -103,7 +100,7 @@ class RedisSessionStore:
         if self._unfit:
             raise StateError(self._unfit)
         identity = attempt.identity
-        areas, fields = packed_lookups(self._keys, identity.tenant, attempt.lookups)
+        areas, fields, expected = packed_lookups(self._keys, identity.tenant, attempt.lookups)
         reply = await self.client.run(
             self._attempt,
             len(areas) + 4,
@@ -116,7 +113,7 @@ class RedisSessionStore:
             min(attempt.unlabelled, COUNTER_MAX),
             *fields,
         )
-        if not isinstance(reply, list) or len(reply) != answers_expected(attempt.lookups) + 4:
+        if not isinstance(reply, list) or len(reply) != expected + 4:
             msg = "redis answered an attempt with something else than windows and labels"
             raise StateError(msg)
         session, principal, full, taken, *labels = reply
@@ -154,6 +151,10 @@ class RedisSessionStore:
             *arguments,
         )
         _confirmed(reply)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Let what several tasks ask for in here travel in one write."""
+        return self.client.together()
 
     async def note(self, identity: Identity, writes: Sequence[Write]) -> None:
         """Store label records that belong to no call, in one EVALSHA.

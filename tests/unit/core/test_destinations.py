@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from guard.core.destination_scan import CANDIDATE_LIMIT, FIND_LIMIT, _candidates, names_no_host
@@ -464,7 +464,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(text=TEXTS)
 @example(text="https://x.example/a,#f")
 @example(text="https://x.example/,%61b:c")
@@ -479,7 +478,6 @@ def test_canonicalising_a_canonical_form_gives_itself(text: str) -> None:
             assert read_destinations(destination.canonical) == (destination,)
 
 
-@settings(deadline=None)
 @given(host=HOSTS, local=LOCALS, port=st.integers(0, 65535), path=st.text(max_size=10))
 def test_canonical_mail_and_urls_are_fixed_points(
     host: str, local: str, port: int, path: str
@@ -493,7 +491,6 @@ def test_canonical_mail_and_urls_are_fixed_points(
     assert mail == Destination("mail", f"{local}@{host}", host)
 
 
-@settings(deadline=None)
 @given(address=st.ip_addresses())
 def test_ip_addresses_are_fixed_points(address: object) -> None:
     """An IP address is one destination, bare, in a URL and in a mail domain."""
@@ -506,7 +503,6 @@ def test_ip_addresses_are_fixed_points(address: object) -> None:
     assert read_destinations(url.canonical) == (url,)
 
 
-@settings(deadline=None)
 @given(value=JSON)
 def test_no_value_makes_reading_fail(value: object) -> None:
     """Arbitrary JSON gives destinations and never an exception."""
@@ -514,7 +510,6 @@ def test_no_value_makes_reading_fail(value: object) -> None:
         assert destination.kind in {"mail", "url", "host", "ip", "handle", BAD}
 
 
-@settings(deadline=None)
 @given(text=st.text(st.characters(codec=None), max_size=80))
 @example(text="a@\ud800.example \ud800://x")
 def test_no_text_makes_finding_or_parsing_fail(text: str) -> None:
@@ -529,7 +524,6 @@ def test_no_text_makes_finding_or_parsing_fail(text: str) -> None:
         assert pattern.text == text
 
 
-@settings(deadline=None)
 @given(mails=st.lists(MAILS, min_size=1, max_size=5), data=st.data())
 def test_display_names_and_separators_never_change_the_addresses(
     mails: list[str], data: st.DataObject
@@ -543,7 +537,6 @@ def test_display_names_and_separators_never_change_the_addresses(
     assert set(read_destinations(mails)) == expected
 
 
-@settings(deadline=None)
 @given(host=HOSTS, label=LABELS)
 def test_a_sub_domain_never_matches_the_exact_pattern(host: str, label: str) -> None:
     """Only a wildcard spans sub-domains, and it does not span its own parent."""
@@ -556,7 +549,6 @@ def test_a_sub_domain_never_matches_the_exact_pattern(host: str, label: str) -> 
         assert (exact.matches(parent), wild.matches(parent)) == (True, False)
 
 
-@settings(deadline=None)
 @given(
     label=st.text("abcäöüéñ", min_size=1, max_size=8),
     upper=st.booleans(),
@@ -585,7 +577,6 @@ SET_TEXTS = """
 """
 
 
-@settings(deadline=None)
 @given(
     texts=st.lists(st.sampled_from(SET_PATTERNS.split()), max_size=5),
     text=st.sampled_from(SET_TEXTS.split()),

@@ -145,7 +145,7 @@ def test_a_template_that_says_less_is_refused(url):
 
 
 @given(st.lists(st.text(string.ascii_letters + "äß@ ,+", min_size=1), min_size=1, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_a_client_quotes_is_read_back(texts):
     """Property: segments survive one quoting and one reading."""
     path = "".join("/" + quote(text, safe="") for text in texts)

@@ -55,7 +55,7 @@ def test_ordinary_talk_about_a_vendor_is_not_found():
     assert _found([f"Zenbill sent invoice {i} today." for i in range(50)]) == set()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.frozensets(st.sampled_from("abcde"), max_size=2), max_size=60))
 def test_evidence_is_bounded_and_never_negative(items):
     """Nobody earns credit, and no principal grows the store."""

@@ -141,7 +141,7 @@ _LEVELS = st.sampled_from(list(Trust))
 _KINDS = st.frozensets(st.sampled_from(list(SourceType)), min_size=1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     permissions=st.lists(st.sampled_from(list(Permission)), min_size=16, max_size=16),
     kinds=_KINDS,

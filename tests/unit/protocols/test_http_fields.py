@@ -68,7 +68,7 @@ def test_fields_that_servers_read_differently_are_refused(text, code):
 
 @given(st.dictionaries(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1),
                        st.text(st.characters(codec="utf-8", exclude_characters="\0"))))  # fmt: skip
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_what_a_client_encodes_is_read_back(fields):
     """Property: encoding and reading lose nothing; names differ by more than case."""
     fields = {name: value for name, value in fields.items()

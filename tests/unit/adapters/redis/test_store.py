@@ -58,11 +58,22 @@ async def test_each_direction_is_exactly_one_round_trip(brittle: RedisSessionSto
     assert {k: n for k, n in counted.items() if k not in inside | reset} == {"evalsha": 20}
 
 
+async def test_strangers_of_one_tick_share_the_second_write(store: RedisSessionStore) -> None:
+    """The first of fifty concurrent attempts leaves at once, the others together."""
+    before = store.client.writes
+
+    seen = await asyncio.gather(*(store.attempt(SEND) for _ in range(50)))
+
+    assert store.client.writes - before == 2
+    assert [s.session.attempted[ROLES.index(Role.SEND)] for s in seen] == list(range(50))
+
+
 async def test_calls_of_one_tick_share_one_write(store: RedisSessionStore) -> None:
     """Fifty concurrent attempts leave in a single write, and each gets its own snapshot."""
     before = store.client.writes
 
-    seen = await asyncio.gather(*(store.attempt(SEND) for _ in range(50)))
+    with store.together():
+        seen = await asyncio.gather(*(store.attempt(SEND) for _ in range(50)))
 
     assert store.client.writes - before == 1
     assert [s.session.attempted[ROLES.index(Role.SEND)] for s in seen] == list(range(50))

@@ -73,7 +73,7 @@ def test_the_values_of_one_text_are_bounded():
     assert find_values(" " * (TEXT_LIMIT + 1)).overflow
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text(max_size=120))
 def test_any_text_is_looked_through(text):
     """No text raises, and what is in clear is not called disguised as well."""
@@ -81,7 +81,7 @@ def test_any_text_is_looked_through(text):
     assert not set(found.plain) & set(found.disguised)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text(max_size=200))
 def test_any_text_is_taken_apart_or_left_whole(text):
     """No text raises, and a text that is no structure is one leaf."""
@@ -97,7 +97,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(JSON)
 def test_no_text_of_a_structure_is_lost(value):
     """Every string in a result is one of its leaves, whatever it is wrapped in."""

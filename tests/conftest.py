@@ -1,4 +1,4 @@
-"""Fixtures every test may ask for: a real Redis, and a namespace in it of one's own."""
+"""Fixtures every test may ask for: a real Redis, and what it takes to have it to oneself."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.redis.endpoint import parse_endpoint
+from guard.adapters.redis.store import RedisSessionStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 # No test may fail because the machine is busy.
 settings.register_profile("guard", deadline=None)
@@ -29,3 +32,31 @@ def redis_server() -> Iterator[EmbeddedRedis]:
 def redis_namespace() -> str:
     """A key namespace that no other test uses."""
     return f"test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+async def redis_client(redis_server: EmbeddedRedis) -> AsyncIterator[RedisClient]:
+    """A connection of the test's own."""
+    client = RedisClient(parse_endpoint(redis_server.url), timeout=5.0)
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+async def store(
+    redis_server: EmbeddedRedis, redis_namespace: str
+) -> AsyncIterator[RedisSessionStore]:
+    """The state of a fresh deployment."""
+    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+async def second_store(
+    redis_server: EmbeddedRedis, redis_namespace: str
+) -> AsyncIterator[RedisSessionStore]:
+    """The same state, as another process has it: over its own connection."""
+    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
+    yield store
+    await store.aclose()

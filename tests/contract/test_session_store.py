@@ -17,8 +17,6 @@ from guard.core.ports import Area, Attempt, Completion, Lookup, SessionStore, Wr
 from guard.core.trajectory import Snapshot, Trajectory, Window
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from guard.adapters.redis.embedded import EmbeddedRedis
 
 ALICE = Identity("alice", "one")
@@ -38,14 +36,6 @@ def end_of(role: Role, identity: Identity = ALICE, *, executed: bool) -> Complet
 def counts(*roles: Role) -> tuple[int, ...]:
     """Return how often each role occurs, in storage order."""
     return tuple(roles.count(role) for role in ROLES)
-
-
-@pytest.fixture
-async def store(redis_server: EmbeddedRedis, redis_namespace: str) -> AsyncIterator[SessionStore]:
-    """A fresh store."""
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
-    yield store
-    await store.aclose()
 
 
 calls = st.lists(
@@ -112,15 +102,12 @@ async def test_two_parallel_calls_of_one_session_see_each_other(store: SessionSt
 
 
 async def test_parallel_calls_on_two_connections_see_each_other(
-    store: SessionStore, redis_server: EmbeddedRedis, redis_namespace: str
+    store: SessionStore, second_store: SessionStore
 ) -> None:
     """The script is atomic on the server, not merely ordered by one connection."""
-    other = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
-
     seen = await asyncio.gather(
-        *(s.attempt(attempt_of(Role.SEND)) for _ in range(20) for s in (store, other))
+        *(s.attempt(attempt_of(Role.SEND)) for _ in range(20) for s in (store, second_store))
     )
-    await other.aclose()
 
     assert sorted(s.session.attempted[ROLES.index(Role.SEND)] for s in seen) == list(range(40))
 

@@ -24,9 +24,8 @@ from guard.service import Guard
 from guard.shipped import policies_directory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
-    from guard.adapters.redis.embedded import EmbeddedRedis
 
 KEY = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
 CODED = base64.b64encode(b"password=Xk29fLq0Zr7TbW1m").decode()
@@ -49,11 +48,7 @@ class Clock:
 
 
 @pytest.fixture(name="gate_of")
-async def _gate_of(
-    redis_server: EmbeddedRedis, redis_namespace: str
-) -> AsyncIterator[Callable[[str], Gate]]:
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
-
+def _gate_of(store: RedisSessionStore) -> Callable[[str], Gate]:
     def make(name: str) -> Gate:
         policy = load_policies([policies_directory() / name])
         # The score rule needs its model; nothing here is about the score.
@@ -74,8 +69,7 @@ async def _gate_of(
             clock=Clock(),
         )
 
-    yield make
-    await store.aclose()
+    return make
 
 
 def request(

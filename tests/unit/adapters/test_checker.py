@@ -6,26 +6,10 @@ import sys
 import pytest
 
 from guard.adapters.checker import CommandChecker
-from guard.core.memory import Candidate, MemoryClass, SourceEvidence, SourceType
-from guard.core.model import Identity, Integrity
+from guard.core.memory import MemoryClass
+from tests.staged_writes import FROM_THE_MODEL, staged_write
 
-MADE = Candidate(
-    id="c1",
-    identity=Identity("p", "s"),
-    tool="save",
-    store="facts",
-    partition="default",
-    key="k",
-    target=MemoryClass.L2,
-    fallback=None,
-    texts=("Ada prefers tea",),
-    content="v",
-    digest="d",
-    text_digest="t",
-    nonce="n",
-    token="",
-    evidence=SourceEvidence(frozenset({SourceType.MODEL_INFERENCE}), Integrity.ADVISORY),
-)
+MADE = staged_write(texts=("Ada prefers tea",), evidence=FROM_THE_MODEL)
 
 
 @pytest.mark.parametrize(

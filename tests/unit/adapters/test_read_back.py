@@ -5,14 +5,12 @@ import json
 import pytest
 
 from guard.adapters.read_back import resolve
-from guard.adapters.redis.connection import RedisClient
-from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.staging.operator import GateOperator
 from guard.core.jsonpath import compile_path
-from guard.core.memory import Candidate, Fate, GateDecision, MemoryClass, SourceEvidence, SourceType
+from guard.core.memory import Fate, MemoryClass
 from guard.core.memory_policy import MemoryPolicy, ReadBack, WriteMapping
-from guard.core.model import Identity, Integrity
+from tests.staged_writes import leave_in_flight, staged_write
 
 ASK = ReadBack("get", {"key": "$.key", "limit": "3"})
 
@@ -30,34 +28,12 @@ def _policy(read_back):
 
 
 @pytest.fixture
-async def operator(redis_server, redis_namespace):
+async def operator(redis_client, redis_namespace):
     """An operator, with one write in flight whose answer is lost."""
-    client = RedisClient(parse_endpoint(redis_server.url), timeout=5.0)
-    staging = RedisStaging(client, namespace=redis_namespace)
     content = json.dumps({"key": "k", "value": 'the "red" door'})
-    lost = Candidate(
-        id="lost",
-        identity=Identity("p", "s"),
-        tool="save",
-        store="facts",
-        partition="default",
-        key="k",
-        target=MemoryClass.L4,
-        fallback=None,
-        texts=("v",),
-        content=content,
-        digest="d",
-        text_digest="t",
-        nonce="n",
-        token="",
-        server="127.0.0.1:8080",
-        evidence=SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED),
-    )
-    facts = await staging.stage(lost, "r")
-    decision = GateDecision(commits=True, target=MemoryClass.L4, tainted=True)
-    assert await staging.commit(lost, decision, facts, "r") == ""
-    yield GateOperator(client, namespace=redis_namespace)
-    await client.aclose()
+    lost = staged_write("lost", target=MemoryClass.L4, content=content, server="127.0.0.1:8080")
+    await leave_in_flight(RedisStaging(redis_client, namespace=redis_namespace), lost)
+    return GateOperator(redis_client, namespace=redis_namespace)
 
 
 @pytest.mark.parametrize(

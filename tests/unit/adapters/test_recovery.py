@@ -6,22 +6,16 @@ from dataclasses import replace
 import pytest
 
 from guard.adapters.recovery import Recovery
-from guard.adapters.redis.connection import RedisClient
-from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.staging.operator import GateOperator
 from guard.core.errors import AuditError
 from guard.core.jsonpath import compile_path
 from guard.core.memory import (
-    Candidate,
     Fate,
-    GateDecision,
     MemoryClass,
-    SourceEvidence,
-    SourceType,
 )
 from guard.core.memory_policy import MemoryLimits, MemoryPolicy, ReadBack, WriteMapping
-from guard.core.model import Identity, Integrity
+from tests.staged_writes import leave_in_flight, staged_write
 
 WRITE = WriteMapping(
     "",
@@ -99,28 +93,16 @@ class Scene:
     async def lose(self, owner, ident="lost"):
         """Commit a write in the name of a worker, and leave it in flight."""
         content = json.dumps({"key": ident, "value": "the red door"})
-        made = Candidate(
-            id=ident,
-            identity=Identity("p", "s"),
-            tool="save",
-            store="facts",
-            partition="default",
+        made = staged_write(
+            ident,
             key=ident,
             target=MemoryClass.L4,
-            fallback=None,
-            texts=("v",),
             content=content,
             digest=ident,
-            text_digest="t",
-            nonce=ident,
-            token="",
             server="127.0.0.1:8080",
-            evidence=SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED),
         )
         staging = RedisStaging(self.client, namespace=self.namespace, owner=owner)
-        facts = await staging.stage(made, "r")
-        decision = GateDecision(commits=True, target=MemoryClass.L4, tainted=True)
-        assert await staging.commit(made, decision, facts, "r") == ""
+        await leave_in_flight(staging, made)
 
     async def fate(self, ident="lost"):
         """Return what the record says."""
@@ -128,12 +110,10 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(redis_server, redis_namespace, monkeypatch):
+async def scene(redis_client, redis_namespace, monkeypatch):
     """Return a scene on a real Redis, where no write is too young to be looked at."""
     monkeypatch.setattr("guard.adapters.recovery.YOUNG_SECONDS", -1.0)
-    client = RedisClient(parse_endpoint(redis_server.url), timeout=5.0)
-    yield Scene(client, redis_namespace)
-    await client.aclose()
+    return Scene(redis_client, redis_namespace)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,15 @@
 """Builders of candidates and gates; the matrix is that of the shipped fact store profile."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from guard.core.memory import Candidate, MemoryClass, SourceEvidence, SourceType
+from guard.core.memory import MemoryClass, SourceEvidence, SourceType
 from guard.core.model import Identity, Integrity
 from guard.memory.candidate import text_digest
 from guard.memory.gate import CommitGate
 from guard.policies_io import load_policies
+from tests.staged_writes import staged_write
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -37,27 +37,24 @@ def candidate():
         integrity=Integrity.ADVISORY,
         **fields,
     ):
-        made = Candidate(
-            id=fields.pop("id", "call-1"),
-            identity=Identity(fields.pop("principal", "p"), "s"),
-            tool="save_fact",
-            store="facts",
-            partition="default",
-            key=fields.pop("key", "drink"),
-            target=MemoryClass[target],
-            fallback=None,
-            texts=(text,),
-            content=text,
-            digest=fields.pop("digest", text_digest((text, "x"))),
-            text_digest=text_digest((text,)),
-            nonce=fields.pop("nonce", "n-1"),
-            token=fields.pop("token", ""),
-            evidence=SourceEvidence(
-                frozenset(SourceType(name) for name in types),
-                integrity,
-                tuple(fields.pop("sources", ())),
-            ),
+        sources = SourceEvidence(
+            frozenset(SourceType(name) for name in types),
+            integrity,
+            tuple(fields.pop("sources", ())),
         )
-        return replace(made, **fields)
+        usual = {
+            "id": "call-1",
+            "identity": Identity(fields.pop("principal", "p"), "s"),
+            "tool": "save_fact",
+            "key": "drink",
+            "target": MemoryClass[target],
+            "texts": (text,),
+            "content": text,
+            "digest": text_digest((text, "x")),
+            "text_digest": text_digest((text,)),
+            "nonce": "n-1",
+            "evidence": sources,
+        }
+        return staged_write(**(usual | fields))
 
     return build

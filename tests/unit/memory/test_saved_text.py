@@ -5,20 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from guard.adapters.redis.staging import RedisStaging
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.memory import SourceType
 from guard.core.model import ClassifiedCall, Identity, Integrity, Role, ToolCall, ToolResult
 from guard.core.trajectory import Snapshot
 from guard.memory.evidence import LabelledEvidence
-from guard.memory.information_point import InformationPoint
 from guard.memory.saved_text import sentences_said
-from guard.memory.seal import Seal
 from guard.memory.senders import source_mark
-from guard.memory.write_path import WritePath
 from guard.policies_io import load_policies
-from guard.replay import ErrorCounter, NullAuditLog
-from guard.service import Guard
+from tests.guards import guard_on
 
 POLICY = """
 version: 1
@@ -70,32 +64,11 @@ class Agents:
 
 
 @pytest.fixture
-async def agents(tmp_path, redis_server, redis_namespace):
+def agents(tmp_path, store, redis_namespace):
     """Return agents behind a fresh guard."""
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY, encoding="utf-8")
-    policy = load_policies([path])
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
-    audit, metrics = NullAuditLog(), ErrorCounter()
-    memory = WritePath(
-        policy=policy,
-        staging=RedisStaging(store.client, namespace=redis_namespace),
-        evidence=LabelledEvidence,
-        audit=audit,
-        metrics=metrics,
-    )
-    yield Agents(
-        Guard(
-            policy=policy,
-            store=store,
-            detectors=(),
-            audit=audit,
-            metrics=metrics,
-            memory=memory,
-            provenance=InformationPoint(Seal(bytes(range(32)))),
-        )
-    )
-    await store.aclose()
+    return Agents(guard_on(store, load_policies([path]), gated=redis_namespace))
 
 
 async def test_text_that_another_principal_tainted_is_not_laundered_through_memory(agents):

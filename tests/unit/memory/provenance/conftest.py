@@ -6,12 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from guard.adapters.redis.store import RedisSessionStore
-from guard.memory.information_point import InformationPoint
-from guard.memory.seal import Seal
 from guard.policies_io import load_policies
-from guard.replay import ErrorCounter, NullAuditLog
-from guard.service import Guard
+from tests.guards import guard_on
 
 _spec = importlib.util.spec_from_file_location("agents", Path(__file__).parent / "agents.py")
 _module = importlib.util.module_from_spec(_spec)
@@ -19,8 +15,6 @@ sys.modules.setdefault("agents", _module)
 _spec.loader.exec_module(sys.modules["agents"])
 
 from agents import POLICY, Agent  # noqa: E402  (importlib mode has no package to import it from)
-
-KEY = bytes(range(32))
 
 
 @pytest.fixture
@@ -32,24 +26,9 @@ def policy(tmp_path):
 
 
 @pytest.fixture
-async def store(redis_server, redis_namespace):
-    """Return a fresh store."""
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
-    yield store
-    await store.aclose()
-
-
-@pytest.fixture
 def guard(policy, store):
     """Return a guard on the fresh store."""
-    return Guard(
-        policy=policy,
-        store=store,
-        detectors=(),
-        audit=NullAuditLog(),
-        metrics=ErrorCounter(),
-        provenance=InformationPoint(Seal(KEY)),
-    )
+    return guard_on(store, policy)
 
 
 @pytest.fixture

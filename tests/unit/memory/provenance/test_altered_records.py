@@ -6,8 +6,7 @@ from agents import Agent, rung, why
 from guard.core.model import Identity, Integrity
 from guard.core.ports import Area
 from guard.memory.seal import ALTERED, Seal
-
-KEY = bytes(range(32))
+from tests.guards import KEY
 
 
 async def fields_of(store, kind):

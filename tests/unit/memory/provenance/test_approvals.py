@@ -8,15 +8,12 @@ import pytest
 from agents import Agent, rung
 
 from guard.adapters.redis.label_operator import LabelOperator
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
 from guard.core.model import ToolCall, ToolResult
 from guard.memory.information_point import InformationPoint
 from guard.memory.seal import Seal
-from guard.replay import ErrorCounter, NullAuditLog
-from guard.service import Guard
+from tests.guards import KEY, guard_on
 
-KEY = bytes(range(32))
 MAIL = {"to": "pat@partner.test", "body": "b"}
 
 
@@ -41,23 +38,13 @@ async def test_an_approved_call_goes_out_once(agent, operator):
     assert (await agent.call("send", MAIL)).action.label == "ask"
 
 
-async def test_of_two_retries_on_two_processes_one_goes_out(agent, operator, policy, redis_server):
+async def test_of_two_retries_on_two_processes_one_goes_out(agent, operator, policy, second_store):
     """The store takes the grant in the same step in which it hands it out."""
-    namespace = agent.guard._store._keys.namespace
-    other_store = RedisSessionStore.at(redis_server.url, namespace=namespace, timeout=5.0)
-    other = Guard(
-        policy=policy,
-        store=other_store,
-        detectors=(),
-        audit=NullAuditLog(),
-        metrics=ErrorCounter(),
-        provenance=InformationPoint(Seal(KEY)),
-    )
+    other = guard_on(second_store, policy)
     await operator.approve(await refused(agent), agent.at)
     verdicts = await asyncio.gather(
         *(Agent(g, agent.identity, agent.at).call("send", MAIL) for g in (agent.guard, other))
     )
-    await other_store.aclose()
     assert sorted(v.action.label for v in verdicts) == ["allow", "ask"]
 
 

@@ -5,30 +5,16 @@ import asyncio
 import pytest
 from agents import Agent, rung
 
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Identity
-from guard.memory.information_point import InformationPoint
-from guard.memory.seal import Seal
-from guard.replay import ErrorCounter, NullAuditLog
-from guard.service import Guard
+from tests.guards import guard_on
 
-KEY = bytes(range(32))
 ATTACKER = "drop@evil.test"
 
 
 @pytest.fixture
-async def second(policy, redis_server, redis_namespace):
+def second(policy, second_store):
     """Return a guard of another process: its own connection, the same Redis and key."""
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
-    yield Guard(
-        policy=policy,
-        store=store,
-        detectors=(),
-        audit=NullAuditLog(),
-        metrics=ErrorCounter(),
-        provenance=InformationPoint(Seal(KEY)),
-    )
-    await store.aclose()
+    return guard_on(second_store, policy)
 
 
 async def test_a_new_session_id_for_every_call_sheds_no_label(agent):

@@ -7,20 +7,16 @@ from agents import POLICY, Agent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.adapters.redis.store import RedisSessionStore
 from guard.core.private_text import ASKED, WINDOW, WORDS, passages_kept, passages_sent
-from guard.memory.information_point import InformationPoint
-from guard.memory.seal import Seal
 from guard.policies_io import load_policies
-from guard.replay import ErrorCounter, NullAuditLog
-from guard.service import Guard
+from tests.guards import guard_on
 
 SECRET = "the patient takes forty milligrams of the red pill every morning before work"
 TO = "nobody@else.test"
 
 
 @pytest.fixture
-async def agent(tmp_path, redis_server, redis_namespace):
+def agent(tmp_path, store):
     """Return an agent whose recalls are private."""
     text = POLICY.replace('item: "$.key"}', 'item: "$.key", private: true}', 1)
     text += (
@@ -28,17 +24,7 @@ async def agent(tmp_path, redis_server, redis_namespace):
     )
     path = tmp_path / "policy.yaml"
     path.write_text(text, encoding="utf-8")
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
-    guard = Guard(
-        policy=load_policies([path]),
-        store=store,
-        detectors=(),
-        audit=NullAuditLog(),
-        metrics=ErrorCounter(),
-        provenance=InformationPoint(Seal(bytes(32))),
-    )
-    yield Agent(guard)
-    await store.aclose()
+    return Agent(guard_on(store, load_policies([path])))
 
 
 def found(verdict):

@@ -5,12 +5,8 @@ import json
 import pytest
 from agents import POLICY, Agent, rung
 
-from guard.adapters.redis.store import RedisSessionStore
-from guard.memory.information_point import InformationPoint
-from guard.memory.seal import Seal
 from guard.policies_io import load_policies
-from guard.replay import ErrorCounter, NullAuditLog
-from guard.service import Guard
+from tests.guards import guard_on
 
 WEB = """
   - {match: [fetch], role: send, destinations: ["$.url"], named_by: "$.url"}
@@ -26,22 +22,11 @@ rules:
 
 
 @pytest.fixture
-async def reader(tmp_path, redis_server, redis_namespace):
+def reader(tmp_path, store):
     """Return an agent that can also read pages, and answer mails by a search text."""
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY.replace("rules:\n", WEB.lstrip("\n"), 1), encoding="utf-8")
-    policy = load_policies([path])
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
-    guard = Guard(
-        policy=policy,
-        store=store,
-        detectors=(),
-        audit=NullAuditLog(),
-        metrics=ErrorCounter(),
-        provenance=InformationPoint(Seal(bytes(32))),
-    )
-    yield Agent(guard)
-    await store.aclose()
+    return Agent(guard_on(store, load_policies([path])))
 
 
 async def test_a_field_vouches_for_a_value_that_is_all_of_it(agent):

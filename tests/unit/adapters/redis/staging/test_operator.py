@@ -5,30 +5,29 @@ import pytest
 from guard.core.errors import GuardError
 from guard.core.memory import Fate, GateDecision, MemoryClass, TokenState, Trust
 from guard.core.model import Identity
+from tests.staged_writes import staged_write
 
 RAISED = GateDecision(commits=True, target=MemoryClass.L2, tainted=False, uses_token=True)
 
 
 @pytest.fixture
-async def refused(staging, candidate):
+async def refused(staging):
     """A candidate that was refused for want of a token."""
-    made = candidate()
+    made = staged_write()
     await staging.stage(made, "r")
     await staging.refuse(made, ("promotion_token_missing",))
     return made
 
 
-async def test_the_retry_of_a_promoted_write_is_let_through_once(
-    staging, operator, candidate, refused, seal
-):
+async def test_the_retry_of_a_promoted_write_is_let_through_once(staging, operator, refused, seal):
     """The token is found by content, class and principal, and is used up by the commit."""
     await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
-    retry = candidate("c2")
+    retry = staged_write("c2")
     facts = await staging.stage(retry, "r")
 
     assert facts.tokens[MemoryClass.L2] is TokenState.VALID
     assert await staging.commit(retry, RAISED, facts, "r") == ""
-    again = candidate("c3")
+    again = staged_write("c3")
     facts = await staging.stage(again, "r")
     assert facts.tokens[MemoryClass.L2] is TokenState.USED
     assert await staging.commit(again, RAISED, facts, "r") == "promotion_token_replayed"
@@ -44,24 +43,24 @@ async def test_the_retry_of_a_promoted_write_is_let_through_once(
     ],
 )
 async def test_a_presented_token_fits_one_content_class_and_principal(
-    staging, operator, candidate, refused, seal, fields, state
+    staging, operator, refused, seal, fields, state
 ):
     """A token that is shown for anything else belongs to something else."""
     token = await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
-    shown = candidate("c2", token=token, **fields)
+    shown = staged_write("c2", token=token, **fields)
 
     facts = await staging.stage(shown, "r")
 
     assert facts.tokens[shown.target] is state
 
 
-async def test_an_expired_token_says_so(staging, operator, candidate, refused, seal, client):
+async def test_an_expired_token_says_so(staging, operator, refused, seal, redis_client):
     """Redis' own clock decides."""
     binding = staging.keys("default").binding(refused.digest, MemoryClass.L2, "p")
     mac = seal.promotion("default", refused.digest, "L2", "p", 1)
-    await client.execute("HSET", binding, "expires", 1, "used", 0, "mac", mac)
+    await redis_client.execute("HSET", binding, "expires", 1, "used", 0, "mac", mac)
 
-    facts = await staging.stage(candidate("c2"), "r")
+    facts = await staging.stage(staged_write("c2"), "r")
 
     assert facts.tokens[MemoryClass.L2] is TokenState.EXPIRED
 
@@ -76,49 +75,51 @@ async def test_an_expired_token_says_so(staging, operator, candidate, refused, s
     ],
 )
 async def test_who_writes_to_redis_cannot_mint_a_token(
-    staging, operator, candidate, refused, seal, client, change
+    staging, operator, refused, seal, redis_client, change
 ):
     """Nor change one that was issued."""
     await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
     binding = staging.keys("default").binding(refused.digest, MemoryClass.L2, "p")
-    await client.execute("HSET", binding, *[part for pair in change.items() for part in pair])
+    await redis_client.execute("HSET", binding, *[part for pair in change.items() for part in pair])
 
-    facts = await staging.stage(candidate("c2"), "r")
+    facts = await staging.stage(staged_write("c2"), "r")
 
     assert facts.tokens[MemoryClass.L2] is TokenState.FORGED
 
 
 async def test_a_token_of_one_content_does_not_become_that_of_another(
-    staging, operator, candidate, refused, seal, client
+    staging, operator, refused, seal, redis_client
 ):
     """Copied in Redis, with its MAC, to where another content's would be."""
     await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
     keys = staging.keys("default")
-    other = candidate("c2", digest="e" * 64)
+    other = staged_write("c2", digest="e" * 64)
     source = keys.binding(refused.digest, MemoryClass.L2, "p")
-    await client.execute("COPY", source, keys.binding(other.digest, MemoryClass.L2, "p"))
+    await redis_client.execute("COPY", source, keys.binding(other.digest, MemoryClass.L2, "p"))
 
     assert (await staging.stage(other, "r")).tokens[MemoryClass.L2] is TokenState.FORGED
 
 
 async def test_a_used_token_stays_used_for_the_process_that_saw_it(
-    staging, operator, candidate, refused, seal, client
+    staging, operator, refused, seal, redis_client
 ):
     """Even where somebody sets it back in Redis."""
     await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
-    retry = candidate("c2")
+    retry = staged_write("c2")
     assert await staging.commit(retry, RAISED, await staging.stage(retry, "r"), "r") == ""
     binding = staging.keys("default").binding(refused.digest, MemoryClass.L2, "p")
-    await client.execute("HSET", binding, "used", 0)
+    await redis_client.execute("HSET", binding, "used", 0)
 
-    assert (await staging.stage(candidate("c3"), "r")).tokens[MemoryClass.L2] is TokenState.USED
+    assert (await staging.stage(staged_write("c3"), "r")).tokens[MemoryClass.L2] is TokenState.USED
 
 
 async def test_content_that_was_altered_in_redis_cannot_be_promoted(
-    staging, operator, refused, seal, client
+    staging, operator, refused, seal, redis_client
 ):
     """A person would see one text and release another."""
-    await client.execute("HSET", staging.keys("default").candidate(refused.id), "content", "nice")
+    await redis_client.execute(
+        "HSET", staging.keys("default").candidate(refused.id), "content", "nice"
+    )
 
     with pytest.raises(GuardError, match="not what was staged"):
         await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
@@ -130,31 +131,31 @@ async def test_a_token_needs_a_candidate(operator, seal):
         await operator.promote("unknown", MemoryClass.L1, 60, "operator", seal)
 
 
-async def test_a_closed_partition_takes_nothing_until_it_is_released(staging, operator, candidate):
+async def test_a_closed_partition_takes_nothing_until_it_is_released(staging, operator):
     """Other partitions of the store stay open."""
     await operator.quarantine("facts", "poisoned", "found poison", 60)
 
-    closed = await staging.stage(candidate("c1", partition="poisoned"), "r")
-    healthy = await staging.stage(candidate("c2", partition="healthy"), "r")
+    closed = await staging.stage(staged_write("c1", partition="poisoned"), "r")
+    healthy = await staging.stage(staged_write("c2", partition="healthy"), "r")
     assert (closed.quarantined, healthy.quarantined) == (True, False)
 
     assert await operator.release("facts", "poisoned")
     assert not await operator.release("facts", "poisoned")
-    assert not (await staging.stage(candidate("c3", partition="poisoned"), "r")).quarantined
+    assert not (await staging.stage(staged_write("c3", partition="poisoned"), "r")).quarantined
 
 
-async def test_a_partition_closed_after_staging_stops_the_commit(staging, operator, candidate):
+async def test_a_partition_closed_after_staging_stops_the_commit(staging, operator):
     """The commit looks again."""
-    made = candidate()
+    made = staged_write()
     facts = await staging.stage(made, "r")
     await operator.quarantine("facts", "default", "now", 60)
 
     assert await staging.commit(made, RAISED, facts, "r") == "partition_quarantined"
 
 
-async def test_review_shows_refused_and_unknown_writes(staging, operator, candidate, refused):
+async def test_review_shows_refused_and_unknown_writes(staging, operator, refused):
     """With what a person needs to decide."""
-    lost = candidate("c2")
+    lost = staged_write("c2")
     facts = await staging.stage(lost, "r")
     plain = GateDecision(commits=True, target=MemoryClass.L3, tainted=True)
     assert await staging.commit(lost, plain, facts, "r") == ""
@@ -170,10 +171,10 @@ async def test_review_shows_refused_and_unknown_writes(staging, operator, candid
     assert [item.id for item in await operator.in_flight(-1)] == ["c2"]
 
 
-async def test_only_the_operator_restores_trust(staging, operator, candidate):
+async def test_only_the_operator_restores_trust(staging, operator):
     """And is told how low it was."""
     for i in range(3):
-        made = candidate(f"c{i}")
+        made = staged_write(f"c{i}")
         await staging.stage(made, "r")
         await staging.refuse(made, ("nonce_replayed",))
 

@@ -10,7 +10,6 @@ from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging import RedisStaging
 from guard.core.errors import StateError
 from guard.core.memory import (
-    Candidate,
     Fate,
     GateDecision,
     MemoryClass,
@@ -23,6 +22,7 @@ from guard.core.memory_policy import DriftSettings
 from guard.core.model import Identity, Integrity
 from guard.memory.drift import alarms, update
 from guard.memory.senders import source_mark
+from tests.staged_writes import staged_write
 
 EVIL, FINE = source_mark("evil.example"), source_mark("fine.example")
 COMMIT = GateDecision(commits=True, target=MemoryClass.L3, tainted=False)
@@ -38,24 +38,8 @@ async def replicas(redis_server, redis_namespace):
 
 
 def _candidate(ident="c1", **fields):
-    made = Candidate(
-        id=ident,
-        identity=Identity("p", "s"),
-        tool="save",
-        store="facts",
-        partition="default",
-        key="k",
-        target=MemoryClass.L3,
-        fallback=MemoryClass.L4,
-        texts=("v",),
-        content="v",
-        digest="d" * 64,
-        text_digest="t" * 64,
-        nonce="n",
-        token="",
-        evidence=SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED),
-    )
-    return replace(made, **fields)
+    usual = {"target": MemoryClass.L3, "fallback": MemoryClass.L4, "nonce": "n", "digest": "d" * 64}
+    return staged_write(ident, **(usual | fields))
 
 
 async def _write(staging, candidate, decision=COMMIT):

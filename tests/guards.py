@@ -1,0 +1,57 @@
+"""Guards without a proxy around them, on a real store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from guard.adapters.redis.staging import RedisStaging
+from guard.memory.evidence import LabelledEvidence
+from guard.memory.information_point import InformationPoint
+from guard.memory.seal import Seal
+from guard.memory.write_path import WritePath
+from guard.replay import ErrorCounter, NullAuditLog
+from guard.service import Guard
+
+if TYPE_CHECKING:
+    from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.policy import Policy
+    from guard.core.ports import Metrics
+
+KEY = bytes(range(32))
+"""The label key of every guard here, so that two of them are one deployment."""
+
+
+def guard_on(
+    store: RedisSessionStore,
+    policy: Policy,
+    *,
+    metrics: Metrics | None = None,
+    gated: str | None = None,
+) -> Guard:
+    """Return a guard with the labels of values.
+
+    Args:
+        store: where its state is.
+        policy: in force.
+        metrics: counts errors only, if left out.
+        gated: namespace of the staged writes; None leaves the memory gate out.
+    """
+    audit, counted = NullAuditLog(), metrics or ErrorCounter()
+    memory = None
+    if gated is not None:
+        memory = WritePath(
+            policy=policy,
+            staging=RedisStaging(store.client, namespace=gated),
+            evidence=LabelledEvidence,
+            audit=audit,
+            metrics=counted,
+        )
+    return Guard(
+        policy=policy,
+        store=store,
+        detectors=(),
+        audit=audit,
+        metrics=counted,
+        memory=memory,
+        provenance=InformationPoint(Seal(KEY)),
+    )

@@ -1,4 +1,6 @@
-"""Part of the composition root: the memory gate's write path, and who looks after lost writes."""
+"""Part of the composition root: the label store, the memory gate's write path, and who looks after
+lost writes and lost labels.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +9,61 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from guard.adapters.birth_note import BirthNote
 from guard.adapters.checker import CommandChecker
+from guard.adapters.label_key import label_key_path, load_label_key
+from guard.adapters.label_losses import LossReport
 from guard.adapters.recovery import Recovery
+from guard.adapters.redis.birth import BirthWatch
+from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging import RedisStaging
+from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.store_questions import StoreQuestions
 from guard.memory.evidence import LabelledEvidence
+from guard.memory.seal import Seal
 from guard.memory.write_path import WritePath
-from guard.settings import child_environment
+from guard.settings import EMBEDDED, child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from guard.adapters.redis.connection import RedisClient
-    from guard.core.policy import Policy
+    from guard.adapters.prometheus import PrometheusMetrics
+    from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Metrics
-    from guard.memory.seal import Seal
     from guard.settings import Settings
+
+
+def label_store(  # noqa: PLR0913  (as the composition root)
+    settings: Settings,
+    url: str,
+    confdir: Path | None,
+    limits: StateLimits,
+    audit: AuditLog,
+    metrics: PrometheusMetrics,
+    now: Callable[[], float],
+) -> tuple[RedisSessionStore, Seal]:
+    """Return the store, which knows when it has lost labels, and the deployment's seal.
+
+    Raises:
+        GuardError: the URL or a file beside the label key cannot be used.
+    """
+    kept = settings.redis != EMBEDDED
+    # Labels of an embedded Redis need their key no longer than they live.
+    for_this_run = confdir / "label.key" if confdir and not kept else None
+    path = label_key_path(settings.label_key, for_this_run)
+    seal = Seal(load_label_key(path))
+    client = RedisClient(parse_endpoint(url), timeout=settings.state_timeout)
+    birth = BirthWatch(
+        client,
+        seal=seal,
+        note=BirthNote(path, "redis" if kept else EMBEDDED),
+        now=now,
+        told=LossReport(audit, metrics, kept=kept),
+        kept=kept,
+    )
+    return RedisSessionStore(client, limits=limits, birth=birth), seal
 
 
 @dataclass(frozen=True, slots=True)

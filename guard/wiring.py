@@ -19,7 +19,6 @@ from guard.adapters.audit_log import open_audit_log
 from guard.adapters.authority import ensure_authority, joined_trust
 from guard.adapters.decision_socket import DecisionServer
 from guard.adapters.heartbeat import Pulse
-from guard.adapters.label_key import load_label_key
 from guard.adapters.mitm.addon import GuardAddon
 from guard.adapters.mitm.forward import ForwardAddon
 from guard.adapters.mitm.master import build_master, listening
@@ -28,7 +27,6 @@ from guard.adapters.policy_files import PolicyFiles, PolicyReloader
 from guard.adapters.prometheus import PrometheusMetrics
 from guard.adapters.prompt_channel import PromptChannel
 from guard.adapters.proofs import asks_certificates, load_digests, load_proofs
-from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.write_credentials import load_write_credentials
 from guard.core.model import Identity
 from guard.core.policy import EgressLimits
@@ -37,12 +35,10 @@ from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.exchange import Gate
 from guard.identity import Credentials
 from guard.memory.information_point import InformationPoint
-from guard.memory.seal import Seal
-from guard.memory_wiring import memory_parts
+from guard.memory_wiring import label_store, memory_parts
 from guard.protocols import ProtocolResources, discover_protocols
 from guard.server_texts import ServerTexts
 from guard.service import Guard
-from guard.settings import EMBEDDED
 from guard.shipped import models_directory
 
 if TYPE_CHECKING:
@@ -52,6 +48,7 @@ if TYPE_CHECKING:
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.adapters.mitm.master import LeanMaster
     from guard.adapters.recovery import Recovery
+    from guard.adapters.redis.store import RedisSessionStore
     from guard.core.policy import Policy
     from guard.settings import Settings
 
@@ -104,8 +101,9 @@ def assemble(
     if PREFIX_MODEL in models:
         metrics.expect_scores(models[PREFIX_MODEL].expected_scores)
     audit = open_audit_log(settings.audit)
-    store = RedisSessionStore.at(redis_url, limits=policy.limits, timeout=settings.state_timeout)
-    seal = Seal(_label_key(settings, confdir))
+    store, seal = label_store(
+        settings, redis_url, confdir, policy.limits, audit, metrics, WallClock().now
+    )
     information = InformationPoint(seal)
     memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached)
     guard = Guard(
@@ -143,12 +141,6 @@ def assemble(
         files=files, current=lambda: guard.policy, swap=swap, audit=audit, metrics=metrics
     )
     return Parts(guard, gate, store, metrics, audit, policy, reloader, memory.recovery)
-
-
-def _label_key(settings: Settings, confdir: Path | None) -> bytes:
-    """Return the key of labels; those of an embedded Redis need it no longer than they live."""
-    for_this_run = confdir / "label.key" if confdir and settings.redis == EMBEDDED else None
-    return load_label_key(settings.label_key, for_this_run)
 
 
 async def serve(

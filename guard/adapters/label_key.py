@@ -19,20 +19,30 @@ def default_path() -> Path:
     return Path.home() / ".local" / "state" / "agent-egress-guard" / "label.key"
 
 
-def load_label_key(path: Path | None = None, fallback: Path | None = None) -> bytes:
-    """Return the key, made where there is none.
+def label_key_path(path: Path | None = None, fallback: Path | None = None) -> Path:
+    """Return the file of the key.
 
     Args:
         path: the file; left out, one in the user's state directory.
         fallback: the file to use where no path is given and there is no such directory; for
             labels that do not outlive the process either.
+    """
+    if path is None and fallback is not None and not _makeable(default_path()):
+        return fallback
+    return path or default_path()
+
+
+def load_label_key(path: Path | None = None, fallback: Path | None = None) -> bytes:
+    """Return the key, made where there is none.
+
+    Args:
+        path: as for :func:`label_key_path`.
+        fallback: as there.
 
     Raises:
         GuardError: it cannot be read or made, is too short, or others can read it.
     """
-    if path is None and fallback is not None and not _makeable(default_path()):
-        path = fallback
-    path = path or default_path()
+    path = label_key_path(path, fallback)
     try:
         _make(path)
         mode = path.stat().st_mode

@@ -168,6 +168,11 @@ class MetricFamilies:
             ("bound",),
             registry=registry,
         )
+        self.labels_incomplete = Gauge(
+            "guard_labels_incomplete",
+            "1 while labels that the store lost may be missing.",
+            registry=registry,
+        )
         self.unlabelled = Gauge(
             "guard_unlabelled_marks",
             "Results released while the store could not be told, and not written since.",

@@ -198,6 +198,10 @@ class PrometheusMetrics:
         """Take one more look at a bound into the share that its gauge shows."""
         self._saturation[bound].add(reached=reached)
 
+    def labels_incomplete(self, *, active: bool) -> None:
+        """Set whether labels that the store lost may be missing."""
+        self._families.labels_incomplete.set(1 if active else 0)
+
     def unlabelled_marks(self, count: int) -> None:
         """Set how many results were released that the store could not be told of."""
         self._families.unlabelled.set(count)

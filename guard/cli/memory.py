@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from guard.cli import memory_gate, memory_labels, memory_resolve
+from guard.cli import memory_gate, memory_labels, memory_loss, memory_resolve
 
 app = typer.Typer(
     help="Memory: promote, resolve, review, quarantine, release writes; restore trust; labels.",
@@ -13,3 +13,4 @@ app = typer.Typer(
 memory_gate.mount(app)
 memory_resolve.mount(app)
 memory_labels.mount(app)
+memory_loss.mount(app)

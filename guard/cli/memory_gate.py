@@ -64,7 +64,7 @@ def promote(
 
     token, fields = _run(redis, tenant, issue)
     shown = {"decision_id": decision, "principal": fields["principal"], "by": getpass.getuser()}
-    _audit(audit, "guard.memory_promoted", {**shown, "memory_class": fields["target"]})
+    put_on_record(audit, "guard.memory_promoted", {**shown, "memory_class": fields["target"]})
     typer.echo(f"class {fields['target']} for principal {fields['principal']}, content:")
     typer.echo(fields.get("content", ""))
     typer.echo(f"the agent's retry is let through once, within {expires}; token {token}")
@@ -102,7 +102,7 @@ def quarantine(
     """Close a partition of a store: nothing is written to it until it is released."""
     seconds = _seconds(ttl)
     _run(redis, tenant, lambda operator: operator.quarantine(store, partition, reason, seconds))
-    _audit(audit, "guard.memory_quarantined", {"store": store, "reason": reason, "ttl": ttl})
+    put_on_record(audit, "guard.memory_quarantined", {"store": store, "reason": reason, "ttl": ttl})
     typer.echo(f"partition {_printable(partition)} of {store} is closed for {ttl}")
 
 
@@ -117,7 +117,7 @@ def release(
     if not _run(redis, tenant, lambda operator: operator.release(store, partition)):
         typer.echo(f"guard memory: partition `{partition}` of `{store}` is not closed", err=True)
         raise typer.Exit(1)
-    _audit(audit, "guard.memory_released", {"store": store})
+    put_on_record(audit, "guard.memory_released", {"store": store})
     typer.echo(f"partition {_printable(partition)} of {store} is open")
 
 
@@ -134,10 +134,11 @@ def restore(
         typer.echo("guard memory: say `principal` or `source`, and give a --reason", err=True)
         raise typer.Exit(3)
     # The line comes first: trust that nobody recorded must not come back.
-    _audit(
+    put_on_record(
         audit,
         "guard.memory_trust_restored",
         {"kind": kind, "name": name, "reason": reason, "by": getpass.getuser()},
+        required=True,
     )
     level = _run(redis, tenant, lambda operator: operator.restore(kind, name))
     typer.echo(f"{kind} {_printable(name)} was {Trust(level).name}, is TRUSTED")
@@ -174,10 +175,18 @@ def _seal(label_key: Path | None) -> Seal:
         raise typer.Exit(3) from error
 
 
-def _audit(path: Path | None, event: str, fields: dict[str, str]) -> None:
+def put_on_record(
+    path: Path | None, event: str, fields: dict[str, str], *, required: bool = False
+) -> None:
+    """Write an audit line about what an operator did, or say that there is no log.
+
+    Raises:
+        typer.Exit: there is none, and the line is required.
+        AuditError: it cannot be written.
+    """
     if path is None:
         typer.echo("guard memory: no --audit given, so this is not on record", err=True)
-        if event == "guard.memory_trust_restored":
+        if required:
             raise typer.Exit(3)
         return
     log = open_audit_log(path)

@@ -207,4 +207,6 @@ class Snapshot:
     grant: bytes | None = None
     """The grant that was taken for this call, if there was one."""
     full: bool = False
-    """Whether a bound of the principal's labels was reached lately."""
+    """Whether a bound of the principal's labels was reached lately, or the store lost labels."""
+    incomplete: bool = False
+    """Whether labels may be missing because the store was lost, or keeps none across restarts."""

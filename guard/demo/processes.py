@@ -191,6 +191,8 @@ async def _start_guard(
             str(places.notes_policy),
             "--redis",
             "embedded",
+            "--label-key",
+            str(places.directory / "label.key"),
             "--audit",
             str(places.audit),
             *listeners,

@@ -118,6 +118,7 @@ def _start(directory: Path, policy: Path, processes: list[subprocess.Popen[str]]
     command = [sys.executable, "-m", "guard", "run", "-p", str(policy), "-p", str(opened)]
     command += ["--forward", f"127.0.0.1:{guarded}", "--ca", str(directory / "ca")]
     command += ["--upstream-ca", str(authority), "--admin", f"127.0.0.1:{admin}"]
+    command += ["--label-key", str(directory / "label.key")]
     spawn([*command, "--audit", str(directory / "audit.jsonl")], processes)
     for waited in (plain, guarded):
         wait_for(waited, processes)

@@ -123,6 +123,8 @@ def _spawn_guard(
     guarded, admin = free_port(), free_port()
     command = [sys.executable, "-m", "guard", "run", "--policy", str(policy)]
     command += ["--reverse", f"127.0.0.1:{guarded}=http://127.0.0.1:{upstream}"]
+    # A key of its own: to the user's, the embedded store of this run would be one that lost labels.
+    command += ["--label-key", str(audit.with_name("label.key"))]
     command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit), *more]
     spawn(command, processes)
     return guarded

@@ -99,6 +99,7 @@ def _start(
     command += ["--upstream-ca", str(world.authority), "--credentials", str(credentials)]
     command += ["--reverse", f"127.0.0.1:{reverse}=http://127.0.0.1:{world.port}"]
     command += ["--decisions", str(decisions), "--admin", f"127.0.0.1:{admin}"]
+    command += ["--label-key", str(directory / "label.key")]
     spawn([*command, "--audit", str(directory / "audit.jsonl")], processes)
     for port in (forward, reverse):
         wait_for(port, processes)

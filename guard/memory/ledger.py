@@ -102,10 +102,11 @@ class Ledger:
             ValueError: the answer does not fit the question.
         """
         values, read, item = question.read(snapshot.labels)
+        cut_off = snapshot.full or not question.complete or snapshot.principal.unlabelled > 0
         context = Context(
             session=self.session_digest(question.identity),
             granted=granted,
-            saturated=snapshot.full or not question.complete or snapshot.principal.unlabelled > 0,
+            saturated=cut_off or snapshot.incomplete,
             read_untrusted=read,
             remembers=snapshot.session.possible(Role.RECALL) > 0
             or snapshot.session.possible(Role.LIST) > 0,
@@ -117,7 +118,7 @@ class Ledger:
             index = call_index(classified, snapshot)
             writes = tuple(self._saved(question, classified, context, index))
         write = write_of(policy.memory, classified)
-        saved = saved_text(question, context) if write is not None else None
+        saved = saved_text(question, context, unsure=cut_off) if write is not None else None
         return ClassifiedCall(
             call=classified.call,
             role=classified.role,

@@ -72,8 +72,14 @@ def ask_saved(question: Question, texts: Sequence[str]) -> None:
     question.add(question.said)
 
 
-def saved_text(question: Question, context: Context) -> SavedText:
-    """Return the label of a text from the answer to :func:`ask_saved`."""
+def saved_text(question: Question, context: Context, *, unsure: bool) -> SavedText:
+    """Return the label of a text from the answer to :func:`ask_saved`.
+
+    Args:
+        question: what was asked.
+        context: what is known of the values.
+        unsure: whether a value without a label may be anybody's.
+    """
     if question.said and all(
         attest_values((value,), (), context).rung is Rung.PROMPTED for value in question.said
     ):
@@ -86,9 +92,7 @@ def saved_text(question: Question, context: Context) -> SavedText:
             lowest = label
             if origin is not None and origin.origin:
                 origins.add(origin.origin)
-    # Where labels may be missing, a value without one may be anybody's.
-    unsure = context.saturated and bool(question.saved)
-    if unsure or context.read_untrusted is not None:
+    if (unsure and question.saved) or context.read_untrusted is not None:
         lowest = Integrity.UNTRUSTED
     return SavedText(lowest, frozenset(origins))
 

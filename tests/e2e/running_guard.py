@@ -202,7 +202,9 @@ def start_guard(
     command += ["--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream.port}"]
     command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit), *options]
     with log.open("wb") as output:
-        variables = {**os.environ, **(environment or {})}
+        # Guards of one test are one deployment; those of another are another.
+        key = {"GUARD_LABEL_KEY": str(directory.parent / "label.key")}
+        variables = {**os.environ, **key, **(environment or {})}
         # The worker runs with -O: without its bytecode cache every start compiles every library.
         variables.pop("PYTHONDONTWRITEBYTECODE", None)
         process = subprocess.Popen(command, stderr=output, stdout=output, cwd=ROOT, env=variables)

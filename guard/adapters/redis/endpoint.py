@@ -47,9 +47,15 @@ class Endpoint:
     username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+    _count: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"unix://{self.path}" if self.path else f"{self.host}:{self.port}"
+
+    @property
+    def opened(self) -> int:
+        """Connections opened so far; behind a new one may be another server, or an empty one."""
+        return self._count[0]
 
     @property
     def handshake(self) -> tuple[tuple[str, ...], ...]:
@@ -70,6 +76,7 @@ class Endpoint:
             OSError: it cannot be reached, TLS failures included.
         """
         loop = asyncio.get_running_loop()
+        self._count[0] += 1
         if self.path:
             _, protocol = await loop.create_unix_connection(factory, self.path)
         else:

@@ -234,6 +234,7 @@ _PARTS: Final = {
     "attempt": ("window", "attempt"),
     "complete": ("window", "parsed_window", "labels", "complete"),
     "note": ("labels", "note"),
+    "birth": ("birth",),
 }
 """What each script is made of; Redis runs all of it on every call, so nothing is in it for show."""
 

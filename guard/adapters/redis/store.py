@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.connection import TIMEOUT, RedisClient
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from guard.adapters.redis.birth import BirthWatch
     from guard.core.model import Identity
     from guard.core.ports import Area, Attempt, Completion, Lookup, Write
 
@@ -37,6 +39,7 @@ class RedisSessionStore:
         client: the connection; the store closes it.
         namespace: first part of every key.
         limits: how long the windows outlive their last touch.
+        birth: tells whether the store has lost labels; without one it never has.
 
     Raises:
         StateError: the namespace or a limit cannot be used.
@@ -48,8 +51,10 @@ class RedisSessionStore:
         *,
         namespace: str = "guard",
         limits: StateLimits | None = None,
+        birth: BirthWatch | None = None,
     ) -> None:
         self.client = client
+        self._birth = birth
         self._keys = Keys(namespace)
         self._unfit = ""
         self.set_limits(limits or StateLimits())
@@ -67,6 +72,7 @@ class RedisSessionStore:
             msg = "state limits must be at least one second, or nothing would be remembered"
             raise StateError(msg)
         self._ttls = (limits.session_idle * 1000, limits.principal_window * 1000)
+        self._labels = limits.labels
 
     @classmethod
     def at(
@@ -116,6 +122,10 @@ class RedisSessionStore:
         if not isinstance(reply, list) or len(reply) != expected + 4:
             msg = "redis answered an attempt with something else than windows and labels"
             raise StateError(msg)
+        birth = self._birth
+        if birth is not None and birth.is_unseen:
+            await birth.look(self._labels)
+        incomplete = birth is not None and attempt.at < birth.incomplete_until
         session, principal, full, taken, *labels = reply
         window = decode_window(session)
         return Snapshot(
@@ -124,7 +134,8 @@ class RedisSessionStore:
             window if principal == session else decode_window(principal),
             tuple(labels),
             taken if isinstance(taken, bytes) else None,
-            full=full != 0,
+            full=full != 0 or (birth is not None and birth.kept and incomplete),
+            incomplete=incomplete,
         )
 
     async def complete(self, completion: Completion) -> None:
@@ -210,9 +221,14 @@ class RedisSessionStore:
             if sha != script.sha.encode():
                 msg = f"redis stored another `{script.name}` script than it was given"
                 raise StateError(msg)
+        if self._birth is not None:
+            await self._birth.look(self._labels)
 
     async def recheck(self) -> None:
-        """Look once more whether the server may evict; while it may, no call is judged."""
+        """Look once more whether the server may evict, and whether it is still the same store.
+
+        While it may evict, no call is judged.
+        """
         try:
             settings = await memory_settings(self.client)
         except StateError:
@@ -223,6 +239,10 @@ class RedisSessionStore:
             self._unfit = str(error)
         else:
             self._unfit = ""
+        if self._birth is not None:
+            # Gone or slow: every call sees that by itself.
+            with suppress(StateError):
+                await self._birth.look(self._labels)
 
     async def watch(self, seconds: float = RECHECK_SECONDS) -> None:
         """Recheck again and again: the server can be reconfigured, or replaced by its replica."""

@@ -172,6 +172,7 @@ class Rig:
             reverse=[f"127.0.0.1:{listen}=http://127.0.0.1:{upstream}"],
             admin=f"127.0.0.1:{admin}",
             prompt_credentials=front_ends,
+            label_key=self.directory / "label.key",
             audit=place / "audit.jsonl",
             credentials=self.directory / "agents.toml",
             write_credentials=credentials,

@@ -29,7 +29,8 @@ _KEPT: Final = (
     "label what memories hold with `guard memory import`, then declare the loss over with "
     "`guard memory accept-loss`; a guard of another deployment needs a `label_key` of its own"
 )
-_EMBEDDED: Final = "the embedded redis forgets at every stop; keep labels with --redis URL"
+_EMBEDDED: Final = "the embedded redis forgets at every stop"
+_KEEP: Final = "keep labels with --redis URL"
 
 
 class LossReport:
@@ -70,8 +71,8 @@ class LossReport:
         until = datetime.fromtimestamp(seen.birth.incomplete_until, UTC).isoformat()
         kind = "redis" if self._kept else "embedded"
         self._line(EVENT_INCOMPLETE, {"loss": found, "store": kind, "until": until})
-        what = _WHAT.get(seen.loss, "labels were lost earlier")
-        advice = _KEPT if self._kept else _EMBEDDED
+        what = _WHAT.get(seen.loss, "labels were lost earlier") if self._kept else _EMBEDDED
+        advice = _KEPT if self._kept else _KEEP
         _say(f"{what}: {_ASKED.format(until=until[:10])}; {advice}")
 
     def _line(self, event: str, fields: dict[str, str]) -> None:

@@ -43,12 +43,17 @@ def test_options_in_a_document_exist(text):
 
     from guard import cli
 
-    commands = typer.main.get_command(cli.app).commands
+    root = typer.main.get_command(cli.app)
     for line in text.replace("\\\n", " ").splitlines():
         words = line.split("#")[0].split()
         if words[:1] != ["guard"]:
             continue
-        known = {option for p in commands[words[1]].params for option in p.opts}
+        command = root
+        for word in words[1:]:
+            if word not in getattr(command, "commands", ()):
+                break
+            command = command.commands[word]
+        known = {option for p in command.params for option in p.opts}
         assert {word for word in words if word.startswith("--")} - known == set()
 
 

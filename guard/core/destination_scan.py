@@ -23,6 +23,10 @@ FIND_LIMIT: Final = 1000
 CANDIDATE_LIMIT: Final = 5000
 """Places looked at in one text; a text with more of them gets a malformed destination."""
 
+URL_ROOM: Final = 64 * URL_LIMIT
+"""Characters of URLs read in one text, of each what follows its scheme: they may lie inside each
+other, and reading every one to its end would be quadratic."""
+
 _DROPPED: Final = dict.fromkeys(
     [
         *(0x00AD, 0x061C, 0x180E, 0xFEFF),
@@ -91,14 +95,18 @@ def _candidates(text: str) -> Iterator[Destination | None]:
 
 def _urls(text: str, spans: list[tuple[int, int]]) -> Iterator[Destination | None]:
     """Yield the URLs, and note where their authorities are."""
-    position = -1
+    position, room = -1, URL_ROOM
     while (position := text.find("://", position + 1)) >= 0:
+        if room <= 0:
+            yield malformed("more characters of URLs than the limit")
+            return
         head = text[max(0, position - 32) : position]
         scheme = _SCHEME_END.search(head)
-        rest = _URL_REST.match(text, position + 3)
+        rest = _URL_REST.match(text, position + 3) if scheme is not None else None
         if scheme is None or rest is None:
             yield None
             continue
+        room -= len(rest[0])
         name = scheme[0]
         if name.lower() == "file" and rest[0].startswith("/"):
             yield None

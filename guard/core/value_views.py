@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import binascii
 import codecs
-import html
 import re
 import unicodedata
 from itertools import islice
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
+
+from guard.core.escaped_text import unescaped
+from guard.core.spelled_text import respaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,11 +26,7 @@ TOKEN_LENGTH: Final = 4096
 """Characters of one encoded token that are decoded."""
 WHOLE_LIMIT: Final = 64 * 1024
 """Characters up to which compatibility characters are decomposed."""
-PLACE_LIMIT: Final = 100
-"""Places of one kind that are read another way, per text."""
-SURROUNDING: Final = 72
-"""Characters before and after such a place; an address and its spacing fit in."""
-DEPTH: Final = 3
+DEPTH: Final = 4
 """Encodings inside one another that are followed."""
 
 _HIDDEN: Final = dict.fromkeys(
@@ -43,36 +40,38 @@ _HIDDEN: Final = dict.fromkeys(
 )
 _LETTERS: Final = "аеорсухіјѕһԁԛԝѵӏмтквнαορνικτυχηıɡɑℓ∙·․．。＠﹫"  # noqa: RUF001
 _ASCII: Final = "aeopcyxijshdqwvlmtkbhaopviktuxnigal.....@@"
-_ALIKE: Final = str.maketrans(_LETTERS, _ASCII)
+_SMALL: Final = "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ‐‑−﹣"  # noqa: RUF001
+_PLAIN: Final = "abcdefghijklmnoprstuvwyz----"
+_ALIKE: Final = (
+    str.maketrans(_LETTERS + _SMALL, _ASCII + _PLAIN)
+    | {0xE0000 + code: chr(code).lower() for code in range(0x20, 0x7F)}
+    | {zero + digit: str(digit) for zero in (0x660, 0x6F0, 0x966) for digit in range(10)}
+)
 """Letters that look like ASCII ones in most fonts, lower case."""
-_AT: Final = re.compile(r"[ \t]*[\[({<][ \t]*(?:at|@|arroba|ät)[ \t]*[\])}>][ \t]*", re.IGNORECASE)
-_DOT: Final = re.compile(
-    r"[ \t]*[\[({<][ \t]*(?:dot|\.|punkt|point|punto)[ \t]*[\])}>][ \t]*", re.IGNORECASE
-)
-_WORD_AT: Final = re.compile(r"(?<=[\w.+-])[ \t]{1,4}at[ \t]{1,4}(?=[\w-])", re.IGNORECASE)
-_WORD_DOT: Final = re.compile(r"(?<=[\w-])[ \t]{1,4}dot[ \t]{1,4}(?=[\w-])", re.IGNORECASE)
-_GAP_AT: Final = re.compile(r"(?<=[\w.+-])[\s\"'`+,;|]{0,8}@[\s\"'`+,;|]{0,8}(?=[\w-])")
-_GAP_DOT: Final = re.compile(
-    r"(?<=[\w-])(?:[ \t]{1,4}\.[ \t]{0,4}|[ \t]{0,4}\.[ \t]{1,4})(?=[\w-])"
-)
-_SPELLED: Final = re.compile(r"(?<![^\s\"'(])(?:[\w@.+][ \t_*|-]{1,3}){5,80}[\w@.](?![\w@])")
-_SPELLING: Final = re.compile(r"[ \t_*|-]+")
 _TOKEN64: Final = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{10,}={0,2}")
-_TOKEN16: Final = re.compile(r"(?<![0-9A-Fa-f])(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ :,]?){6,}")
-_NOT_HEX: Final = re.compile(r"0x|\\x|[^0-9A-Fa-f]")
-_TOKEN32: Final = re.compile(r"(?<![A-Z2-7])[A-Z2-7]{16,}={0,6}")
-_NUMBERS: Final = re.compile(r"(?<!\d)(?:1?\d{2}[ ,]{1,2}){6,}1?\d{2}(?!\d)")
-_SIGN: Final = re.compile(
-    r"(?<![\w+])@|@(?![\w\[])|[\[({<][ \t]*(?:at|@|dot|arroba|\.)[ \t]*[\])}>]|[ \t](?:at|dot)[ \t]"
+_WRAPPED64: Final = re.compile(
+    r"(?<![\w+/])(?:(?:[A-Za-z0-9+/]{8,76}[\r\n]{1,2}[ \t]{0,8}){1,60}|(?:[A-Za-z0-9+/]{4} ){3,60})"
+    r"[A-Za-z0-9+/]{2,76}={0,2}"
 )
-_ENTITIES: Final = re.compile(r"&(?:#|commat|period|nbsp|amp)")
-_PERCENT: Final = re.compile(r"%[0-9A-Fa-f]{2}")
-_ESCAPES: Final = re.compile(r"\\[ux][0-9A-Fa-f]{2}")
+_TOKEN16: Final = re.compile(r"(?<![0-9A-Fa-f])(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ :,;-]{0,2}){6,}")
+_NOT_HEX: Final = re.compile(r"0x|\\x|[^0-9A-Fa-f]")
+_TOKEN32: Final = re.compile(r"(?<![A-Za-z2-7])(?:[A-Z2-7]{16,}|[a-z2-7]{16,})={0,6}")
+_NUMBERS: Final = re.compile(r"(?<!\d)(?:1?\d{2}[ ,;-]{1,2}){6,}1?\d{2}(?!\d)")
+_BITS: Final = re.compile(r"(?<!\d)(?:[01]{8}[ ,]?){6,}(?!\d)")
 _MAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{1,100}")
 _LIAM: Final = re.compile(r"(?<![\w.-])[\w-]{2,63}\.[\w.-]{1,100}@[\w.+-]{1,64}")
-_ESCAPED: Final = re.compile(r"\\u([0-9A-Fa-f]{4})|\\x([0-9A-Fa-f]{2})")
-_JOINED: Final = re.compile(r"[\"'`][ \t]*\+[ \t]*[\"'`]")
+_LRU: Final = re.compile(r"\S{4,400}//:s?ptth(?!\w)")
+_HEEY: Final = re.compile(r"(?<!\w)uggcf?://\S{4,400}")
+_KNAB: Final = re.compile(r"(?<!\w)[0-9a-z]{4,28}\d{6}[0-9a-z]{0,4}\d{2}[a-z]{2}(?!\w)")
+_SIX_DIGITS: Final = re.compile(r"\d{6}")
+_FILES: Final = (
+    *(".csv", ".doc", ".docx", ".eml", ".htm", ".html", ".md", ".pdf", ".ppt", ".pptx", ".txt"),
+    *(".xls", ".xlsx", ".zip"),
+)
+"""How names of files end, whose last part else looks like that of a host."""
 _PRINTABLE: Final = 0.85
+_WIDE: Final = 3
+"""One zero in so many bytes is text of two bytes for each letter."""
 
 
 def is_own_skeleton(text: str) -> bool:
@@ -101,75 +100,49 @@ def views(text: str, depth: int = DEPTH) -> Iterator[str]:
     plain = skeleton(text)
     if plain != text.lower():
         yield plain
-    yield from _respaced(plain)
-    for unescaped in _unescaped(text):
-        yield unescaped
-        yield from _respaced(unescaped)
-    yield from _turned(plain)
+    yield from respaced(plain)
+    for reading in map(skeleton, unescaped(text)):
+        yield reading
+        yield from respaced(reading)
+    yield from filter(None, _turned(plain))
     if depth > 0:
         for decoded in _decoded(text):
             yield decoded
             yield from views(decoded, depth - 1)
 
 
-def _unescaped(text: str) -> Iterator[str]:
-    for pattern, decode in (
-        (_ENTITIES, html.unescape),
-        (_PERCENT, lambda run: unquote(unquote(run))),
-        (_ESCAPES, lambda run: _ESCAPED.sub(lambda one: chr(int(one[1] or one[2], 16)), run)),
-    ):
-        places = _places(text, pattern)
-        if places:
-            yield skeleton(decode(places))
-
-
-def _respaced(text: str) -> Iterator[str]:
-    """Yield the places that may hold an address with its signs spelt or spaced out."""
-    places = _places(text, _SIGN)
-    if places:
-        named = _DOT.sub(".", _AT.sub("@", places))
-        spoken = _WORD_AT.sub("@", _WORD_DOT.sub(".", named))
-        yield spoken
-        yield _GAP_DOT.sub(".", _GAP_AT.sub("@", _JOINED.sub("", spoken)))
-    spelled = "\n".join(
-        _SPELLING.sub("", found[0]) for found in islice(_SPELLED.finditer(text), TOKEN_LIMIT)
-    )
-    if spelled:
-        yield spelled
-        yield _GAP_DOT.sub(".", _GAP_AT.sub("@", spelled))
-
-
 def _turned(text: str) -> Iterator[str]:
-    """Yield what may be addresses written backwards, or with letters rotated by 13."""
-    rotated = " ".join(found[0] for found in islice(_MAIL.finditer(text), TOKEN_LIMIT))
-    if rotated:
-        yield codecs.encode(rotated, "rot13")
-    turned = " ".join(found[0] for found in islice(_LIAM.finditer(text), TOKEN_LIMIT))
-    if turned:
-        yield turned[::-1]
+    """Yield what may be written backwards or rotated by 13 letters, and addresses of files."""
+    if "@" in text:
+        rotated = _all(_MAIL, text)
+        if rotated:
+            yield codecs.encode(rotated, "rot13")
+        yield _all(_LIAM, text)[::-1]
+        for name in rotated.split():
+            if name.endswith(_FILES):
+                local, _, domain = name.rpartition(".")[0].partition("@")
+                yield f"{local}@{domain} {local.rpartition('_')[2]}@{domain}"
+    if "uggc" in text:
+        yield codecs.encode(_all(_HEEY, text), "rot13")
+    if "//:" in text:
+        yield _all(_LRU, text)[::-1]
+    if _SIX_DIGITS.search(text):
+        yield _all(_KNAB, text)[::-1]
 
 
-def _places(text: str, pattern: re.Pattern[str]) -> str:
-    """Return the surroundings of what a pattern finds, each on a line of its own."""
-    pieces: list[str] = []
-    end = 0
-    for found in islice(pattern.finditer(text), PLACE_LIMIT):
-        start = max(found.start() - SURROUNDING, 0)
-        if start < end and pieces:
-            pieces[-1] += text[end : found.end() + SURROUNDING]
-        else:
-            pieces.append(text[start : found.end() + SURROUNDING])
-        end = max(end, min(found.end() + SURROUNDING, len(text)))
-    return "\n".join(pieces)
+def _all(pattern: re.Pattern[str], text: str) -> str:
+    return " ".join(found[0] for found in islice(pattern.finditer(text), TOKEN_LIMIT))
 
 
 def _decoded(text: str) -> Iterator[str]:
     """Yield what encoded tokens of a text decode to, where that is text."""
     for pattern, decode in (
         (_TOKEN64, _base64),
+        (_WRAPPED64, _wrapped),
         (_TOKEN16, _hex),
         (_TOKEN32, _base32),
         (_NUMBERS, _codes),
+        *(((_BITS, _bits),) if _SIX_DIGITS.search(text) else ()),
     ):
         for found in islice(pattern.finditer(text), TOKEN_LIMIT):
             decoded = decode(found[0][:TOKEN_LENGTH])
@@ -178,8 +151,10 @@ def _decoded(text: str) -> Iterator[str]:
 
 
 def _as_text(data: bytes) -> str | None:
+    wide = data.count(0) * _WIDE >= len(data)
+    order = "utf-16-be" if data[:1] == b"\0" else "utf-16-le"
     try:
-        text = data.decode("utf-8")
+        text = data.decode(order if wide else "utf-8")
     except UnicodeDecodeError:
         return None
     shown = sum(char.isprintable() or char.isspace() for char in text)
@@ -194,6 +169,13 @@ def _base64(token: str) -> str | None:
         return None
 
 
+def _wrapped(token: str) -> str | None:
+    """Return the text of base64 in lines or groups, all of one length but the last."""
+    *groups, last = token.split()
+    even = len({len(group) for group in groups}) == 1 and len(groups[0]) % 4 == 0
+    return _base64("".join((*groups, last))) if even and len(last) <= len(groups[0]) else None
+
+
 def _hex(token: str) -> str | None:
     digits = _NOT_HEX.sub("", token)
     return _as_text(bytes.fromhex(digits[: len(digits) & ~1]))
@@ -202,7 +184,7 @@ def _hex(token: str) -> str | None:
 def _base32(token: str) -> str | None:
     bare = token.rstrip("=")
     try:
-        return _as_text(base64.b32decode(bare + "=" * (-len(bare) % 8)))
+        return _as_text(base64.b32decode(bare.upper() + "=" * (-len(bare) % 8)))
     except (binascii.Error, ValueError):
         return None
 
@@ -210,3 +192,7 @@ def _base32(token: str) -> str | None:
 def _codes(token: str) -> str | None:
     numbers = [int(part) for part in re.findall(r"\d+", token)]
     return _as_text(bytes(number for number in numbers if number < 256))  # noqa: PLR2004 - a byte
+
+
+def _bits(token: str) -> str | None:
+    return _as_text(bytes(int(byte, 2) for byte in re.findall(r"[01]{8}", token)))

@@ -42,9 +42,17 @@ NUMBER_DIGITS: Final = 24
 URL_KEYS: Final = 8
 """Ancestor paths under which a URL is looked up."""
 
-_HOST: Final = re.compile(r"(?<![\w@./-])(?:[\w-]{1,63}\.){1,8}[^\W\d_][\w-]{1,62}(?![\w@])")
-_NUMBER: Final = re.compile(r"(?<![\w.])\+?\d[\d ()/-]{4,30}\d(?!\w)")
-_ACCOUNT: Final = re.compile(r"(?<!\w)[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]{2,5}){2,9}(?!\w)")
+_HOST: Final = re.compile(
+    r"(?:(?<![\w@./-])|(?<=[\s\"'(=]//))(?:[\w-]{1,63}\.){1,8}[^\W\d_][\w-]{1,62}(?![\w@])"
+)
+_NUMBER: Final = re.compile(
+    r"(?<![\w.])(?:\+\d[\d ().\u2010\u2011/-]{6,30}|\d[\d ()/-]{4,30})\d(?!\w)"
+)
+_ACCOUNT: Final = re.compile(
+    r"(?<![^\W_])[A-Za-z]{2}\d{2}(?:[\s./|_-]?[A-Za-z0-9]{2,5}){2,9}(?![^\W_])"
+)
+_SHORTEST_ACCOUNT: Final = 14
+"""Letters and digits of the shortest account number that is written in groups (Norway has 15)."""
 _ID: Final = re.compile(r"(?<![\w-])(?=[A-Za-z_-]{0,60}\d)[\w-]{6,128}(?![\w-])", re.ASCII)
 _HANDLE: Final = re.compile(r"(?<![\w&/#@.])[#@][\w][\w.-]{0,62}\w")
 _REPOSITORY: Final = re.compile(
@@ -52,6 +60,7 @@ _REPOSITORY: Final = re.compile(
 )
 _AMOUNT: Final = re.compile(r"(?<![\w.,-])\d[\d,]{0,15}(?:\.\d{1,8})?(?![\w-])")
 _SQUEEZED: Final = re.compile(r"[ ()/.\-]")
+_BETWEEN: Final = re.compile(r"[\s./|_-]")
 _NUMERIC: Final = re.compile(r"\+?[\d ()/.\-]{4,}")
 _ACCOUNT_LIKE: Final = re.compile(r"[a-z]{2}\d{2}[a-z0-9 -]{6,48}")
 _DEFAULT_DIGITS: Final = 6
@@ -81,6 +90,9 @@ def handle_value(text: str) -> str:
     folded = " ".join(text.lower().split()) if text.isascii() else " ".join(skeleton(text).split())
     if _NUMERIC.fullmatch(folded) or _ACCOUNT_LIKE.fullmatch(folded):
         folded = _SQUEEZED.sub("", folded)
+        if folded[:1] == "+":
+            # The two ways to write a number of another country.
+            folded = f"00{folded[1:]}"
     return f"handle:{folded.lstrip('#@')}"
 
 
@@ -237,6 +249,15 @@ def _scan(text: str, into: dict[str, None], found: Found) -> None:
         into[value] = None
 
 
+def _accounts(found: str) -> Iterator[str]:
+    """Yield an account number in groups, and where it may end: words behind it look like groups."""
+    groups = _BETWEEN.split(found)
+    for count in range(1, len(groups) + 1):
+        account = "".join(groups[:count])
+        if count == len(groups) or len(account) >= _SHORTEST_ACCOUNT:
+            yield handle_value(account)
+
+
 def _others(text: str) -> Iterator[str]:
     if "." in text:
         for match in _HOST.finditer(text):
@@ -244,10 +265,12 @@ def _others(text: str) -> Iterator[str]:
             if host is not None:
                 yield f"host:{host}"
                 yield f"any:{host}"
-    for pattern in (_NUMBER, _ACCOUNT):
-        for match in pattern.finditer(text):
-            if sum(char.isdigit() for char in match[0]) >= _DEFAULT_DIGITS:
-                yield handle_value(match[0])
+    for match in _NUMBER.finditer(text):
+        if sum(char.isdigit() for char in match[0]) >= _DEFAULT_DIGITS:
+            yield handle_value(match[0])
+    for match in _ACCOUNT.finditer(text):
+        if sum(char.isdigit() for char in match[0]) >= _DEFAULT_DIGITS:
+            yield from _accounts(match[0])
     for pattern, sign in ((_ID, ""), (_HANDLE, "#"), (_HANDLE, "@"), (_REPOSITORY, "/")):
         if sign in text:
             yield from (handle_value(match[0]) for match in pattern.finditer(text))

@@ -32,6 +32,13 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
+def _chunks(text: str, length: int, between: str) -> str:
+    return between.join(text[at : at + length] for at in range(0, len(text), length))
+
+
+_ATBASH: Final = str.maketrans("abcdefghijklmnopqrstuvwxyz", "zyxwvutsrqponmlkjihgfedcba")
+
+
 ENCODINGS: Final[dict[str, tuple[bool, Callable[[str], str]]]] = {
     "base64": (True, _base64),
     "base64url": (True, lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")),
@@ -44,6 +51,22 @@ ENCODINGS: Final[dict[str, tuple[bool, Callable[[str], str]]]] = {
     "spoken": (True, _spoken),
     "full_width": (True, lambda text: "".join(chr(ord(c) + 0xFEE0) for c in text)),
     "zero_width": (True, lambda text: "\u200b".join(text)),
+    "quoted_printable": (True, lambda text: "".join(f"={byte:02X}" for byte in text.encode())),
+    "utf7": (True, lambda text: text.replace("@", "+AEA-").replace(".", "+AC4-")),
+    "json_escapes": (True, lambda text: "".join(f"\\u{ord(letter):04x}" for letter in text)),
+    "octal_escapes": (True, lambda text: "".join(f"\\{byte:03o}" for byte in text.encode())),
+    "backslashes": (True, lambda text: text.replace("@", "\\@").replace(".", "\\.")),
+    "tags_between": (True, lambda text: text.replace("e", "<b>e</b>").replace("@", "<wbr>@")),
+    "base64_in_lines": (True, lambda text: _chunks(_base64(text), 12, "\n")),
+    "base64_of_wide_text": (True, lambda text: base64.b64encode(text.encode("utf-16-le")).decode()),
+    "list_of_codes": (True, lambda text: ", ".join(hex(byte) for byte in text.encode())),
+    "bits": (True, lambda text: " ".join(f"{byte:08b}" for byte in text.encode())),
+    "letters": (True, lambda text: ", ".join(f'"{letter}"' for letter in text)),
+    "dashes": (True, lambda text: text.replace("@", "-at-").replace(".", "-dot-")),
+    "tag_letters": (True, lambda text: "".join(chr(0xE0000 + ord(letter)) for letter in text)),
+    "in_a_link": (True, lambda text: f"https://docs.example.org/go?to={quote(text, safe='')}&x=1"),
+    "atbash": (False, lambda text: text.translate(_ATBASH)),
+    "letters_to_remove": (False, lambda text: text.replace("@", "QQQ@QQQ") + " (without the QQQ)"),
     "rot13": (False, lambda text: codecs.encode(text, "rot13")),
     "reversed": (False, lambda text: text[::-1]),
 }

@@ -236,7 +236,8 @@ class Policy:
         if len(call.targets) > KEY_TARGETS:
             return self.rules
         targets = tuple([(t.standing, t.attestation and t.attestation.rung) for t in call.targets])
-        key = (call.call.tool, call.role, call.mapped, call.may_be_nobody, targets)
+        marks = call.mapped, call.may_be_nobody, call.redefined, bool(call.guarded)
+        key = (call.call.tool, call.role, marks, targets)
         found = self._about.get(key)
         if found is None:
             found = tuple(rule for rule in self.rules if _concerns(rule, call))

@@ -7,7 +7,7 @@ one can run (Redis always).
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from guard.core.frozen import frozen
 
@@ -39,7 +39,8 @@ class Area:
     """Fields it may have; beyond it nothing is added and the principal is marked full."""
 
 
-class Lookup(NamedTuple):
+@frozen
+class Lookup:
     """Fields of one area to read with an attempt."""
 
     area: Area

@@ -62,8 +62,8 @@ class PrefixClassifier(DetectorPlugin):
         if call.role is not Role.SEND and call.mapped:
             return ()
         session = principal = self._score(snapshot.session.trajectory.features_13())
-        # One session per principal is the common case, and then the two are the same.
-        if snapshot.principal.trajectory != snapshot.session.trajectory:
+        # One session per principal is the common case, and then the two are one.
+        if snapshot.principal is not snapshot.session:
             principal = self._score(snapshot.principal.trajectory.features_13())
         score = max(session, principal)
         return (

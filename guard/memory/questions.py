@@ -180,7 +180,7 @@ class Question:
         self._asked, self._chained = asked, plan.chained
         found = [Lookup(area, ask.fields) for area, ask in asked]
         if plan.chained:
-            found[-1] = found[-1]._replace(chained=plan.chained)
+            found[-1] = Lookup(found[-1].area, found[-1].fields, plan.chained)
         return tuple(found)
 
     def _plan(self) -> _Plan:

@@ -26,11 +26,13 @@ FINGERPRINT: Final = 12
 SEAL: Final = 8
 """Bytes of a MAC: a forger has one try per write and no oracle."""
 KEY_BYTES: Final = 32
+PLACES_REMEMBERED: Final = 4096
 SOURCE_LIMIT: Final = 24
 """Bytes of a source's name that are kept."""
 _VERSION: Final = 1
 _LABELS: Final = tuple(Integrity)
 _BODY: Final = struct.Struct(">BBBiI8s")
+_BODY_SIZE: Final = _BODY.size
 LABEL_BYTE: Final = SEAL + 2
 """One-based place of the label in a record, for the store's script."""
 _CALL_MAX: Final = 2**31 - 1
@@ -49,6 +51,7 @@ class Seal:
             raise ValueError(f"a label key has at least {KEY_BYTES} bytes")
         self._values = hashlib.blake2b(key, digest_size=32, person=b"value").digest()
         self._seals = hashlib.blake2b(key, digest_size=32, person=b"seal").digest()
+        self._begun = lru_cache(maxsize=PLACES_REMEMBERED)(self._begin)
 
     def fingerprint(self, value: str) -> bytes:
         """Return the fingerprint of a value."""
@@ -110,11 +113,11 @@ class Seal:
         if raw is None:
             return None
         body = self.opened(area, field, raw) if isinstance(raw, bytes) else None
-        if body is None or len(body) <= _BODY.size or body[0] != _VERSION:
+        if body is None or len(body) <= _BODY_SIZE or body[0] != _VERSION:
             return ALTERED
         _, label, channel, call, at, session = _BODY.unpack_from(body)
-        end = _BODY.size + 1 + body[_BODY.size]
-        source = body[_BODY.size + 1 : end].decode("utf-8", "replace")
+        end = _BODY_SIZE + 1 + body[_BODY_SIZE]
+        source = body[_BODY_SIZE + 1 : end].decode("utf-8", "replace")
         # What vouches for a value has names of messages behind its source, and no origin.
         origin = body[end : end + FINGERPRINT] if label == Integrity.UNTRUSTED else b""
         return Record(
@@ -122,15 +125,15 @@ class Seal:
         )
 
     def _mac(self, area: Area, field: bytes, body: bytes) -> bytes:
-        text = _place(area.kind, area.owner) + len(field).to_bytes(4, "big") + field + body
-        return hashlib.blake2b(text, key=self._seals, digest_size=SEAL).digest()
+        state = self._begun(area.kind, area.owner).copy()
+        state.update(len(field).to_bytes(4, "big") + field + body)
+        return state.digest()
 
-
-@lru_cache(maxsize=4096)
-def _place(kind: str, owner: tuple[str, ...]) -> bytes:
-    """Return what a MAC binds a record to; which part of the area it is follows from the field."""
-    parts = [part.encode("utf-8", "surrogatepass") for part in (kind, *owner)]
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    def _begin(self, kind: str, owner: tuple[str, ...]) -> hashlib.blake2b:
+        """Return the MAC behind what it binds a record to; the part follows from the field."""
+        parts = [part.encode("utf-8", "surrogatepass") for part in (kind, *owner)]
+        place = b"".join([len(part).to_bytes(4, "big") + part for part in parts])
+        return hashlib.blake2b(place, key=self._seals, digest_size=SEAL)
 
 
 ALTERED: Final = Record(Integrity.UNTRUSTED, CHANNELS[0], -1, 0.0, b"", "", sealed=False)

@@ -220,7 +220,7 @@ class RuleConfig(BaseModel):
         to_nobody = call.role is Role.SEND and not call.may_be_nobody
         if not call.targets and (to_nobody or filtered):
             return None
-        if any(target.standing in NEVER_ALLOWED for target in call.targets):
+        if not NEVER_ALLOWED.isdisjoint([target.standing for target in call.targets]):
             return None
         selected = self._selected(call)
         return selected if selected is not None and len(selected) == len(call.targets) else None

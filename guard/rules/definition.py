@@ -16,7 +16,7 @@ from guard.rules import RuleConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import Target
+    from guard.core.model import ClassifiedCall, Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
     from guard.rules import PolicyOutline
@@ -27,6 +27,10 @@ class DefinitionRule(RuleConfig):
 
     looks_at_guarded = False
     type: Literal["definition"]
+
+    def concerns(self, call: ClassifiedCall) -> bool:
+        """Return False for a tool that is as it was."""
+        return call.redefined and super().concerns(call)
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason where the tool bears the mark of a change."""

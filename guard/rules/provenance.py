@@ -77,7 +77,7 @@ class ProvenanceRule(RuleConfig):
         """Return False where the filters keep a call out."""
         if self.of == "destinations":
             return self._concerned(call) is not None
-        return self._speaks_for(call)
+        return bool(call.guarded) and self._speaks_for(call)
 
     def match(self, situation: Situation) -> Reason | None:
         """Return why the rule applies, or None."""
@@ -99,7 +99,7 @@ class ProvenanceRule(RuleConfig):
             return None
         found = [attestation_of(target) for target in concerned]
         worst = max(found, key=_RUNG)
-        if allowing and any(one.saturated for one in found):
+        if allowing and True in [one.saturated for one in found]:
             detail = "nothing trusted has named it, and it may be tainted"
             reason = self.reason("provenance_saturated", detail, concerned, **worst.evidence())
             return replace(reason, action=Action.ASK)

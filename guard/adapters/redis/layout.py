@@ -153,7 +153,8 @@ class Keys:
     def grant(self, tenant: str, call: str) -> bytes:
         """Return the key of the grant for one very call; the same that its area has."""
         # Not remembered: every call has one of its own, which would push the others out.
-        return f"{_owner_text(self.namespace, tenant, 'g', (call,))}:".encode()
+        owner = _digest(b"area", "g", call)
+        return f"{self.namespace}:{{{tenant_tag(tenant)}}}:g:{owner}:".encode()
 
     def areas(self, tenant: str, areas: Sequence[Area]) -> list[bytes]:
         """Return the keys of some sets of label records."""
@@ -209,15 +210,14 @@ def tenant_tag(tenant: str) -> str:
     return f"d:{digest(b'tenant', tenant)}"
 
 
-@lru_cache(maxsize=8192)
-def digest(purpose: bytes, *parts: str) -> str:
+def _digest(purpose: bytes, *parts: str) -> str:
     """Return the hex digest of some texts; each is length-prefixed so that none can run over."""
-    state = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=purpose)
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        state.update(len(data).to_bytes(8, "big"))
-        state.update(data)
-    return state.hexdigest()
+    texts = [part.encode("utf-8", "surrogatepass") for part in parts]
+    data = b"".join([len(text).to_bytes(8, "big") + text for text in texts])
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES, person=purpose).hexdigest()
+
+
+digest = lru_cache(maxsize=8192)(_digest)
 
 
 @dataclass(frozen=True, slots=True)

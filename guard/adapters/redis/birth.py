@@ -1,8 +1,8 @@
-"""Looks at the birth record of the label store: at start, after a reconnect, and every few seconds.
+"""Looks at the birth record of the label store: at start, again and again, and on suspicion.
 
-Nothing of it is on the path of a call, except for the first call on a new connection, which may
-lead to another server or to one that has forgotten.  What the record means is decided in
-:mod:`guard.memory.birth`.
+Nothing of it is on the path of a call, with two exceptions: the first call on a new connection,
+which may lead to another server or to one that has forgotten, and the first call of a principal of
+whom the store knows nothing.  What the record means is decided in :mod:`guard.memory.birth`.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class BirthWatch:
         self._remembered = note.read()
         self._opened = -1
         self._looking = asyncio.Lock()
+        self._coming: asyncio.Task[None] | None = None
 
     @property
     def is_unseen(self) -> bool:
@@ -99,19 +100,33 @@ class BirthWatch:
     async def look(self, lifetime: int) -> None:
         """Read the record, write the one that follows, and remember it.
 
+        Whoever asks before a look begins shares it.
+
         Args:
             lifetime: seconds that a label lost now would have lived.
 
         Raises:
             StateError: the store did not answer, or its record does not hold still.
         """
+        if self._coming is None:
+            self._coming = asyncio.get_running_loop().create_task(self._look(lifetime))
+            # Those who asked may all have been cancelled by the time it fails.
+            self._coming.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(self._coming)
+
+    async def _look(self, lifetime: int) -> None:
         async with self._looking:
+            self._coming = None
             opened = self._client.endpoint.opened
             at = self._now()
-            for _ in range(_TRIES):
+            for tried in range(_TRIES):
                 raw, found = await self._record.read()
                 fresh = Birth(secrets.token_bytes(ID_BYTES), int(at))
                 birth, loss = judged(found, self._remembered, fresh, lifetime)
+                if tried and loss is Loss.NONE and isinstance(found, Birth):
+                    # Another guard has looked meanwhile, and counted it.
+                    birth = found
+                    break
                 if await self._record.replace(raw, birth):
                     break
             else:

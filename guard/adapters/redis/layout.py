@@ -80,8 +80,10 @@ _REFUSED: Final = slice(_AT["refused"], _AT["refused"] + len(ROLES))
 _FIRST: Final = _AT["first"]
 _TAIL: Final = _AT["refused_in_a_row"]
 _BEGINS: Final = {"version": WINDOW_VERSION, "first": NO_ROLE, "last": NO_ROLE}
-_FRESH: Final = _WINDOW.pack(*(_BEGINS.get(name, 0) for name, _, n in _FIELDS for _ in range(n)))
-"""The window of a session that has done nothing."""
+FRESH_WINDOW: Final = _WINDOW.pack(
+    *(_BEGINS.get(name, 0) for name, _, n in _FIELDS for _ in range(n))
+)
+"""The window of a session or principal that has done nothing, or of which nothing is left."""
 _NAME: Final = re.compile(r"\b[A-Z]+(?:_[A-Za-z_]+)?\b")
 
 
@@ -256,7 +258,7 @@ def _constants() -> dict[str, str]:
     return {
         "VERSION": str(WINDOW_VERSION),
         "SIZE": str(WINDOW_SIZE),
-        "FRESH": "'" + "".join(f"\\{byte:03d}" for byte in _FRESH) + "'",
+        "FRESH": "'" + "".join(f"\\{byte:03d}" for byte in FRESH_WINDOW) + "'",
         "FORMAT": "'>" + "".join(codes[code] * n for _, code, n in _FIELDS) + "'",
         "FIELDS": str(sum(n for _, _, n in _FIELDS)),
         "NO_ROLE": str(NO_ROLE),

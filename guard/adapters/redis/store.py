@@ -10,7 +10,7 @@ from guard.adapters.redis.connection import TIMEOUT, RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.fitness import check_eviction, check_version, memory_settings, parse_info
 from guard.adapters.redis.label_packing import packed_lookups, packed_writes
-from guard.adapters.redis.layout import COUNTER_MAX, Keys, decode_window, load_script
+from guard.adapters.redis.layout import COUNTER_MAX, FRESH_WINDOW, Keys, decode_window, load_script
 from guard.core.errors import StateError
 from guard.core.model import ROLES
 from guard.core.policy import StateLimits
@@ -122,11 +122,12 @@ class RedisSessionStore:
         if not isinstance(reply, list) or len(reply) != expected + 4:
             msg = "redis answered an attempt with something else than windows and labels"
             raise StateError(msg)
+        session, principal, full, taken, *labels = reply
         birth = self._birth
-        if birth is not None and birth.is_unseen:
+        if birth is not None and (principal == FRESH_WINDOW or birth.is_unseen):
+            # A principal that is new to the store may be one that the store has lost.
             await birth.look(self._labels)
         incomplete = birth is not None and attempt.at < birth.incomplete_until
-        session, principal, full, taken, *labels = reply
         window = decode_window(session)
         return Snapshot(
             window,

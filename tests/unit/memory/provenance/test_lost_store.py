@@ -108,8 +108,6 @@ async def test_a_flushed_store_does_not_let_a_read_address_pass(
     await loses(server)
     if restarted:
         guard = await start(lenient, kept=kept)
-    else:
-        await guard._store.recheck()
     verdict = await Agent(guard, Identity("alice", "two"), NOW + 60).call(
         "email_send_email", MAIL, "sent"
     )

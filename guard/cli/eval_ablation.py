@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from guard.cli.eval_provenance import recorded_beside, watched
+from guard.cli.eval_provenance import AsJson, Recorded, Scale, Seed, recorded_beside, watched
 from guard.cli.report_table import show
 from guard.core.errors import GuardError
 from guard.lab.eval_ablation import eval_ablation
@@ -17,15 +17,10 @@ EXIT_FAILED = 1
 
 
 def ablation(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", help="Directory of recorded runs; beside a checkout if unset."),
-    ] = None,
-    seed: Annotated[str, typer.Option(help="Seed of the generated runs.")] = "0",
-    scale: Annotated[
-        float, typer.Option(min=0.01, help="Generated runs per kind, times the default.")
-    ] = 1.0,
+    json: AsJson = False,
+    data: Recorded = None,
+    seed: Seed = "0",
+    scale: Scale = 1.0,
     table: Annotated[Path | None, typer.Option(help="Write a Markdown table here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot (PNG, SVG) here.")] = None,
 ) -> None:

@@ -18,17 +18,21 @@ from guard.shipped import policies_directory
 
 EXIT_FAILED = 1
 
+# Options that this command shares with the ablation of its parts.
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Recorded = Annotated[
+    Path | None,
+    typer.Option("--data", help="Directory of recorded runs; beside a checkout if unset."),
+]
+Seed = Annotated[str, typer.Option(help="Seed of the generated runs.")]
+Scale = Annotated[float, typer.Option(min=0.01, help="Generated runs per kind, times the default.")]
+
 
 def provenance(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", help="Directory of recorded runs; beside a checkout if unset."),
-    ] = None,
-    seed: Annotated[str, typer.Option(help="Seed of the generated runs.")] = "0",
-    scale: Annotated[
-        float, typer.Option(min=0.01, help="Generated runs per kind, times the default.")
-    ] = 1.0,
+    json: AsJson = False,
+    data: Recorded = None,
+    seed: Seed = "0",
+    scale: Scale = 1.0,
 ) -> None:
     """Stopped attacks and honest sends flagged, on recorded and on generated runs.
 

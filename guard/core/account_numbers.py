@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 CANDIDATES: Final = 1000
 """Numbers of each kind whose checksum is computed, per text."""
-SEEDS: Final = frozenset({12, 15, 18, 21, 24})
-"""Words that a seed has."""
 FEWEST: Final = 12
+"""Words that a seed has, or more."""
 _NUMBERS: Final = re2.compile(r"\b(?:[0-9][ -]?){12,18}[0-9]\b")
 _ISSUERS: Final = re2.compile(
     r"4(?:[0-9]{12}|[0-9]{15}|[0-9]{18})|(?:5[1-5][0-9]{2}|222[1-9]|22[3-9][0-9]|2[3-6][0-9]{2}"

@@ -38,9 +38,6 @@ class Role(StrEnum):
 ROLES: Final = tuple(Role)
 """The roles in the order in which every fixed-size counter stores them."""
 
-GUARDED_ROLES: Final = frozenset({Role.SEND, Role.SAVE})
-"""Roles whose effects outlive the call; any error on their path is a block, in every case."""
-
 
 class Integrity(IntEnum):
     """The integrity lattice.  A value's label is the minimum over what it was derived from."""

@@ -75,10 +75,6 @@ class MailStore:
         """Return what was sent, oldest first."""
         return self._select("SELECT id, recipient, subject, body FROM outbox ORDER BY id")
 
-    def drafts(self) -> list[Mail]:
-        """Return the drafts, oldest first."""
-        return self._select("SELECT id, recipient, subject, body FROM drafts ORDER BY id")
-
     def inbox(self) -> list[Mail]:
         """Return what was received, oldest first."""
         return self._select("SELECT id, sender, subject, body FROM inbox ORDER BY id")

@@ -30,7 +30,6 @@ class Rig:
     mitmdump: int
     guard: int
     audit: Path
-    redis_socket: str = ""
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from guard.core.destinations import parse_pattern
 from guard.core.jsonpath import compile_path
@@ -31,6 +31,13 @@ def duration_seconds(value: Json) -> int:
     if not 0 < seconds <= MAX_DURATION:
         raise ValueError("a duration is a number with `s`, `m`, `h` or `d`, e.g. `24h`")
     return seconds
+
+
+def _version(value: Json) -> Json:
+    # True equals 1 in Python, and so it would in a Literal.
+    if isinstance(value, bool):
+        raise ValueError("must be `1`")  # noqa: TRY004  (pydantic reports ValueErrors)
+    return value
 
 
 def _path(value: Json) -> str:
@@ -78,6 +85,7 @@ def _label(value: Json) -> Integrity:
     return labels[value]
 
 
+Version = Annotated[Literal[1], BeforeValidator(_version)]
 Label = Annotated[
     Integrity,
     PlainValidator(

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field
 
 from guard.core.errors import PolicyError, PolicyProblem
-from guard.core.model import Json
 from guard.policies_io.compile import load_policies
 from guard.policies_io.described_calls import (
     CallEntry,
@@ -19,6 +18,7 @@ from guard.policies_io.described_calls import (
     TrajectoryEntry,
     judge,
 )
+from guard.policies_io.field_types import Version
 from guard.policies_io.schema import validate
 from guard.policies_io.yaml_loader import Location, load_document
 
@@ -47,17 +47,10 @@ class CaseEntry(DescribedCall):
 class SuiteEntry(DescribedEntry):
     """One test file."""
 
-    version: Literal[1]
+    version: Version
     policy: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Policy files, relative to this one; left out, the file it is named after."""
     tests: Annotated[tuple[CaseEntry, ...], Field(min_length=1)]
-
-    @field_validator("version", mode="before")
-    @classmethod
-    def _no_bool(cls, value: Json) -> Json:
-        if isinstance(value, bool):
-            raise ValueError("must be `1`")  # noqa: TRY004  (pydantic reports ValueErrors)
-        return value
 
 
 NESTED: Final[dict[Location, type[BaseModel]]] = {

@@ -5,14 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     ValidationError,
-    field_validator,
 )
 
 from guard.core.model import Integrity, Json, Role
@@ -26,6 +25,7 @@ from guard.policies_io.field_types import (
     PathText,
     Port,
     PrivateText,
+    Version,
 )
 from guard.policies_io.http_tools_schema import HttpToolEntry
 from guard.policies_io.memory_schema import NESTED_MEMORY, MemoryEntry
@@ -142,7 +142,7 @@ class ToolEntry(_Strict):
 class PolicyDocument(_Strict):
     """One policy file.  Its rules are validated one by one, each by its rule type."""
 
-    version: Literal[1]
+    version: Version
     """The version of this language; it changes apart from the package's."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     """Shown in audit lines and on ``guard_policy_info``."""
@@ -168,14 +168,6 @@ class PolicyDocument(_Strict):
     """Plain HTTP requests that are calls of tools."""
     rules: tuple[dict[str, Any], ...] = ()
     """Every rule is asked; their order means nothing."""
-
-    @field_validator("version", mode="before")
-    @classmethod
-    def _no_bool(cls, value: Json) -> Json:
-        # True equals 1 in Python, and so it would in a Literal.
-        if isinstance(value, bool):
-            raise ValueError("must be `1`")  # noqa: TRY004  (pydantic reports ValueErrors)
-        return value
 
 
 NESTED: Final[dict[Location, type[BaseModel]]] = {

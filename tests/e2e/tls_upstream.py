@@ -164,22 +164,12 @@ def post_http2(tunnel: Tunnel, authority: str, body: bytes) -> int:
     return 0
 
 
-class NextProxy:
+class NextProxy(Upstream):
     """A forward proxy that the guard goes through: it remembers what it was asked."""
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self._socket.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+        super().__init__()
 
     def _serve(self, client: socket.socket) -> None:
         head = b""
@@ -194,10 +184,6 @@ class NextProxy:
         client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         threading.Thread(target=_pump, args=(server, client), daemon=True).start()
         _pump(client, server)
-
-    def close(self) -> None:
-        """Stop accepting."""
-        self._socket.close()
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:

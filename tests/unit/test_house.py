@@ -245,9 +245,8 @@ def test_no_document_names_a_command_that_does_not_exist():
     assert named - commands == set()
 
 
-def refusal_codes():
-    """Return every code that the source can give to an unreadable message."""
-    found = {"body_too_large"}
+def first_arguments(*names):
+    """Yield the first argument of each call of a function by its name, and its module's texts."""
     for path in MODULES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         constants = {
@@ -260,14 +259,17 @@ def refusal_codes():
         for node in ast.walk(tree):
             if not (isinstance(node, ast.Call) and node.args):
                 continue
-            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            if name not in {"MessageError", "_refused"}:
-                continue
-            first = node.args[0]
-            code = getattr(first, "value", None) or constants.get(getattr(first, "id", ""))
-            if isinstance(code, str):
-                found.add(code)
-    return found
+            if getattr(node.func, "id", getattr(node.func, "attr", "")) in names:
+                yield node.args[0], constants
+
+
+def refusal_codes():
+    """Return every code that the source can give to an unreadable message."""
+    codes = {
+        getattr(first, "value", None) or constants.get(getattr(first, "id", ""))
+        for first, constants in first_arguments("MessageError", "_refused")
+    }
+    return {"body_too_large", *(code for code in codes if isinstance(code, str))}
 
 
 def test_every_refusal_code_is_documented():
@@ -288,23 +290,8 @@ def test_every_refusal_code_is_a_metric_label():
 
 def reason_codes():
     """Return every code, or beginning of one, that the source can give to a reason."""
-    found = set()
-    for path in MODULES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        constants = {
-            target.id: node.value.value
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant)
-            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-            if isinstance(target, ast.Name)
-        }
-        for node in ast.walk(tree):
-            if not (isinstance(node, ast.Call) and node.args):
-                continue
-            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            if name in {"Reason", "reason"}:
-                found |= set(_texts(node.args[0], constants))
-    return found
+    found = first_arguments("Reason", "reason")
+    return {text for first, constants in found for text in _texts(first, constants)}
 
 
 def _texts(node, constants):

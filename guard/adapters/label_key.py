@@ -5,18 +5,33 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from guard.core.errors import GuardError
 from guard.memory.seal import KEY_BYTES
+from guard.settings import state_directory
 
+NAME: Final = "label.key"
+_EARLIER: Final = Path(".local", "state", "agent-egress-guard")
+"""Below the home directory; where keys were made that no setting gave a place."""
 _SHARED: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def default_path() -> Path:
-    """Return where the key lies unless a setting says otherwise."""
-    return Path.home() / ".local" / "state" / "agent-egress-guard" / "label.key"
+    """Return where the key lies unless a setting says otherwise.
+
+    A key that an earlier version made in its own directory stays there, and so do the notes beside
+    it: another key would make every label of the deployment unreadable.
+    """
+    path = state_directory() / NAME
+    # Without a home directory, or one that can be entered, there is no key of earlier versions.
+    with suppress(RuntimeError, OSError):
+        earlier = Path.home() / _EARLIER / NAME
+        if earlier.exists() and not path.exists():
+            return earlier
+    return path
 
 
 def label_key_path(path: Path | None = None, fallback: Path | None = None) -> Path:
@@ -61,7 +76,7 @@ def load_label_key(path: Path | None = None, fallback: Path | None = None) -> by
 
 def fallback_key(directory: Path) -> Path | None:
     """Return the key file of a run that cannot use the user's state directory."""
-    return None if _makeable(default_path()) else directory / "label.key"
+    return None if _makeable(default_path()) else directory / NAME
 
 
 def _makeable(path: Path) -> bool:

@@ -60,6 +60,8 @@ class WriteMode(StrEnum):
     RAISE = "raise"
     """A record of a higher label replaces it."""
     REPLACE = "replace"
+    APPEND = "append"
+    """It is one more entry of a bounded list; where there is no room it is left out, silently."""
 
 
 @frozen

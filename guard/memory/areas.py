@@ -16,6 +16,8 @@ BUCKETS: Final = 64
 PRIVATE_BUCKETS: Final = 8
 BUCKET_LIMIT: Final = 32_768
 """Records in one bucket; two million in a set."""
+MEMORY_LIMIT: Final = 2 * BUCKET_LIMIT
+"""Of a bucket of memories: hops take at most half of it, so they never keep a label out."""
 SESSION_LIMIT: Final = 20_000
 """Records of one session."""
 EPOCHS: Final = 1
@@ -32,6 +34,8 @@ CLAIM: Final = b"C"
 TAINTED: Final = b"T"
 ITEM: Final = b"K"
 READ: Final = b"u"
+HOPS: Final = b"H"
+RECALLS: Final = b"r"
 """What stands behind a fingerprint in a field: which record of the value it is."""
 
 
@@ -62,7 +66,7 @@ def _prompts(tenant: str, principal: str, bucket: int, ttl: int) -> Area:
 
 
 def _memory(tenant: str, bucket: int) -> Area:
-    return _area("m", (tenant,), _BUCKET_NAMES[bucket], FOREVER, BUCKET_LIMIT)
+    return _area("m", (tenant,), _BUCKET_NAMES[bucket], FOREVER, MEMORY_LIMIT)
 
 
 @lru_cache(maxsize=_REMEMBERED)

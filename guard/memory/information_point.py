@@ -53,7 +53,7 @@ class InformationPoint:
         if policy is None:
             return None, Attempt(call.id, call.identity, role, call.at, unlabelled)
         question = self.ledger.ask(policy, classified)
-        lookups = question.lookups()
+        lookups = self.ledger.lookups(policy, classified, question)
         if call.upstream:
             # First, and taken off again before the question reads its own answers.
             lookups = (self.pins.mark_of(call.upstream, call.tool), *lookups)

@@ -95,14 +95,17 @@ class ResultIntake:
         writes = [*self._taints(mapping), *self._attestations()]
         if mapping is not None and mapping.messages is not None:
             writes.extend(self._messages(roots, mapping.messages))
-        if mapping is not None:
-            writes.extend(self._named_places(mapping, roots))
+        writes += [] if mapping is None else self._named_places(mapping, roots)
         if self._private:
             record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
             writes.extend(remembered(self.seal, self.areas, call.identity, record, self._private))
         if read_untrusted and self.is_read and self._reads(mapping):
             writes.append(self._mark_read())
         return writes, self._overflow
+
+    def found(self) -> tuple[str, ...]:
+        """Return every value of it, once its records have been made."""
+        return (*self._untrusted, *self._attested)
 
     def _room_for(self, text: str) -> bool:
         self._text += len(text)

@@ -7,7 +7,6 @@ Each is one list of look-ups or writes that rides on a round trip which is made 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -15,29 +14,29 @@ from guard.core.attestation import attest
 from guard.core.message_titles import values_asked
 from guard.core.model import ClassifiedCall, Identity, Integrity, Role, Standing, Target
 from guard.core.policy import StateLimits
-from guard.core.ports import Write, WriteMode
+from guard.core.ports import Lookup, Write, WriteMode
 from guard.core.private_text import passages_sent
 from guard.core.prompt_text import addresses_named, names_given, own_words
 from guard.core.provenance import Channel, Context, PrivateText, Record
 from guard.core.values import find_values, hints_of, leaf_value, taints_of
-from guard.memory.areas import ATTESTED, CLAIM, ITEM, PROMPT, TAINTED, Areas
+from guard.memory.areas import CLAIM, PROMPT, RECALLS, Areas
 from guard.memory.candidate import remembered_texts
-from guard.memory.intake import ResultIntake
+from guard.memory.hops import SHORT, Recalled, place_of, read_recalls, write_recall
+from guard.memory.intake import REMEMBERING, ResultIntake
 from guard.memory.questions import Question
-from guard.memory.result_fields import leaves_of
-from guard.memory.saved_text import ask_saved, label_of, saved_text, sentences_said
+from guard.memory.saved_text import ask_saved, saved_text, sentences_said
+from guard.memory.saves import Save, item_value, label_write, saved_values, saves_in
 from guard.memory.writes import write_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import Json, ToolResult
+    from guard.core.model import ToolResult
     from guard.core.policy import Policy, ToolMapping
     from guard.core.trajectory import Snapshot
     from guard.memory.seal import Seal
 
 SESSIONS_REMEMBERED: Final = 1024
-SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
 
 
 class Ledger:
@@ -75,7 +74,7 @@ class Ledger:
         mapping = policy.mapping(call.tool)
         if mapping is not None and mapping.store:
             question.item = item_value(mapping, call.arguments)
-            if mapping.role in SAVING:
+            if saves_in(mapping):
                 question.saves = True
                 plain, disguised, overflow = saved_values(call.arguments)
                 question.add(plain)
@@ -86,6 +85,15 @@ class Ledger:
             question.saves = True
             ask_saved(question, remembered_texts(call, write))
         return question
+
+    def lookups(
+        self, policy: Policy, classified: ClassifiedCall, question: Question
+    ) -> tuple[Lookup, ...]:
+        """Return the look-ups of a question; of a save, what its session has recalled first."""
+        asked = question.lookups()
+        if not saves_in(policy.mapping(classified.call.tool)):
+            return asked
+        return Lookup(question.areas.session(question.identity), (RECALLS,)), *asked
 
     def trace(
         self,
@@ -101,7 +109,11 @@ class Ledger:
         Raises:
             ValueError: the answer does not fit the question.
         """
-        values, read, item = question.read(snapshot.labels)
+        mapping = policy.mapping(classified.call.tool)
+        recalled, labels = snapshot.labels[:1], snapshot.labels
+        if saves_in(mapping):
+            labels = labels[1:]
+        values, read, item = question.read(labels)
         cut_off = snapshot.full or not question.complete or snapshot.principal.unlabelled > 0
         context = Context(
             session=self.session_digest(question.identity),
@@ -112,11 +124,12 @@ class Ledger:
             or snapshot.session.possible(Role.LIST) > 0,
             values=values,
         )
-        mapping = policy.mapping(classified.call.tool)
         writes: tuple[Write, ...] = ()
-        if mapping is not None and mapping.store and mapping.role in SAVING:
-            index = call_index(classified, snapshot)
-            writes = tuple(self._saved(question, classified, context, index))
+        if saves_in(mapping) and mapping is not None:
+            session = question.areas.session(question.identity)
+            recalls = read_recalls(self.seal, session, RECALLS, *recalled)
+            save = Save(question, classified, mapping, context, recalls)
+            writes = tuple(save.writes(call_index(classified, snapshot)))
         write = write_of(policy.memory, classified)
         saved = saved_text(question, context, unsure=cut_off) if write is not None else None
         return ClassifiedCall(
@@ -148,9 +161,33 @@ class Ledger:
             result: of a call, or what a server says besides.
             is_read: whether the session has now read untrusted text, where it is such.
         """
-        intake = ResultIntake(self.seal, self._areas(policy), policy, result, is_read=is_read)
+        areas = self._areas(policy)
+        intake = ResultIntake(self.seal, areas, policy, result, is_read=is_read)
         intake.session = self.session_digest(result.call.call.identity)
-        return intake.writes()
+        writes, overflow = intake.writes()
+        mapping = policy.mapping(result.call.call.tool)
+        if is_read and mapping is not None and mapping.store and mapping.role in REMEMBERING:
+            recalled = self._recalled(result, mapping, intake, whole=not overflow)
+            area = areas.session(result.call.call.identity)
+            entry = write_recall(self.seal, area, RECALLS, recalled)
+            writes.append(Write(area, WriteMode.APPEND, (entry,)))
+        return writes, overflow
+
+    def _recalled(
+        self, result: ToolResult, mapping: ToolMapping, intake: ResultIntake, *, whole: bool
+    ) -> Recalled:
+        """Return what a memory has answered, for the hops of what its session saves next."""
+        call = result.call.call
+        by = Record(
+            mapping.source, Channel.MEMORY, result.call.index, result.at, intake.session, call.tool
+        )
+        return Recalled(
+            place_of(self.seal, mapping.store, item_value(mapping, call.arguments)),
+            by,
+            frozenset([self.seal.fingerprint(value)[:SHORT] for value in intake.found()]),
+            # Of advisory text nobody looks for values.
+            whole and mapping.source is not Integrity.ADVISORY,
+        )
 
     def hear(self, policy: Policy, identity: Identity, text: str, at: float) -> list[Write]:
         """Return the records of what a user names in a prompt, outside what they pasted."""
@@ -212,48 +249,8 @@ class Ledger:
                 values.update(found.disguised)
             else:
                 values = {v: None for v in values if not v.startswith("any:")}
-            writes.extend(self._memory(areas, tenant, value, record) for value in values)
+            writes.extend(label_write(self.seal, areas, tenant, value, record) for value in values)
         return writes
-
-    def _memory(self, areas: Areas, tenant: str, value: str, record: Record) -> Write:
-        mark = self.seal.fingerprint(value)
-        area = areas.memory(tenant, mark)
-        tainted = record.label is Integrity.UNTRUSTED
-        field = mark + (TAINTED if tainted else ATTESTED)
-        mode = WriteMode.KEEP if tainted else WriteMode.RAISE
-        return Write(area, mode, (self.seal.write(area, field, record),))
-
-    def _saved(
-        self,
-        question: Question,
-        classified: ClassifiedCall,
-        context: Context,
-        index: int,
-    ) -> Iterable[Write]:
-        """Yield the labels of what is saved: the minimum over it and what was read before."""
-        call = classified.call
-        plain, disguised, overflow = saved_values(call.arguments)
-        here = Record(Integrity.ADVISORY, Channel.SAVED, index, call.at, context.session, call.tool)
-        lowest = Integrity.AUTHENTICATED if plain and not overflow else Integrity.ADVISORY
-        for value in (*plain, *disguised):
-            label, origin = label_of(value, context)
-            if value not in plain and label is not Integrity.UNTRUSTED:
-                continue
-            if value.startswith("any:") and label is not Integrity.UNTRUSTED:
-                continue
-            lowest = min(lowest, label)
-            record = replace(here, label=label)
-            if label is Integrity.UNTRUSTED and origin is not None and origin.sealed:
-                # The origin stays with the value, whoever saves it again under another name.
-                record = replace(origin, label=label, channel=Channel.SAVED)
-            yield self._memory(question.areas, call.identity.tenant, value, record)
-        if question.item:
-            if context.read_untrusted is not None and lowest is not Integrity.AUTHENTICATED:
-                lowest = Integrity.UNTRUSTED
-            mark = self.seal.fingerprint(question.item)
-            area = question.areas.memory(call.identity.tenant, mark)
-            entry = self.seal.write(area, mark + ITEM, replace(here, label=lowest))
-            yield Write(area, WriteMode.REPLACE, (entry,))
 
 
 def _private(question: Question) -> PrivateText | None:
@@ -272,28 +269,3 @@ def call_index(classified: ClassifiedCall, snapshot: Snapshot) -> int:
     """Return the place of a call in its recorded run, else in its session."""
     recorded = classified.call.index
     return sum(snapshot.session.attempted) if recorded is None else recorded
-
-
-def item_value(mapping: ToolMapping, arguments: Json) -> str:
-    """Return the value that names an item of a memory, empty where the call names none."""
-    if mapping.item is None:
-        return ""
-    for _, value in mapping.item.find(arguments):
-        if isinstance(value, str | int):
-            return f"item:{mapping.store}:{value}"
-    return ""
-
-
-def saved_values(arguments: Json) -> tuple[dict[str, None], dict[str, None], bool]:
-    """Return the values in what is saved, as they stand and disguised, and whether some lack."""
-    plain: dict[str, None] = {}
-    disguised: dict[str, None] = {}
-    overflow = False
-    for leaf in leaves_of(dict(arguments), None, Integrity.UNTRUSTED):
-        found = find_values(leaf.text)
-        plain.update(found.plain)
-        disguised.update(found.disguised)
-        overflow = overflow or found.overflow
-        if leaf.whole and (whole := leaf_value(leaf.text)) is not None:
-            plain[whole] = None
-    return plain, disguised, overflow

@@ -103,10 +103,10 @@ def _whole(text: str) -> tuple[str, ...]:
 
 
 def label_of(value: str, context: Context) -> tuple[Integrity, Record | None]:
-    """Return the label a value is saved with, and the untrusted origin if it has one."""
+    """Return the label a value is saved with, and the record that decided it if one did."""
     attested = attest_values((value,), (), context)
     if attested.rung <= Rung.REMEMBERED:
-        return Integrity.AUTHENTICATED, None
+        return Integrity.AUTHENTICATED, attested.record
     if attested.rung >= Rung.TAINTED:
         return Integrity.UNTRUSTED, attested.record
     if context.read_untrusted is not None:

@@ -96,16 +96,7 @@ class Seal:
         self, area: Area, field: bytes, record: Record, names: Iterable[bytes] = ()
     ) -> tuple[bytes, bytes]:
         """Return the field and the sealed bytes of a record, the fingerprints of its names last."""
-        body = _BODY.pack(
-            _VERSION,
-            int(record.label),
-            CHANNELS.index(record.channel),
-            max(-1, min(record.call, _CALL_MAX)),
-            max(0, min(int(record.at), _AT_MAX)),
-            record.session,
-        )
-        source = record.source.encode("utf-8", "replace")[:SOURCE_LIMIT]
-        body += bytes([len(source)]) + source + record.origin + b"".join(names)
+        body = pack_record(record) + record.origin + b"".join(names)
         return field, self.sealed(area, field, body)
 
     def read(self, area: Area, field: bytes, raw: object) -> Record | None:
@@ -115,14 +106,7 @@ class Seal:
         body = self.opened(area, field, raw) if isinstance(raw, bytes) else None
         if body is None or len(body) <= _BODY_SIZE or body[0] != _VERSION:
             return ALTERED
-        _, label, channel, call, at, session = _BODY.unpack_from(body)
-        end = _BODY_SIZE + 1 + body[_BODY_SIZE]
-        source = body[_BODY_SIZE + 1 : end].decode("utf-8", "replace")
-        # What vouches for a value has names of messages behind its source, and no origin.
-        origin = body[end : end + FINGERPRINT] if label == Integrity.UNTRUSTED else b""
-        return Record(
-            _LABELS[label], CHANNELS[channel], call, float(at), session, source, origin=origin
-        )
+        return unpack_record(body, with_origin=True)[0]
 
     def _mac(self, area: Area, field: bytes, body: bytes) -> bytes:
         state = self._begun(area.kind, area.owner).copy()
@@ -134,6 +118,35 @@ class Seal:
         parts = [part.encode("utf-8", "surrogatepass") for part in (kind, *owner)]
         place = b"".join([len(part).to_bytes(4, "big") + part for part in parts])
         return hashlib.blake2b(place, key=self._seals, digest_size=SEAL)
+
+
+def pack_record(record: Record) -> bytes:
+    """Return the bytes of a record without its origin, which end with its source."""
+    body = _BODY.pack(
+        _VERSION,
+        int(record.label),
+        CHANNELS.index(record.channel),
+        max(-1, min(record.call, _CALL_MAX)),
+        max(0, min(int(record.at), _AT_MAX)),
+        record.session,
+    )
+    source = record.source.encode("utf-8", "replace")[:SOURCE_LIMIT]
+    return body + bytes([len(source)]) + source
+
+
+def unpack_record(body: bytes, start: int = 0, *, with_origin: bool = False) -> tuple[Record, int]:
+    """Return the record that begins at a place of a sealed body, and where its source ends."""
+    _, label, channel, call, at, session = _BODY.unpack_from(body, start)
+    name = start + _BODY_SIZE
+    end = name + 1 + body[name]
+    source = body[name + 1 : end].decode("utf-8", "replace")
+    # What vouches for a value has names of messages behind its source, and no origin.
+    has_origin = with_origin and label == Integrity.UNTRUSTED
+    origin = body[end : end + FINGERPRINT] if has_origin else b""
+    record = Record(
+        _LABELS[label], CHANNELS[channel], call, float(at), session, source, origin=origin
+    )
+    return record, end
 
 
 ALTERED: Final = Record(Integrity.UNTRUSTED, CHANNELS[0], -1, 0.0, b"", "", sealed=False)

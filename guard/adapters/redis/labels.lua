@@ -1,13 +1,36 @@
 -- Store label records.  Prepended to the scripts that write them.
 -- KEYS from first_key + 1: the areas, an area of exceptions behind each that has one.
 -- ARGV from place: '1' where the principal is marked full anyway, the source they count against,
--- records a source may have; then for each area: mode (keep, raise, replace), ttl (ms, 0 keeps),
+-- records a source may have; then for each area: mode (keep, raise, replace, append), ttl (ms, 0 keeps),
 -- limit, '1' where exceptions follow, number of entries, field and record of each.
 -- A record that does not fit is dropped and marks the principal full: what is missing is unknown,
 -- and an unknown value of a full principal is asked about wherever it would have been allowed.
 
 local function is_higher(record, before)
   return string.byte(record, LABEL_BYTE) > (string.byte(before, LABEL_BYTE) or 0)
+end
+
+-- Return a list with one more entry, nothing where it has that entry already.  A list is two bytes of
+-- how many entries there ever were, then two bytes of length before each; what cannot be told apart
+-- at its end is cut off, and the count says that something is missing.
+local function appended(list, entry)
+  if not list or #list < 2 then list = '\0\0' end
+  local id = string.sub(entry, ID_AT + 1, ID_AT + ID)
+  local starts, place = {}, 3
+  while place < #list and #starts < LIST_LIMIT do
+    local after = place + 2 + string.byte(list, place) * 256 + string.byte(list, place + 1)
+    if after > #list + 1 then break end
+    if string.sub(list, place + 2 + ID_AT, place + 1 + ID_AT + ID) == id then return nil end
+    starts[#starts + 1] = place
+    place = after
+  end
+  local kept = string.sub(list, 3, place - 1)
+  if #starts == LIST_LIMIT then
+    kept = string.sub(list, 3, starts[LIST_FIRST + 1] - 1)
+      .. string.sub(list, starts[LIST_FIRST + 2], place - 1)
+  end
+  local count = math.min(string.byte(list, 1) * 256 + string.byte(list, 2) + 1, 65535)
+  return struct.pack('>I2', count) .. kept .. struct.pack('>I2', #entry) .. entry
 end
 
 local function store_labels(full_key, source_key, first_key, full_ttl, place)
@@ -25,11 +48,19 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
       exceptions = KEYS[k]
     end
     local room = limit - redis.call('HLEN', key)
-    local added = 0
+    local added, lists = 0, 0
     for i = 1, count do
       local field, record = ARGV[place + 3 + 2 * i], ARGV[place + 4 + 2 * i]
       if exceptions and redis.call('HEXISTS', exceptions, field .. 'A') == 1 then
         -- The memory has a label of its own for this value.
+      elseif mode == 'append' then
+        -- Evidence and no label: it has half of the area, and marks nobody full.
+        local before = redis.call('HGET', key, field)
+        local list = (before or limit - room + lists < limit / 2) and appended(before, record)
+        if list then
+          redis.call('HSET', key, field, list)
+          if not before then lists = lists + 1 end
+        end
       elseif mode == 'keep' and added < room then
         added = added + redis.call('HSETNX', key, field, record)
       else

@@ -20,6 +20,7 @@ from urllib.parse import quote
 from guard.core.errors import StateError
 from guard.core.model import ROLES
 from guard.core.trajectory import NO_ROLE, PAIRS, Trajectory, Window
+from guard.memory.hops import ID, ID_AT, LIST_FIRST, LIST_LIMIT
 from guard.memory.seal import FINGERPRINT, LABEL_BYTE, NAMES_AT
 
 if TYPE_CHECKING:
@@ -267,6 +268,10 @@ def _constants() -> dict[str, str]:
         "NAMES_AT": str(NAMES_AT),
         "NAME_SIZE": str(FINGERPRINT),
         "LABEL_BYTE": str(LABEL_BYTE),
+        "ID": str(ID),
+        "ID_AT": str(ID_AT),
+        "LIST_FIRST": str(LIST_FIRST),
+        "LIST_LIMIT": str(LIST_LIMIT),
         **{f"ROLE_{role.value}": str(index) for index, role in enumerate(ROLES)},
         **{f"AT_{name}": str(place + 1) for name, place in _AT.items()},
         **{f"BYTE_{name}": str(place + 1) for name, place in _BYTE.items()},

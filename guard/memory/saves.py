@@ -1,0 +1,152 @@
+"""What a save leaves behind: the label of every value in it, and one hop of its path.  Pure.
+
+The label of a saved value is the minimum over what it is made of and what its session had read
+before.  It belongs to the store.  The hop says who saved it where and what it was taken from; it
+decides nothing (:mod:`guard.memory.hops`).  No I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from guard.core.model import Integrity, Role
+from guard.core.ports import Write, WriteMode
+from guard.core.provenance import Channel, Record
+from guard.core.values import find_values, leaf_value
+from guard.memory.areas import ATTESTED, HOPS, ITEM, TAINTED
+from guard.memory.hops import HOP_VALUES, Hop, place_of, principal_digest, write_hop
+from guard.memory.result_fields import leaves_of
+from guard.memory.saved_text import label_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from guard.core.model import ClassifiedCall, Json
+    from guard.core.policy import ToolMapping
+    from guard.core.provenance import Context
+    from guard.memory.areas import Areas
+    from guard.memory.hops import Recalls
+    from guard.memory.questions import Question
+    from guard.memory.seal import Seal
+
+SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """One call that saves into a declared store."""
+
+    question: Question
+    classified: ClassifiedCall
+    mapping: ToolMapping
+    context: Context
+    recalls: Recalls
+    """What its session had recalled before."""
+
+    def writes(self, index: int) -> Iterator[Write]:
+        """Yield the labels of what is saved, and a hop of each.
+
+        Args:
+            index: of the call in its session or recorded run.
+        """
+        call, context, question = self.classified.call, self.context, self.question
+        plain, disguised, overflow = saved_values(call.arguments)
+        here = Record(Integrity.ADVISORY, Channel.SAVED, index, call.at, context.session, call.tool)
+        lowest = Integrity.AUTHENTICATED if plain and not overflow else Integrity.ADVISORY
+        for count, value in enumerate((*plain, *disguised)):
+            label, origin = label_of(value, context)
+            if value not in plain and label is not Integrity.UNTRUSTED:
+                continue
+            if value.startswith("any:") and label is not Integrity.UNTRUSTED:
+                continue
+            lowest = min(lowest, label)
+            saved = record = replace(here, label=label)
+            if label is Integrity.UNTRUSTED and origin is not None and origin.sealed:
+                # The origin stays with the value, whoever saves it again under another name.
+                record = replace(origin, label=label, channel=Channel.SAVED)
+            yield label_write(question.seal, question.areas, call.identity.tenant, value, record)
+            if count < HOP_VALUES:
+                yield self._hop_of_value(question.seal.fingerprint(value), saved, origin)
+        if question.item:
+            if context.read_untrusted is not None and lowest is not Integrity.AUTHENTICATED:
+                lowest = Integrity.UNTRUSTED
+            mark = question.seal.fingerprint(question.item)
+            area = question.areas.memory(call.identity.tenant, mark)
+            saved = replace(here, label=lowest)
+            entry = question.seal.write(area, mark + ITEM, saved)
+            yield Write(area, WriteMode.REPLACE, (entry,))
+            yield self._hop_of_item(mark, saved)
+
+    def _hop_of_value(self, mark: bytes, saved: Record, source: Record | None) -> Write:
+        """Return the hop of a value, whose parent is the newest recall that brought it."""
+        recalled = self.recalls.of(mark)
+        if recalled is not None:
+            return self._hop(mark, saved, source, recalled.place)
+        unknown = not self.recalls.whole or (self.context.remembers and not self.recalls.held)
+        broken = source is not None and not source.sealed
+        return self._hop(mark, saved, None if broken else source, lost=unknown or broken)
+
+    def _hop_of_item(self, mark: bytes, saved: Record) -> Write:
+        """Return the hop of an item: what tainted it is the first untrusted text of its session."""
+        read = self.context.read_untrusted if saved.label is Integrity.UNTRUSTED else None
+        if read is None or not read.sealed:
+            return self._hop(mark, saved, None, lost=read is not None)
+        calls = [one for one in self.recalls.held if one.record.call == read.call]
+        return self._hop(mark, saved, read, calls[0].place if calls else b"")
+
+    def _hop(
+        self,
+        mark: bytes,
+        saved: Record,
+        source: Record | None,
+        parent: bytes = b"",
+        *,
+        lost: bool = False,
+    ) -> Write:
+        question, identity = self.question, self.classified.call.identity
+        place = place_of(question.seal, self.mapping.store, question.item)
+        principal = principal_digest(question.seal, identity)
+        hop = Hop(saved, principal, place, self.mapping.store, parent, lost, source)
+        area = question.areas.memory(identity.tenant, mark)
+        return Write(area, WriteMode.APPEND, (write_hop(question.seal, area, mark + HOPS, hop),))
+
+
+def saves_in(mapping: ToolMapping | None) -> bool:
+    """Return whether a call of such a tool saves into a declared store."""
+    return mapping is not None and bool(mapping.store) and mapping.role in SAVING
+
+
+def label_write(seal: Seal, areas: Areas, tenant: str, value: str, record: Record) -> Write:
+    """Return the label of one value in the memories of a tenant."""
+    mark = seal.fingerprint(value)
+    area = areas.memory(tenant, mark)
+    tainted = record.label is Integrity.UNTRUSTED
+    field = mark + (TAINTED if tainted else ATTESTED)
+    mode = WriteMode.KEEP if tainted else WriteMode.RAISE
+    return Write(area, mode, (seal.write(area, field, record),))
+
+
+def item_value(mapping: ToolMapping, arguments: Json) -> str:
+    """Return the value that names an item of a memory, empty where the call names none."""
+    if mapping.item is None:
+        return ""
+    for _, value in mapping.item.find(arguments):
+        if isinstance(value, str | int):
+            return f"item:{mapping.store}:{value}"
+    return ""
+
+
+def saved_values(arguments: Json) -> tuple[dict[str, None], dict[str, None], bool]:
+    """Return the values in what is saved, as they stand and disguised, and whether some lack."""
+    plain: dict[str, None] = {}
+    disguised: dict[str, None] = {}
+    overflow = False
+    for leaf in leaves_of(dict(arguments), None, Integrity.UNTRUSTED):
+        found = find_values(leaf.text)
+        plain.update(found.plain)
+        disguised.update(found.disguised)
+        overflow = overflow or found.overflow
+        if leaf.whole and (whole := leaf_value(leaf.text)) is not None:
+            plain[whole] = None
+    return plain, disguised, overflow

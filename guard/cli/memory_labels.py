@@ -1,4 +1,4 @@
-"""``guard approve`` and ``guard memory import | list | show | trace``: labels by hand."""
+"""``guard approve`` and ``guard memory import | list | show``: labels by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from rich.tree import Tree
 
 from guard.adapters.label_key import load_label_key
 from guard.adapters.redis.label_operator import LabelOperator
@@ -47,7 +46,6 @@ def mount(app: typer.Typer) -> None:
     app.command("import")(import_labels)
     app.command("list")(list_labels)
     app.command("show")(show)
-    app.command("trace")(trace)
 
 
 def approve(
@@ -57,10 +55,10 @@ def approve(
     tenant: Tenant = "default",
 ) -> None:
     """Release one call that was refused with `approval_required`: this very call, once."""
-    asked = _run(redis, label_key, tenant, lambda o: o.approve(decision, _now()))
+    asked = run_operator(redis, label_key, tenant, lambda o: o.approve(decision, now()))
     typer.echo(
-        f"granted: {_plain(asked['tool'])} for principal {_plain(asked['principal'])}, session "
-        f"{_plain(asked['session'])}; the same call goes out once, within {asked['ttl']} s"
+        f"granted: {plain(asked['tool'])} for principal {plain(asked['principal'])}, session "
+        f"{plain(asked['session'])}; the same call goes out once, within {asked['ttl']} s"
     )
 
 
@@ -80,7 +78,7 @@ def import_labels(
     except (OSError, ValueError) as error:
         typer.echo(f"guard memory: `{file}`: {error}", err=True)
         raise typer.Exit(EXIT_INVALID) from None
-    _run(redis, label_key, tenant, lambda o: o.import_items(items, _now()))
+    run_operator(redis, label_key, tenant, lambda o: o.import_items(items, now()))
     typer.echo(f"labelled {len(items)} items")
 
 
@@ -101,7 +99,7 @@ def list_labels(
         return found
 
     table = Table("fingerprint", "kind", "label", "channel", "source", "call", "when")
-    for found in _run(redis, label_key, tenant, collect):
+    for found in run_operator(redis, label_key, tenant, collect):
         table.add_row(found.mark.hex()[:12], found.kind, *_cells(found))
     Console(width=140).print(table)
 
@@ -115,85 +113,46 @@ def show(
     tenant: Tenant = "default",
 ) -> None:
     """Show the labels of every value in a text."""
-    found = _lookup(redis, label_key, tenant, (text, store, principal))
+    found = run_operator(
+        redis, label_key, tenant, lambda o: o.lookup(text, now(), store=store, principal=principal)
+    )
     table = Table("value", "kind", "label", "channel", "source", "call", "when")
     for value, records in found.items():
         for record in records:
-            table.add_row(escape(_plain(value)), record.kind, *_cells(record))
+            table.add_row(escape(plain(value)), record.kind, *_cells(record))
     Console(width=140).print(table)
-
-
-def trace(
-    text: What,
-    redis: Redis,
-    store: Store = "",
-    principal: Reader = "",
-    label_key: Key = None,
-    tenant: Tenant = "default",
-) -> None:
-    """Show the path that the values in a text took, as a tree."""
-    found = _lookup(redis, label_key, tenant, (text, store, principal))
-    root = Tree(escape(_plain(text)))
-    for value, records in found.items():
-        branch = root.add(escape(_plain(value)))
-        ordered = sorted(records, key=lambda found: (found.record.at, found.record.call))
-        for number, one in enumerate(ordered):
-            record = one.record
-            branch = branch.add(
-                f"{'first ' if number == 0 else ''}{_way(one)}: label "
-                f"[bold]{record.label.name.lower()}[/bold], call {record.call} of session "
-                f"{record.session.hex()[:8]}, {escape(_plain(record.source))}, {_when(record.at)}"
-            )
-    if not found:
-        root.add("no record: its values are unknown, and untrusted where a memory answers them")
-    Console(width=140).print(root)
-
-
-def _way(found: Found) -> str:
-    if not found.record.sealed:
-        return "an altered record"
-    names = {"item": "kept as an item", "read": "read in untrusted text"}
-    by_channel = {"imported": "imported", "saved": "saved", "prompt": "named by the user"}
-    return names.get(found.kind) or by_channel.get(found.record.channel.value, "known")
 
 
 def _cells(found: Found) -> tuple[str, str, str, str, str]:
     record = found.record
     label = record.label.name.lower() if record.sealed else "altered"
-    source = escape(_plain(record.source))
-    return label, record.channel.value, source, str(record.call), _when(record.at)
+    source = escape(plain(record.source))
+    return label, record.channel.value, source, str(record.call), when(record.at)
 
 
-def _when(at: float) -> str:
+def when(at: float) -> str:
+    """Return a time as UTC, to the minute."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Return a text that moves no cursor."""
     return text.encode("unicode_escape").decode() if not text.isprintable() else text
 
 
-def _now() -> float:
+def now() -> float:
+    """Return the machine's time."""
     return time.time()  # noqa: TID251  (an operator acts at the machine's time)
 
 
-def _lookup(
-    redis: str, label_key: Path | None, tenant: str, what: tuple[str, str, str]
-) -> dict[str, list[Found]]:
-    text, store, principal = what
-    return _run(
-        redis,
-        label_key,
-        tenant,
-        lambda o: o.lookup(text, _now(), store=store, principal=principal),
-    )
-
-
-def _run(
+def run_operator(
     redis: str,
     label_key: Path | None,
     tenant: str,
     act: Callable[[LabelOperator], Awaitable[ResultT]],
 ) -> ResultT:
+    """Connect, let an operator act, and close; a failure is told and exits with 1."""
+
     async def connected() -> ResultT:
         store = RedisSessionStore.at(redis, timeout=TIMEOUT_SECONDS)
         try:

@@ -26,8 +26,9 @@ LIST_LIMIT: Final = 16
 are what an incident asks about."""
 LIST_FIRST: Final = 8
 """Oldest entries that are never given up."""
-ID: Final = 8
-"""Bytes that tell one entry of a list from another; a second one of the same id is left out."""
+ID: Final = 28
+"""Bytes that tell one entry of a list from another; a second one of the same id is left out.  Of a
+hop they are session, principal and place; of a recall the place and the call."""
 ID_AT: Final = SEAL
 """Zero-based place of the id in an entry."""
 HOP_VALUES: Final = 256
@@ -36,8 +37,7 @@ SHORT: Final = 6
 """Bytes of a fingerprint by which a recall remembers a value for the rest of its session."""
 _COUNT: Final = struct.Struct(">H")
 _RECALL: Final = struct.Struct(">?")
-_HOP: Final = struct.Struct(f">8s{FINGERPRINT}s{FINGERPRINT}s??")
-_NO_MARK: Final = bytes(FINGERPRINT)
+_HOP: Final = struct.Struct(f">8s8s{FINGERPRINT}s???")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +140,9 @@ def principal_digest(seal: Seal, identity: Identity) -> bytes:
 def write_hop(seal: Seal, area: Area, field: bytes, hop: Hop) -> tuple[bytes, bytes]:
     """Return the field and the sealed bytes of a hop."""
     store = _short(hop.store).encode("utf-8", "replace")
-    entry_id = seal.digest(hop.place.hex(), hop.principal.hex(), hop.record.session.hex())
-    body = entry_id + _HOP.pack(
-        hop.principal, hop.place, hop.parent or _NO_MARK, hop.lost, hop.source is not None
-    )
-    body += bytes([len(store)]) + store + pack_record(hop.record)
+    session, sourced = hop.record.session, hop.source is not None
+    body = _HOP.pack(session, hop.principal, hop.place, bool(hop.parent), hop.lost, sourced)
+    body += hop.parent + bytes([len(store)]) + store + pack_record(hop.record)
     if hop.source is not None:
         body += pack_record(hop.source)
     return field, seal.sealed(area, field, body)
@@ -152,31 +150,30 @@ def write_hop(seal: Seal, area: Area, field: bytes, hop: Hop) -> tuple[bytes, by
 
 def read_hop(body: bytes) -> Hop:
     """Return the hop in a body whose seal fits."""
-    principal, place, parent, lost, sourced = _HOP.unpack_from(body, ID)
-    at = ID + _HOP.size
+    _, principal, place, recalled, lost, sourced = _HOP.unpack_from(body)
+    start = _HOP.size
+    at = start + FINGERPRINT * recalled
     end = at + 1 + body[at]
     store = body[at + 1 : end].decode("utf-8", "replace")
     record, end = unpack_record(body, end)
     source = unpack_record(body, end)[0] if sourced else None
-    return Hop(record, principal, place, store, b"" if parent == _NO_MARK else parent, lost, source)
+    return Hop(record, principal, place, store, body[start:at], lost, source)
 
 
 def write_recall(seal: Seal, area: Area, field: bytes, recalled: Recalled) -> tuple[bytes, bytes]:
     """Return the field and the sealed bytes of what one recall brought."""
     record, marks = recalled.record, list(islice(recalled.values, HOP_VALUES))
-    entry_id = seal.digest(recalled.place.hex(), str(record.call), str(record.at))
     whole = recalled.whole and len(marks) == len(recalled.values)
-    body = entry_id + recalled.place + _RECALL.pack(whole) + pack_record(record)
+    body = recalled.place + _RECALL.pack(whole) + pack_record(record)
     return field, seal.sealed(area, field, body + b"".join(marks))
 
 
 def read_recall(body: bytes) -> Recalled:
     """Return the recall in a body whose seal fits."""
-    at = ID + FINGERPRINT
-    [whole] = _RECALL.unpack_from(body, at)
-    record, end = unpack_record(body, at + _RECALL.size)
+    [whole] = _RECALL.unpack_from(body, FINGERPRINT)
+    record, end = unpack_record(body, FINGERPRINT + _RECALL.size)
     marks = frozenset(body[start : start + SHORT] for start in range(end, len(body), SHORT))
-    return Recalled(body[ID:at], record, marks, whole)
+    return Recalled(body[:FINGERPRINT], record, marks, whole)
 
 
 def read_recalls(seal: Seal, area: Area, field: bytes, raw: object) -> Recalls:

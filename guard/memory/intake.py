@@ -95,7 +95,8 @@ class ResultIntake:
         writes = [*self._taints(mapping), *self._attestations()]
         if mapping is not None and mapping.messages is not None:
             writes.extend(self._messages(roots, mapping.messages))
-        writes += [] if mapping is None else self._named_places(mapping, roots)
+        if mapping is not None:
+            writes.extend(self._named_places(mapping, roots))
         if self._private:
             record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
             writes.extend(remembered(self.seal, self.areas, call.identity, record, self._private))
@@ -231,13 +232,9 @@ class ResultIntake:
         call = self.result.call
         if call.role in WRITING:
             return bool(self._untrusted)
-        trusted_item = (
-            mapping is not None
-            and bool(mapping.store)
-            and call.memory_label is not None
-            and call.memory_label > Integrity.UNTRUSTED
-        )
-        return not trusted_item
+        if mapping is None or not mapping.store or call.memory_label is None:
+            return True
+        return call.memory_label is Integrity.UNTRUSTED
 
     def _mark_read(self) -> Write:
         area = self.areas.session(self.result.call.call.identity)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Save:
     """One call that saves into a declared store."""
 
@@ -43,6 +43,13 @@ class Save:
     context: Context
     recalls: Recalls
     """What its session had recalled before."""
+    _place: bytes = b""
+    _principal: bytes = b""
+
+    def __post_init__(self) -> None:
+        seal, store = self.question.seal, self.mapping.store
+        self._place = place_of(seal, store, self.question.item)
+        self._principal = principal_digest(seal, self.classified.call.identity)
 
     def writes(self, index: int) -> Iterator[Write]:
         """Yield the labels of what is saved, and a hop of each.
@@ -66,7 +73,7 @@ class Save:
                 # The origin stays with the value, whoever saves it again under another name.
                 record = replace(origin, label=label, channel=Channel.SAVED)
             yield label_write(question.seal, question.areas, call.identity.tenant, value, record)
-            if count < HOP_VALUES:
+            if count < HOP_VALUES and plain.get(value, True):
                 yield self._hop_of_value(question.seal.fingerprint(value), saved, origin)
         if question.item:
             if context.read_untrusted is not None and lowest is not Integrity.AUTHENTICATED:
@@ -104,12 +111,10 @@ class Save:
         *,
         lost: bool = False,
     ) -> Write:
-        question, identity = self.question, self.classified.call.identity
-        place = place_of(question.seal, self.mapping.store, question.item)
-        principal = principal_digest(question.seal, identity)
-        hop = Hop(saved, principal, place, self.mapping.store, parent, lost, source)
-        area = question.areas.memory(identity.tenant, mark)
-        return Write(area, WriteMode.APPEND, (write_hop(question.seal, area, mark + HOPS, hop),))
+        store, seal = self.mapping.store, self.question.seal
+        hop = Hop(saved, self._principal, self._place, store, parent, lost, source)
+        area = self.question.areas.memory(self.classified.call.identity.tenant, mark)
+        return Write(area, WriteMode.APPEND, (write_hop(seal, area, mark + HOPS, hop),))
 
 
 def saves_in(mapping: ToolMapping | None) -> bool:
@@ -137,16 +142,20 @@ def item_value(mapping: ToolMapping, arguments: Json) -> str:
     return ""
 
 
-def saved_values(arguments: Json) -> tuple[dict[str, None], dict[str, None], bool]:
-    """Return the values in what is saved, as they stand and disguised, and whether some lack."""
-    plain: dict[str, None] = {}
+def saved_values(arguments: Json) -> tuple[dict[str, bool], dict[str, None], bool]:
+    """Return the values in what is saved, as they stand and disguised, and whether some lack.
+
+    Of those as they stand it says which leave a hop: a text that is a value as a whole, and has
+    others in it, goes the way that they go.
+    """
+    plain: dict[str, bool] = {}
     disguised: dict[str, None] = {}
     overflow = False
     for leaf in leaves_of(dict(arguments), None, Integrity.UNTRUSTED):
         found = find_values(leaf.text)
-        plain.update(found.plain)
+        plain.update(dict.fromkeys(found.plain, True))
         disguised.update(found.disguised)
         overflow = overflow or found.overflow
         if leaf.whole and (whole := leaf_value(leaf.text)) is not None:
-            plain[whole] = None
+            plain[whole] = plain.get(whole, False) or not found.plain
     return plain, disguised, overflow

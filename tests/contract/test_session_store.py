@@ -234,6 +234,31 @@ async def test_a_record_beyond_the_limit_is_dropped_and_marks_the_principal_full
     assert await stored(store, b"C", b"D") == ((record(1), None), True)
 
 
+async def test_entries_of_a_list_are_added_once_each_and_take_half_of_an_area_at_most(
+    store: SessionStore,
+) -> None:
+    """A list is evidence: it keeps no label out, and nobody is full because one is."""
+    area = Area("z", ("owner",), "", ttl=0, limit=4)
+    first, second = b"sealseal" + b"first" * 6, b"sealseal" + b"other" * 6
+
+    async def append(field: bytes, entry: bytes) -> None:
+        await store.note(ALICE, [Write(area, WriteMode.APPEND, ((field, entry),))])
+
+    for field, entry in ((b"aH", first), (b"aH", second), (b"aH", first), (b"bH", first)):
+        await append(field, entry)
+    await append(b"cH", first)
+    await store.note(
+        ALICE, [Write(area, WriteMode.RAISE, ((b"cA", record(1)), (b"dA", record(1))))]
+    )
+
+    lookup = Lookup(area, (b"aH", b"bH", b"cH", b"cA", b"dA"))
+    snapshot = await store.attempt(Attempt("id", ALICE, Role.OTHER, 0.0, lookups=(lookup,)))
+    one = b"\0\x26" + first
+    both = b"\0\2" + one + b"\0\x26" + second
+    assert snapshot.labels == (both, b"\0\1" + one, None, record(1), record(1))
+    assert not snapshot.full
+
+
 async def test_an_exception_keeps_a_record_out(store: SessionStore) -> None:
     """A value with a label of its own in memory gets no second one from the answer."""
     memory = Area("y", ("owner",), "", ttl=0, limit=3)

@@ -11,7 +11,9 @@ from guard.core.model import Identity
 from guard.core.ports import Area
 from guard.core.values import find_values, leaf_value
 from guard.memory.approvals import QUESTION_FIELD, Approvals
-from guard.memory.areas import ATTESTED, ITEM, TAINTED, Areas, bucket_of, question
+from guard.memory.areas import ATTESTED, HOPS, ITEM, TAINTED, Areas, bucket_of, question
+from guard.memory.hops import LIST_LIMIT, entries_in
+from guard.memory.paths import hops_of, path_of
 from guard.memory.seal import FINGERPRINT
 
 if TYPE_CHECKING:
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from guard.core.model import Integrity, Json
     from guard.core.policy import StateLimits
     from guard.core.provenance import Record
+    from guard.memory.hops import Entries, Hop
     from guard.memory.information_point import InformationPoint
+    from guard.memory.paths import Step
 
 KINDS: Final = {ATTESTED: "value", TAINTED: "value", ITEM: "item"}
 _COUNT: Final = 256
@@ -36,6 +40,14 @@ class Found:
     kind: str
     """``item``, ``value`` or ``read`` (seen by one principal)."""
     record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The records of one value or item, and the path it took."""
+
+    records: list[Found]
+    steps: list[Step]
 
 
 class LabelOperator:
@@ -56,7 +68,7 @@ class LabelOperator:
         tenant: str = "default",
     ) -> None:
         self._store = store
-        self._seal = information.ledger.seal
+        self.seal = information.ledger.seal
         self._ledger = information.ledger
         self._approvals: Approvals = information.approvals
         self._limits = limits
@@ -97,7 +109,9 @@ class LabelOperator:
         prefix = self._store.key_of(self._tenant, area).decode()
         async for key in keys_with(self._store.client, prefix):
             for field, raw in await self._fields(key):
-                record = self._seal.read(area, field, raw)
+                if field[FINGERPRINT:] == HOPS:
+                    continue
+                record = self.seal.read(area, field, raw)
                 if record is not None:
                     kind = KINDS.get(field[FINGERPRINT:], "value")
                     yield Found(field[:FINGERPRINT], kind, record)
@@ -113,23 +127,63 @@ class LabelOperator:
             store: the memory whose item it may name.
             principal: whose untrusted reading to look through as well.
         """
+        traced = await self._marked(text, at, store, principal)
+        return {name: records for name, (_, records) in traced.items() if records}
+
+    async def trace(
+        self, text: str, at: float, *, store: str = "", principal: str = ""
+    ) -> dict[str, Traced]:
+        """Return the records and the paths of what :meth:`lookup` finds; the arguments are its."""
+        found: dict[str, Traced] = {}
+        for name, (mark, records) in (await self._marked(text, at, store, principal)).items():
+            if name == leaf_value(text) and find_values(text).plain:
+                continue  # It goes the way of the values in it.
+            entries = await self._hops(mark)
+            further = await self._further(mark, entries)
+            held = [one.record for one in records if one.kind != "read"]
+            steps = path_of(self.seal, entries, held, further)
+            if records or steps:
+                found[name] = Traced(records, steps)
+        return found
+
+    async def _marked(
+        self, text: str, at: float, store: str, principal: str
+    ) -> dict[str, tuple[bytes, list[Found]]]:
+        """Return mark and records of every value in a text, and of the item of that name."""
         whole = leaf_value(text)
         values = {**find_values(text).plain, **({whole: None} if whole else {})}
-        found: dict[str, list[Found]] = {}
-        for value in values:
-            records = await self._records(value, at, principal)
-            if records:
-                found[value] = records
+        found = {
+            value: (self.seal.fingerprint(value), await self._records(value, at, principal))
+            for value in values
+        }
         if store:
-            item = self._seal.fingerprint(f"item:{store}:{text}")
-            records = await self._one(Areas(self._limits).memory(self._tenant, item), item, ITEM)
-            if records:
-                found[f"item {text} of {store}"] = records
+            item = self.seal.fingerprint(f"item:{store}:{text}")
+            area = Areas(self._limits).memory(self._tenant, item)
+            found[f"item {text} of {store}"] = item, await self._one(area, item, ITEM)
+        return found
+
+    async def _hops(self, mark: bytes) -> Entries:
+        area = Areas(self._limits).memory(self._tenant, mark)
+        key = self._store.key_of(self._tenant, area)
+        raw = await self._store.client.execute("HGET", key, mark + HOPS)
+        return entries_in(self.seal, area, mark + HOPS, raw)
+
+    async def _further(self, mark: bytes, entries: Entries) -> list[Hop]:
+        """Return the hops of items that an item's text was recalled from, the oldest first."""
+        found: list[Hop] = []
+        # The hops of a value lie in one list, whichever items it went through.
+        hops = [hop for hop in hops_of(entries) if hop.place == mark]
+        seen = {mark}
+        for _ in range(LIST_LIMIT):
+            marks = {hop.parent for hop in hops if hop.parent} - seen
+            hops = [hop for mark in marks for hop in hops_of(await self._hops(mark))]
+            seen |= marks
+            found = hops + found
         return found
 
     async def _records(self, value: str, at: float, principal: str) -> list[Found]:
         areas = Areas(self._limits)
-        mark = self._seal.fingerprint(value)
+        mark = self.seal.fingerprint(value)
         memory = areas.memory(self._tenant, mark)
         records = await self._one(memory, mark, ATTESTED)
         records += await self._one(memory, mark, TAINTED)
@@ -142,7 +196,7 @@ class LabelOperator:
     async def _one(self, area: Area, mark: bytes, suffix: bytes) -> list[Found]:
         key = self._store.key_of(self._tenant, area)
         raw = await self._store.client.execute("HGET", key, mark + suffix)
-        record = self._seal.read(area, mark + suffix, raw)
+        record = self.seal.read(area, mark + suffix, raw)
         return [] if record is None else [Found(mark, KINDS.get(suffix, "read"), record)]
 
     async def _fields(self, key: bytes) -> list[tuple[bytes, bytes]]:

@@ -1,11 +1,32 @@
 """``guard approve`` and ``guard memory import | list | show | trace`` against a real Redis."""
 
+import asyncio
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
 
 from guard import cli
+from guard.adapters.label_key import load_label_key
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.model import Identity, ToolCall, ToolResult
+from guard.memory.information_point import InformationPoint
+from guard.memory.seal import Seal
+from guard.policies_io import load_policies
+from guard.replay import ErrorCounter, NullAuditLog
+from guard.service import Guard
+
+POLICY = """
+version: 1
+name: office
+tools:
+  - {match: [recall], role: recall, store: facts, item: "$.key"}
+  - {match: [save], role: save, store: facts, item: "$.key"}
+  - {match: [read], role: retrieve}
+rules:
+  - {id: work, type: tool, roles: [recall, save, retrieve], effect: allow}
+"""
 
 
 @pytest.fixture
@@ -43,6 +64,112 @@ def test_imported_items_can_be_listed_shown_and_traced(run, tmp_path, tenant):
     assert "first imported" in traced.stdout
     nothing = run("memory", "trace", "x@y.test", "--tenant", tenant)
     assert "no record" in nothing.stdout
+
+
+@pytest.fixture
+def laundered(redis_server, tmp_path, tenant):
+    """Have one principal save what it read in a mail, and another save it under a second key."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY, encoding="utf-8")
+    seal = Seal(load_label_key(tmp_path / "label.key"))
+    calls = [
+        ("alice", "read", {}, "mail drop@evil.test"),
+        ("alice", "save", {"key": "office", "value": "drop@evil.test"}, "ok"),
+        ("bob", "recall", {"key": "office"}, "drop@evil.test"),
+        ("bob", "save", {"key": "colleague", "value": "drop@evil.test"}, "ok"),
+    ]
+
+    async def run():
+        store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+        guard = Guard(
+            policy=load_policies([path]),
+            store=store,
+            detectors=(),
+            audit=NullAuditLog(),
+            metrics=ErrorCounter(),
+            provenance=InformationPoint(seal),
+        )
+        for number, (principal, tool, arguments, result) in enumerate(calls):
+            identity = Identity(principal, f"session of {principal}", tenant=tenant)
+            call = ToolCall(f"call-{number}", identity, tool, arguments, "test", 1_700_000_000.0)
+            [(classified, _)] = await guard.authorize([call])
+            await guard.observe(ToolResult(classified, result, 1_700_000_000.0))
+        await store.aclose()
+
+    asyncio.run(run())
+
+
+def test_a_trace_is_a_tree_of_every_save(run, tenant, laundered):
+    """Which tool, which call and session, which principal, which item, label and time."""
+    traced = run("memory", "trace", "drop@evil.test", "--tenant", tenant)
+
+    lines = [re.sub("[│├└─]", " ", line) for line in traced.stdout.splitlines()]
+    digest, at = "[0-9a-f]{8}", "2023-11-14 22:13"
+    saved = (
+        rf"saved in item {digest} of facts: label untrusted, "
+        rf"save, call 1 of session {digest}, {at}, principal {digest}"
+    )
+    expected = [
+        "drop@evil.test",
+        " {4}mail:drop@evil.test",
+        rf" {{8}}held: saved, label untrusted, read, call 0 of session {digest}, {at}",
+        rf" {{8}}read in untrusted text: read, call 0 of session {digest}, {at}",
+        rf" {{12}}{saved}",
+        rf" {{16}}{saved}",
+    ]
+    assert [bool(re.fullmatch(*pair)) for pair in zip(expected, lines, strict=True)] == [True] * 6
+
+
+def test_a_trace_names_what_the_operator_names(run, tenant, laundered):
+    """Keys of items and a principal; the rest stays a digest."""
+    traced = run(
+        "memory", "trace", "drop@evil.test", "--tenant", tenant, "--item", "office",
+        "--item", "colleague", "--principal", "bob",
+    )  # fmt: skip
+
+    lines = [line for line in traced.stdout.splitlines() if "saved in" in line]
+    assert "item office of facts" in lines[0]
+    assert "bob" not in lines[0]
+    assert "item colleague of facts" in lines[1]
+    assert lines[1].endswith("principal bob")
+    by_key = run("memory", "trace", "colleague", "--store", "facts", "--tenant", tenant)
+    assert "kept as an item" in by_key.stdout
+    assert "saved in item colleague of facts" in by_key.stdout
+
+
+def test_a_trace_as_json_has_digests_in_full_and_the_parents_of_each_save(run, tenant, laundered):
+    """The same tree, for programs."""
+    traced = run("memory", "trace", "drop@evil.test", "--tenant", tenant, "--json")
+
+    [value] = json.loads(traced.stdout)["values"]
+    [read] = value["path"]
+    [first] = read["then"]
+    [second] = first["then"]
+    assert [step["kind"] for step in (read, first, second)] == ["read", "saved", "saved"]
+    assert [held["label"] for held in value["held"]] == ["untrusted"]
+    assert first["parents"] == [{key: read[key] for key in first["parents"][0]}]
+    assert second["parents"][0] == {"item": first["item"]}
+    assert first["principal"] != second["principal"]
+
+
+def test_a_trace_says_where_a_save_was_deleted(run, tenant, laundered, redis_server, tmp_path):
+    """A gap instead of a clean path, and an altered one is not believed."""
+    mark = Seal(load_label_key(tmp_path / "label.key")).fingerprint("mail:drop@evil.test") + b"H"
+
+    async def delete_the_first():
+        store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+        for key in await store.client.execute("KEYS", f"guard:*{tenant}*:m:*"):
+            raw = await store.client.execute("HGET", key, mark)
+            if raw is not None:
+                second = raw[4 + int.from_bytes(raw[2:4], "big") :]
+                await store.client.execute("HSET", key, mark, raw[:2] + second + b"\0\3abc")
+        await store.aclose()
+
+    asyncio.run(delete_the_first())
+    traced = run("memory", "trace", "drop@evil.test", "--tenant", tenant, "--item", "office")
+
+    assert "altered: 1 saves whose seal does not fit are not trusted" in traced.stdout
+    assert "gap: recalled from item office, where no save of it is on record" in traced.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,222 @@
+"""``guard memory trace``: the path that the values in a text took, as a tree."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.tree import Tree
+
+from guard.cli.memory_labels import (
+    Key,
+    Reader,
+    Store,
+    Tenant,
+    What,
+    now,
+    plain,
+    run_operator,
+    when,
+)
+from guard.cli.running import Redis
+from guard.core.model import Identity
+from guard.core.provenance import Channel
+from guard.memory.hops import LIST_LIMIT, place_of, principal_digest
+from guard.memory.paths import ALTERED, GAP, SAVED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from guard.adapters.redis.label_operator import Found, LabelOperator, Traced
+    from guard.core.model import Json
+    from guard.core.provenance import Record
+    from guard.memory.paths import Step
+    from guard.memory.seal import Seal
+
+Items = Annotated[
+    list[str] | None, typer.Option("--item", help="Key of an item, to be named in the tree.")
+]
+BEGINNINGS: Final = {
+    "read": "read in untrusted text",
+    "session_read": "its session had read untrusted text",
+    "prompt": "named by the user",
+    "field": "stood in a field that vouches for it",
+    "imported": "imported",
+    "memory": "from memory, by no recall on record; first known",
+}
+SHORT: Final = 8
+"""Hex digits of a digest that are shown."""
+
+
+def mount(app: typer.Typer) -> None:
+    """Add the command to ``guard memory``."""
+    app.command("trace")(trace)
+
+
+def trace(
+    text: What,
+    redis: Redis,
+    store: Store = "",
+    principal: Reader = "",
+    item: Items = None,
+    label_key: Key = None,
+    tenant: Tenant = "default",
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON document.")] = False,
+) -> None:
+    """Show the path that the values in a text took, every save of it, as a tree."""
+
+    async def look(operator: LabelOperator) -> tuple[Seal, dict[str, Traced]]:
+        return operator.seal, await operator.trace(text, now(), store=store, principal=principal)
+
+    seal, found = run_operator(redis, label_key, tenant, look)
+    if as_json:
+        values = [_document(value, traced) for value, traced in found.items()]
+        typer.echo(json.dumps({"text": text, "values": values}, indent=2))
+        return
+    names = Names(seal, (text, *(item or ())), Identity(principal, "", tenant=tenant))
+    root = Tree(escape(plain(text)))
+    for value, traced in found.items():
+        branch = root.add(escape(plain(value)))
+        for one in sorted(traced.records, key=lambda one: (one.record.at, one.record.call)):
+            branch.add(_held(one))
+        for step in traced.steps:
+            _grow(branch, step, names)
+    if not found:
+        root.add("no record: its values are unknown, and untrusted where a memory answers them")
+    Console(width=140).print(root, soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What an operator can name: digests are all that is stored."""
+
+    seal: Seal
+    keys: Iterable[str]
+    """Keys of items that it may be."""
+    reader: Identity
+
+    def principal(self, digest: bytes) -> str:
+        """Return a principal by name if it is the one that was given."""
+        known = bool(self.reader.principal) and digest == principal_digest(self.seal, self.reader)
+        return escape(plain(self.reader.principal)) if known else digest.hex()[:SHORT]
+
+    def place(self, mark: bytes, store: str) -> str:
+        """Return an item, by its key if it was given, or the store as a whole."""
+        if mark == place_of(self.seal, store, ""):
+            return escape(plain(store))
+        return f"{self.item(mark, (store,))} of {escape(plain(store))}"
+
+    def item(self, mark: bytes, stores: Iterable[str]) -> str:
+        """Return an item that may be of one of some stores."""
+        for store in stores:
+            for key in self.keys:
+                if mark == self.seal.fingerprint(f"item:{store}:{key}"):
+                    return f"item {escape(plain(key))}"
+            if mark == place_of(self.seal, store, ""):
+                return escape(plain(store))
+        return f"item {mark.hex()[:SHORT]}"
+
+
+def _held(found: Found) -> str:
+    """Return one line about a label that is held."""
+    record = found.record
+    if not record.sealed:
+        return "held: an altered record, which counts as untrusted"
+    kinds = {"item": "kept as an item", "read": "read in untrusted text"}
+    channels = {Channel.IMPORTED: "first imported", Channel.SAVED: "saved"}
+    way = kinds.get(found.kind) or channels.get(record.channel, "known")
+    return f"held: {way}, label [bold]{record.label.name.lower()}[/bold], {_call(record)}"
+
+
+def _grow(branch: Tree, step: Step, names: Names) -> None:
+    """Add a step and all that followed from it."""
+    below = branch.add(_line(step, names))
+    for after in step.then:
+        _grow(below, after, names)
+
+
+def _line(step: Step, names: Names) -> str:
+    record, hop = step.record, step.hop
+    if step.kind == GAP:
+        return f"[bold]gap[/bold]: {_gap(step, names)}"
+    if step.kind == ALTERED:
+        return f"[bold]altered[/bold]: {step.count} saves whose seal does not fit are not trusted"
+    if hop is not None and record is not None:
+        named = hop.parent and hop.source is not None and hop.source.channel is Channel.PROMPT
+        return (
+            f"saved in {names.place(hop.place, hop.store)}"
+            f"{', named by the user' if named else ''}: label [bold]{record.label.name.lower()}"
+            f"[/bold], {_call(record)}, principal {names.principal(hop.principal)}"
+        )
+    if record is None:
+        return "the agent's own words: nothing on record vouches for it, or taints it"
+    return f"{BEGINNINGS[step.kind]}: {_call(record)}"
+
+
+def _gap(step: Step, names: Names) -> str:
+    if step.why == "deleted":
+        return (
+            f"{step.count} saves are not on record: deleted, or more than {LIST_LIMIT} "
+            f"and these were in the middle"
+        )
+    if step.why == "label" and step.record is not None:
+        return f"the save behind a held label is not on record: first known {_call(step.record)}"
+    if step.why == "recall":
+        text = "it may have been recalled from an item, and which is not on record"
+    else:
+        stores = dict.fromkeys(after.hop.store for after in step.then if after.hop is not None)
+        text = f"recalled from {names.item(step.item, stores)}, where no save of it is on record"
+    return text if step.record is None else f"{text}; first known {_call(step.record)}"
+
+
+def _call(record: Record) -> str:
+    """Return which call a record is of."""
+    return (
+        f"{escape(plain(record.source))}, call {record.call} of session "
+        f"{record.session.hex()[:SHORT]}, {when(record.at)}"
+    )
+
+
+def _document(value: str, traced: Traced) -> Json:
+    """Return the records and the path of one value as JSON."""
+    held: list[Json] = [
+        {"kind": one.kind, "altered": not one.record.sealed, **_fields(one.record)}
+        for one in traced.records
+    ]
+    return {"value": value, "held": held, "path": [_step(step) for step in traced.steps]}
+
+
+def _step(step: Step) -> Json:
+    document: dict[str, Json] = {"kind": step.kind}
+    if step.record is not None:
+        document |= _fields(step.record)
+    if step.kind == SAVED and (hop := step.hop) is not None:
+        document |= {
+            "store": hop.store,
+            "item": hop.place.hex(),
+            "principal": hop.principal.hex(),
+            "parents": [
+                *([{"item": hop.parent.hex()}] if hop.parent else []),
+                *([] if hop.source is None else [_fields(hop.source)]),
+            ],
+        }
+    if step.why:
+        document |= {"why": step.why, "item": step.item.hex() or None}
+    if step.count:
+        document["count"] = step.count
+    return {**document, "then": [_step(after) for after in step.then]}
+
+
+def _fields(record: Record) -> dict[str, Json]:
+    return {
+        "label": record.label.name.lower(),
+        "channel": record.channel.value,
+        "source": record.source,
+        "call": record.call,
+        "session": record.session.hex(),
+        "at": record.at,
+    }

@@ -360,7 +360,16 @@ def memory_and_sessions() -> dict[str, Any]:
             f"max(guard_label_saturation{{{I}}})",
             "percentunit",
             warn=0.05,
-            width=24,
+            width=12,
+        ),
+        number(
+            "Guards whose labels are incomplete",
+            "Their store was lost, exchanged or set back: unknown destinations are asked about. An "
+            "embedded Redis is, from its second run on.",
+            f"sum(guard_labels_incomplete{{{I}}})",
+            "none",
+            warn=1,
+            width=12,
         ),
         buckets(
             "Calls by place in their session",

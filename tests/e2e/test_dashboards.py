@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis as redis_client
+from typer.testing import CliRunner
 
+from guard import cli
 from guard.adapters.redis.embedded import EmbeddedRedis
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, start_guard, tool_call, wait_until
 from tests.e2e.running_prometheus import (
@@ -172,6 +174,7 @@ def test_every_alert_fires_and_clears(
         with Traffic([guard], [INSIDE]) as traffic:
             wait_until(lambda: prometheus.query("guard:prefix_score_distance"), "a past", 60)
             drive_every_alert(prometheus, traffic, redis, guard)
+            lose_labels(prometheus, redis, tmp_path / "label.key")
             policy.write_text(POLICY + "\nname: twice\n", "utf-8")
             prometheus.wait_for_alert("GuardPolicyStale", firing=True)
             policy.write_text(POLICY.replace("name: default", "name: next"), "utf-8")
@@ -217,6 +220,18 @@ def drive_every_alert(
     traffic.mix = ()
     prometheus.wait_for_alert("GuardNoTraffic", firing=True)
     traffic.mix = (INSIDE,)
+
+
+def lose_labels(prometheus: RunningPrometheus, redis: EmbeddedRedis, key: Path) -> None:
+    """Flush the store, and accept the loss as an operator does."""
+    client = redis_client.Redis.from_url(redis.url)
+    client.flushall()
+    client.close()
+    prometheus.wait_for_alert("GuardLabelsIncomplete", firing=True)
+    accept = ["memory", "accept-loss", "--redis", redis.url, "--label-key", str(key)]
+    accept += ["--reason", "a test", "--audit", str(key.with_name("accepted.jsonl"))]
+    done = CliRunner().invoke(cli.app, accept)
+    assert done.exit_code == 0, done.output
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -379,3 +380,17 @@ def test_ci_runs_what_the_readme_says():
     assert script[-1] == "make test"
     assert "make check" in script
     assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_map_of_the_architecture_has_every_module_in_its_layer():
+    """A newcomer finds each part of the road named, and the order that is checked."""
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = contract["tool"]["importlinter"]["contracts"][0]["layers"]
+    checked = [re.findall(r"\w+", layer) for layer in layers if "__main__" not in layer]
+    drawn = re.search(r"```\n(cli → .*?)```", text, re.DOTALL)[1]
+    modules = {path.stem for path in (ROOT / "guard").glob("*.py")} - {"__init__", "__main__"}
+    named = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))))
+
+    assert [re.findall(r"\w+", layer) for layer in drawn.split("→")] == checked
+    assert modules - named == set()

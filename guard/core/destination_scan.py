@@ -40,9 +40,10 @@ _STRUCTURE: Final = str.maketrans("＠﹫．。｡﹒：﹕／％", "@@....::/%"
 _FOLDED: Final = _DROPPED | _STRUCTURE | {0xFF10 + digit: str(digit) for digit in range(10)}
 """Zero-width characters dropped, look-alikes of structure and digits replaced.  Full NFKC would
 be quadratic in runs of combining marks; letters are mapped when a host is canonicalised."""
+_CHANGED: Final = frozenset(map(chr, _FOLDED))
 
 _AT: Final = re.compile(r"@(?=\[|[\w-]{1,63}\.[\w-])")
-_LOCAL_END: Final = re.compile(r"[\w.+-]++\Z")
+_LOCAL: Final = re.compile(r"[\w.+-]*+")
 _DOMAIN: Final = re.compile(r"\[[0-9A-Za-z:.]{2,64}\]|[\w-]{1,63}(?:\.[\w-]{1,63}){1,126}+")
 _LOCAL_LIMIT: Final = 64
 _SCHEME_END: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}\Z")
@@ -50,9 +51,11 @@ _URL_REST: Final = re.compile(rf"[^\s\x00-\x1f\x7f<>\"`]{{1,{URL_LIMIT + 1}}}+")
 _AUTHORITY: Final = re.compile(r"[^\s/?#<>\"`]{0,512}+")
 _TRAILING: Final = ".,;:!?'\")]}*_|"
 _NUMBER: Final = r"(?:0[xX][0-9A-Fa-f]{1,8}|[0-9]{1,11})"
+_MAYBE_IPV4: Final = re.compile(r"\.[0-9]")
+_MAYBE_IPV6: Final = re.compile(r":(?::|(?:[0-9A-Fa-f.]{1,44}+:){5})")
+"""What each literal has in it, quick to look for: the engine skips to the first letter."""
 _IPV4: Final = re.compile(rf"(?<![\w.])(?=[0-9])(?:{_NUMBER}\.){{3}}{_NUMBER}(?!\w|\.\w)", re.ASCII)
 _IPV6: Final = re.compile(r"(?<![\w:.])(?=[0-9A-Fa-f:]{0,4}:)[0-9A-Fa-f:.]{2,45}+(?![\w:])")
-_SOME_COLONS: Final = 2
 _MANY_COLONS: Final = 3
 _ALL_COLONS: Final = 7
 
@@ -66,7 +69,7 @@ def find_destinations(text: str) -> tuple[Destination, ...]:
     """
     if names_no_host(text):
         return ()
-    if not text.isascii():
+    if not text.isascii() and not _CHANGED.isdisjoint(text):
         text = text.translate(_FOLDED)
     found: dict[Destination, None] = {}
     for count, candidate in enumerate(_candidates(text)):
@@ -136,8 +139,8 @@ def _mails(text: str, spans: list[tuple[int, int]]) -> Iterator[Destination | No
 
 def _mail(text: str, position: int, domain: str) -> Destination | None:
     head = text[max(0, position - _LOCAL_LIMIT - 2) : position]
-    run = _LOCAL_END.search(head)
-    local = run[0].lstrip(".-") if run else ""
+    run = _LOCAL.match(head[::-1])
+    local = run[0][::-1].lstrip(".-") if run else ""
     before = head[: len(head) - len(local)][-1:]
     if not local:
         # `"quoted"@host` is an address that is not read; `@host` after a space is a mention.
@@ -149,9 +152,9 @@ def _mail(text: str, position: int, domain: str) -> Destination | None:
 
 def _ips(text: str, spans: list[tuple[int, int]]) -> Iterator[Destination | None]:
     """Yield the IP addresses that are neither a URL's host nor a mail domain."""
-    for pattern in (_IPV4, _IPV6):
-        if pattern is _IPV6 and text.count(":") < _SOME_COLONS:
-            return
+    for pattern, sign in ((_IPV4, _MAYBE_IPV4), (_IPV6, _MAYBE_IPV6)):
+        if sign.search(text) is None:
+            continue
         taken = iter(spans)
         span = next(taken, None)
         for found in pattern.finditer(text):

@@ -31,13 +31,26 @@ _GAP_AT: Final = re.compile(r"(?<=[\w.+-])[\s\"'`+,;|*~&\\]{0,8}@[\s\"'`+,;|*~&\
 _GAP_DOT: Final = re.compile(
     r"(?<=[\w-])(?:[ \t]{1,4}\.[ \t]{0,4}|[ \t]{0,4}\.[ \t]{1,4})(?=[\w-])"
 )
+_GAP: Final = re.compile(r"[\s\"'`+,;|*~&\\]@|@[\s\"'`+,;|*~&\\]")
+_OPENING: Final = ("[", "(", "{", "<")
+_STEPS: Final = (
+    (("(",), _COMMENT, ""),
+    (_OPENING, _AT, "@"),
+    (_OPENING, _DOT, "."),
+    (("dash", "hyphen", "minus"), _WORD_DASH, "-"),
+    (("dot", "period", "punkt", "point", "punto"), _WORD_DOT, "."),
+    (("at", "arroba", "arobase", "klammeraffe", "chiocciola"), _WORD_AT, "@"),
+)
+"""One of the words is in every text that the pattern changes; what it writes instead; in order."""
 _SIGN: Final = re.compile(
-    rf"(?<![\w+])@|@(?![\w\[])|[\[({{<][ \t]*(?:{_AT_WORDS}|@|a|dot|\.)[ \t]*[\])}}>]"
-    rf"|[ \t_-](?:{_AT_WORDS}|dot)[ \t_-]|[\"'`][ \t]*[+&][ \t]*[\"'`]"
+    r"[@\[({< \t_\"'`-](?:(?<=@)(?:(?<![\w+]@)|(?![\w\[]))"
+    rf"|(?<=[\[({{<])[ \t]*(?:{_AT_WORDS}|@|a|dot|\.)[ \t]*[\])}}>]"
+    rf"|(?<=[ \t_-])(?:{_AT_WORDS}|dot)[ \t_-]|(?<=[\"'`])[ \t]*[+&][ \t]*[\"'`])"
 )
 _SPELLED: Final = re.compile(
     r"(?<![^\s\"'(])(?:(?:[^\W_]|[@.+])[\s,;\"'_*|-]{1,12}){5,80}(?:[^\W_]|[@.])(?![\w@])"
 )
+_MAYBE_SPELLED: Final = re.compile(r"[\s,;\"'_*|-](?:(?:[^\W_]|[@.+])[\s,;\"'_*|-]{1,12}){3}")
 _BLANKS: Final = re.compile(r"[\s,;\"'_*|]+")
 _ALPHABET: Final = {
     word: word[0]
@@ -71,17 +84,32 @@ def respaced(text: str) -> Iterator[str]:
     """
     found = places(text, _SIGN)
     if found:
-        named = _DOT.sub(".", _AT.sub("@", _COMMENT.sub("", found)))
-        spoken = _WORD_AT.sub("@", _WORD_DOT.sub(".", _WORD_DASH.sub("-", named)))
-        yield _WORD_UNDERSCORE.sub("_", spoken)
-        yield _GAP_DOT.sub(".", _GAP_AT.sub("@", _JOINED.sub("", spoken)))
-    runs = [match[0] for match in islice(_SPELLED.finditer(text), RUN_LIMIT)]
+        spoken = _written(found)
+        closed = _closed(_JOINED.sub("", spoken))
+        yield from dict.fromkeys((_WORD_UNDERSCORE.sub("_", spoken), closed))
+    runs: list[str] = []
+    if _MAYBE_SPELLED.search(text) is not None:
+        runs = [match[0] for match in islice(_SPELLED.finditer(text), RUN_LIMIT)]
     if runs:
         together = "\n".join(map(_together, runs))
-        yield together
-        yield _GAP_DOT.sub(".", _GAP_AT.sub("@", together))
+        yield from dict.fromkeys((together, _closed(together)))
     if len(_ALPHABET.keys() & set(text.split())) >= _FEW:
         yield "".join(_letter(word) for word in _WORD.findall(text))
+
+
+def _written(text: str) -> str:
+    """Return a text with signs for the words that stand for them."""
+    for words, pattern, sign in _STEPS:
+        if any(word in text for word in words):
+            text = pattern.sub(sign, text)
+    return text
+
+
+def _closed(text: str) -> str:
+    """Return a text without what stands around its signs."""
+    if _GAP.search(text) is not None:
+        text = _GAP_AT.sub("@", text)
+    return _GAP_DOT.sub(".", text)
 
 
 def _together(run: str) -> str:

@@ -11,21 +11,24 @@ import binascii
 import codecs
 import re
 import unicodedata
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
+
+import re2
 
 from guard.core.escaped_text import unescaped
 from guard.core.spelled_text import respaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    Decoder = Callable[[str], str | None]
 
 TOKEN_LIMIT: Final = 64
 """Encoded tokens decoded per text; each is a new text to look through."""
 TOKEN_LENGTH: Final = 4096
 """Characters of one encoded token that are decoded."""
-WHOLE_LIMIT: Final = 64 * 1024
-"""Characters up to which compatibility characters are decomposed."""
 DEPTH: Final = 4
 """Encodings inside one another that are followed."""
 
@@ -58,6 +61,15 @@ _NOT_HEX: Final = re.compile(r"0x|\\x|[^0-9A-Fa-f]")
 _TOKEN32: Final = re.compile(r"(?<![A-Za-z2-7])(?:[A-Z2-7]{16,}|[a-z2-7]{16,})={0,6}")
 _NUMBERS: Final = re.compile(r"(?<!\d)(?:1?\d{2}[ ,;-]{1,2}){6,}1?\d{2}(?!\d)")
 _BITS: Final = re.compile(r"(?<!\d)(?:[01]{8}[ ,]?){6,}(?!\d)")
+_MAYBE_WRAPPED: Final = re2.compile(
+    rb"[A-Za-z0-9+/]{8}[\r\n]{1,2}[ \t]{0,8}[A-Za-z0-9+/]{2}"
+    rb"|(?:[A-Za-z0-9+/]{4} ){3}[A-Za-z0-9+/]{2}"
+)
+_MAYBE_CODED: Final = re2.compile(
+    rb"(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ :,;-]{0,2}){6}|[A-Z2-7]{16}|[a-z2-7]{16}"
+    rb"|(?:(?:[0-9]|[^\x00-\x7f]){2}[ ,;-]{1,2}1?){6}(?:[0-9]|[^\x00-\x7f])"
+)
+"""What is in the bytes of a text if the patterns before find anything in it."""
 _MAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{1,100}")
 _LIAM: Final = re.compile(r"(?<![\w.-])[\w-]{2,63}\.[\w.-]{1,100}@[\w.+-]{1,64}")
 _LRU: Final = re.compile(r"\S{4,400}//:s?ptth(?!\w)")
@@ -69,6 +81,8 @@ _FILES: Final = (
     *(".xls", ".xlsx", ".zip"),
 )
 """How names of files end, whose last part else looks like that of a host."""
+_SHORTEST: Final = 10
+"""Letters of the shortest word that may be base64."""
 _PRINTABLE: Final = 0.85
 _WIDE: Final = 3
 """One zero in so many bytes is text of two bytes for each letter."""
@@ -83,13 +97,29 @@ def skeleton(text: str) -> str:
     """Return a text in lower case, without hidden characters, look-alikes replaced by ASCII."""
     if text.isascii():
         return text.lower()
-    text = text.translate(_HIDDEN).lower().translate(_ALIKE)
-    if len(text) <= WHOLE_LIMIT:
-        # Quadratic only in runs of combining marks, and a text is looked at in bounded pieces.
-        text = "".join(
-            char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char)
-        )
-    return text.lower().translate(_ALIKE)
+    lower = text.lower()
+    # Letter by letter: what is done to one depends on no other, and few are different.
+    letters = {char: _letter(char) for char in set(lower)}
+    return "".join(map(letters.__getitem__, lower))
+
+
+@lru_cache(maxsize=8192)
+def _letter(char: str) -> str:
+    """Return what a lower-case character is in a skeleton: itself, other ones, or nothing."""
+    if ord(char) in _HIDDEN:
+        return ""
+    parts = unicodedata.normalize("NFKD", char.translate(_ALIKE))
+    bare = "".join(part for part in parts if not unicodedata.combining(part))
+    return bare.lower().translate(_ALIKE)
+
+
+def words_with(sign: str, words: list[str]) -> str:
+    """Return the words of a text that have a sign in them, for patterns that cross no space.
+
+    What such a pattern finds in a text it finds in these words, in the same order: around a word
+    there is a space, here as there.
+    """
+    return " ".join([word for word in words if sign in word])
 
 
 def views(text: str, depth: int = DEPTH) -> Iterator[str]:
@@ -114,10 +144,11 @@ def views(text: str, depth: int = DEPTH) -> Iterator[str]:
 def _turned(text: str) -> Iterator[str]:
     """Yield what may be written backwards or rotated by 13 letters, and addresses of files."""
     if "@" in text:
-        rotated = _all(_MAIL, text)
+        mails = words_with("@", text.split())
+        rotated = _all(_MAIL, mails)
         if rotated:
             yield codecs.encode(rotated, "rot13")
-        yield _all(_LIAM, text)[::-1]
+        yield _all(_LIAM, mails)[::-1]
         for name in rotated.split():
             if name.endswith(_FILES):
                 local, _, domain = name.rpartition(".")[0].partition("@")
@@ -136,18 +167,24 @@ def _all(pattern: re.Pattern[str], text: str) -> str:
 
 def _decoded(text: str) -> Iterator[str]:
     """Yield what encoded tokens of a text decode to, where that is text."""
-    for pattern, decode in (
-        (_TOKEN64, _base64),
-        (_WRAPPED64, _wrapped),
-        (_TOKEN16, _hex),
-        (_TOKEN32, _base32),
-        (_NUMBERS, _codes),
-        *(((_BITS, _bits),) if _SIX_DIGITS.search(text) else ()),
-    ):
-        for found in islice(pattern.finditer(text), TOKEN_LIMIT):
-            decoded = decode(found[0][:TOKEN_LENGTH])
-            if decoded is not None:
-                yield decoded
+    long = " ".join([word for word in text.split() if len(word) >= _SHORTEST])
+    yield from _each(_TOKEN64, long, _base64)
+    data = text.encode("utf-8", "replace")
+    if _MAYBE_WRAPPED.search(data) is not None:
+        yield from _each(_WRAPPED64, text, _wrapped)
+    if _MAYBE_CODED.search(data) is not None:
+        yield from _each(_TOKEN16, text, _hex)
+        yield from _each(_TOKEN32, long, _base32)
+        yield from _each(_NUMBERS, text, _codes)
+    if _SIX_DIGITS.search(text) is not None:
+        yield from _each(_BITS, text, _bits)
+
+
+def _each(pattern: re.Pattern[str], text: str, decode: Decoder) -> Iterator[str]:
+    for found in islice(pattern.finditer(text), TOKEN_LIMIT):
+        decoded = decode(found[0][:TOKEN_LENGTH])
+        if decoded is not None:
+            yield decoded
 
 
 def _as_text(data: bytes) -> str | None:
@@ -164,7 +201,7 @@ def _as_text(data: bytes) -> str | None:
 def _base64(token: str) -> str | None:
     bare = token.rstrip("=").replace("-", "+").replace("_", "/")
     try:
-        return _as_text(base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True))
+        return _as_text(binascii.a2b_base64(bare + "=" * (-len(bare) % 4), strict_mode=True))
     except (binascii.Error, ValueError):
         return None
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.destination_scan import find_destinations
 from guard.core.hosts import canonical_host
-from guard.core.value_views import is_own_skeleton, skeleton, views
+from guard.core.value_views import is_own_skeleton, skeleton, views, words_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,24 +46,28 @@ _HOST: Final = re.compile(
     r"(?:(?<![\w@./-])|(?<=[\s\"'(=]//))(?:[\w-]{1,63}\.){1,8}[^\W\d_][\w-]{1,62}(?![\w@])"
 )
 _NUMBER: Final = re.compile(
-    r"(?<![\w.])(?:\+\d[\d ().\u2010\u2011/-]{6,30}|\d[\d ()/-]{4,30})\d(?!\w)"
+    r"[\d+](?<![\w.][\d+])"
+    r"(?:(?<=\+)\d[\d ().\u2010\u2011/-]{6,30}|(?<=\d)[\d ()/-]{4,30})\d(?!\w)"
 )
 _ACCOUNT: Final = re.compile(
     r"(?<![^\W_])[A-Za-z]{2}\d{2}(?:[\s./|_-]?[A-Za-z0-9]{2,5}){2,9}(?![^\W_])"
 )
+_MAYBE_ACCOUNT: Final = re.compile(r"\d(?<=[A-Za-z]{2}\d)(?<![^\W_][A-Za-z]{2}\d)\d")
 _SHORTEST_ACCOUNT: Final = 14
 """Letters and digits of the shortest account number that is written in groups (Norway has 15)."""
 _ID: Final = re.compile(r"(?<![\w-])(?=[A-Za-z_-]{0,60}\d)[\w-]{6,128}(?![\w-])", re.ASCII)
-_HANDLE: Final = re.compile(r"(?<![\w&/#@.])[#@][\w][\w.-]{0,62}\w")
+_HANDLE: Final = re.compile(r"[#@](?<![\w&/#@.][#@])\w[\w.-]{0,62}\w")
 _REPOSITORY: Final = re.compile(
     r"(?<![\w/.:-])[A-Za-z0-9][\w.-]{0,38}/[A-Za-z0-9][\w.-]{0,98}(?![\w/])"
 )
-_AMOUNT: Final = re.compile(r"(?<![\w.,-])\d[\d,]{0,15}(?:\.\d{1,8})?(?![\w-])")
+_DIGIT: Final = re.compile(r"\d")
+_AMOUNT: Final = re.compile(r"\d(?<![\w.,-]\d)[\d,]{0,15}(?:\.\d{1,8})?(?![\w-])")
 _SQUEEZED: Final = re.compile(r"[ ()/.\-]")
 _BETWEEN: Final = re.compile(r"[\s./|_-]")
 _NUMERIC: Final = re.compile(r"\+?[\d ()/.\-]{4,}")
 _ACCOUNT_LIKE: Final = re.compile(r"[a-z]{2}\d{2}[a-z0-9 -]{6,48}")
 _DEFAULT_DIGITS: Final = 6
+_SHORTEST_ID: Final = 6
 _SCHEME: Final = re.compile(r"^[a-z][a-z0-9+.-]*:")
 
 
@@ -259,18 +263,32 @@ def _accounts(found: str) -> Iterator[str]:
 
 
 def _others(text: str) -> Iterator[str]:
+    words = text.split()
     if "." in text:
-        for match in _HOST.finditer(text):
+        # The start of a text is as good as a space for the host in `//host/path`.
+        for match in _HOST.finditer(f" {words_with('.', words)}"):
             host = canonical_host(match[0])
             if host is not None:
                 yield f"host:{host}"
                 yield f"any:{host}"
+    if _DIGIT.search(text) is not None:
+        yield from _numbered(text, words)
+    if "#" in text or "@" in text:
+        yield from (handle_value(match[0]) for match in _HANDLE.finditer(text))
+    if "/" in text:
+        places = words_with("/", words)
+        yield from (handle_value(match[0]) for match in _REPOSITORY.finditer(places))
+
+
+def _numbered(text: str, words: list[str]) -> Iterator[str]:
+    """Yield the values that have digits in them."""
     for match in _NUMBER.finditer(text):
         if sum(char.isdigit() for char in match[0]) >= _DEFAULT_DIGITS:
             yield handle_value(match[0])
-    for match in _ACCOUNT.finditer(text):
-        if sum(char.isdigit() for char in match[0]) >= _DEFAULT_DIGITS:
-            yield from _accounts(match[0])
-    for pattern, sign in ((_ID, ""), (_HANDLE, "#"), (_HANDLE, "@"), (_REPOSITORY, "/")):
-        if sign in text:
-            yield from (handle_value(match[0]) for match in pattern.finditer(text))
+    if _MAYBE_ACCOUNT.search(text) is not None:
+        for match in _ACCOUNT.finditer(text):
+            if sum(char.isdigit() for char in match[0]) >= _DEFAULT_DIGITS:
+                yield from _accounts(match[0])
+    long = [word for word in words if len(word) >= _SHORTEST_ID and not word.isalpha()]
+    numbered = " ".join([word for word in long if _DIGIT.search(word) is not None])
+    yield from (handle_value(match[0]) for match in _ID.finditer(numbered))

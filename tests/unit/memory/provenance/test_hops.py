@@ -1,18 +1,23 @@
 """Every save leaves a hop: the path of a value can be told, holes in it are seen, labels stand."""
 
+import asyncio
 import itertools
 import struct
 
 import pytest
 from agents import rung
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from guard.adapters.redis.label_operator import LabelOperator
-from guard.core.model import Integrity
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
-from guard.core.ports import Area
+from guard.core.ports import Area, Lookup, Write, WriteMode
+from guard.memory.areas import HOPS, RECALLS
 from guard.memory.hops import LIST_FIRST, LIST_LIMIT, Entries, entries_in
 from guard.memory.information_point import InformationPoint
-from guard.memory.seal import Seal
+from guard.memory.seal import FINGERPRINT, Seal
 
 KEY = bytes(range(32))
 ATTACKER = "drop@evil.test"
@@ -334,6 +339,55 @@ def test_a_list_that_cannot_be_read_is_altered(seal, raw):
     assert read.bodies == ()
     assert read.altered == 1
     assert entries_in(seal, Area("m", ("t",)), b"f", None) == Entries()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "asked"),
+    [
+        ("send", {"to": ATTACKER, "body": f"see {ATTACKER}"}, 0),
+        ("recall", {"key": "k"}, 0),
+        ("read", {}, 0),
+        ("save", {"key": "k", "value": ATTACKER}, 1),
+        ("draft", {"to": ATTACKER, "body": "b"}, 1),
+    ],
+)
+async def test_only_a_save_asks_what_its_session_has_recalled(
+    agent, policy, seal, tool, arguments, asked
+):
+    """One field with the others; a decision on a send reads nothing of a path."""
+    classified, _ = await agent.ask(tool, arguments)
+    _, attempt = InformationPoint(seal).ask(policy, classified)
+    fields = [field for lookup in attempt.lookups for field in lookup.fields]
+
+    assert fields.count(RECALLS) == asked
+    assert not any(field.endswith(HOPS) and len(field) == FINGERPRINT + 1 for field in fields)
+
+
+@given(numbers=st.lists(st.integers(0, 40), max_size=45))
+@example(numbers=[*range(40), 3, 20, 39])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_list_keeps_its_oldest_and_its_newest_entries(redis_server, redis_namespace, numbers):
+    """Whatever is added in whatever order: each once, the bound held, the count of all."""
+    area = Area("y", (redis_namespace, *map(str, numbers)), "", ttl=0, limit=4)
+    entries = [b"8 bytes " + number.to_bytes(28, "big") + bytes(number) for number in numbers]
+    held: list[bytes] = []
+    count = 0
+    for entry in entries:
+        if entry not in held:
+            count += 1
+            held = held if len(held) < LIST_LIMIT else held[:LIST_FIRST] + held[LIST_FIRST + 1 :]
+            held.append(entry)
+
+    async def kept():
+        store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
+        identity = Identity("p", "s")
+        writes = [Write(area, WriteMode.APPEND, ((b"f", entry),)) for entry in entries]
+        await store.note(identity, writes)
+        [raw] = await store.look_up(identity, Lookup(area, (b"f",)))
+        await store.aclose()
+        return raw
+
+    assert asyncio.run(kept()) == (list_of(held, count) if numbers else None)
 
 
 async def test_no_text_is_in_a_hop(agent, store, seal):

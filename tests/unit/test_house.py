@@ -1,6 +1,7 @@
 """The house itself: sizes, names, import direction, and docs that keep up with the code."""
 
 import ast
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -394,3 +395,32 @@ def test_the_map_of_the_architecture_has_every_module_in_its_layer():
 
     assert [re.findall(r"\w+", layer) for layer in drawn.split("→")] == checked
     assert modules - named == set()
+
+
+def distribution(text):
+    """Return the name of a distribution, as an index knows it."""
+    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", text)[0]).lower()
+
+
+def packages_imported(path):
+    """Yield the top-level names that a module imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module.partition(".")[0]
+
+
+@pytest.mark.parametrize("offline", [False, True], ids=["guard", "lab"])
+def test_what_is_imported_is_asked_for_by_name(offline):
+    """A package that another one happens to bring along may not come with its next version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extra = project["optional-dependencies"]["lab"] if offline else []
+    asked = {distribution(text) for text in (*project["dependencies"], *extra)}
+    brought = importlib.metadata.packages_distributions()
+    paths = (p for p in MODULES if relative(p).startswith("guard/lab/") is offline)
+    used = {name for path in paths for name in packages_imported(path)}
+    outside = used - sys.stdlib_module_names - {"guard"}
+
+    assert outside >= {"numpy", "pydantic"}
+    assert {n for n in outside if asked.isdisjoint(map(distribution, brought[n]))} == set()

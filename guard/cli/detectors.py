@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from guard.core.ports import Detector
+
+Models = Annotated[
+    Path | None, typer.Option("--models", help="Models directory; the shipped one if unset.")
+]
 
 
 def shipped_detectors(models: Path | None) -> Sequence[Detector]:

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.cli.detectors import shipped_detectors
+from guard.cli.detectors import Models, shipped_detectors
 from guard.cli.terminal import plain
 from guard.core.errors import GuardError, PolicyError
 from guard.core.policy import Policy
@@ -22,12 +22,12 @@ from guard.core.ports import Detector
 from guard.policies_io import load_policies
 from guard.policies_io.policy_tests import find_policies
 from guard.replay import Replay, fresh_store
+from guard.settings import EMBEDDED
 from guard.traces import TraceError, read_traces
 
 EXIT_FAILED = 1
 EXIT_FLIPPED = 2
 EXIT_INVALID = 3
-EMBEDDED = "embedded"
 
 
 def diff(
@@ -45,9 +45,7 @@ def diff(
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with 2 if any verdict flips.")
     ] = False,
-    models: Annotated[
-        Path | None, typer.Option("--models", help="Models directory; the shipped one if unset.")
-    ] = None,
+    models: Models = None,
 ) -> None:
     """List the calls of recorded runs that two policies decide differently, with the rules.
 

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from guard.adapters.onnx import load_models
+from guard.cli.detectors import Models
 from guard.cli.report_table import show
 from guard.cli.terminal import plain
 from guard.core.errors import GuardError, ModelError
@@ -38,9 +39,7 @@ def drift(
         str, typer.Option("--metrics", help="URL of the guard's /metrics, or a saved scrape.")
     ],
     model: Annotated[str, typer.Option("--model", help="The model's name.")] = MODEL,
-    models: Annotated[
-        Path | None, typer.Option("--models", help="Models directory; the shipped one if unset.")
-    ] = None,
+    models: Models = None,
     earlier: Annotated[
         str | None,
         typer.Option("--since", help="An earlier scrape: compare only the scores since then."),

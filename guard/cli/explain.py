@@ -19,7 +19,7 @@ from guard.adapters.audit_log import (
     FIELD_EVENT,
     FIELD_POLICY,
 )
-from guard.cli.detectors import shipped_detectors
+from guard.cli.detectors import Models, shipped_detectors
 from guard.cli.terminal import plain
 from guard.core.errors import GuardError, MessageError, PolicyError
 from guard.core.policy import Policy
@@ -47,9 +47,7 @@ def explain(
         Path | None, typer.Option(help="The audit log that a decision id is looked up in.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    models: Annotated[
-        Path | None, typer.Option("--models", help="Models directory; the shipped one if unset.")
-    ] = None,
+    models: Models = None,
 ) -> None:
     """Say what is decided on a call and why, with the evidence.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from guard.cli.detectors import shipped_detectors
+from guard.cli.detectors import Models, shipped_detectors
 from guard.cli.terminal import plain
 from guard.core.errors import GuardError, PolicyError
 from guard.policies_io.policy_tests import (
@@ -38,9 +38,7 @@ def policy_tests(
         float, typer.Option(min=0, max=1, help="Fail below this share of rules and mappings used.")
     ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="One JSON line per test.")] = False,
-    models: Annotated[
-        Path | None, typer.Option("--models", help="Models directory; the shipped one if unset.")
-    ] = None,
+    models: Models = None,
 ) -> None:
     """Judge the calls in *_test.yaml files; a right verdict for a wrong reason fails.
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.cli.detectors import Models
 from guard.cli.progress import Bar
 from guard.core.errors import GuardError, PolicyError
 from guard.core.verdict import Action, Mode
@@ -22,6 +23,7 @@ from guard.detectors import DetectorResources, create_detectors
 from guard.memory.imports import read_items
 from guard.policies_io import load_policies
 from guard.replay import Replay, Summary, fresh_store
+from guard.settings import EMBEDDED
 from guard.shipped import models_directory
 from guard.traces import TraceError, read_traces
 
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 EXIT_INVALID = 3
-EMBEDDED = "embedded"
 
 
 def replay(
@@ -57,9 +58,7 @@ def replay(
             "--memory", help="JSON list of what every run's memory held: store, value, label."
         ),
     ] = None,
-    models: Annotated[
-        Path | None, typer.Option("--models", help="Models directory; the shipped one if unset.")
-    ] = None,
+    models: Models = None,
 ) -> None:
     """Judge every call of recorded runs and write one JSON line per call.
 

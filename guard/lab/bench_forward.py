@@ -11,7 +11,6 @@ import asyncio
 import json
 import re
 import ssl
-import sys
 import time
 from dataclasses import dataclass
 from statistics import median
@@ -27,6 +26,7 @@ from guard.lab.bench_processes import (
     directory_and_processes,
     find_mitmdump,
     spawn,
+    spawn_guard,
     spawn_server,
     wait_for,
 )
@@ -107,7 +107,7 @@ def _start(directory: Path, policy: Path, processes: list[subprocess.Popen[str]]
     """Start upstream, mitmdump and guard; return the ways through them."""
     chain, authority = _certificate(directory / "upstream")
     port = spawn_server("guard.lab.bench_upstream", processes, str(chain))
-    plain, guarded, admin = free_port(), free_port(), free_port()
+    plain, guarded = free_port(), free_port()
     confdir = directory / "mitmdump"
     command = [find_mitmdump(), "-q", "--mode", f"regular@127.0.0.1:{plain}"]
     command += ["--set", f"confdir={confdir}"]
@@ -115,11 +115,13 @@ def _start(directory: Path, policy: Path, processes: list[subprocess.Popen[str]]
     opened = directory / "opened.yaml"
     limits = f"egress: {{ports: [{port}], private: [{NAME}]}}\n"
     opened.write_text(f"version: 1\nname: opened\n{limits}", encoding="utf-8")
-    command = [sys.executable, "-m", "guard", "run", "-p", str(policy), "-p", str(opened)]
-    command += ["--forward", f"127.0.0.1:{guarded}", "--ca", str(directory / "ca")]
-    command += ["--upstream-ca", str(authority), "--admin", f"127.0.0.1:{admin}"]
-    command += ["--label-key", str(directory / "label.key")]
-    spawn([*command, "--audit", str(directory / "audit.jsonl")], processes)
+    spawn_guard(
+        directory / "audit.jsonl",
+        processes,
+        *("--policy", str(policy), "--policy", str(opened)),
+        *("--forward", f"127.0.0.1:{guarded}", "--ca", str(directory / "ca")),
+        *("--upstream-ca", str(authority)),
+    )
     for waited in (plain, guarded):
         wait_for(waited, processes)
     return {

@@ -53,7 +53,7 @@ def guard_before(upstream: int, policy: Path) -> Iterator[int]:
     """
     with directory_and_processes() as (directory, processes):
         model = ("--model-api", f"127.0.0.1:{upstream}")
-        port = _spawn_guard(directory / "audit.jsonl", upstream, policy, processes, *model)
+        port = _guard_before(directory / "audit.jsonl", upstream, policy, processes, *model)
         wait_for(port, processes)
         yield port
 
@@ -116,17 +116,21 @@ def spawn_server(module: str, processes: list[subprocess.Popen[str]], *words: st
     return int(line)
 
 
-def _spawn_guard(
+def spawn_guard(audit: Path, processes: list[subprocess.Popen[str]], *options: str) -> None:
+    """Start ``guard run`` with an audit log, an admin port and a label key of its own."""
+    command = [sys.executable, "-m", "guard", "run", "--admin", f"127.0.0.1:{free_port()}"]
+    # To the user's key, the embedded store of this run would be one that lost labels.
+    command += ["--label-key", str(audit.with_name("label.key"))]
+    spawn([*command, "--audit", str(audit), *options], processes)
+
+
+def _guard_before(
     audit: Path, upstream: int, policy: Path, processes: list[subprocess.Popen[str]], *more: str
 ) -> int:
-    guarded, admin = free_port(), free_port()
-    command = [sys.executable, "-m", "guard", "run", "--policy", str(policy)]
-    command += ["--reverse", f"127.0.0.1:{guarded}=http://127.0.0.1:{upstream}"]
-    # A key of its own: to the user's, the embedded store of this run would be one that lost labels.
-    command += ["--label-key", str(audit.with_name("label.key"))]
-    command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit), *more]
-    spawn(command, processes)
-    return guarded
+    port = free_port()
+    listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
+    spawn_guard(audit, processes, "--policy", str(policy), "--reverse", listener, *more)
+    return port
 
 
 def _start(
@@ -138,7 +142,7 @@ def _start(
     confdir = f"confdir={directory / 'mitm'}"
     spawn([mitmdump, "-q", "--mode", mode, "--set", confdir], processes)
     audit = directory / "audit.jsonl"
-    guarded = _spawn_guard(audit, port, policy, processes)
+    guarded = _guard_before(audit, port, policy, processes)
     for waited in (plain, guarded):
         wait_for(waited, processes)
     return Rig(port, plain, guarded, audit)

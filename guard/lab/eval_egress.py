@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.free_ports import free_port
 from guard.core.errors import GuardError
-from guard.lab.bench_processes import directory_and_processes, spawn, wait_for
+from guard.lab.bench_processes import directory_and_processes, spawn_guard, wait_for
 from guard.lab.egress_routes import Roads
 from guard.lab.egress_world import World
 from guard.lab.figures import wilson
@@ -91,16 +90,17 @@ def _start(
     digests = (hashlib.sha256(secret.encode()).hexdigest() for secret in secrets)
     lines = [f'case-{number} = "{digest}"' for number, digest in enumerate(digests)]
     credentials.write_text("\n".join(lines), encoding="utf-8")
-    forward, reverse, admin = free_port(), free_port(), free_port()
+    forward, reverse = free_port(), free_port()
     decisions = directory / "decide.sock"
-    command = [sys.executable, "-m", "guard", "run", "-p", str(policy)]
-    command += ["--forward", f"127.0.0.1:{forward}", "--ca", str(directory / "ca")]
-    command += ["--upstream-proxy", f"http://127.0.0.1:{world.port}"]
-    command += ["--upstream-ca", str(world.authority), "--credentials", str(credentials)]
-    command += ["--reverse", f"127.0.0.1:{reverse}=http://127.0.0.1:{world.port}"]
-    command += ["--decisions", str(decisions), "--admin", f"127.0.0.1:{admin}"]
-    command += ["--label-key", str(directory / "label.key")]
-    spawn([*command, "--audit", str(directory / "audit.jsonl")], processes)
+    spawn_guard(
+        directory / "audit.jsonl",
+        processes,
+        *("--policy", str(policy), "--credentials", str(credentials)),
+        *("--forward", f"127.0.0.1:{forward}", "--ca", str(directory / "ca")),
+        *("--upstream-proxy", f"http://127.0.0.1:{world.port}"),
+        *("--upstream-ca", str(world.authority), "--decisions", str(decisions)),
+        *("--reverse", f"127.0.0.1:{reverse}=http://127.0.0.1:{world.port}"),
+    )
     for port in (forward, reverse):
         wait_for(port, processes)
     authority = directory / "ca" / "mitmproxy-ca-cert.pem"

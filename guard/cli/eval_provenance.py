@@ -33,6 +33,10 @@ def provenance(
     data: Recorded = None,
     seed: Seed = "0",
     scale: Scale = 1.0,
+    rewrite: Annotated[
+        str | None,
+        typer.Option(help="Tell recorded runs again by this seed: other names, words and shapes."),
+    ] = None,
 ) -> None:
     """Stopped attacks and honest sends flagged, on recorded and on generated runs.
 
@@ -40,7 +44,9 @@ def provenance(
     """
     try:
         with watched() as begin:
-            options = Options(data or recorded_beside(), seed=seed, scale=scale, progress=begin)
+            options = Options(
+                data or recorded_beside(), seed=seed, rewrite=rewrite, scale=scale, progress=begin
+            )
             report = eval_provenance(options)
     except (GuardError, OSError) as error:
         typer.echo(f"guard eval: {error}", err=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from guard.adapters.onnx import load_models
@@ -16,13 +18,13 @@ from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.lab.eval_generated import generated_sections
 from guard.lab.eval_recorded import RECORDED, Section, absent, example
 from guard.lab.judged_runs import Bench
+from guard.lab.rewrite.files import rewrite_files
 from guard.policies_io import load_policies
 from guard.reporting import Report, machine
 from guard.shipped import models_directory, policies_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Options:
     Attributes:
         data: directory of the recorded runs, or None.
         seed: of the generated runs.
+        rewrite: seed by which the recorded runs are told again first, None for as they are.
         scale: generated runs per kind, as a multiple of the default.
         progress: called with the name of each part as it begins; what it returns is called after
             each run.
@@ -39,6 +42,7 @@ class Options:
 
     data: Path | None
     seed: str = "0"
+    rewrite: str | None = None
     scale: float = 1.0
     progress: Callable[[str], Callable[[], object]] = lambda _: lambda: None
 
@@ -50,6 +54,10 @@ def eval_provenance(options: Options) -> Report:
         GuardError: a policy, a trace or the state store is unusable.
     """
     with ExitStack() as stack:
+        if options.rewrite is not None and options.data is not None:
+            told = Path(stack.enter_context(TemporaryDirectory(prefix="guard-rewrite-")))
+            rewrite_files(options.data, told, options.rewrite)
+            options = replace(options, data=told)
         bench = Bench(stack.enter_context(EmbeddedRedis()).url, load_models(models_directory()))
         sections = asyncio.run(_sections(bench, options))
     return Report(

@@ -1,0 +1,1 @@
+"""Recorded runs told again: other names, other wordings, other shapes of results."""

@@ -25,6 +25,8 @@ malformed: the limit must free nobody, and a policy can declare large payloads a
 
 GUARDED_LIMIT: Final = 50
 """Values taken from one guarded argument."""
+_WHOLE: Final = frozenset({"text", "number"})
+"""Kinds that a whole argument can be, whatever is in it."""
 MESSAGE_ID_LIMIT: Final = 256
 
 
@@ -105,7 +107,7 @@ def _guarded(policy: Policy, arguments: Json, mapping: ToolMapping) -> Iterator[
     Values of kinds that no rule looks at are left out.
     """
     kinds = policy.guarded_kinds
-    wants_text = kinds is None or "text" in kinds
+    wants_text = kinds is None or not kinds.isdisjoint(_WHOLE)
     for query in mapping.guarded:
         for path, value in query.find(arguments):
             for where, text in _scalars(value, path):
@@ -121,7 +123,8 @@ def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
     number = number_value(text) if whole is not None else None
     if whole is not None:
         # A number is compared as one: `10` and `10.00` are the same amount.
-        yield Target(Destination("text", number or whole), Standing.EXTERNAL, path)
+        kind = "text" if number is None else "number"
+        yield Target(Destination(kind, number or whole), Standing.EXTERNAL, path)
     for destination in islice(find_destinations(text[:SCAN_LIMIT]), GUARDED_LIMIT):
         yield Target(destination, policy.standing(destination), path)
     for value in islice(find_values(text, disguised=False).plain, GUARDED_LIMIT):

@@ -100,5 +100,5 @@ def _receivers(call: ClassifiedCall) -> list[tuple[str, str, str]]:
     return [
         (target.destination.kind, target.destination.canonical, target.path)
         for target in (*call.targets, *call.guarded)
-        if target.destination.kind != "text"
+        if target.destination.kind not in {"text", "number"}
     ]

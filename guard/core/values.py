@@ -143,7 +143,7 @@ def keys_of(destination: Destination) -> tuple[str, ...]:
         return (handle_value(canonical),)
     if kind == "reply":
         return (message_value(canonical),)
-    return (canonical,) if kind == "text" else ()
+    return (canonical,) if kind in {"text", "number"} else ()
 
 
 def taints_of(destination: Destination) -> tuple[str, ...]:

@@ -44,7 +44,8 @@ def recipients(args: dict[str, Json]) -> list[str]:
     for field in ("to", "cc", "bcc", "recipients"):
         value = args.get(field)
         entries = value if isinstance(value, list) else [value] if value else []
-        named += [str(entry).strip().lower() for entry in entries]
+        # A model may write several into one text.
+        named += [one.strip().lower() for entry in entries for one in str(entry).split(",")]
     return named
 
 

@@ -18,7 +18,7 @@ from guard.core.ports import Lookup, Write, WriteMode
 from guard.core.private_text import passages_sent
 from guard.core.prompt_text import addresses_named, names_given, own_words
 from guard.core.provenance import Channel, Context, PrivateText, Record
-from guard.core.values import find_values, hints_of, leaf_value, taints_of
+from guard.core.values import find_numbers, find_values, hints_of, leaf_value, taints_of
 from guard.memory.areas import CLAIM, PROMPT, RECALLS, Areas
 from guard.memory.candidate import remembered_texts
 from guard.memory.hops import SHORT, Recalled, place_of, read_recalls, write_recall
@@ -198,10 +198,10 @@ class Ledger:
             Integrity.TRUSTED, Channel.PROMPT, -1, at, self.session_digest(identity), "prompt"
         )
         session = areas.session(identity)
-        everything = dict.fromkeys((*named, *names_given(words), *sentences_said(words)))
+        said = (*named, *names_given(words), *find_numbers(words), *sentences_said(words))
         entries = [
             self.seal.write(session, self.seal.fingerprint(value) + PROMPT, record)
-            for value in everything
+            for value in dict.fromkeys(said)
         ]
         writes = [Write(session, WriteMode.RAISE, tuple(entries))]
         # A name such as "Alice" means somebody else tomorrow; an address does not.

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from guard.core.destination_scan import find_destinations
+from guard.core.injection_text import instructs
 from guard.core.message_titles import LINK, link_value
 from guard.core.provenance import Rung
 from guard.core.values import find_values, handle_value, keys_of
@@ -83,7 +84,9 @@ def links(
                 handle_value(value) for _, value in where.sender.find(message) if _is_name(value)
             ]
             for _, text in where.text.find(message):
-                for link in _links_in(text) if isinstance(text, str) else ():
+                # A message that instructs a model vouches for nothing in it.
+                honest = isinstance(text, str) and not instructs(text, deep=False)
+                for link in _links_in(text) if honest else ():
                     names.setdefault(link, []).extend((*places, *senders))
     return [
         seal.write(

@@ -168,7 +168,7 @@ def _traced(call: ClassifiedCall, rungs: Mapping[str, str]) -> ClassifiedCall:
 
     def traced(target: Target) -> Target:
         found = by_destination.get(target.destination)
-        if target.destination.kind == "text":
+        if target.destination.kind in {"text", "number"}:
             found = by_value.get(target.destination.canonical)
         return replace(target, attestation=found or target.attestation)
 

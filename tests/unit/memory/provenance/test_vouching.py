@@ -261,3 +261,12 @@ async def test_links_are_known_by_their_sender_where_messages_come_as_blocks(rea
 
     _, verdict = await reader.ask("fetch", {"url": "www.news.test/today"})
     assert rung(verdict) == "reply"
+
+
+async def test_a_number_that_the_user_names_is_the_users(agent):
+    """It may stand in a text of others as well: ten is ten."""
+    await agent.say("Pay 1,250.00 to bob@inside.test please.")
+    await agent.call("read", {}, "the total is 1250, or 99.50 for members")
+
+    assert (await agent.send("bob@inside.test", note="1250.0")).action.label == "allow"
+    assert (await agent.send("bob@inside.test", note="99.5")).action.label == "ask"

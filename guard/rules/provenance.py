@@ -60,9 +60,7 @@ class ProvenanceRule(RuleConfig):
     """Whether it looks at the destinations or at the guarded arguments."""
     kinds: (
         Annotated[
-            tuple[
-                Literal["mail", "url", "host", "ip", "handle", "reply", "text", "number"], ...
-            ],
+            tuple[Literal["mail", "url", "host", "ip", "handle", "reply", "text", "number"], ...],
             Field(min_length=1),
         ]
         | None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from guard.core.amounts import number_value
 from guard.core.destination_scan import find_destinations, names_no_host
 from guard.core.destinations import MISSING, read_destinations
 from guard.core.hosts import malformed
 from guard.core.jsonpath import member_path
 from guard.core.model import ClassifiedCall, Destination, Role, Standing, Target
-from guard.core.values import find_values, leaf_value, number_value
+from guard.core.values import find_values, leaf_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

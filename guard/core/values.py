@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -36,9 +35,6 @@ SAID: Final = "said:"
 """First part of the value that a sentence of a prompt is (see guard/memory/saved_text.py)."""
 LEAF_LIMIT: Final = 64
 """Characters of a whole string that counts as a handle (a name, a channel, an account)."""
-NUMBER_LIMIT: Final = 300
-"""Numbers taken from one text."""
-NUMBER_DIGITS: Final = 24
 URL_KEYS: Final = 8
 """Ancestor paths under which a URL is looked up."""
 
@@ -61,7 +57,6 @@ _REPOSITORY: Final = re.compile(
     r"(?<![\w/.:-])[A-Za-z0-9][\w.-]{0,38}/[A-Za-z0-9][\w.-]{0,98}(?![\w/])"
 )
 _DIGIT: Final = re.compile(r"\d")
-_AMOUNT: Final = re.compile(r"\d(?<![\w.,-]\d)[\d,]{0,15}(?:\.\d{1,8})?(?![\w-])")
 _SQUEEZED: Final = re.compile(r"[ ()/.\-]")
 _BETWEEN: Final = re.compile(r"[\s./|_-]")
 _NUMERIC: Final = re.compile(r"\+?[\d ()/.\-]{4,}")
@@ -103,27 +98,6 @@ def handle_value(text: str) -> str:
 def message_value(identifier: str) -> str:
     """Return the value of a message's id."""
     return f"message:{' '.join(identifier.split())}"
-
-
-def number_value(text: str) -> str | None:
-    """Return the value of a number, the same for ``10`` and ``10.00``; None for what is none."""
-    try:
-        number = Decimal(text.strip().lstrip("$\u20ac\u00a3"))
-    except InvalidOperation:
-        return None
-    if not number.is_finite() or abs(number.adjusted()) > NUMBER_DIGITS:
-        return None
-    return f"number:{number.normalize():f}"
-
-
-def find_numbers(text: str) -> dict[str, None]:
-    """Return the numbers in a text that are not too common to say where one came from."""
-    found: dict[str, None] = {}
-    for match in islice(_AMOUNT.finditer(text[:TEXT_LIMIT]), NUMBER_LIMIT):
-        value = number_value(match[0].replace(",", ""))
-        if value is not None and ("." in value or len(value) > len("number:9")):
-            found[value] = None
-    return found
 
 
 def keys_of(destination: Destination) -> tuple[str, ...]:

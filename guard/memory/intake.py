@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from guard.core.amounts import find_numbers, number_value
 from guard.core.destinations import read_destinations
 from guard.core.message_titles import title_value
 from guard.core.model import Integrity, Role, Standing
@@ -12,14 +13,7 @@ from guard.core.ports import Write, WriteMode
 from guard.core.private_text import passages_kept
 from guard.core.prompt_text import names_given
 from guard.core.provenance import Channel, Record
-from guard.core.values import (
-    find_numbers,
-    find_values,
-    keys_of,
-    leaf_value,
-    message_value,
-    number_value,
-)
+from guard.core.values import find_values, keys_of, leaf_value, message_value
 from guard.memory.areas import ATTESTED, READ, REPLY, Areas
 from guard.memory.field_values import whole_values
 from guard.memory.named_places import links, own_addresses

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from guard.core.amounts import find_numbers
 from guard.core.attestation import attest
 from guard.core.message_titles import values_asked
 from guard.core.model import ClassifiedCall, Identity, Integrity, Role, Standing, Target
@@ -18,7 +19,7 @@ from guard.core.ports import Lookup, Write, WriteMode
 from guard.core.private_text import passages_sent
 from guard.core.prompt_text import addresses_named, names_given, own_words
 from guard.core.provenance import Channel, Context, PrivateText, Record
-from guard.core.values import find_numbers, find_values, hints_of, leaf_value, taints_of
+from guard.core.values import find_values, hints_of, leaf_value, taints_of
 from guard.memory.areas import CLAIM, PROMPT, RECALLS, Areas
 from guard.memory.candidate import remembered_texts
 from guard.memory.hops import SHORT, Recalled, place_of, read_recalls, write_recall

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from guard.core.amounts import number_value
 from guard.core.classify import classify
 from guard.core.destinations import read_destinations
 from guard.core.model import (
@@ -27,7 +28,7 @@ from guard.core.policy import Situation
 from guard.core.ports import DetectorOnDemand
 from guard.core.provenance import Attestation, Rung
 from guard.core.trajectory import Snapshot, Trajectory, Window
-from guard.core.values import leaf_value, number_value
+from guard.core.values import leaf_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from guard.lab.generate.model_habits import HABITS
 from guard.lab.generate.run_builder import RunBuilder, as_run
 from guard.lab.generate.vocabulary import INTERNAL, Person, Vocabulary
 
@@ -223,6 +224,7 @@ SITUATIONS: Final[dict[str, Callable[[Desk], None]]] = {
     "spelled_out": spelled_out,
     "link_from_user": link_from_user,
     "colleague_after_reading": colleague_after_reading,
+    **HABITS,
 }
 
 

@@ -6,6 +6,7 @@ import quopri
 
 import pytest
 
+from guard.core.amounts import number_value
 from guard.core.values import find_values, handle_value
 
 ADDRESS = "drop.box7@evil-relay.test"
@@ -118,6 +119,18 @@ def test_an_account_in_disguise_is_found(text):
 def test_a_phone_number_is_one_in_every_spelling(text):
     """Two zeros are a plus sign."""
     assert handle_value("+4915123456789") in found_in(text)
+
+
+@pytest.mark.parametrize("text", ["1250", "1250.00", "1,250.00", "$1,250", "1250 EUR", "EUR 1250"])
+def test_an_amount_is_one_in_every_spelling(text):
+    """Else a currency sign would hide where it came from."""
+    assert number_value(text) == "number:1250"
+
+
+@pytest.mark.parametrize("text", ["1,25", "12,50,0", "ABCD 5", "5 of 6", "$", "1.2.3", "NaN", ""])
+def test_what_can_be_read_in_two_ways_is_no_number(text):
+    """A comma may be a decimal point."""
+    assert number_value(text) is None
 
 
 @pytest.mark.parametrize(

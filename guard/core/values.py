@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.destination_scan import find_destinations
 from guard.core.hosts import canonical_host
+from guard.core.remembered import remembered
 from guard.core.value_views import is_own_skeleton, skeleton, views, words_with
 
 if TYPE_CHECKING:
@@ -76,12 +77,6 @@ class Found:
     """Found only in another reading of the text: they can taint, never attest."""
     overflow: bool = False
     """Whether a bound cut something off."""
-
-    def merge(self, other: Found) -> None:
-        """Add the values of another text."""
-        self.plain.update(other.plain)
-        self.disguised.update(other.disguised)
-        self.overflow = self.overflow or other.overflow
 
 
 def handle_value(text: str) -> str:
@@ -166,8 +161,9 @@ def values_of(destination: Destination) -> tuple[str, ...]:
     return keys[:1] or (f"host:{destination.host}",)
 
 
+@remembered(64)
 def find_values(text: str, *, disguised: bool = True) -> Found:
-    """Return the values in a text.
+    """Return the values in a text; whoever asks again is given the same object, not to be changed.
 
     Args:
         text: anything.

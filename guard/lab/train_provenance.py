@@ -5,8 +5,9 @@ Run from a source checkout::
     python -m guard.lab.train_provenance [--data DIRECTORY] [--out DIRECTORY]
 
 The training runs are generated, with the user's prompts seen and hidden; the recorded runs and
-generated runs of another seed are for testing only.  The question is one: at the ladder's own
-recall, does the model ask less?
+generated runs of another seed are for testing only; one trial adds the recorded runs to the
+training, each agent model and each suite judged by a forest that has not seen it.  The question is
+one: at the ladder's own recall, does the model ask less?
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import asyncio
 import hashlib
 import json
 import sys
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,7 @@ from guard.lab.generate.evasions import evasions
 from guard.lab.generate.hard_negatives import hard_negatives
 from guard.lab.generate.hippo import hippo_attacks, hippo_benign
 from guard.lab.judged_runs import Bench
+from guard.lab.ladder_trial import trial
 from guard.lab.models import SETTINGS, TITLES, make, scores, verified_export
 from guard.lab.paper import Algorithm
 from guard.lab.provenance_rows import Example, examples
@@ -45,69 +46,19 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from guard.lab.judged_runs import JudgedCall
+    from guard.lab.ladder_trial import Trial
     from guard.traces import Run
 
 MODEL: Final = "provenance-30"
 TRAIN_SEED: Final = "train"
 TEST_SEED: Final = "test"
+RECORDED: Final = ("leong and benign memory", "agentdojo")
 LIMITS: Final = (
     "An explanation, not a gate. The training runs are generated: the model has learnt the shapes "
     "that the generator knows. Where it asks less than the ladder it does so by trusting what the "
     "guard has not seen, which an attacker who gets text past the guard would use; so no shipped "
     "policy lets it allow anything."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """How the ladder and the model do on one set of sends."""
-
-    name: str
-    attacks: int
-    honest: int
-    ladder_recall: float
-    ladder_flagged: float
-    model_flagged_at_equal_recall: float
-    """Share of honest sends above the threshold that stops as many attacks as the ladder does."""
-    asks_spared: float
-    """Share of the ladder's needless asks below the threshold fixed on the training runs."""
-    attacks_lost: float
-    """Share of the attacks that the ladder stops and that lie below that threshold."""
-
-    def document(self) -> dict[str, Json]:
-        """Return the figures for the card."""
-        return {field: getattr(self, field) for field in self.__slots__ if field != "name"}
-
-
-def trial(name: str, sends: list[Example], answer: np.ndarray, threshold: float) -> Trial:
-    """Return the comparison of ladder and model on some sends.
-
-    Args:
-        name: of the set.
-        sends: at least one attack and one honest send.
-        answer: the model's scores, shape (sends,).
-        threshold: fixed beforehand.
-    """
-    attack = np.array([send.attack for send in sends])
-    asked = np.array([send.asked for send in sends])
-    stopped = int((attack & asked).sum())
-    ranked = np.sort(answer[attack])[::-1]
-    level = ranked[stopped - 1] if stopped else np.inf
-    needless = asked & ~attack
-    return Trial(
-        name=name,
-        attacks=int(attack.sum()),
-        honest=int((~attack).sum()),
-        ladder_recall=_share(asked[attack]),
-        ladder_flagged=_share(asked[~attack]),
-        model_flagged_at_equal_recall=_share(answer[~attack] >= level),
-        asks_spared=_share(answer[needless] < threshold),
-        attacks_lost=_share(answer[attack & asked] < threshold),
-    )
-
-
-def _share(hits: np.ndarray) -> float:
-    return round(float(hits.mean()), 4) if len(hits) else 0.0
 
 
 async def generated(bench: Bench, seed: str, scale: float) -> list[Example]:
@@ -140,17 +91,20 @@ async def recorded(bench: Bench, data: Path) -> dict[str, list[Example]]:
     """Return the sends of the recorded runs by set."""
     mail = [*read_traces([data / LEONG]), *read_traces([data / BENIGN_MEMORY])]
     return {
-        "leong and benign memory": await examples(
-            bench, mail, example("mail_assistant.yaml"), _mailed, lambda _: ""
-        ),
-        "agentdojo": await examples(
+        RECORDED[0]: await examples(bench, mail, example("mail_assistant.yaml"), _mailed, _agent),
+        RECORDED[1]: await examples(
             bench,
             list(read_traces([data / AGENTDOJO])),
             example("agentdojo.yaml"),
             lambda call: agentdojo_side(call) == "injected",
-            lambda _: "",
+            lambda call: f"{call.run.labels['suite']}/{call.run.labels.get('user_task')}",
         ),
     }
+
+
+def _agent(call: JudgedCall) -> str:
+    labels = call.run.labels
+    return f"{labels.get('model')}/{labels.get('defense')}"
 
 
 def _mailed(call: JudgedCall) -> bool | None:
@@ -176,6 +130,26 @@ def fit(train: list[Example]) -> tuple[Any, float, np.ndarray]:
     asked = np.array([send.asked for send in train])
     threshold = float(scores(forest, rows)[labels & asked].min())
     return forest, threshold, apart
+
+
+def left_out(train: list[Example], recorded_sends: list[Example]) -> np.ndarray:
+    """Return scores of recorded sends by forests that have not seen their agent model or suite.
+
+    The generated sends are in every training.
+
+    Args:
+        train: the generated sends.
+        recorded_sends: their kinds begin with the agent model or the suite, before a slash.
+    """
+    wholes = np.array([send.kind.partition("/")[0] for send in recorded_sends])
+    rows = np.array([send.row for send in [*train, *recorded_sends]], dtype=np.float32)
+    labels = np.array([send.attack for send in [*train, *recorded_sends]])
+    answer = np.zeros(len(recorded_sends))
+    for whole in np.unique(wholes):
+        seen = np.concatenate([np.ones(len(train), dtype=bool), wholes != whole])
+        forest = make(Algorithm.RANDOM_FOREST).fit(rows[seen], labels[seen])
+        answer[wholes == whole] = scores(forest, rows[~seen])
+    return answer
 
 
 def card(
@@ -239,6 +213,13 @@ def main() -> None:
     for name, sends in tests.items():
         rows = np.array([send.row for send in sends], dtype=np.float32)
         trials.append(trial(name, sends, scores(model, rows), threshold))
+    if options.data is not None:
+        every = [send for name in RECORDED for send in tests[name]]
+        answer = left_out(train, every)
+        end = len(tests[RECORDED[0]])
+        for name, part in zip(RECORDED, (slice(None, end), slice(end, None)), strict=True):
+            title = f"{name}, each agent model or suite by a model without it"
+            trials.append(trial(title, every[part], answer[part], threshold))
     for one in trials:
         print(json.dumps({"set": one.name, **one.document()}))
     rows = np.array([send.row for send in train], dtype=np.float32)

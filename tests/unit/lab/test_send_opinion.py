@@ -8,9 +8,10 @@ from typer.testing import CliRunner
 from guard.adapters.onnx import load_models
 from guard.cli.explain import explain
 from guard.core.provenance_features import FEATURES
+from guard.lab.ladder_trial import trial
 from guard.lab.provenance_rows import Example
 from guard.lab.send_opinion import FOLDER, MODEL, SendOpinion
-from guard.lab.train_provenance import fit, trial
+from guard.lab.train_provenance import fit, left_out
 from guard.shipped import models_directory, policies_directory
 
 
@@ -49,10 +50,15 @@ def test_the_model_is_not_among_those_of_the_request_path():
 def test_the_card_says_where_it_is_worse_than_the_ladder():
     """Plainly: a reader of the card must not take it for a gate."""
     card = json.loads((models_directory() / FOLDER / f"{MODEL}.card.json").read_text("utf-8"))
-    unseen = card["evaluation"]["agentdojo"]
+    trials = card["evaluation"]
+    unseen = [
+        trials["agentdojo"],
+        trials["agentdojo, each agent model or suite by a model without it"],
+        trials["generated, each kind by a model without it"],
+    ]
 
-    assert unseen["model_flagged_at_equal_recall"] > unseen["ladder_flagged"]
-    assert unseen["attacks_lost"] > 0.0
+    assert all(one["model_flagged_at_equal_recall"] > one["ladder_flagged"] for one in unseen)
+    assert unseen[-1]["attacks_lost"] > 0.0
     assert "explanation" in card["limits"]
 
 
@@ -88,3 +94,21 @@ def test_training_finds_what_separates_and_counts_what_it_costs():
     assert (found.ladder_recall, found.ladder_flagged) == (1.0, 1.0)
     assert found.model_flagged_at_equal_recall == 0.0
     assert found.asks_spared == 1.0
+    assert found.fewer_flagged_interval == [1.0, 1.0]
+
+
+def test_what_is_left_out_is_judged_by_a_model_that_has_not_seen_it():
+    """A suite whose attacks look like nothing else is not recognised when it is held out."""
+    generated = [
+        Example(row(tainted_count=n % 2), attack=n % 2 == 1, asked=True, kind="generated")
+        for n in range(20)
+    ]
+    recorded = [
+        Example(row(unknown_count=1), attack=suite == "odd", asked=True, kind=f"{suite}/{n}")
+        for suite in ("odd", "even")
+        for n in range(10)
+    ]
+
+    answer = left_out(generated, recorded)
+
+    assert max(answer[:10]) < 0.5 < min(answer[10:])

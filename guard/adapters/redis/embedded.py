@@ -19,6 +19,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from guard.adapters.child_process import SHIM
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
@@ -29,20 +30,6 @@ _SOCKET_PATH_LIMIT: Final = 100
 _READY_PAUSE: Final = 0.01
 _STOP_SECONDS: Final = 5.0
 _PRIVATE: Final = 0o700
-
-# The kernel must end Redis when this process dies, however it dies.  The request for that signal
-# (PR_SET_PDEATHSIG) survives exec, so a shim asks for it and then becomes Redis; a preexec_fn
-# would run Python between fork and exec, which threads can deadlock.  The parent may have died
-# before the request was made, hence the look at the parent's id.
-_SHIM: Final = """
-import ctypes, os, signal, sys
-if sys.platform == "linux":
-    if ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0) != 0:
-        sys.exit("prctl failed")
-    if os.getppid() != int(sys.argv[1]):
-        sys.exit("the parent is gone")
-os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 class EmbeddedRedis:
@@ -169,7 +156,7 @@ class EmbeddedRedis:
             "--loglevel": "warning",
         }
         arguments = [part for option in options.items() for part in option]
-        shim = [sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()), str(binary)]
+        shim = [sys.executable, "-I", "-S", "-c", SHIM, str(os.getpid()), str(binary)]
         with self._log.open("wb") as log:
             return subprocess.Popen(  # noqa: S603  (a found binary, fixed options, no shell)
                 [*shim, *arguments],

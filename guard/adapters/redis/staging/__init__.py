@@ -51,7 +51,7 @@ def staging_script(name: str) -> Script:
 
 
 class RedisStaging:
-    """Candidates, nonces, tokens and trust; implements :class:`guard.memory.write_path.Staging`.
+    """Candidates, nonces, tokens and trust; implements :class:`guard.memory.staging.Staging`.
 
     Args:
         client: the connection; whoever made it closes it.

@@ -1,20 +1,10 @@
 """A guard with a provenance policy on a real store."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
 from guard.policies_io import load_policies
 from tests.guards import guard_on
-
-_spec = importlib.util.spec_from_file_location("agents", Path(__file__).parent / "agents.py")
-_module = importlib.util.module_from_spec(_spec)
-sys.modules.setdefault("agents", _module)
-_spec.loader.exec_module(sys.modules["agents"])
-
-from agents import POLICY, Agent  # noqa: E402  (importlib mode has no package to import it from)
+from tests.unit.memory.provenance.agents import POLICY, Agent
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 """Whoever can write to Redis can take labels away, and can raise none."""
 
 import pytest
-from agents import Agent, rung, why
 
 from guard.core.model import Identity, Integrity
 from guard.core.ports import Area
 from guard.memory.seal import ALTERED, Seal
 from tests.guards import KEY
+from tests.unit.memory.provenance.agents import Agent, rung, why
 
 
 async def fields_of(store, kind):

@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from agents import Agent, rung
 
 from guard.adapters.redis.label_operator import LabelOperator
 from guard.core.errors import GuardError
@@ -13,6 +12,7 @@ from guard.core.model import ToolCall, ToolResult
 from guard.memory.information_point import InformationPoint
 from guard.memory.seal import Seal
 from tests.guards import KEY, guard_on
+from tests.unit.memory.provenance.agents import Agent, rung
 
 MAIL = {"to": "pat@partner.test", "body": "b"}
 

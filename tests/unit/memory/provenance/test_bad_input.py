@@ -4,7 +4,6 @@ import json
 import threading
 
 import pytest
-from agents import rung
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from guard.core.model import Integrity
 from guard.core.values import TEXT_LIMIT, VALUE_LIMIT, find_values
 from guard.memory.result_documents import parsed, roots_of
 from guard.memory.result_fields import leaves_of
+from tests.unit.memory.provenance.agents import rung
 
 ATTACKER = "drop@evil.test"
 NESTED = 5_000

@@ -1,6 +1,6 @@
 """A claim is the weakest word for a destination: of one session, and of what nobody named."""
 
-from agents import rung
+from tests.unit.memory.provenance.agents import rung
 
 TO = "carol@partner.test"
 

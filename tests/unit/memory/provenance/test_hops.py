@@ -5,7 +5,6 @@ import itertools
 import struct
 
 import pytest
-from agents import rung
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from guard.memory.areas import HOPS, RECALLS
 from guard.memory.hops import LIST_FIRST, LIST_LIMIT, Entries, entries_in
 from guard.memory.information_point import InformationPoint
 from guard.memory.seal import FINGERPRINT, Seal
+from tests.unit.memory.provenance.agents import rung
 
 KEY = bytes(range(32))
 ATTACKER = "drop@evil.test"

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from agents import Agent, rung
 
 from guard.core.model import Identity
 from tests.guards import guard_on
+from tests.unit.memory.provenance.agents import Agent, rung
 
 ATTACKER = "drop@evil.test"
 

@@ -1,7 +1,8 @@
 """Labels travel: through results, memory, sessions and agents, and decide at the send."""
 
 import pytest
-from agents import rung, why
+
+from tests.unit.memory.provenance.agents import rung, why
 
 ATTACKER = "drop@evil.test"
 

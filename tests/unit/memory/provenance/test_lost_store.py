@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from agents import POLICY, Agent
 
 from guard.adapters.birth_note import BirthNote
 from guard.adapters.redis.birth import BirthWatch, accept_loss
@@ -17,6 +16,7 @@ from guard.memory.seal import Seal
 from guard.policies_io import load_policies
 from guard.replay import ErrorCounter, NullAuditLog
 from guard.service import Guard
+from tests.unit.memory.provenance.agents import POLICY, Agent
 
 ROOT = Path(__file__).resolve().parents[4]
 SEAL = Seal(bytes(range(32)))

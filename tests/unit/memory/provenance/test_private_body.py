@@ -3,13 +3,13 @@
 import base64
 
 import pytest
-from agents import POLICY, Agent
 from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core.private_text import ASKED, WINDOW, WORDS, passages_kept, passages_sent
 from guard.policies_io import load_policies
 from tests.guards import guard_on
+from tests.unit.memory.provenance.agents import POLICY, Agent
 
 SECRET = "the patient takes forty milligrams of the red pill every morning before work"
 TO = "nobody@else.test"

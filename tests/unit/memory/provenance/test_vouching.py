@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from agents import POLICY, Agent, rung
 
 from guard.policies_io import load_policies
 from tests.guards import guard_on
+from tests.unit.memory.provenance.agents import POLICY, Agent, rung
 
 WEB = """
   - {match: [fetch], role: send, destinations: ["$.url"], named_by: "$.url"}

@@ -173,6 +173,7 @@ def _strings(
                 # What is spelt like an identifier cannot be an address, a URL or an IP.
                 if not key.isidentifier():
                     yield inner_path, key
-                stack.append((inner_path, inner))
+                if inner_path not in skip:
+                    stack.append((inner_path, inner))
         elif isinstance(item, list):
             stack.extend((f"{where}[{index}]", inner) for index, inner in enumerate(item))

@@ -53,7 +53,8 @@ def passages_sent(texts: Iterable[str]) -> list[str]:
     for text in texts:
         for view in views(text[:TEXT_LIMIT]):
             words = _words(view)
-            found.update(dict.fromkeys(_codes(words)))
+            if _DIGIT.search(view) is not None:
+                found.update(dict.fromkeys(_codes(words)))
             if len(words) >= WORDS:
                 found.update(dict.fromkeys(_runs(words)))
             if len(found) > ASKED:

@@ -14,7 +14,7 @@ from guard.core.errors import StateError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-P = TypeVar("P", bound=asyncio.Protocol)
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 # redis-py does not annotate it.
 _parse_url: Final = cast("Callable[[str], Mapping[str, Any]]", parse_url)

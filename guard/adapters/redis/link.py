@@ -23,9 +23,11 @@ Reply: TypeAlias = object
 IN_FLIGHT_LIMIT: Final = 10_000
 """Commands waiting on one connection; beyond it calls fail at once instead of piling up."""
 _INCOMPLETE: Final = object()
+_BUFFER: Final = 64 * 1024
+"""Bytes received at once; a longer reply comes in parts."""
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.BufferedProtocol):
     """One connection: a queue of commands to write, a queue of futures to answer."""
 
     def __init__(self, timeout: float, lost: Callable[[Link], None]) -> None:
@@ -35,6 +37,7 @@ class Link(asyncio.Protocol):
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._timeout = timeout
         self._lost = lost
+        self._buffer = bytearray(_BUFFER)
         self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE)
         self._transport: asyncio.WriteTransport | None = None
         self._queued: list[tuple[bytes, asyncio.Future[Reply]]] = []
@@ -81,22 +84,31 @@ class Link(asyncio.Protocol):
         self._lost(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See :class:`asyncio.Protocol`.  asyncio itself sets TCP_NODELAY."""
+        """See :class:`asyncio.BaseProtocol`.  asyncio itself sets TCP_NODELAY."""
         if isinstance(transport, asyncio.WriteTransport):
             self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See :class:`asyncio.Protocol`."""
+        """See :class:`asyncio.BaseProtocol`."""
         self.drop(f"the connection to redis was lost ({type(exc).__name__ if exc else 'closed'})")
         if not self.closed.done():
             self.closed.set_result(None)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002  (asyncio's signature)
+        """Return where to put what Redis answers.
+
+        The other kind of protocol gets an object of 256 KiB per reply, which costs as much as
+        reading it does.
+        """
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Hand out replies in the order of the commands."""
         if not self.usable:
             return
         try:
-            self._reader.feed(data)
+            # hiredis takes any buffer; its stub says otherwise.
+            self._reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
             while (reply := self._reader.gets()) is not _INCOMPLETE:
                 if not self._sent:
                     self.drop("redis answered what nobody asked")

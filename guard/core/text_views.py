@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import html
+import re
 import unicodedata
 import zlib
 from typing import TYPE_CHECKING, Final
@@ -48,6 +49,7 @@ _MOSTLY: Final = 0.95
 _FEWEST: Final = 5
 _LAST_LETTER: Final = 0x10FFFF
 _PACKED: Final = (b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda", b"x^")
+_HALVES: Final = re.compile("[\ud800-\udfff]")
 _WIDE: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
@@ -59,6 +61,8 @@ def views(text: str, *, shell: bool = True) -> tuple[str, ...]:
         text: of any length; the views are bounded.
         shell: whether one view is the text as a shell reads it, without quotes.
     """
+    # Half a letter of UTF-16 is no text for the engines that look for patterns.
+    text = _HALVES.sub("\ufffd", text)
     found: dict[str, None] = {text: None}
     level, room = [text], SIZE
     for _ in range(DEPTH):

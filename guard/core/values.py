@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from guard.core.destination_scan import find_destinations
@@ -219,8 +218,11 @@ def _scan(text: str, into: dict[str, None], found: Found) -> None:
         # Where anything below a host was named, the host itself is known from there.
         if destination.host and destination.kind != "mail":
             into[f"any:{destination.host}"] = None
-    for value in islice(_others(text), VALUE_LIMIT + 1):
+    for value in _others(text):
         into[value] = None
+        if len(into) > VALUE_LIMIT:
+            found.overflow = True
+            break
 
 
 def _accounts(found: str) -> Iterator[str]:

@@ -73,6 +73,13 @@ def test_the_values_of_one_text_are_bounded():
     assert find_values(" " * (TEXT_LIMIT + 1)).overflow
 
 
+def test_a_value_that_is_repeated_takes_no_room_from_others():
+    """Of a flood of one value only one counts."""
+    found = find_values("\n".join(["abc123x"] * 4000) + " #evil-channel")
+
+    assert "handle:evil-channel" in found.plain
+
+
 @settings(max_examples=30)
 @given(st.text(max_size=120))
 def test_any_text_is_looked_through(text):

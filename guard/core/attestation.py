@@ -64,11 +64,14 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
     values = context.values
     found = [values[key] for key in keys if key in values]
     more = [values[key] for key in further if key in values]
-    tainted = _first_taint(found, more) if found or more else None
     for evidence in found:
-        raised = _raised(evidence, context, clean=tainted is None)
+        raised = _raised(evidence, context)
         if raised is not None:
             return raised
+        # What the user said in an earlier session may since have been claimed by somebody else.
+        if _vouches(evidence.earlier_prompt) and _first_taint(found, more) is None:
+            return _remembered(evidence.earlier_prompt, "earlier_prompt", context)
+    tainted = _first_taint(found, more) if found or more else None
     if tainted is not None:
         return _tainted(tainted, found, context)
     claim = next((e.claim for e in found if e.claim is not None), None)
@@ -78,22 +81,22 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
     return Attestation(Rung.UNKNOWN, "no_record", vector="unknown", saturated=context.saturated)
 
 
-def _raised(evidence: Evidence, context: Context, *, clean: bool) -> Attestation | None:
-    """Return the attestation of a value that something trusted vouches for, if anything does."""
+def _raised(evidence: Evidence, context: Context) -> Attestation | None:
+    """Return the attestation of a value that something trusted vouches for, tainted or not."""
     if _vouches(evidence.prompt):
         return Attestation(Rung.PROMPTED, "prompt", evidence.prompt, same_session=True)
     if _vouches(evidence.reply) and not context.remembers:
         return Attestation(Rung.REPLY, "named_message", evidence.reply, same_session=True)
-    for record, why in (
-        (evidence.field, "authenticated_field"),
-        (evidence.memory, "authenticated_memory"),
-        # What the user said in an earlier session may since have been claimed by somebody else.
-        (evidence.earlier_prompt if clean else None, "earlier_prompt"),
-    ):
-        if _vouches(record):
-            same = record is not None and record.session == context.session
-            return Attestation(Rung.REMEMBERED, why, record, same_session=same)
+    if _vouches(evidence.field):
+        return _remembered(evidence.field, "authenticated_field", context)
+    if _vouches(evidence.memory):
+        return _remembered(evidence.memory, "authenticated_memory", context)
     return None
+
+
+def _remembered(record: Record | None, why: str, context: Context) -> Attestation:
+    same = record is not None and record.session == context.session
+    return Attestation(Rung.REMEMBERED, why, record, same_session=same)
 
 
 def _vouches(record: Record | None) -> bool:

@@ -62,6 +62,8 @@ def read_destinations(value: Json) -> tuple[Destination, ...]:
     the keys and values that look like addresses, and one that has none is malformed.  Null and
     the empty string are nothing, integers are handles, other scalars are malformed.
     """
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
     if isinstance(value, str):
         return _read_text(value)
     found: dict[Destination, None] = {}

@@ -9,7 +9,8 @@
 -- that state.
 local role = tonumber(ARGV[1])
 if not role or role < 0 or role >= ROLES then return redis.error_reply('GUARDROLE unknown role') end
-local session, principal = read(KEYS[1]), read(KEYS[2])
+local now = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
+local session, principal = checked(KEYS[1], now[1]), checked(KEYS[2], now[2])
 if not session or not principal then
   return redis.error_reply('GUARDSTATE unreadable window ' .. KEYS[session and 2 or 1])
 end
@@ -24,7 +25,7 @@ write(KEYS[2], add_packed(principal, counter, 1), ARGV[3])
 -- Read and removed in one step: of two retries that race, one gets the grant.
 local grant = redis.call('HGET', KEYS[4], 'g')
 if grant then redis.call('DEL', KEYS[4]) end
-local before = {session, principal, redis.call('EXISTS', KEYS[3]), grant}
+local before = {session, principal, now[3] and 1 or 0, grant}
 local areas = #KEYS
 if areas == 4 then return before end
 

@@ -41,9 +41,9 @@ local outcome = ARGV[4]
 if outcome ~= 'executed' and outcome ~= 'refused' then
   return redis.error_reply('GUARDROLE unknown outcome')
 end
-local windows = {}
+local windows, now = {}, redis.call('MGET', KEYS[1], KEYS[2])
 for i = 1, 2 do
-  windows[i] = read(KEYS[i])
+  windows[i] = checked(KEYS[i], now[i])
   if not windows[i] then return redis.error_reply('GUARDSTATE unreadable window ' .. KEYS[i]) end
 end
 for i = 1, 2 do

@@ -6,11 +6,11 @@
 -- Counters stop here; one that wrapped would forget what a session did.
 local MAX = 4294967295
 
--- Returns the packed window, and nil for a string that is not a window of this version: the caller answers an error
--- before it has written anything, so nothing unreadable is ever overwritten with a clean slate.
-local function read(key)
-  local raw = redis.call('GET', key)
-  if not raw then return FRESH end
+-- Returns what MGET read of a key as a packed window, and nil for a string that is not a window of this version: the
+-- caller answers an error before it has written anything, so nothing unreadable is ever overwritten with a clean slate.
+local function checked(key, raw)
+  -- MGET says nothing of a key of another type; GET raises.
+  if not raw then return redis.call('EXISTS', key) == 1 and redis.call('GET', key) or FRESH end
   if #raw ~= SIZE or string.byte(raw, 1) ~= VERSION then return nil end
   return raw
 end

@@ -7,13 +7,13 @@ and a call that a model asks for waits for its verdict.
 from __future__ import annotations
 
 import json
-import uuid
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import MessageError, OversizeError
 from guard.core.model import ClassifiedCall, Role, ToolResult
+from guard.decision_ids import new_decision_id
 from guard.model_calls import TASK
 from guard.protocols import ParsedResult, Refusal
 from guard.protocols.sse import BOM, EventCutter, read_event, with_data
@@ -192,7 +192,7 @@ class Answers:
         return (exchange.protocol or self._rest).unreadable(upstream, decision_id)
 
     def _record(self, error: MessageError, exchange: Exchange) -> str:
-        decision_id = uuid.uuid4().hex
+        decision_id = new_decision_id()
         name = (exchange.protocol or self._rest).name
         self._unread.record(error, name, exchange.server, decision_id)
         return decision_id
@@ -234,7 +234,7 @@ class Answers:
             # Not the result yet: whoever asks for it later gets it judged as that call's.  What
             # comes along is text like any other, and settles nothing.
             self._pending.add((*exchange.owner, TASK, task), classified)
-            early = replace(classified.call, id=uuid.uuid4().hex)
+            early = replace(classified.call, id=new_decision_id())
             classified = ClassifiedCall(early, Role.OTHER, classified.mapped)
         now = self._clock.now()
         verdict = await self._guard.observe(

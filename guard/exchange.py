@@ -7,13 +7,13 @@ nothing).  On the way back it matches results to calls and tells the service.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from guard.answers import Answers, EventReader
 from guard.core.errors import MessageError
 from guard.core.model import UNKNOWN_TASK, ClassifiedCall, Role, ToolCall, ToolResult
+from guard.decision_ids import new_decision_id
 from guard.forwarded import Exchange
 from guard.identity import NONCE_HEADER, TOKEN_HEADER, Credentials, identify
 from guard.model_calls import TASK, ModelCalls, Origin, PendingCalls, Unread
@@ -98,7 +98,7 @@ class Gate:
         Raises nothing; whatever goes wrong is a refusal.  In monitor mode what cannot be read is
         recorded and forwarded.
         """
-        decision_id = uuid.uuid4().hex
+        decision_id = new_decision_id()
         protocol = self._rest
         try:
             protocol = self._claimant(request)
@@ -142,7 +142,7 @@ class Gate:
         at = self._clock.now()
         return [
             ToolCall(
-                id=decision_id if index == 0 else uuid.uuid4().hex,
+                id=decision_id if index == 0 else new_decision_id(),
                 identity=exchange.origin.identity,
                 tool=one.tool,
                 arguments=one.arguments,
@@ -218,7 +218,7 @@ class Gate:
                 # labelled, and judged, as that of a tool nobody knows.
                 name = exchange.protocol.name if exchange.protocol is not None else ""
                 call = ToolCall(
-                    uuid.uuid4().hex, identity, UNKNOWN_TASK, {}, name, at, exchange.server
+                    new_decision_id(), identity, UNKNOWN_TASK, {}, name, at, exchange.server
                 )
                 classified = ClassifiedCall(call, Role.OTHER, mapped=False)
             exchange.calls[correlation] = classified
@@ -239,7 +239,7 @@ class Gate:
     ) -> Exchange | HttpReply:
         """Record a request that could not be read and return its refusal."""
         protocol = protocol or self._rest
-        decision_id = decision_id or uuid.uuid4().hex
+        decision_id = decision_id or new_decision_id()
         server = request.server if request else ""
         self._unread.record(error, protocol.name, server, decision_id)
         if self._unread.passes and request is not None and error.code != "bad_credential":

@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import json
 import re
-import uuid
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -20,6 +19,7 @@ from guard.core.classify import classify
 from guard.core.errors import AuditError, MessageError
 from guard.core.model import ClassifiedCall, Role, ToolCall, ToolResult
 from guard.core.verdict import Mode
+from guard.decision_ids import new_decision_id
 from guard.protocols import Refusal
 from guard.protocols.observation import sentence
 
@@ -131,7 +131,7 @@ class ModelCalls:
     async def _notice(self, origin: Origin, proposed: Proposal) -> str | None:
         """Return the words in the place of a refused call, None where it goes out."""
         if isinstance(proposed, MessageError):
-            decision_id = uuid.uuid4().hex
+            decision_id = new_decision_id()
             self._unread.record(proposed, origin.protocol, origin.server, decision_id)
             if self._unread.passes:
                 return None
@@ -151,7 +151,7 @@ class ModelCalls:
 
     def _call(self, origin: Origin, parsed: ParsedCall) -> ToolCall:
         return ToolCall(
-            id=uuid.uuid4().hex,
+            id=new_decision_id(),
             identity=origin.identity,
             tool=parsed.tool,
             arguments=parsed.arguments,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError, MessageError
 from guard.core.model import ClassifiedCall, Role, ToolCall, ToolResult
 from guard.core.verdict import Mode
+from guard.decision_ids import new_decision_id
 
 if TYPE_CHECKING:
     from guard.core.definitions import Told
@@ -127,7 +127,7 @@ class ServerTexts:
         """Return what a server says as the result of a call that has the method's name."""
         now = self._clock.now()
         call = ToolCall(
-            id=uuid.uuid4().hex,
+            id=new_decision_id(),
             identity=origin.identity,
             tool=source,
             arguments={},

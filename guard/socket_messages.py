@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +9,7 @@ from guard.core.definitions import Told
 from guard.core.errors import MessageError
 from guard.core.model import ToolCall, ToolResult
 from guard.core.scattered import join_pieces
+from guard.decision_ids import new_decision_id
 
 if TYPE_CHECKING:
     from guard.core.model import Json
@@ -76,7 +76,7 @@ class SocketMessages:
         if socket.earlier:
             arguments["joined"] = list(dict.fromkeys((*join_pieces(whole), *join_pieces(last))))
         call = ToolCall(
-            id=uuid.uuid4().hex,
+            id=new_decision_id(),
             identity=origin.identity,
             tool=TOOL,
             arguments=arguments,
@@ -106,5 +106,5 @@ class SocketMessages:
         """Record a message that is not forwarded; True where it is all the same (monitor mode)."""
         server = socket.exchange.server if socket is not None else ""
         error = MessageError(code, message, status=403)
-        self._unread.record(error, "websocket", server, uuid.uuid4().hex)
+        self._unread.record(error, "websocket", server, new_decision_id())
         return socket is not None and self._unread.passes

@@ -147,7 +147,12 @@ def _scalars(value: Json, path: str) -> Iterable[tuple[str, str]]:
 
 def _undeclared(policy: Policy, arguments: Json, declared: AbstractSet[str]) -> Iterator[Target]:
     room = SCAN_LIMIT
-    for path, text in _strings(arguments, "$", declared):
+    rest = {
+        name: value
+        for name, value in arguments.items()
+        if member_path("$", name) not in declared or not name.isidentifier()
+    }
+    for path, text in _strings(rest, "$", declared) if rest else ():
         room -= len(text)
         if room < 0:
             yield Target(malformed(path), Standing.MALFORMED, path)

@@ -10,7 +10,6 @@ import asyncio
 import re
 import secrets
 import time
-import uuid
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -24,6 +23,7 @@ from guard.core.errors import GuardError
 from guard.core.model import Identity, Integrity, ToolCall, ToolResult
 from guard.core.ports import Write, WriteMode
 from guard.core.provenance import Channel, Record
+from guard.decision_ids import new_decision_id
 from guard.detectors import DetectorResources, create_detectors
 from guard.lab.bench_processes import rig
 from guard.lab.bench_proxy import HEADROOM, Rounds
@@ -114,7 +114,7 @@ class Driver:
             GuardError: it was refused, so something else would be measured.
         """
         call = ToolCall(
-            id=uuid.uuid4().hex,
+            id=new_decision_id(),
             identity=Identity(principal, session),
             tool="email_send_email",
             arguments={"to": [PARTNER], "subject": "status", "body": "all is well"},

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import uuid
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +20,7 @@ from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall, ToolResult
+from guard.decision_ids import new_decision_id
 from guard.detectors import DetectorResources, create_detectors
 from guard.lab.bench_processes import rig
 from guard.lab.load import generator, run_load
@@ -202,7 +202,7 @@ class _Driver:
     async def judge(self, session: str) -> Any:
         """Judge one send and return it classified."""
         call = ToolCall(
-            id=uuid.uuid4().hex,
+            id=new_decision_id(),
             identity=self.identity(session),
             tool="email_send_email",
             arguments={"to": "team@example.com", "subject": "status", "body": "all is well"},

@@ -27,6 +27,8 @@ _BUCKET_NAMES: Final = tuple(f"{number:x}" for number in range(BUCKETS))
 _REMEMBERED: Final = 8192
 """Areas kept at hand."""
 
+GRANT_KIND: Final = "g"
+
 PROMPT: Final = b"P"
 ATTESTED: Final = b"A"
 REPLY: Final = b"R"
@@ -152,4 +154,4 @@ def question(decision_id: str, ttl: int) -> Area:
 
 def grant(digest: str, ttl: int) -> Area:
     """Return where the grant for one very call is kept, for ``ttl`` seconds."""
-    return Area("g", (digest,), "", ttl * 1000, 1)
+    return Area(GRANT_KIND, (digest,), "", ttl * 1000, 1)

@@ -20,6 +20,7 @@ from urllib.parse import quote
 from guard.core.errors import StateError
 from guard.core.model import ROLES
 from guard.core.trajectory import NO_ROLE, PAIRS, Trajectory, Window
+from guard.memory.areas import GRANT_KIND
 from guard.memory.hops import ID, ID_AT, LIST_FIRST, LIST_LIMIT
 from guard.memory.seal import FINGERPRINT, LABEL_BYTE, NAMES_AT
 
@@ -156,8 +157,7 @@ class Keys:
     def grant(self, tenant: str, call: str) -> bytes:
         """Return the key of the grant for one very call; the same that its area has."""
         # Not remembered: every call has one of its own, which would push the others out.
-        owner = _digest(b"area", "g", call)
-        return f"{self.namespace}:{{{tenant_tag(tenant)}}}:g:{owner}:".encode()
+        return f"{_owner_text(self.namespace, tenant, GRANT_KIND, (call,))}:".encode()
 
     def areas(self, tenant: str, areas: Sequence[Area]) -> list[bytes]:
         """Return the keys of some sets of label records."""
@@ -198,7 +198,9 @@ def _area_key(namespace: str, tenant: str, kind: str, owner: tuple[str, ...], pa
 
 
 def _owner_text(namespace: str, tenant: str, kind: str, owner: tuple[str, ...]) -> str:
-    return f"{namespace}:{{{tenant_tag(tenant)}}}:{kind}:{digest(b'area', kind, *owner)}"
+    # What names a call is a digest as it is.
+    name = owner[0] if kind == GRANT_KIND else digest(b"area", kind, *owner)
+    return f"{namespace}:{{{tenant_tag(tenant)}}}:{kind}:{name}"
 
 
 _owner_key = lru_cache(maxsize=_KEYS_REMEMBERED)(_owner_text)
@@ -213,14 +215,12 @@ def tenant_tag(tenant: str) -> str:
     return f"d:{digest(b'tenant', tenant)}"
 
 
-def _digest(purpose: bytes, *parts: str) -> str:
+@lru_cache(maxsize=8192)
+def digest(purpose: bytes, *parts: str) -> str:
     """Return the hex digest of some texts; each is length-prefixed so that none can run over."""
     texts = [part.encode("utf-8", "surrogatepass") for part in parts]
     data = b"".join([len(text).to_bytes(8, "big") + text for text in texts])
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES, person=purpose).hexdigest()
-
-
-digest = lru_cache(maxsize=8192)(_digest)
 
 
 @dataclass(frozen=True, slots=True)

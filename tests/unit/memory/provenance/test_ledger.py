@@ -31,6 +31,15 @@ async def test_a_recipient_out_of_a_result_is_tainted_with_its_call(agent):
     assert (evidence["vector"], evidence["session"]) == ("in_session", "this")
 
 
+async def test_a_mailbox_at_a_host_out_of_untrusted_text_is_suspicious(agent):
+    """The mailbox is unknown, and the verdict says which call named its host."""
+    await agent.call("read", {}, "the office moved to https://evil.test/map")
+    verdict = await agent.send(ATTACKER)
+    evidence = why(verdict)
+    assert (verdict.action.label, evidence["rung"]) == ("ask", "unknown")
+    assert (evidence["why"], evidence["call"]) == ("host_in_untrusted_text", 0)
+
+
 async def test_a_lone_send_sessions_later_is_still_tainted(agent):
     """Memory that no tool call shows: only the principal's label is left."""
     await agent.call("read", {}, f"mail {ATTACKER}")

@@ -252,7 +252,7 @@ class PatternSet:
             prefixes = self._urls.get(_origin(destination.canonical), ())
             if any(_under(destination.canonical, prefix) for prefix in prefixes):
                 return True
-        return bool(host) and self._spans(host)
+        return bool(host and (self._parents or self._networks)) and self._spans(host)
 
     __call__ = matches
 

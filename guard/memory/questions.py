@@ -15,7 +15,7 @@ from guard.memory.areas import ATTESTED, CLAIM, ITEM, PROMPT, READ, REPLY, TAINT
 from guard.memory.seal import FINGERPRINT, NAMES_AT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from guard.core.model import Identity
     from guard.core.ports import Area
@@ -124,15 +124,15 @@ class Question:
     """Whether the call saves, so that it matters what its session has read."""
     passages: tuple[bytes, ...] = ()
     """Fingerprints of the passages of the body."""
-    private: list[Record] = field(default_factory=list)
+    private: tuple[Record, ...] = ()
     """Records of the passages that a private source has returned, once the answer is read."""
     complete: bool = True
     """Whether no value was left out."""
-    saved: list[str] = field(default_factory=list)
+    saved: tuple[str, ...] = ()
     """Values in a text that is about to be saved."""
-    said: list[str] = field(default_factory=list)
+    said: tuple[str, ...] = ()
     """Its sentences, where each can be told apart."""
-    _asked: list[tuple[Area, _Ask]] = field(default_factory=list)
+    _asked: Sequence[tuple[Area, _Ask]] = ()
     """What is asked of each area, in the order of the answers."""
     _chained: int = 0
     """Of how many of the last answers the names in them were looked up too."""
@@ -230,7 +230,7 @@ class Question:
         if record is None:
             return
         if slot.place == PRIVATE:
-            self.private.append(record)
+            self.private += (record,)
             return
         found = places.setdefault(slot.value, {})
         before = found.get(slot.place)

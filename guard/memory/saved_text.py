@@ -68,7 +68,7 @@ def ask_saved(question: Question, texts: Sequence[str]) -> None:
         question.add(further, taint_only=True)
         question.saved += (*found.plain, *further)
         question.complete = question.complete and not found.overflow
-    question.said = _all_said(texts)
+    question.said = tuple(_all_said(texts))
     question.add(question.said)
 
 

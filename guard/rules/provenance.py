@@ -40,8 +40,7 @@ DETAILS = {
     Rung.DENIED: "on the deny list",
 }
 """What a rung says of a value, in words."""
-
-
+CODES: Final = {rung: f"provenance_{rung.label}" for rung in Rung}
 _RUNG: Final = attrgetter("rung")
 
 
@@ -103,8 +102,7 @@ class ProvenanceRule(RuleConfig):
             detail = "nothing trusted has named it, and it may be tainted"
             reason = self.reason("provenance_saturated", detail, concerned, **worst.evidence())
             return replace(reason, action=Action.ASK)
-        code = f"provenance_{worst.rung.label}"
-        return self.reason(code, DETAILS[worst.rung], concerned, **worst.evidence())
+        return self.reason(CODES[worst.rung], DETAILS[worst.rung], concerned, **worst.evidence())
 
     def _of_kind(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         kinds, denied = self.kinds, Rung.DENIED in self.rungs

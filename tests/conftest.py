@@ -42,21 +42,17 @@ async def redis_client(redis_server: EmbeddedRedis) -> AsyncIterator[RedisClient
     await client.aclose()
 
 
-@pytest.fixture
-async def store(
+async def _store(
     redis_server: EmbeddedRedis, redis_namespace: str
 ) -> AsyncIterator[RedisSessionStore]:
-    """The state of a fresh deployment."""
+    """The state of a fresh deployment, over a connection of its own.
+
+    ``second_store`` is the same state as another process has it.
+    """
     store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
     yield store
     await store.aclose()
 
 
-@pytest.fixture
-async def second_store(
-    redis_server: EmbeddedRedis, redis_namespace: str
-) -> AsyncIterator[RedisSessionStore]:
-    """The same state, as another process has it: over its own connection."""
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
-    yield store
-    await store.aclose()
+store = pytest.fixture(_store, name="store")
+second_store = pytest.fixture(_store, name="second_store")

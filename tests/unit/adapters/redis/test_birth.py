@@ -97,6 +97,15 @@ async def flush(store: RedisSessionStore) -> None:
     await store.client.execute("FLUSHALL")
 
 
+async def emptied(deployment: Deployment, server: EmbeddedRedis) -> RedisSessionStore:
+    """Return the store of a guard that has found its labels gone."""
+    store = deployment.guard(server.url)
+    await store.verify()
+    await flush(store)
+    await store.recheck()
+    return store
+
+
 def kill(server: EmbeddedRedis) -> None:
     """Do what a crash does."""
     assert server.pid is not None
@@ -123,10 +132,7 @@ async def test_a_flush_under_way_is_found_by_the_watch(
     deployment: Deployment, own_server: EmbeddedRedis
 ) -> None:
     """Until the lost labels would have expired, every principal counts as full; then no more."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    await flush(store)
-    await store.recheck()
+    store = await emptied(deployment, own_server)
 
     assert deployment.losses == [Loss.EMPTY]
     assert await states(store) == (True, True)
@@ -298,10 +304,7 @@ async def test_a_process_that_starts_after_a_loss_was_found_knows_of_it(
     deployment: Deployment, own_server: EmbeddedRedis, deployments: Callable[[str], Deployment]
 ) -> None:
     """The record itself says until when."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    await flush(store)
-    await store.recheck()
+    await emptied(deployment, own_server)
     newcomer = deployments("two").guard(own_server.url)
     await newcomer.verify()
 
@@ -313,10 +316,7 @@ async def test_an_operator_accepts_a_loss_once(
     deployment: Deployment, own_server: EmbeddedRedis
 ) -> None:
     """Every guard counts labels as complete at its next look, and nobody can replay the record."""
-    store = deployment.guard(own_server.url)
-    await store.verify()
-    await flush(store)
-    await store.recheck()
+    store = await emptied(deployment, own_server)
     before = await store.client.execute("GET", KEY)
     assert isinstance(before, bytes)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from guard.core.json_scalars import strings_in
 from guard.core.prompt_text import addresses_named, own_words
 
 if TYPE_CHECKING:
@@ -33,13 +34,13 @@ def claimed(messages: Sequence[Json], *elsewhere: Json) -> tuple[str, ...]:
     while start > 0 and turns[start - 1].get("role") == "user":
         start -= 1
     said: list[str] = []
-    others: list[str] = list(_all_texts([*elsewhere, turns[:start]]))
+    others: list[str] = list(strings_in([*elsewhere, turns[:start]]))
     for turn in turns[start:]:
         for part in _parts(turn):
             if isinstance(part, str):
                 said.append(part)
             else:
-                others += _all_texts(part)
+                others += strings_in(part)
     values = [value for text in said for value in addresses_named(own_words(text))]
     if not values:
         return ()
@@ -63,15 +64,3 @@ def _parts(turn: dict[str, Json]) -> Iterator[Json]:
 def _text_of(value: str) -> str:
     """Return a value as it would stand in a text."""
     return value.partition(":")[2].lstrip("/").casefold()
-
-
-def _all_texts(value: Json) -> Iterator[str]:
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from guard.core.errors import MessageError
+from guard.core.json_scalars import scalars_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +55,7 @@ def check_headers(request: HttpRequest, messages: Sequence[RpcMessage]) -> None:
     if name is not None and (member is None or _decoded(name) != message.params.get(member)):
         raise MessageError(CODE, "`mcp-name` is not the name in the message")
     if mirrored:
-        said = set(_scalars(message.params.get("arguments")))
+        said = set(_spelt(message.params.get("arguments")))
         if any(_decoded(value) not in said for value in mirrored):
             raise MessageError(CODE, "an `mcp-param-` header is not an argument of the message")
 
@@ -73,7 +74,7 @@ def mirrored(
     """
     became: dict[str, set[str]] = {}
     for before, after in changes:
-        for old, new in zip(_scalars(before), _scalars(after), strict=True):
+        for old, new in zip(_spelt(before), _spelt(after), strict=True):
             became.setdefault(old, set()).add(new)
     return tuple((name, _mirrored(name, value, became)) for name, value in headers)
 
@@ -107,19 +108,10 @@ def _decoded(value: str) -> str | None:
     return text if base64.b64encode(raw).decode() == coded[1] else None
 
 
-def _scalars(value: Json) -> Iterator[str]:
+def _spelt(value: Json) -> Iterator[str]:
     """Yield every scalar in a value as a header would spell it."""
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-        elif isinstance(item, bool):
-            yield "true" if item else "false"
-        elif isinstance(item, (str, int, float)):
-            yield str(item)
+    for item in scalars_in(value):
+        yield str(item).lower() if isinstance(item, bool) else str(item)
 
 
 def query_session(target: str) -> str | None:

@@ -11,6 +11,7 @@ import json
 import random
 from typing import TYPE_CHECKING, Any, Final
 
+from guard.core.json_scalars import strings_in
 from guard.lab.rewrite.arguments import filled_in
 from guard.lab.rewrite.pseudonyms import Pseudonyms, name_in, people_in
 from guard.lab.rewrite.shapes import LOSSY, SHAPES
@@ -110,10 +111,10 @@ def _names_of(run: Run) -> set[str]:
     texts = [prompt.text for prompt in run.prompts]
     names: set[str] = set()
     for call in run.calls:
-        texts += list(_strings(call.args))
+        texts += list(strings_in(call.args))
         result: Any = call.result
         document = parsed(result, every_format=True) if isinstance(result, str) else result
-        texts += list(_strings(document))
+        texts += list(strings_in(document))
         for value in (*_fields(call.args), *_fields(document)):
             names |= name_in(value) or _handle(value)
     return names | people_in(texts)
@@ -140,18 +141,6 @@ def _fields(document: Json) -> Iterator[str]:
             stack.extend((about, inner) for inner in item)
 
 
-def _strings(value: Json) -> Iterator[str]:
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-
-
 def _planted(run: Run) -> set[str]:
     """Return the values that the attack is about and that the user does not name."""
     injected = set(run.labels.get("injected_calls", ()))
@@ -162,4 +151,4 @@ def _planted(run: Run) -> set[str]:
 
 
 def _sent(call: Call) -> Iterator[str]:
-    return _strings(call.args)
+    return strings_in(call.args)

@@ -20,16 +20,16 @@ from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.store_questions import StoreQuestions
-from guard.memory.evidence import LabelledEvidence
-from guard.memory.seal import Seal
-from guard.memory.write_path import WritePath
+from guard.memory_gate.evidence import LabelledEvidence
+from guard.memory_gate.write_path import WritePath
+from guard.provenance.seal import Seal
 from guard.settings import EMBEDDED, child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from guard.adapters.prometheus import PrometheusMetrics
+    from guard.adapters.metrics.prometheus import PrometheusMetrics
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Metrics
     from guard.settings import Settings

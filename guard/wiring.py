@@ -19,26 +19,26 @@ from guard.adapters.audit_log import open_audit_log
 from guard.adapters.authority import ensure_authority, joined_trust
 from guard.adapters.decision_socket import DecisionServer
 from guard.adapters.heartbeat import Pulse
+from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.mitm.addon import GuardAddon
 from guard.adapters.mitm.forward import ForwardAddon
 from guard.adapters.mitm.master import build_master, listening
 from guard.adapters.onnx import load_models
 from guard.adapters.policy_files import PolicyFiles, PolicyReloader
-from guard.adapters.prometheus import PrometheusMetrics
 from guard.adapters.prompt_channel import PromptChannel
 from guard.adapters.proofs import asks_certificates, load_digests, load_proofs
 from guard.adapters.write_credentials import load_write_credentials
 from guard.core.model import Identity
 from guard.core.policy import EgressLimits
+from guard.decision.guard import Guard
+from guard.decision.information_point import InformationPoint
 from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
-from guard.exchange import Gate
-from guard.identity import Credentials
-from guard.memory.information_point import InformationPoint
+from guard.enforcement.declarations import DeclarationHandler
+from guard.enforcement.identity import Credentials
+from guard.enforcement.request import RequestHandler
 from guard.memory_wiring import label_store, memory_parts
 from guard.protocols import ProtocolResources, discover_protocols
-from guard.server_texts import ServerTexts
-from guard.service import Guard
 from guard.shipped import models_directory
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Parts:
     """Everything one worker is made of."""
 
     guard: Guard
-    gate: Gate
+    gate: RequestHandler
     store: RedisSessionStore
     metrics: PrometheusMetrics
     audit: AuditLogFile | NoAuditLog
@@ -117,7 +117,7 @@ def assemble(
         provenance=information,
         memory=memory.path,
     )
-    gate = Gate(
+    gate = RequestHandler(
         guard=guard,
         protocols=discover_protocols(ProtocolResources(policy=lambda: guard.policy)),
         audit=audit,
@@ -129,7 +129,7 @@ def assemble(
         ),
         body_limit=settings.body_limit,
         model_apis=settings.model_api,
-        texts=ServerTexts(guard, store, information, metrics, WallClock()),
+        texts=DeclarationHandler(guard, store, information, metrics, WallClock()),
     )
     metrics.show_awaited(lambda: gate.awaited)
 

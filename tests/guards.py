@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from guard.adapters.redis.staging import RedisStaging
-from guard.memory.evidence import LabelledEvidence
-from guard.memory.information_point import InformationPoint
-from guard.memory.seal import Seal
-from guard.memory.write_path import WritePath
-from guard.replay import ErrorCounter, NullAuditLog
-from guard.service import Guard
+from guard.decision.guard import Guard
+from guard.decision.information_point import InformationPoint
+from guard.memory_gate.evidence import LabelledEvidence
+from guard.memory_gate.write_path import WritePath
+from guard.provenance.seal import Seal
+from guard.replay.run import ErrorCounter, NullAuditLog
 
 if TYPE_CHECKING:
     from guard.adapters.redis.store import RedisSessionStore

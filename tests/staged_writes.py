@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from guard.core.memory import Candidate, GateDecision, MemoryClass, SourceEvidence, SourceType
 from guard.core.model import Identity, Integrity
-from guard.memory.candidate import content_digest
+from guard.memory_gate.candidate import content_digest
 
 if TYPE_CHECKING:
     from guard.adapters.redis.staging import RedisStaging

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from guard.adapters.prometheus import PrometheusMetrics
+    from guard.adapters.metrics.prometheus import PrometheusMetrics
     from guard.adapters.prompt_channel import PromptChannel
 
 SOCKET_SECONDS: Final = 5

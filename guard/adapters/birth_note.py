@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
-from guard.memory.birth import ID_BYTES, Remembered
+from guard.provenance.store_continuity import ID_BYTES, Remembered
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from guard.adapters.redis.embedded import find_server
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
 from guard.core.policy import StateLimits
-from guard.policies_io import load_policies
+from guard.policy_files import load_policies
 from guard.settings import EMBEDDED
 from guard.shipped import models_directory
 

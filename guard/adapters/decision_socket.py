@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.redis.embedded import check_private
 from guard.core.errors import GuardError, MessageError
-from guard.protocols.http_message import HttpReply, HttpRequest
+from guard.protocols.http.message import HttpReply, HttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from guard.exchange import Gate
-    from guard.forwarded import Exchange
+    from guard.enforcement.exchange import Exchange
+    from guard.enforcement.request import RequestHandler
 
 FRAME_LIMIT: Final = 17 * 1024 * 1024
 """Bytes of one line: a frame of the largest body, quoted."""
@@ -38,7 +38,7 @@ class DecisionServer:
         path: of the socket; its directory must be private.
     """
 
-    def __init__(self, gate: Gate, policy: Callable[[], str], path: Path) -> None:
+    def __init__(self, gate: RequestHandler, policy: Callable[[], str], path: Path) -> None:
         self._gate = gate
         self._policy = policy
         self._path = path
@@ -83,7 +83,7 @@ class DecisionServer:
 class _Wrapper:
     """One connected ``guard stdio``."""
 
-    def __init__(self, gate: Gate, policy: Callable[[], str]) -> None:
+    def __init__(self, gate: RequestHandler, policy: Callable[[], str]) -> None:
         self._gate = gate
         self._policy = policy
         self._name = ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from guard.core.errors import GuardError
-from guard.memory.seal import KEY_BYTES
+from guard.provenance.seal import KEY_BYTES
 from guard.settings import state_directory
 
 NAME: Final = "label.key"

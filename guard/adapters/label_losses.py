@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError
-from guard.memory.birth import Loss
+from guard.provenance.store_continuity import Loss
 
 if TYPE_CHECKING:
-    from guard.adapters.prometheus import PrometheusMetrics
+    from guard.adapters.metrics.prometheus import PrometheusMetrics
     from guard.adapters.redis.birth import Sighting
     from guard.core.ports import AuditLog
 

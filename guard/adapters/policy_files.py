@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Final, Protocol
 
 from guard.core.errors import AuditError, PolicyError, PolicyProblem
-from guard.policies_io import load_policies
+from guard.policy_files import load_policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

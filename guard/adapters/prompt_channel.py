@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import MessageError
-from guard.protocols.strict_json import parse_json
+from guard.protocols.framing.strict_json import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

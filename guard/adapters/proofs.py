@@ -21,12 +21,12 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from guard.core.errors import GuardError
-from guard.identity import PROXY_CREDENTIAL, Proof, SharedSecrets
+from guard.enforcement.identity import PROXY_CREDENTIAL, Proof, SharedSecrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from guard.protocols.http_message import HttpRequest
+    from guard.protocols.http.message import HttpRequest
 
 LEEWAY: Final = 30
 """Seconds by which clocks of the issuer and of this machine may differ."""

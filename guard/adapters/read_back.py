@@ -10,9 +10,9 @@ import json
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
+from guard.core.json_values import strings_in_order
 from guard.core.jsonpath import compile_path
 from guard.core.memory import Fate
-from guard.memory.candidate import strings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -67,7 +67,7 @@ async def fate_of(reviewed: Reviewed, memory: MemoryPolicy, ask: Ask) -> Fate:
         text
         for query in mapping.content
         for _, value in query.find(document)
-        for text in strings(value)
+        for text in strings_in_order(value)
     ]
     # The key itself comes back with every answer of some stores: all texts must be there.
     present = all(text in found or json.dumps(text)[1:-1] in found for text in wanted)

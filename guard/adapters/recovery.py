@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.metric_labels import RECOVERED
+from guard.adapters.metrics.labels import RECOVERED
 from guard.adapters.read_back import fate_of
 from guard.adapters.redis.staging.operator import GateOperator
 from guard.core.memory import Fate

@@ -13,12 +13,12 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from guard.core.errors import GuardError
-from guard.policies_io.proposal import ListedTool
+from guard.policy_files.proposal import ListedTool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from guard.policies_io.client_config import ConfiguredServer
+    from guard.policy_files.client_config import ConfiguredServer
 
 SECONDS: Final = 30.0
 PAGES: Final = 50

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from guard.core.errors import PolicyError
-from guard.policies_io import load_policies
+from guard.policy_files import load_policies
 
 EXIT_INVALID = 3
 

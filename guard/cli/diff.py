@@ -19,11 +19,11 @@ from guard.cli.terminal import plain
 from guard.core.errors import GuardError, PolicyError
 from guard.core.policy import Policy
 from guard.core.ports import Detector
-from guard.policies_io import load_policies
-from guard.policies_io.policy_tests import find_policies
-from guard.replay import Replay, fresh_store
+from guard.policy_files import load_policies
+from guard.replay.policy_tests import find_policies
+from guard.replay.run import Replay, fresh_store
+from guard.replay.traces import TraceError, read_traces
 from guard.settings import EMBEDDED
-from guard.traces import TraceError, read_traces
 
 EXIT_FAILED = 1
 EXIT_FLIPPED = 2

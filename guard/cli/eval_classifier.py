@@ -33,11 +33,11 @@ from guard.core.errors import GuardError, ModelError, PolicyError
 from guard.lab.dataset import Reading
 from guard.lab.paper import THRESHOLD, TRIGGER_SESSION
 from guard.lab.truth import Labelling
-from guard.policies_io import load_policies
-from guard.replay import Replay, fresh_store
-from guard.reporting import Check, Report, machine
+from guard.policy_files import load_policies
+from guard.replay.reports import Check, Report, machine
+from guard.replay.run import Replay, fresh_store
+from guard.replay.traces import TraceError, locate_runs
 from guard.shipped import policies_directory
-from guard.traces import TraceError, locate_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

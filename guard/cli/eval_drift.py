@@ -24,7 +24,7 @@ from guard.lab.drift import (
     read_metrics,
     since,
 )
-from guard.reporting import Report, machine
+from guard.replay.reports import Report, machine
 from guard.shipped import models_directory
 
 EXIT_FAILED: Final = 1

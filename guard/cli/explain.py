@@ -25,10 +25,10 @@ from guard.core.errors import GuardError, MessageError, PolicyError
 from guard.core.policy import Policy
 from guard.core.verdict import Action, Reason
 from guard.lab.send_opinion import SendOpinion
-from guard.policies_io import load_policies
-from guard.policies_io.described_calls import DescribedCall, Judgement, judge
-from guard.policies_io.schema import validate
-from guard.protocols.strict_json import parse_json
+from guard.policy_files import load_policies
+from guard.policy_files.schema import validate
+from guard.protocols.framing.strict_json import parse_json
+from guard.replay.described_calls import DescribedCall, Judgement, judge
 
 EXIT_REFUSED = 2
 EXIT_INVALID = 3

@@ -14,8 +14,8 @@ from ruamel.yaml.error import YAMLError
 
 from guard.core.errors import GuardError, MessageError
 from guard.core.model import Role
-from guard.policies_io.openapi import Proposal, ProposedTool, propose
-from guard.protocols.strict_json import parse_json
+from guard.policy_files.openapi import Proposal, ProposedTool, propose
+from guard.protocols.framing.strict_json import parse_json
 
 EXIT_INVALID = 3
 MAX_BYTES: Final = 16 * 1024 * 1024

@@ -12,8 +12,8 @@ import typer
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
-    from guard.policies_io.client_config import ConfiguredServer
-    from guard.policies_io.proposal import ListedTool
+    from guard.policy_files.client_config import ConfiguredServer
+    from guard.policy_files.proposal import ListedTool
 
 EXIT_FAILED: Final = 1
 EXIT_INVALID: Final = 3
@@ -56,7 +56,7 @@ def init(
 
 
 def _servers(source: str) -> list[ConfiguredServer]:
-    from guard.policies_io.client_config import ConfiguredServer, read_client_config
+    from guard.policy_files.client_config import ConfiguredServer, read_client_config
 
     if urlsplit(source).scheme in {"http", "https"}:
         return [ConfiguredServer("server", source)]
@@ -79,8 +79,8 @@ def _listed(servers: list[ConfiguredServer], *, start: bool) -> tuple[list[Liste
 
 
 def _write(tools: list[ListedTool], output: Path, tests: Path, domain: str) -> None:
-    from guard.policies_io import load_policies
-    from guard.policies_io.proposal import guess, policy_text, suite_text, usable
+    from guard.policy_files import load_policies
+    from guard.policy_files.proposal import guess, policy_text, suite_text, usable
 
     kept, odd = usable(tools)
     for name in odd:

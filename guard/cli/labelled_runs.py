@@ -13,7 +13,7 @@ import typer
 from guard.cli.progress import Bar
 from guard.lab.dataset import LAST_SESSION, Reading, load_dataset
 from guard.lab.paper import ONTOLOGY
-from guard.policies_io import load_policies
+from guard.policy_files import load_policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import Role
     from guard.lab.dataset import Dataset
-    from guard.traces import TraceError
+    from guard.replay.traces import TraceError
 
 EXIT_FAILED: Final = 1
 EXIT_INVALID: Final = 3

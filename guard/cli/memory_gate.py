@@ -19,8 +19,8 @@ from guard.adapters.redis.staging.operator import GateOperator
 from guard.cli.running import Redis
 from guard.core.errors import GuardError
 from guard.core.memory import MemoryClass, Trust
-from guard.memory.seal import Seal
-from guard.policies_io.field_types import duration_seconds
+from guard.policy_files.field_types import duration_seconds
+from guard.provenance.seal import Seal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

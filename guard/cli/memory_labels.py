@@ -19,9 +19,9 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.cli.running import Redis, label_key_of
 from guard.core.errors import GuardError
 from guard.core.policy import StateLimits
-from guard.memory.imports import LABELS, read_items
-from guard.memory.information_point import InformationPoint
-from guard.memory.seal import Seal
+from guard.decision.information_point import InformationPoint
+from guard.provenance.imports import LABELS, read_items
+from guard.provenance.seal import Seal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -17,12 +17,12 @@ from guard.cli.memory_gate import Audit, put_on_record
 from guard.cli.memory_labels import TIMEOUT_SECONDS, Key
 from guard.cli.running import Redis, label_key_of
 from guard.core.errors import GuardError
-from guard.memory.seal import Seal
+from guard.provenance.seal import Seal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from guard.memory.birth import Birth
+    from guard.provenance.store_continuity import Birth
 
 EVENT = "guard.labels_loss_accepted"
 EXIT_FAILED = 1

@@ -14,7 +14,7 @@ from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging.operator import GateOperator
 from guard.core.errors import GuardError, PolicyError
 from guard.core.memory import Fate
-from guard.policies_io import load_policies
+from guard.policy_files import load_policies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

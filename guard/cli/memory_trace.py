@@ -23,19 +23,19 @@ from guard.cli.memory_labels import (
     when,
 )
 from guard.cli.running import Redis
+from guard.core.labels import Channel
 from guard.core.model import Identity
-from guard.core.provenance import Channel
-from guard.memory.hops import LIST_LIMIT, place_of, principal_digest
-from guard.memory.paths import ALTERED, GAP, SAVED
+from guard.provenance.lineage import LIST_LIMIT, place_of, principal_digest
+from guard.provenance.lineage_tree import ALTERED, GAP, SAVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.adapters.redis.label_operator import Found, LabelOperator, Traced
+    from guard.core.labels import LabelRecord
     from guard.core.model import Json
-    from guard.core.provenance import Record
-    from guard.memory.paths import Step
-    from guard.memory.seal import Seal
+    from guard.provenance.lineage_tree import Step
+    from guard.provenance.seal import Seal
 
 Items = Annotated[
     list[str] | None, typer.Option("--item", help="Key of an item, to be named in the tree.")
@@ -173,7 +173,7 @@ def _gap(step: Step, names: Names) -> str:
     return text if step.record is None else f"{text}; first known {_call(step.record)}"
 
 
-def _call(record: Record) -> str:
+def _call(record: LabelRecord) -> str:
     """Return which call a record is of."""
     return (
         f"{escape(plain(record.source))}, call {record.call} of session "
@@ -211,7 +211,7 @@ def _step(step: Step) -> Json:
     return {**document, "then": [_step(after) for after in step.then]}
 
 
-def _fields(record: Record) -> dict[str, Json]:
+def _fields(record: LabelRecord) -> dict[str, Json]:
     return {
         "label": record.label.name.lower(),
         "channel": record.channel.value,

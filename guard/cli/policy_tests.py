@@ -12,7 +12,7 @@ from rich.console import Console
 from guard.cli.detectors import Models, shipped_detectors
 from guard.cli.terminal import plain
 from guard.core.errors import GuardError, PolicyError
-from guard.policies_io.policy_tests import (
+from guard.replay.policy_tests import (
     Coverage,
     Outcome,
     Suite,

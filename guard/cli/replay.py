@@ -20,12 +20,12 @@ from guard.cli.progress import Bar
 from guard.core.errors import GuardError, PolicyError
 from guard.core.verdict import Action, Mode
 from guard.detectors import DetectorResources, create_detectors
-from guard.memory.imports import read_items
-from guard.policies_io import load_policies
-from guard.replay import Replay, Summary, fresh_store
+from guard.policy_files import load_policies
+from guard.provenance.imports import read_items
+from guard.replay.run import Replay, Summary, fresh_store
+from guard.replay.traces import TraceError, read_traces
 from guard.settings import EMBEDDED
 from guard.shipped import models_directory
-from guard.traces import TraceError, read_traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from guard.reporting import Report
+    from guard.replay.reports import Report
 
 
 def show(report: Report, *, command: str, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from guard.core.errors import GuardError, PolicyError
-from guard.policies_io import load_policies
+from guard.policy_files import load_policies
 from guard.settings import load_settings
 
 

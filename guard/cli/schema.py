@@ -16,6 +16,6 @@ def schema(
 
     Name it in a policy's first line: # yaml-language-server: $schema=schema.json
     """
-    from guard.policies_io.json_schema import reference_text, schema_text
+    from guard.policy_files.json_schema import reference_text, schema_text
 
     typer.echo(reference_text() if reference else schema_text(), nl=False)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from guard.core.errors import GuardError, PolicyError
-from guard.policies_io import load_policies
+from guard.policy_files import load_policies
 from guard.settings import child_environment, read_secret
 
 EXIT_FAILED = 1

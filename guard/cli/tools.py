@@ -21,13 +21,13 @@ from guard.adapters.label_key import load_label_key
 from guard.adapters.redis.pin_operator import PinOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
-from guard.memory.pins import Pins
-from guard.memory.seal import Seal
+from guard.provenance.seal import Seal
+from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from guard.memory.pins import Pin
+    from guard.tool_pins.pins import Pin
 
 ResultT = TypeVar("ResultT")
 Upstream = Annotated[str, typer.Argument(help="The server, as `guard tools list` shows it.")]

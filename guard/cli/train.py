@@ -29,7 +29,7 @@ from guard.core.errors import GuardError, PolicyError
 from guard.lab.dataset import LAST_SESSION, Reading
 from guard.lab.paper import THRESHOLD, TRIGGER_SESSION, Algorithm, FeatureSet
 from guard.lab.truth import Labelling
-from guard.traces import TraceError
+from guard.replay.traces import TraceError
 
 if TYPE_CHECKING:
     from guard.core.model import Json

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from guard.core.argument_texts import Span
-    from guard.core.ports import Write
-    from guard.core.provenance import Attestation, PrivateText, SavedText
+    from guard.core.labels import Attestation, PrivateText, SavedText
+    from guard.core.ports import LabelWrite
 
 Json: TypeAlias = Any
 """A parsed JSON value: None, bool, int, float, str, list of Json, dict of str to Json."""
@@ -123,7 +123,7 @@ class ToolResult:
     """Marks of whom an untrusted result comes from; None until they have been worked out."""
 
 
-class Standing(StrEnum):
+class DestinationStatus(StrEnum):
     """Where a destination stands before any rule is asked."""
 
     DENIED = "denied"
@@ -139,7 +139,7 @@ class Standing(StrEnum):
 
 @frozen
 class Destination:
-    """One canonical destination (see :mod:`guard.core.destinations`)."""
+    """One canonical destination (see :mod:`guard.destinations.canonical`)."""
 
     kind: str
     """``mail``, ``url``, ``host``, ``ip``, ``handle`` (an opaque account, channel or id),
@@ -156,7 +156,7 @@ class Target:
     """A destination of a call and where it stands under the policy."""
 
     destination: Destination
-    standing: Standing
+    standing: DestinationStatus
     path: str = ""
     """JSONPath of the argument it was read from."""
     attestation: Attestation | None = None
@@ -179,7 +179,7 @@ class ClassifiedCall:
     """A send that names nobody and, as the policy says, then sends nothing."""
     guarded: tuple[Target, ...] = ()
     """Values of arguments that the policy traces like destinations (amounts, subjects, links)."""
-    on_executed: tuple[Write, ...] = ()
+    on_executed: tuple[LabelWrite, ...] = ()
     """Labels of what it saves, decided before it runs and stored once it has."""
     index: int = -1
     """Its place in the recorded run or in its session, once the state before it is known."""

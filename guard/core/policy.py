@@ -1,6 +1,6 @@
 """The policy as the PDP sees it: mappings, lists and compiled rules.  Pure: no I/O.
 
-A :class:`Policy` is built by :mod:`guard.policies_io` from strict YAML and never changes; a reload
+A :class:`Policy` is built by :mod:`guard.policy_files` from strict YAML and never changes; a reload
 swaps the whole object.
 """
 
@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from guard.core.frozen import frozen
-from guard.core.http_tools import HttpToolTable
-from guard.core.model import Integrity, Standing
+from guard.core.model import DestinationStatus, Integrity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -194,8 +193,8 @@ class Policy:
     limits: StateLimits = StateLimits()
     memory: MemoryPolicy | None = None
     """The memory gate; None where the policy has none, and rules alone decide on saves."""
-    http_tools: HttpToolTable = field(default_factory=HttpToolTable, compare=False)
-    """Plain HTTP requests that are calls of tools."""
+    http_tools: object = field(default=None, compare=False)
+    """The table of plain HTTP requests that are calls of tools; only its protocol reads it."""
     egress: EgressLimits = EgressLimits()
     traces_private: bool = False
     """Whether a rule looks for private text in bodies."""
@@ -245,17 +244,21 @@ class Policy:
                 self._about[key] = found
         return found
 
-    def standing(self, destination: Destination) -> Standing:
+    def standing(self, destination: Destination) -> DestinationStatus:
         """Return where a destination stands.  A deny beats every allow."""
         if destination.kind == "malformed":
-            return Standing.MALFORMED
+            return DestinationStatus.MALFORMED
         if destination.kind == "missing":
-            return Standing.MISSING
+            return DestinationStatus.MISSING
         if self.is_denied(destination):
-            return Standing.DENIED
+            return DestinationStatus.DENIED
         if self.is_internal(destination):
-            return Standing.INTERNAL
-        return Standing.ALLOWED if self.is_allowed(destination) else Standing.EXTERNAL
+            return DestinationStatus.INTERNAL
+        return (
+            DestinationStatus.ALLOWED
+            if self.is_allowed(destination)
+            else DestinationStatus.EXTERNAL
+        )
 
 
 def _concerns(rule: Rule, call: ClassifiedCall) -> bool:

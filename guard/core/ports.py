@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Area:
+class LabelSet:
     """One bounded set of label records in the store.
 
     Records lie in areas by field; an area is one key, so it expires as a whole.
@@ -40,10 +40,10 @@ class Area:
 
 
 @frozen
-class Lookup:
+class LabelLookup:
     """Fields of one area to read with an attempt."""
 
-    area: Area
+    area: LabelSet
     fields: tuple[bytes, ...]
     chained: int = 0
     """How many of the last fields hold records that end in names, to be looked up in the same
@@ -52,7 +52,7 @@ class Lookup:
     Of the look-ups of an attempt, only the last one can have any."""
 
 
-class WriteMode(StrEnum):
+class LabelWriteMode(StrEnum):
     """What happens where the field is there already."""
 
     KEEP = "keep"
@@ -65,13 +65,13 @@ class WriteMode(StrEnum):
 
 
 @frozen
-class Write:
+class LabelWrite:
     """Records to add to one area with a completion."""
 
-    area: Area
-    mode: WriteMode
+    area: LabelSet
+    mode: LabelWriteMode
     entries: tuple[tuple[bytes, bytes], ...]
-    unless: Area | None = None
+    unless: LabelSet | None = None
     """Skip an entry whose field, with ``A`` behind it, is in this area."""
 
 
@@ -85,7 +85,7 @@ class Attempt:
     at: float
     unlabelled: int = 0
     """Results of this principal released unlabelled since its last attempt was written."""
-    lookups: tuple[Lookup, ...] = ()
+    lookups: tuple[LabelLookup, ...] = ()
     """Label records to read in the same round trip."""
     grant: str = ""
     """Digest of this very call; a grant for it is taken, once."""
@@ -100,7 +100,7 @@ class Completion:
     role: Role
     at: float
     executed: bool
-    writes: tuple[Write, ...] = ()
+    writes: tuple[LabelWrite, ...] = ()
     """Label records to store in the same round trip."""
     source: str = ""
     """Which source they count against, for the bound per source."""
@@ -123,7 +123,7 @@ class SessionStore(Protocol):
         """Let what several tasks ask for in here travel in one write."""
         ...
 
-    async def note(self, identity: Identity, writes: Sequence[Write]) -> None:
+    async def note(self, identity: Identity, writes: Sequence[LabelWrite]) -> None:
         """Store label records that belong to no call: a prompt, an import, a grant.
 
         Raises:
@@ -131,7 +131,7 @@ class SessionStore(Protocol):
         """
         ...
 
-    async def look_up(self, identity: Identity, lookup: Lookup) -> tuple[object, ...]:
+    async def look_up(self, identity: Identity, lookup: LabelLookup) -> tuple[object, ...]:
         """Return label records that belong to no call, None for each that is not there.
 
         Raises:

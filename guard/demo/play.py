@@ -13,18 +13,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from guard.core.destinations import read_destinations
-from guard.core.model import Standing
+from guard.core.model import DestinationStatus
 from guard.core.policy import Policy
 from guard.demo.narration import Narrator
 from guard.demo.processes import DemoError, Places, stage
 from guard.demo.routes import Via
 from guard.demo.scenario import Ending, Step, Story, Tell, seed
-from guard.reporting import Check, Report, machine
+from guard.destinations.canonical import read_destinations
+from guard.replay.reports import Check, Report, machine
 
 WHOLE_SECONDS: Final = 90
 """After this the demo gives up and cleans up; it takes a tenth of that."""
-PASSES: Final = frozenset({Standing.INTERNAL, Standing.ALLOWED})
+PASSES: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 
 
 @dataclass(frozen=True, slots=True)

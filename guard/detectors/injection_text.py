@@ -1,6 +1,6 @@
 """Text that instructs a model, in what comes in: results, tool definitions, server requests.
 
-The signals are those of ``content`` and ``result`` rules (:mod:`guard.core.injection_text`);
+The signals are those of ``content`` and ``result`` rules (:mod:`guard.content.injection_text`);
 arguments are looked through by the former, where a policy has it.  A finding is counted, recorded,
 and lowers what the text that it was found in may vouch for.  It is no verdict: half of what is
 written about injection looks like one.
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from guard.core.injection_text import instructs
-from guard.core.leak_patterns import INJECTION
+from guard.content.injection_text import instructs
+from guard.content.leak_patterns import INJECTION
 from guard.core.model import Finding
 from guard.detectors import DetectorPlugin
 

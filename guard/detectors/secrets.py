@@ -2,7 +2,7 @@
 
 The rule set is Yelp's (https://github.com/Yelp/detect-secrets), kept by them; its expressions are
 run by RE2, so that no text can make them slow, and what they find is confirmed by the plug-in they
-come from.  :data:`guard.core.secret_forms.OWN_FORMS` completes it.
+come from.  :data:`guard.content.secret_forms.OWN_FORMS` completes it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from guard.content.fragment_joining import guises, joined, leaves
+from guard.content.leak_patterns import SECRET
+from guard.content.secret_forms import OWN_FORMS, SecretForm, SecretForms
+from guard.content.text_decodings import views
 from guard.core.argument_texts import Span, argument_texts
-from guard.core.leak_patterns import SECRET
 from guard.core.model import Finding
-from guard.core.scattered import guises, joined, leaves
-from guard.core.secret_forms import OWN_FORMS, SecretForm, SecretForms
-from guard.core.text_views import views
 from guard.detectors import DetectorPlugin
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from guard.lab.bench_processes import (
     wait_for,
 )
 from guard.lab.load import CALL, Load
-from guard.reporting import Check, Report, machine
+from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
     import subprocess

@@ -15,26 +15,26 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.audit_log import NoAuditLog
+from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.onnx import load_models
-from guard.adapters.prometheus import PrometheusMetrics
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
+from guard.core.labels import Channel, LabelRecord
 from guard.core.model import Identity, Integrity, ToolCall, ToolResult
-from guard.core.ports import Write, WriteMode
-from guard.core.provenance import Channel, Record
-from guard.decision_ids import new_decision_id
+from guard.core.ports import LabelWrite, LabelWriteMode
+from guard.decision.decision_ids import new_decision_id
+from guard.decision.guard import Guard
+from guard.decision.information_point import InformationPoint
 from guard.detectors import DetectorResources, create_detectors
 from guard.lab.bench_processes import rig
 from guard.lab.bench_proxy import HEADROOM, Rounds
 from guard.lab.load import generator, run_load
 from guard.lab.long_session import make_long
-from guard.memory.areas import Areas
-from guard.memory.information_point import InformationPoint
-from guard.memory.seal import KEY_BYTES, Seal
-from guard.policies_io import load_policies
-from guard.reporting import Check, Report, machine
-from guard.service import Guard
+from guard.policy_files import load_policies
+from guard.provenance.label_sets import LabelSets
+from guard.provenance.seal import KEY_BYTES, Seal
+from guard.replay.reports import Check, Report, machine
 from guard.shipped import models_directory
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import ClassifiedCall
     from guard.core.policy import Policy
-    from guard.core.ports import Area
+    from guard.core.ports import LabelSet
     from guard.lab.long_session import Progress
 
 SESSION: Final = "now"
@@ -79,7 +79,7 @@ class Driver:
     """Labels values and sends mail through a guard."""
 
     def __init__(self, policy: Policy, store: RedisSessionStore) -> None:
-        self._areas = Areas(policy.limits)
+        self._areas = LabelSets(policy.limits)
         self._seal = Seal(secrets.token_bytes(KEY_BYTES))
         self._store = store
         self.guard = Guard(
@@ -96,14 +96,16 @@ class Driver:
     ) -> None:
         """Store as many records of untrusted values as results with them would."""
         identity = Identity(principal, SESSION)
-        record = Record(Integrity.UNTRUSTED, Channel.RESULT, 0, 0.0, bytes(8), "read")
+        record = LabelRecord(Integrity.UNTRUSTED, Channel.RESULT, 0, 0.0, bytes(8), "read")
         for start in range(0, count, BATCH):
-            grouped: dict[Area, list[tuple[bytes, bytes]]] = {}
+            grouped: dict[LabelSet, list[tuple[bytes, bytes]]] = {}
             for number in range(start, min(start + BATCH, count)):
                 mark = self._seal.fingerprint(f"mail:somebody{number}@elsewhere.example.org")
                 area = self._areas.taint(identity, mark, self._areas.epoch(0.0))
                 grouped.setdefault(area, []).append(self._seal.write(area, mark, record))
-            writes = [Write(area, WriteMode.KEEP, tuple(e)) for area, e in grouped.items()]
+            writes = [
+                LabelWrite(area, LabelWriteMode.KEEP, tuple(e)) for area, e in grouped.items()
+            ]
             await self._store.note(identity, writes)
             told(min(start + BATCH, count) / count)
 

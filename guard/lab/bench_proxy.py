@@ -14,20 +14,20 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.audit_log import NoAuditLog
+from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.onnx import load_models
-from guard.adapters.prometheus import PrometheusMetrics
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall, ToolResult
-from guard.decision_ids import new_decision_id
+from guard.decision.decision_ids import new_decision_id
+from guard.decision.guard import Guard
 from guard.detectors import DetectorResources, create_detectors
 from guard.lab.bench_processes import rig
 from guard.lab.load import generator, run_load
 from guard.lab.long_session import make_long
-from guard.policies_io import load_policies
-from guard.reporting import Check, Report, machine
-from guard.service import Guard
+from guard.policy_files import load_policies
+from guard.replay.reports import Check, Report, machine
 from guard.shipped import models_directory
 
 if TYPE_CHECKING:

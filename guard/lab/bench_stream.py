@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.lab.bench_processes import guard_before
-from guard.reporting import Check, Report, machine
+from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

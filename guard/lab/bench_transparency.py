@@ -9,7 +9,7 @@ from guard.lab.bench_processes import directory_and_processes, fixture_server, g
 from guard.lab.conformance import REVISIONS, Suite
 from guard.lab.mcp_scenarios import STEPS, run
 from guard.lab.modern_scenarios import MODERN, run_modern
-from guard.reporting import Check, Report, machine
+from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from guard.lab.models import LARGEST_DIFFERENCE
 from guard.lab.paper import Algorithm, FeatureSet
 from guard.lab.protocols import Protocol
-from guard.reporting import Check
+from guard.replay.reports import Check
 
 if TYPE_CHECKING:
     from guard.core.model import Json

@@ -16,14 +16,14 @@ from guard.core.model import Role
 from guard.core.trajectory import Trajectory
 from guard.lab.paper import ONTOLOGY, TRIGGER_SESSION, FeatureSet
 from guard.lab.truth import Labelling, missing_label, names_attacker, read_truth, recipients
-from guard.traces import TraceError, locate_runs
+from guard.replay.traces import TraceError, locate_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from guard.lab.truth import Truth
-    from guard.traces import Call, Located
+    from guard.replay.traces import Call, Located
 
 LAST_SESSION: Final = "last"
 """Stands for the last session of each run where a trigger session is asked for."""

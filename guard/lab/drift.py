@@ -22,7 +22,7 @@ from guard.lab.histogram import (
     kolmogorov_smirnov,
     population_stability,
 )
-from guard.reporting import Check
+from guard.replay.reports import Check
 
 if TYPE_CHECKING:
     from guard.core.model import Json

@@ -32,10 +32,10 @@ from guard.lab.recorded_sets import (
     mail_receiver,
     sends,
 )
-from guard.policies_io import load_policies
-from guard.reporting import Check, Report, machine
+from guard.policy_files import load_policies
+from guard.replay.reports import Check, Report, machine
+from guard.replay.traces import read_traces
 from guard.shipped import models_directory, policies_directory
-from guard.traces import read_traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy
     from guard.lab.eval_provenance import Options
     from guard.lab.judged_runs import JudgedCall, JudgedRun
-    from guard.traces import Run
+    from guard.replay.traces import Run
 
 RULE: Final = "ablated-rule"
 CLASSIFIER: Final = "ablated-classifier"

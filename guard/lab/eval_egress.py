@@ -18,7 +18,7 @@ from guard.lab.bench_processes import directory_and_processes, spawn_guard, wait
 from guard.lab.egress_routes import Roads
 from guard.lab.egress_world import World
 from guard.lab.figures import wilson
-from guard.reporting import Check, Report, machine
+from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
     import subprocess

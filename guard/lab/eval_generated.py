@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from guard.core.policy import Policy
     from guard.lab.judged_runs import Bench, JudgedCall, JudgedRun
-    from guard.reporting import Check
-    from guard.traces import Run
+    from guard.replay.reports import Check
+    from guard.replay.traces import Run
 
 Sections = dict[str, tuple[list["Check"], dict[str, Any]]]
 

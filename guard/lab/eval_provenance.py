@@ -19,8 +19,8 @@ from guard.lab.eval_generated import generated_sections
 from guard.lab.eval_recorded import RECORDED, Section, absent, example
 from guard.lab.judged_runs import Bench
 from guard.lab.rewrite.files import rewrite_files
-from guard.policies_io import load_policies
-from guard.reporting import Report, machine
+from guard.policy_files import load_policies
+from guard.replay.reports import Report, machine
 from guard.shipped import models_directory, policies_directory
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from guard.lab.recorded_sets import (
     mail_receiver,
     sends,
 )
-from guard.policies_io import load_policies
-from guard.reporting import Check
+from guard.policy_files import load_policies
+from guard.replay.reports import Check
+from guard.replay.traces import read_traces
 from guard.shipped import policies_directory
-from guard.traces import read_traces
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

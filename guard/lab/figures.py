@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
-from guard.reporting import Check
+from guard.replay.reports import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

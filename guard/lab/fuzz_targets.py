@@ -13,15 +13,15 @@ from httpx_sse._decoders import SSEDecoder
 from mcp.types import CallToolRequestParams, JSONRPCMessage
 from pydantic import ValidationError
 
-from guard.core.destinations import read_destinations
 from guard.core.errors import MessageError
-from guard.core.hosts import canonical_host
-from guard.core.urls import read_url
+from guard.destinations.canonical import read_destinations
+from guard.destinations.hosts import canonical_host
+from guard.destinations.urls import read_url
 from guard.protocols import discover_protocols
-from guard.protocols.content_coding import StreamDecoder, decode_content
-from guard.protocols.http_message import HttpRequest
-from guard.protocols.sse import EventCutter, read_event
-from guard.protocols.strict_json import parse_json
+from guard.protocols.framing.content_coding import StreamDecoder, decode_content
+from guard.protocols.framing.sse import EventCutter, read_event
+from guard.protocols.framing.strict_json import parse_json
+from guard.protocols.http.message import HttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from guard.reporting import Report
+    from guard.replay.reports import Report
 
 
 def render(report: Report, plots: Mapping[str, bytes], reason: str | None = None) -> str:

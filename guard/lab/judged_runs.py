@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from guard.core.model import Integrity
 from guard.detectors import DetectorResources, create_detectors
-from guard.replay import Replay, fresh_store
+from guard.replay.run import Replay, fresh_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from guard.adapters.onnx import OnnxModel
     from guard.core.policy import Policy
     from guard.core.ports import Detector
-    from guard.traces import Call, Run
+    from guard.replay.traces import Call, Run
 
 FLAGGED = frozenset({"ask", "block"})
 """Actions that keep a call from being forwarded without a person's word."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from guard.core.model import Role
-from guard.core.provenance_features import features
 from guard.lab.judged_runs import FLAGGED, Bench
+from guard.lab.provenance_features import features
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot
     from guard.lab.judged_runs import JudgedCall
-    from guard.traces import Run
+    from guard.replay.traces import Run
 
 
 class RowTaker:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.adapters.onnx import load_models
 from guard.core.model import Finding, Role
-from guard.core.provenance_features import FEATURES, features
+from guard.lab.provenance_features import FEATURES, features
 from guard.shipped import models_directory
 
 if TYPE_CHECKING:

@@ -26,7 +26,6 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.core.provenance_features import FEATURES
 from guard.lab.card import write_artefact
 from guard.lab.eval_recorded import AGENTDOJO, BENIGN_MEMORY, LEONG, example
 from guard.lab.generate.evasions import evasions
@@ -36,10 +35,11 @@ from guard.lab.judged_runs import Bench
 from guard.lab.ladder_trial import trial
 from guard.lab.models import SETTINGS, TITLES, make, scores, verified_export
 from guard.lab.paper import Algorithm
+from guard.lab.provenance_features import FEATURES
 from guard.lab.provenance_rows import Example, examples
 from guard.lab.recorded_sets import agentdojo_side, mail_receiver
+from guard.replay.traces import read_traces
 from guard.shipped import models_directory
-from guard.traces import read_traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.lab.judged_runs import JudgedCall
     from guard.lab.ladder_trial import Trial
-    from guard.traces import Run
+    from guard.replay.traces import Run
 
 MODEL: Final = "provenance-30"
 TRAIN_SEED: Final = "train"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from guard.traces import TraceError
+from guard.replay.traces import TraceError
 
 if TYPE_CHECKING:
     from guard.core.model import Json
-    from guard.traces import Call, Located
+    from guard.replay.traces import Call, Located
 
 
 class Labelling(StrEnum):

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
-    from guard.core.definitions import Told
+    from guard.core.declarations import Declaration
     from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.verdict import Verdict
-    from guard.protocols.http_message import HttpReply, HttpRequest
-    from guard.protocols.model_answers import AnswerReader
+    from guard.protocols.http.message import HttpReply, HttpRequest
+    from guard.protocols.llm.model_answers import AnswerReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class ProtocolModule(ABC):
         del name, data
         return None
 
-    def told(self, content: Json) -> Sequence[Told]:
+    def told(self, content: Json) -> Sequence[Declaration]:
         """Return what an answer, or an event of one, says besides results of calls."""
         del content
         return ()
@@ -233,8 +233,8 @@ def discover_protocols(resources: ProtocolResources | None = None) -> tuple[Prot
     """Import every module of this package and return one instance of each protocol in it."""
     resources = resources or ProtocolResources()
     found: dict[str, ProtocolModule] = {}
-    for info in sorted(pkgutil.iter_modules(__path__), key=lambda item: item.name):
-        module = importlib.import_module(f"{__name__}.{info.name}")
+    for info in sorted(pkgutil.walk_packages(__path__, f"{__name__}."), key=lambda item: item.name):
+        module = importlib.import_module(info.name)
         for item in vars(module).values():
             if _is_concrete(item) and item.__module__ == module.__name__:
                 if item.name in found:

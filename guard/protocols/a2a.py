@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from guard.core.definitions import Told
+from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
 from guard.protocols import Message, ParsedCall, ParsedResult, ProtocolModule
-from guard.protocols.http_fields import check_charset
-from guard.protocols.http_message import HttpReply
-from guard.protocols.jsonrpc import correlation, read_messages, refuse_lookalikes
+from guard.protocols.framing.jsonrpc import correlation, read_messages, refuse_lookalikes
+from guard.protocols.http.fields import check_charset
+from guard.protocols.http.message import HttpReply
 from guard.protocols.observation import observation, sentence, unreadable
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from guard.protocols import Refusal
-    from guard.protocols.http_message import HttpRequest
-    from guard.protocols.jsonrpc import RpcMessage
+    from guard.protocols.framing.jsonrpc import RpcMessage
+    from guard.protocols.http.message import HttpRequest
 
 MESSAGE: Final = "a2a.message"
 """A message to another agent, with everything in it."""
@@ -139,11 +139,11 @@ class A2aProtocol(ProtocolModule):
         answer = found.get("error" if failed else "result")
         return (ParsedResult(correlation(found["id"]), answer, failed),)
 
-    def told(self, content: Json) -> Sequence[Told]:
+    def told(self, content: Json) -> Sequence[Declaration]:
         """Return the answer once more as text that is read: a stream has many of one id."""
         found = _response(content)
         answer = found.get("result") if found is not None else None
-        return () if answer is None else (Told(MESSAGE, answer, is_read=True),)
+        return () if answer is None else (Declaration(MESSAGE, answer, is_read=True),)
 
     def withhold(self, content: Json, refusals: Mapping[str | None, Refusal]) -> Json:
         """Return an error in the place of an answer that is withheld."""

@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
-from guard.core.attestation import attestation_of
-from guard.core.model import Role, Standing, Target
-from guard.core.provenance import RUNGS, Rung
+from guard.core.labels import RUNGS, Rung
+from guard.core.model import DestinationStatus, Role, Target
 from guard.core.tool_patterns import ToolPattern
 from guard.core.verdict import Action, Reason
+from guard.provenance.ladder import attestation_of
 
 if TYPE_CHECKING:
     from guard.core.model import ClassifiedCall, Json
     from guard.core.policy import Situation
 
-NEVER_ALLOWED: Final = frozenset({Standing.DENIED, Standing.MALFORMED, Standing.MISSING})
+NEVER_ALLOWED: Final = frozenset(
+    {DestinationStatus.DENIED, DestinationStatus.MALFORMED, DestinationStatus.MISSING}
+)
 """Standings that no rule can allow: nobody can mean to send there."""
 EVIDENCE_TARGETS: Final = 5
 """Targets named in a reason; a call can have thousands."""
@@ -132,7 +134,7 @@ class RuleConfig(BaseModel):
     """Only calls of tools whose name one of these patterns claims."""
     mapped: bool | None = None
     """Only calls of mapped tools (true), or only of unmapped ones (false)."""
-    standing: Annotated[tuple[Standing, ...], Field(min_length=1)] | None = None
+    standing: Annotated[tuple[DestinationStatus, ...], Field(min_length=1)] | None = None
     """Only calls with destinations of these standings; see above for any and all."""
     rungs: Annotated[tuple[RungName, ...], Field(min_length=1)] | None = None
     """Only calls with destinations on these rungs of the ladder; any and all as above."""

@@ -1,7 +1,7 @@
 """Rule type ``content``: speaks for calls by what stands in their arguments.  Pure: no I/O.
 
 Secrets, account numbers, commands, paths, text that instructs a model and data hidden in host
-names, in any coding (:mod:`guard.core.leak_patterns`).  The search costs time, so it runs only
+names, in any coding (:mod:`guard.content.leak_patterns`).  The search costs time, so it runs only
 where a policy asks for it.  Secrets are found by :mod:`guard.detectors.secrets`, and can be
 redacted.  Reason codes: those of what was found, and ``too_large_to_inspect``.
 """
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from guard.core.account_numbers import has_seed
+from guard.content.account_numbers import has_seed
+from guard.content.fragment_joining import leaves
+from guard.content.leak_patterns import ACCOUNT, CODES, HOST, SECRET, find_leaks, hides_data
 from guard.core.argument_texts import argument_texts
-from guard.core.leak_patterns import ACCOUNT, CODES, HOST, SECRET, find_leaks, hides_data
-from guard.core.scattered import leaves
 from guard.core.verdict import Action
 from guard.rules import RuleConfig
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from guard.core.definitions import CHANGED
+from guard.core.declarations import CHANGED
 from guard.core.verdict import Action
 from guard.rules import RuleConfig
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
-from guard.core.model import Standing
+from guard.core.model import DestinationStatus
 from guard.rules import RuleConfig
 
 if TYPE_CHECKING:
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
 
-WORST_FIRST: Final = tuple(Standing)
-"""``Standing`` is declared worst first."""
+WORST_FIRST: Final = tuple(DestinationStatus)
+"""``DestinationStatus`` is declared worst first."""
 
 DETAILS: Final = {
-    Standing.DENIED: "a destination is on the deny list",
-    Standing.MALFORMED: "a destination cannot be read one way only",
-    Standing.MISSING: "the call sends and names no destination where the policy looks for one",
-    Standing.EXTERNAL: "a destination is neither internal nor on the allowlist",
-    Standing.ALLOWED: "every destination is internal or on the allowlist",
-    Standing.INTERNAL: "every destination is internal",
+    DestinationStatus.DENIED: "a destination is on the deny list",
+    DestinationStatus.MALFORMED: "a destination cannot be read one way only",
+    DestinationStatus.MISSING: (
+        "the call sends and names no destination where the policy looks for one"
+    ),
+    DestinationStatus.EXTERNAL: "a destination is neither internal nor on the allowlist",
+    DestinationStatus.ALLOWED: "every destination is internal or on the allowlist",
+    DestinationStatus.INTERNAL: "every destination is internal",
 }
 
 
@@ -37,7 +39,7 @@ class DestinationRule(RuleConfig):
 
     looks_at_guarded = False
     type: Literal["destination"]
-    standing: Annotated[tuple[Standing, ...], Field(min_length=1)]
+    standing: Annotated[tuple[DestinationStatus, ...], Field(min_length=1)]
     """The standings that the rule is about: any of a call's for a restricting rule, all for an
     allowing one."""
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
-from guard.core.attestation import attestation_of
-from guard.core.provenance import Rung
+from guard.core.labels import Rung
 from guard.core.verdict import Action
+from guard.provenance.ladder import attestation_of
 from guard.rules import NEVER_ALLOWED, RuleConfig, RungName, on_rung
 
 if TYPE_CHECKING:

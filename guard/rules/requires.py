@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import PlainSerializer, PlainValidator
 
+from guard.core.labels import Rung
 from guard.core.model import Integrity, PrincipalRung, SessionRung
-from guard.core.provenance import Rung
 from guard.core.verdict import Action
 from guard.rules import RuleConfig
 

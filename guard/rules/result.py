@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
+from guard.content.injection_text import LIMIT, instructs
 from guard.core.argument_texts import argument_texts
-from guard.core.injection_text import LIMIT, instructs
 from guard.core.verdict import Action
 from guard.rules import RuleConfig
 

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import StateError
 from guard.core.model import ROLES, Identity, Role
-from guard.core.ports import Area, Attempt, Completion, Lookup, SessionStore, Write, WriteMode
+from guard.core.ports import (
+    Attempt,
+    Completion,
+    LabelLookup,
+    LabelSet,
+    LabelWrite,
+    LabelWriteMode,
+    SessionStore,
+)
 from guard.core.trajectory import Snapshot, Trajectory, Window
 
 if TYPE_CHECKING:
@@ -184,7 +192,7 @@ async def test_an_execution_ends_a_run_of_refusals(store: SessionStore) -> None:
     assert (seen.refused_in_a_row, seen.refused) == (1, counts(*[Role.SEND] * 3))
 
 
-AREA = Area("x", ("owner",), "", ttl=60_000, limit=3)
+AREA = LabelSet("x", ("owner",), "", ttl=60_000, limit=3)
 
 
 def record(label: int, text: str = "") -> bytes:
@@ -194,7 +202,7 @@ def record(label: int, text: str = "") -> bytes:
 
 async def stored(store: SessionStore, *fields: bytes) -> tuple[tuple[object, ...], bool]:
     """Return what is in the area, and whether the principal is marked full."""
-    attempt = Attempt("id", ALICE, Role.OTHER, 0.0, lookups=(Lookup(AREA, fields),))
+    attempt = Attempt("id", ALICE, Role.OTHER, 0.0, lookups=(LabelLookup(AREA, fields),))
     snapshot = await store.attempt(attempt)
     return snapshot.labels, snapshot.full
 
@@ -202,34 +210,36 @@ async def stored(store: SessionStore, *fields: bytes) -> tuple[tuple[object, ...
 @pytest.mark.parametrize(
     ("mode", "label", "kept"),
     [
-        pytest.param(WriteMode.KEEP, 3, 1, id="keep"),
-        pytest.param(WriteMode.RAISE, 3, 3, id="raise-higher"),
-        pytest.param(WriteMode.RAISE, 0, 1, id="raise-lower"),
-        pytest.param(WriteMode.REPLACE, 0, 0, id="replace"),
+        pytest.param(LabelWriteMode.KEEP, 3, 1, id="keep"),
+        pytest.param(LabelWriteMode.RAISE, 3, 3, id="raise-higher"),
+        pytest.param(LabelWriteMode.RAISE, 0, 1, id="raise-lower"),
+        pytest.param(LabelWriteMode.REPLACE, 0, 0, id="replace"),
     ],
 )
 async def test_a_second_record_of_a_value_counts_as_its_mode_says(
-    store: SessionStore, mode: WriteMode, label: int, kept: int
+    store: SessionStore, mode: LabelWriteMode, label: int, kept: int
 ) -> None:
     """The first stays, the higher one wins, or the last."""
-    await store.note(ALICE, [Write(AREA, mode, ((b"a", record(1)),))])
-    await store.note(ALICE, [Write(AREA, mode, ((b"a", record(label)),))])
+    await store.note(ALICE, [LabelWrite(AREA, mode, ((b"a", record(1)),))])
+    await store.note(ALICE, [LabelWrite(AREA, mode, ((b"a", record(label)),))])
 
     assert await stored(store, b"a", b"b") == ((record(kept), None), False)
 
 
-@pytest.mark.parametrize("mode", [WriteMode.KEEP, WriteMode.RAISE, WriteMode.REPLACE])
+@pytest.mark.parametrize(
+    "mode", [LabelWriteMode.KEEP, LabelWriteMode.RAISE, LabelWriteMode.REPLACE]
+)
 async def test_a_record_beyond_the_limit_is_dropped_and_marks_the_principal_full(
-    store: SessionStore, mode: WriteMode
+    store: SessionStore, mode: LabelWriteMode
 ) -> None:
     """What is there already takes no room; what is missing is unknown, and suspicious."""
     three = tuple((bytes([65 + n]), record(1)) for n in range(3))
-    await store.note(ALICE, [Write(AREA, mode, three)])
-    await store.note(ALICE, [Write(AREA, mode, three)])
+    await store.note(ALICE, [LabelWrite(AREA, mode, three)])
+    await store.note(ALICE, [LabelWrite(AREA, mode, three)])
     labels, full = await stored(store, b"A", b"B", b"C")
     assert (labels, full) == ((record(1),) * 3, False)
 
-    await store.note(ALICE, [Write(AREA, mode, ((b"D", record(1)),))])
+    await store.note(ALICE, [LabelWrite(AREA, mode, ((b"D", record(1)),))])
 
     assert await stored(store, b"C", b"D") == ((record(1), None), True)
 
@@ -238,20 +248,20 @@ async def test_entries_of_a_list_are_added_once_each_and_take_half_of_an_area_at
     store: SessionStore,
 ) -> None:
     """A list is evidence: it keeps no label out, and nobody is full because one is."""
-    area = Area("z", ("owner",), "", ttl=0, limit=4)
+    area = LabelSet("z", ("owner",), "", ttl=0, limit=4)
     first, second = b"sealseal" + b"first" * 6, b"sealseal" + b"other" * 6
 
     async def append(field: bytes, entry: bytes) -> None:
-        await store.note(ALICE, [Write(area, WriteMode.APPEND, ((field, entry),))])
+        await store.note(ALICE, [LabelWrite(area, LabelWriteMode.APPEND, ((field, entry),))])
 
     for field, entry in ((b"aH", first), (b"aH", second), (b"aH", first), (b"bH", first)):
         await append(field, entry)
     await append(b"cH", first)
     await store.note(
-        ALICE, [Write(area, WriteMode.RAISE, ((b"cA", record(1)), (b"dA", record(1))))]
+        ALICE, [LabelWrite(area, LabelWriteMode.RAISE, ((b"cA", record(1)), (b"dA", record(1))))]
     )
 
-    lookup = Lookup(area, (b"aH", b"bH", b"cH", b"cA", b"dA"))
+    lookup = LabelLookup(area, (b"aH", b"bH", b"cH", b"cA", b"dA"))
     snapshot = await store.attempt(Attempt("id", ALICE, Role.OTHER, 0.0, lookups=(lookup,)))
     one = b"\0\x26" + first
     both = b"\0\2" + one + b"\0\x26" + second
@@ -261,9 +271,9 @@ async def test_entries_of_a_list_are_added_once_each_and_take_half_of_an_area_at
 
 async def test_an_exception_keeps_a_record_out(store: SessionStore) -> None:
     """A value with a label of its own in memory gets no second one from the answer."""
-    memory = Area("y", ("owner",), "", ttl=0, limit=3)
-    await store.note(ALICE, [Write(memory, WriteMode.RAISE, ((b"aA", record(2)),))])
+    memory = LabelSet("y", ("owner",), "", ttl=0, limit=3)
+    await store.note(ALICE, [LabelWrite(memory, LabelWriteMode.RAISE, ((b"aA", record(2)),))])
     entries = ((b"a", record(0)), (b"b", record(0)))
-    await store.note(ALICE, [Write(AREA, WriteMode.KEEP, entries, unless=memory)])
+    await store.note(ALICE, [LabelWrite(AREA, LabelWriteMode.KEEP, entries, unless=memory)])
 
     assert await stored(store, b"a", b"b") == ((None, record(0)), False)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from guard.core.classify import classify
 from guard.core.model import Identity, ToolCall
 from guard.core.pdp import decide
 from guard.core.policy import Situation
 from guard.core.trajectory import Snapshot
-from guard.policies_io import load_policies
+from guard.decision.classification import classify
+from guard.policy_files import load_policies
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

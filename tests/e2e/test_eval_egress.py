@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from guard.lab.eval_egress import eval_egress
-from guard.reporting import Report
+from guard.replay.reports import Report
 from guard.shipped import policies_directory
 
 TOKEN = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"

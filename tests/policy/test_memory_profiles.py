@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from guard.core.classify import classify
 from guard.core.memory import NO_EVIDENCE, MemoryClass
 from guard.core.model import Identity, Role, ToolCall
-from guard.memory.candidate import candidate_of_call
-from guard.policies_io import load_policies
+from guard.decision.classification import classify
+from guard.memory_gate.candidate import candidate_of_call
+from guard.policy_files import load_policies
 
 PROFILES = sorted((Path(__file__).parents[2] / "policies" / "profiles").glob("*.yaml"))
 

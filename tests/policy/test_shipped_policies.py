@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from guard.core.classify import classify
 from guard.core.model import Finding, Identity, Role, ToolCall
 from guard.core.pdp import decide
 from guard.core.policy import Situation
 from guard.core.trajectory import Snapshot, Trajectory, Window
 from guard.core.verdict import Action, Mode
-from guard.policies_io import load_policies
+from guard.decision.classification import classify
+from guard.policy_files import load_policies
 
 POLICIES = Path(__file__).parents[2] / "policies"
 INSIDE, OUTSIDE = "team@example.com", "mallory@attacker.example"

@@ -27,9 +27,9 @@ from guard.adapters.mitm.translation import (
 )
 from guard.adapters.mitm.writer_connections import CERTIFICATE
 from guard.core.errors import MessageError, OversizeError
-from guard.protocols.content_coding import decode_content
-from guard.protocols.http_message import HttpReply
-from guard.socket_messages import Socket
+from guard.enforcement.websocket_messages import WebSocketSession
+from guard.protocols.framing.content_coding import decode_content
+from guard.protocols.http.message import HttpReply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from guard.adapters.mitm.forward import ForwardAddon
     from guard.adapters.mitm.layers import GuardChunkHook
     from guard.adapters.write_credentials import WriteCredential
-    from guard.answers import EventReader
     from guard.core.ports import Metrics
-    from guard.exchange import Gate
-    from guard.forwarded import Exchange
+    from guard.enforcement.exchange import Exchange
+    from guard.enforcement.request import RequestHandler
+    from guard.enforcement.response import EventReader
 
 EXCHANGE: Final = "guard.exchange"
 READER: Final = "guard.reader"
@@ -63,7 +63,7 @@ class GuardAddon:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: RequestHandler,
         metrics: Metrics,
         forward: ForwardAddon,
         credentials: Mapping[str, WriteCredential] | None = None,
@@ -145,7 +145,7 @@ class GuardAddon:
             await self._gate.answers.on_lost(outcome)
             raise
         if opens_socket:
-            flow.metadata[SOCKET] = Socket(outcome, message.url, message.host)
+            flow.metadata[SOCKET] = WebSocketSession(outcome, message.url, message.host)
         return outcome
 
     def _add_credential(self, flow: http.HTTPFlow, exchange: Exchange) -> None:

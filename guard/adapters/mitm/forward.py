@@ -19,12 +19,12 @@ from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
 
 from guard.adapters.mitm.translation import answer, read_request
 from guard.adapters.mitm.tunnels import HTTPS_PORT, Tunnel, names_host
-from guard.core.addresses import refused_address
 from guard.core.errors import MessageError
-from guard.core.hosts import canonical_host, is_ip
 from guard.core.model import Destination
-from guard.identity import PROXY_CREDENTIAL, SESSION_HEADER
-from guard.protocols.http_message import HttpReply
+from guard.core.network_addresses import refused_address
+from guard.destinations.hosts import canonical_host, is_ip
+from guard.enforcement.identity import PROXY_CREDENTIAL, SESSION_HEADER
+from guard.protocols.http.message import HttpReply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from guard.core.policy import EgressLimits
     from guard.core.ports import Metrics
-    from guard.exchange import Gate
-    from guard.protocols.http_message import HttpRequest
+    from guard.enforcement.request import RequestHandler
+    from guard.protocols.http.message import HttpRequest
 
 NOT_CONNECTED: Final = "refused by the egress guard"
 """Begins the error of every connection that the guard did not open."""
@@ -61,7 +61,7 @@ class ForwardAddon:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: RequestHandler,
         metrics: Metrics,
         egress: Callable[[], EgressLimits],
         authorization: str | None = None,

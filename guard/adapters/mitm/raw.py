@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from guard.adapters.mitm.layers import GuardUnreadableHook
     from guard.adapters.mitm.websocket_layer import GuardFrameHook
     from guard.core.ports import Metrics
-    from guard.exchange import Gate
-    from guard.socket_messages import Socket
+    from guard.enforcement.request import RequestHandler
+    from guard.enforcement.websocket_messages import WebSocketSession
 
 SOCKET: Final = "guard.socket"
 """Where a flow's metadata has its open WebSocket."""
@@ -27,7 +27,7 @@ class RawAddon:
         metrics: for what fails outside the gate.
     """
 
-    def __init__(self, gate: Gate, metrics: Metrics) -> None:
+    def __init__(self, gate: RequestHandler, metrics: Metrics) -> None:
         self._gate = gate
         self._metrics = metrics
 
@@ -41,7 +41,7 @@ class RawAddon:
     async def guard_frame(self, hook: GuardFrameHook) -> None:
         """Judge a message of a WebSocket; whatever fails here releases nothing."""
         try:
-            socket: Socket | None = hook.flow.metadata.get(SOCKET)
+            socket: WebSocketSession | None = hook.flow.metadata.get(SOCKET)
             sockets = self._gate.sockets
             if socket is None or hook.oversize:
                 code = "upgrade" if socket is None else "body_too_large"

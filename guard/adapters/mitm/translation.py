@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from mitmproxy import http
 
 from guard.core.errors import MessageError
-from guard.identity import STRIPPED_HEADERS, STRIPPED_PREFIX
-from guard.protocols.content_coding import decode_content
-from guard.protocols.http_message import HttpReply, HttpRequest
+from guard.enforcement.identity import STRIPPED_HEADERS, STRIPPED_PREFIX
+from guard.protocols.framing.content_coding import decode_content
+from guard.protocols.http.message import HttpReply, HttpRequest
 
 if TYPE_CHECKING:
     from mitmproxy.connection import Client

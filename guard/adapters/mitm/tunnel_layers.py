@@ -13,7 +13,7 @@ from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy.layers import ClientTLSLayer, HttpLayer, ServerTLSLayer, TCPLayer
 from mitmproxy.proxy.layers.http import HTTPMode
 
-from guard.core.hosts import canonical_host
+from guard.destinations.hosts import canonical_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable

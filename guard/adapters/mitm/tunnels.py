@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mitmproxy.net.http.url import parse_authority
 
-from guard.core.hosts import canonical_host
+from guard.destinations.hosts import canonical_host
 
 if TYPE_CHECKING:
     from guard.core.model import Destination

@@ -2,7 +2,8 @@
 
 Nothing of it is on the path of a call, with two exceptions: the first call on a new connection,
 which may lead to another server or to one that has forgotten, and the first call of a principal of
-whom the store knows nothing.  What the record means is decided in :mod:`guard.memory.birth`.
+whom the store knows nothing.  What the record means is decided in
+:mod:`guard.provenance.store_continuity`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.redis.connection import CommandRefusedError
 from guard.adapters.redis.layout import load_script
 from guard.core.errors import StateError
-from guard.memory.birth import (
+from guard.provenance.store_continuity import (
     ID_BYTES,
     Birth,
     Loss,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from guard.adapters.birth_note import BirthNote
     from guard.adapters.redis.connection import RedisClient
-    from guard.memory.seal import Seal
+    from guard.provenance.seal import Seal
 
 _TRIES: Final = 16
 """Looks, each spoilt by another guard's, after which something else must be at work."""

@@ -8,24 +8,32 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.redis.scanning import keys_with
 from guard.core.errors import GuardError
 from guard.core.model import Identity
-from guard.core.ports import Area
-from guard.core.values import find_values, leaf_value
-from guard.memory.approvals import QUESTION_FIELD, Approvals
-from guard.memory.areas import ATTESTED, HOPS, ITEM, TAINTED, Areas, bucket_of, question
-from guard.memory.hops import LIST_LIMIT, entries_in
-from guard.memory.paths import hops_of, path_of
-from guard.memory.seal import FINGERPRINT
+from guard.core.ports import LabelSet
+from guard.destinations.values import find_values, leaf_value
+from guard.provenance.approvals import QUESTION_FIELD, Approvals
+from guard.provenance.label_sets import (
+    ATTESTED,
+    HOPS,
+    ITEM,
+    TAINTED,
+    LabelSets,
+    bucket_of,
+    question,
+)
+from guard.provenance.lineage import LIST_LIMIT, entries_in
+from guard.provenance.lineage_tree import hops_of, path_of
+from guard.provenance.seal import FINGERPRINT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.labels import LabelRecord
     from guard.core.model import Integrity, Json
     from guard.core.policy import StateLimits
-    from guard.core.provenance import Record
-    from guard.memory.hops import Entries, Hop
-    from guard.memory.information_point import InformationPoint
-    from guard.memory.paths import Step
+    from guard.decision.information_point import InformationPoint
+    from guard.provenance.lineage import Entries, Hop
+    from guard.provenance.lineage_tree import Step
 
 KINDS: Final = {ATTESTED: "value", TAINTED: "value", ITEM: "item"}
 _COUNT: Final = 256
@@ -39,7 +47,7 @@ class Found:
     """Fingerprint of the value or item."""
     kind: str
     """``item``, ``value`` or ``read`` (seen by one principal)."""
-    record: Record
+    record: LabelRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +113,7 @@ class LabelOperator:
 
     async def listed(self) -> AsyncIterator[Found]:
         """Yield every record of the tenant's memories, in no order."""
-        area = Area("m", (self._tenant,))
+        area = LabelSet("m", (self._tenant,))
         prefix = self._store.key_of(self._tenant, area).decode()
         async for key in keys_with(self._store.client, prefix):
             for field, raw in await self._fields(key):
@@ -158,12 +166,12 @@ class LabelOperator:
         }
         if store:
             item = self.seal.fingerprint(f"item:{store}:{text}")
-            area = Areas(self._limits).memory(self._tenant, item)
+            area = LabelSets(self._limits).memory(self._tenant, item)
             found[f"item {text} of {store}"] = item, await self._one(area, item, ITEM)
         return found
 
     async def _hops(self, mark: bytes) -> Entries:
-        area = Areas(self._limits).memory(self._tenant, mark)
+        area = LabelSets(self._limits).memory(self._tenant, mark)
         key = self._store.key_of(self._tenant, area)
         raw = await self._store.client.execute("HGET", key, mark + HOPS)
         return entries_in(self.seal, area, mark + HOPS, raw)
@@ -182,7 +190,7 @@ class LabelOperator:
         return found
 
     async def _records(self, value: str, at: float, principal: str) -> list[Found]:
-        areas = Areas(self._limits)
+        areas = LabelSets(self._limits)
         mark = self.seal.fingerprint(value)
         memory = areas.memory(self._tenant, mark)
         records = await self._one(memory, mark, ATTESTED)
@@ -193,7 +201,7 @@ class LabelOperator:
                 records += await self._one(area, mark, b"")
         return records
 
-    async def _one(self, area: Area, mark: bytes, suffix: bytes) -> list[Found]:
+    async def _one(self, area: LabelSet, mark: bytes, suffix: bytes) -> list[Found]:
         key = self._store.key_of(self._tenant, area)
         raw = await self._store.client.execute("HGET", key, mark + suffix)
         record = self.seal.read(area, mark + suffix, raw)

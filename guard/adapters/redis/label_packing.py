@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from guard.adapters.redis.layout import Keys
-    from guard.core.ports import Lookup, Write
+    from guard.core.ports import LabelLookup, LabelWrite
 
 
 def packed_writes(
-    names: Keys, tenant: str, writes: Sequence[Write]
+    names: Keys, tenant: str, writes: Sequence[LabelWrite]
 ) -> tuple[list[bytes], list[bytes | str | int]]:
     """Return keys and arguments of label records, as ``labels.lua`` takes them."""
     keys: list[bytes] = []
@@ -31,7 +31,7 @@ def packed_writes(
 
 
 def packed_lookups(
-    names: Keys, tenant: str, lookups: Sequence[Lookup]
+    names: Keys, tenant: str, lookups: Sequence[LabelLookup]
 ) -> tuple[list[bytes], list[bytes | str | int], int]:
     """Return keys and arguments of look-ups, as ``attempt.lua`` takes them, and their answers.
 

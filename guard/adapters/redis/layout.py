@@ -20,15 +20,15 @@ from urllib.parse import quote
 from guard.core.errors import StateError
 from guard.core.model import ROLES
 from guard.core.trajectory import NO_ROLE, PAIRS, Trajectory, Window
-from guard.memory.areas import GRANT_KIND
-from guard.memory.hops import ID, ID_AT, LIST_FIRST, LIST_LIMIT
-from guard.memory.seal import FINGERPRINT, LABEL_BYTE, NAMES_AT
+from guard.provenance.label_sets import GRANT_KIND
+from guard.provenance.lineage import ID, ID_AT, LIST_FIRST, LIST_LIMIT
+from guard.provenance.seal import FINGERPRINT, LABEL_BYTE, NAMES_AT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from guard.core.model import Identity
-    from guard.core.ports import Area
+    from guard.core.ports import LabelSet
 
 WINDOW_VERSION: Final = 1
 """First byte of every window; another version is refused, never guessed at."""
@@ -132,7 +132,7 @@ class Keys:
     """
 
     namespace: str = "guard"
-    _near: dict[int, tuple[Area, str, bytes]] = field(
+    _near: dict[int, tuple[LabelSet, str, bytes]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """Area, tenant and key by identity: the same few areas are asked about again and again."""
@@ -159,7 +159,7 @@ class Keys:
         # Not remembered: every call has one of its own, which would push the others out.
         return f"{_owner_text(self.namespace, tenant, GRANT_KIND, (call,))}:".encode()
 
-    def areas(self, tenant: str, areas: Sequence[Area]) -> list[bytes]:
+    def areas(self, tenant: str, areas: Sequence[LabelSet]) -> list[bytes]:
         """Return the keys of some sets of label records."""
         near, keys = self._near, []
         for area in areas:
@@ -170,7 +170,7 @@ class Keys:
                 keys.append(self.area(tenant, area))
         return keys
 
-    def area(self, tenant: str, area: Area) -> bytes:
+    def area(self, tenant: str, area: LabelSet) -> bytes:
         """Return the key of one set of label records."""
         near = self._near.get(id(area))
         # What is kept cannot be collected, so no other area has its id.

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.redis.scanning import keys_with
 from guard.core.errors import GuardError
 from guard.core.model import Identity
-from guard.memory.pins import MARKED, PINNED, area
+from guard.tool_pins.pins import MARKED, PINNED, area
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from guard.adapters.redis.store import RedisSessionStore
-    from guard.memory.pins import Pin, Pins
+    from guard.tool_pins.pins import Pin, Pins
 
 _TAKE: Final = """
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end

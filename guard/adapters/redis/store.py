@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from guard.adapters.redis.birth import BirthWatch
     from guard.core.model import Identity
-    from guard.core.ports import Area, Attempt, Completion, Lookup, Write
+    from guard.core.ports import Attempt, Completion, LabelLookup, LabelSet, LabelWrite
 
 RECHECK_SECONDS: Final = 10.0
 SOURCE_LIMIT: Final = 1_000_000
@@ -168,7 +168,7 @@ class RedisSessionStore:
         """Let what several tasks ask for in here travel in one write."""
         return self.client.together()
 
-    async def note(self, identity: Identity, writes: Sequence[Write]) -> None:
+    async def note(self, identity: Identity, writes: Sequence[LabelWrite]) -> None:
         """Store label records that belong to no call, in one EVALSHA.
 
         Raises:
@@ -189,7 +189,7 @@ class RedisSessionStore:
         )
         _confirmed(reply)
 
-    async def look_up(self, identity: Identity, lookup: Lookup) -> tuple[object, ...]:
+    async def look_up(self, identity: Identity, lookup: LabelLookup) -> tuple[object, ...]:
         """Return label records that belong to no call, in one HMGET.
 
         Raises:
@@ -202,7 +202,7 @@ class RedisSessionStore:
             raise StateError(msg)
         return tuple(reply)
 
-    def key_of(self, tenant: str, area: Area) -> bytes:
+    def key_of(self, tenant: str, area: LabelSet) -> bytes:
         """Return the key of one set of label records, for operators' tools."""
         return self._keys.area(tenant, area)
 

@@ -16,7 +16,7 @@ from guard.lab.generate.run_builder import as_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from guard.traces import Run
+    from guard.replay.traces import Run
 
 CYRILLIC: Final = str.maketrans("aeopcxy", "\u0430\u0435\u043e\u0440\u0441\u0445\u0443")
 """Latin letters and the Cyrillic ones that look the same."""

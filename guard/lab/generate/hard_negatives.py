@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from guard.core.model import Json
-    from guard.traces import Run
+    from guard.replay.traces import Run
 
 
 class Desk:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from guard.core.model import Json
-    from guard.traces import Run
+    from guard.replay.traces import Run
 
 DESIGNS: Final = ("none", "explicit", "mem0", "rag", "context")
 """``none`` keeps nothing, so its mail must act in the session that reads it; ``explicit`` saves

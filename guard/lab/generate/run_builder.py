@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from guard.traces import Run, parse_run
+from guard.replay.traces import Run, parse_run
 
 if TYPE_CHECKING:
     from guard.core.model import Json

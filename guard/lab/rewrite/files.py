@@ -6,10 +6,10 @@ import gzip
 import json
 from typing import TYPE_CHECKING
 
-from guard.core.destination_patterns import PatternSet
+from guard.destinations.patterns import PatternSet
 from guard.lab.eval_recorded import CONTACTS, RECORDED, example
 from guard.lab.rewrite.runs import Rewriter
-from guard.traces import read_traces
+from guard.replay.traces import read_traces
 
 if TYPE_CHECKING:
     from pathlib import Path

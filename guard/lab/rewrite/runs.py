@@ -11,18 +11,18 @@ import json
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.core.json_scalars import strings_in
+from guard.core.json_values import strings_in
 from guard.lab.rewrite.arguments import filled_in
 from guard.lab.rewrite.pseudonyms import Pseudonyms, name_in, people_in
 from guard.lab.rewrite.shapes import LOSSY, SHAPES
 from guard.lab.rewrite.wording import carried, named, values_in
-from guard.memory.result_documents import parsed
+from guard.provenance.result_documents import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from guard.core.model import Json
-    from guard.traces import Call, Run
+    from guard.replay.traces import Call, Run
 
 _ABOUT_NAMES: Final = frozenset(
     {"channel", "name", "owner", "participants", "recipient", "recipients", "sender", "user"}

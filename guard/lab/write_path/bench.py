@@ -11,7 +11,7 @@ from guard.lab.write_path.normal import normal_writes
 from guard.lab.write_path.rig import POLICY, Rig, rig, ungated, variant
 from guard.lab.write_path.speed import cost
 from guard.lab.write_path.trials import ATTACKS, SYSTEMS, Outcome, run_trial, trial
-from guard.reporting import Check, Report, machine
+from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

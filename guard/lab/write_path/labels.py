@@ -17,14 +17,14 @@ from guard.core.memory_policy import DriftSettings
 from guard.core.model import Integrity
 from guard.lab.write_path.post_filter import candidate, facts_of, gate
 from guard.lab.write_path.trials import trial
-from guard.memory.drift import alarms, endorsed, update
+from guard.memory_gate.drift import alarms, endorsed, update
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from guard.core.memory import Candidate
     from guard.lab.write_path.rig import Rig
-    from guard.memory.drift import Evidence
+    from guard.memory_gate.drift import Evidence
 
 CONDITIONS: Final = (
     ("source-only", 0.05, 97.8),

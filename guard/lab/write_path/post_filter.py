@@ -15,9 +15,9 @@ from guard.core.memory import (
 )
 from guard.core.model import Identity, Integrity
 from guard.lab.write_path.rig import POLICY
-from guard.memory.candidate import text_digest
-from guard.memory.gate import CommitGate
-from guard.policies_io import load_policies
+from guard.memory_gate.candidate import text_digest
+from guard.memory_gate.gate import CommitGate
+from guard.policy_files import load_policies
 
 if TYPE_CHECKING:
     from guard.lab.write_path.trials import Trial

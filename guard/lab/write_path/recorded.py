@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.prometheus import PrometheusMetrics
+from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
+from guard.core.json_values import strings_in_order
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall, ToolResult
-from guard.memory.candidate import strings
-from guard.memory.evidence import LabelledEvidence
-from guard.memory.write_path import WritePath
-from guard.policies_io import load_policies
-from guard.service import Guard
-from guard.traces import TraceClock, read_traces
+from guard.decision.guard import Guard
+from guard.memory_gate.evidence import LabelledEvidence
+from guard.memory_gate.write_path import WritePath
+from guard.policy_files import load_policies
+from guard.replay.traces import TraceClock, read_traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from guard.core.model import Json
     from guard.core.ports import DecisionRecord
-    from guard.traces import Run
+    from guard.replay.traces import Run
 
 POLICY: Final = Path(__file__).with_name("traces.yaml")
 SAVE: Final = "memory_save_fact"
@@ -116,7 +116,7 @@ async def _run(guard: Guard, run: Run, verdicts: dict[str, bool]) -> None:
         [(classified, verdict)] = await guard.authorize([request])
         if verdict.enforced.forwards:
             await guard.observe(ToolResult(classified, call.result, at))
-        if call.tool == SAVE and any(strings(call.args)):  # some records keep no text
+        if call.tool == SAVE and any(strings_in_order(call.args)):  # some records keep no text
             text = str(call.args).casefold()
             verdicts[ident] = any(name in text for name in recipients)
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from guard.adapters.admin_server import AdminServer, HealthReport
-from guard.adapters.prometheus import PrometheusMetrics
+from guard.adapters.metrics.prometheus import PrometheusMetrics
 
 
 @pytest.fixture

@@ -22,11 +22,11 @@ from guard.core.errors import AuditError
 from guard.core.model import (
     ClassifiedCall,
     Destination,
+    DestinationStatus,
     Identity,
     PrincipalRung,
     Role,
     SessionRung,
-    Standing,
     Target,
     ToolCall,
 )
@@ -70,7 +70,9 @@ def lines(path):
 def test_a_decision_becomes_one_line_with_the_whole_schema(tmp_path):
     """The line is pinned whole: its field names are the audit schema."""
     log = AuditLogFile(tmp_path / "audit.jsonl", key=b"k")
-    target = Target(Destination("mail", "a@evil.test", "evil.test"), Standing.EXTERNAL, "$['to']")
+    target = Target(
+        Destination("mail", "a@evil.test", "evil.test"), DestinationStatus.EXTERNAL, "$['to']"
+    )
 
     log.decision(record(targets=[target]))
 
@@ -148,10 +150,12 @@ def test_the_file_never_holds_argument_text(tmp_path, value, key, destination):
     path = tmp_path / "audit.jsonl"
     targets = [
         Target(
-            Destination("mail", destination, destination), Standing.EXTERNAL, f"$['to']['{key}']"
+            Destination("mail", destination, destination),
+            DestinationStatus.EXTERNAL,
+            f"$['to']['{key}']",
         ),
-        Target(Destination("mail", destination), Standing.EXTERNAL, f"$['{key} ']"),
-        Target(Destination("malformed", destination), Standing.MALFORMED, "$['to'][0]"),
+        Target(Destination("mail", destination), DestinationStatus.EXTERNAL, f"$['{key} ']"),
+        Target(Destination("malformed", destination), DestinationStatus.MALFORMED, "$['to'][0]"),
     ]
     call = record(arguments={"to": value}, targets=targets)
     with_evidence = Reason("x", "r", Action.BLOCK, evidence={"text": value}, remedy="ask")
@@ -199,7 +203,7 @@ def test_what_a_client_chooses_is_bounded_and_cannot_break_the_line(tmp_path):
     """Long ids, line breaks, control characters and lone surrogates stay one bounded line."""
     hostile = "\n\x1b[2J\ud800" + "x" * 5000
     reason = Reason("c", "r", Action.BLOCK, hostile)
-    target = Target(Destination("mail", "a@b.test\ud800"), Standing.EXTERNAL)
+    target = Target(Destination("mail", "a@b.test\ud800"), DestinationStatus.EXTERNAL)
     log = AuditLogFile(tmp_path / "audit.jsonl")
 
     log.decision(

@@ -6,11 +6,11 @@ import pytest
 
 from guard.adapters.audit_log import open_audit_log
 from guard.adapters.label_losses import LossReport
-from guard.adapters.prometheus import PrometheusMetrics
+from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.redis.birth import Sighting
 from guard.core.errors import AuditError
-from guard.memory.birth import Birth, Loss
-from guard.replay import NullAuditLog
+from guard.provenance.store_continuity import Birth, Loss
+from guard.replay.run import NullAuditLog
 
 NOW = 1_700_000_000
 UNTIL = NOW + 90 * 86_400

@@ -16,8 +16,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from guard.adapters.proofs import load_digests, load_proofs
 from guard.core.errors import GuardError, MessageError
-from guard.identity import Credentials
-from guard.protocols.http_message import HttpRequest
+from guard.enforcement.identity import Credentials
+from guard.protocols.http.message import HttpRequest
 from tests.e2e.tls_upstream import issue
 
 NOW = 1_900_000_000.0

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.metric_labels import SCORE_BUCKETS
+from guard.adapters.metrics.labels import SCORE_BUCKETS
 from guard.lab.drift import read_card
 from guard.shipped import models_directory
 

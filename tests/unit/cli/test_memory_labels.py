@@ -11,11 +11,11 @@ from guard import cli
 from guard.adapters.label_key import load_label_key
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Identity, ToolCall, ToolResult
-from guard.memory.information_point import InformationPoint
-from guard.memory.seal import Seal
-from guard.policies_io import load_policies
-from guard.replay import ErrorCounter, NullAuditLog
-from guard.service import Guard
+from guard.decision.guard import Guard
+from guard.decision.information_point import InformationPoint
+from guard.policy_files import load_policies
+from guard.provenance.seal import Seal
+from guard.replay.run import ErrorCounter, NullAuditLog
 
 POLICY = """
 version: 1

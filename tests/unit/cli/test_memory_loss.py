@@ -13,8 +13,8 @@ from guard.adapters.redis.birth import BirthWatch
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.endpoint import parse_endpoint
-from guard.memory.birth import Remembered
-from guard.memory.seal import Seal
+from guard.provenance.seal import Seal
+from guard.provenance.store_continuity import Remembered
 
 DAY = 86_400
 

@@ -12,8 +12,8 @@ from guard.cli.diff import diff
 from guard.cli.explain import explain
 from guard.cli.policy_tests import policy_tests
 from guard.core.ports import DecisionRecord
-from guard.policies_io import load_policies
-from guard.policies_io.described_calls import DescribedCall, judge
+from guard.policy_files import load_policies
+from guard.replay.described_calls import DescribedCall, judge
 
 ROOT = Path(__file__).parents[3]
 DEFAULT = ROOT / "policies" / "default.yaml"

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 from guard import cli
 from guard.adapters.label_key import load_label_key
 from guard.adapters.redis.store import RedisSessionStore
-from guard.core.definitions import ToolDefinition
+from guard.core.declarations import ToolDefinition
 from guard.core.model import Identity
-from guard.memory.pins import Pins
-from guard.memory.seal import Seal
+from guard.provenance.seal import Seal
+from guard.tool_pins.pins import Pins
 
 WHERE = "tools.test:80/mcp"
 

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guard.core.labels import RUNGS, Attestation, Rung
 from guard.core.model import (
     ClassifiedCall,
     Destination,
+    DestinationStatus,
     Finding,
     Identity,
     Role,
-    Standing,
     Target,
     ToolCall,
 )
 from guard.core.pdp import decide
 from guard.core.policy import Policy, Situation
-from guard.core.provenance import RUNGS, Attestation, Rung
 from guard.core.trajectory import Snapshot, Trajectory, Window
 from guard.core.verdict import Action, Mode
 from guard.rules import discover_rule_types
@@ -51,7 +51,7 @@ def rules(draw, effects=("allow", "redact", "ask", "block")):
     if draw(st.booleans()):
         raw["mapped"] = draw(st.booleans())
     if kind == "destination" or draw(st.booleans()):
-        raw["standing"] = draw(_subset(Standing))
+        raw["standing"] = draw(_subset(DestinationStatus))
     if kind == "provenance":
         raw["of"] = draw(st.sampled_from(["destinations", "guarded"]))
     if kind == "provenance" or draw(st.booleans()):
@@ -71,7 +71,7 @@ TARGETS = st.lists(
     st.builds(
         Target,
         st.just(Destination("mail", "a@b.example")),
-        st.sampled_from(list(Standing)),
+        st.sampled_from(list(DestinationStatus)),
         st.just("$.to"),
         st.none() | st.sampled_from(list(Rung)).map(lambda rung: Attestation(rung, "drawn")),
     ),
@@ -219,7 +219,11 @@ def test_no_allowing_rule_frees_what_nobody_can_mean(situation):
     """A denied, malformed or missing destination passes no rule that allows everything."""
     allow = TYPES["tool"].model_validate_json('{"id": "a", "type": "tool", "effect": "allow"}')
     standings = {target.standing for target in situation.call.targets}
-    if standings & {Standing.DENIED, Standing.MALFORMED, Standing.MISSING}:
+    if standings & {
+        DestinationStatus.DENIED,
+        DestinationStatus.MALFORMED,
+        DestinationStatus.MISSING,
+    }:
         assert decide(replace(EMPTY, rules=(allow,)), situation).action is Action.BLOCK
 
 

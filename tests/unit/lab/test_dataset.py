@@ -8,7 +8,7 @@ from guard.lab.dataset import LAST_SESSION, Reading, load_dataset, prefix, trigg
 from guard.lab.paper import FeatureSet
 from guard.lab.traps import counts, trap_notes
 from guard.lab.truth import Labelling
-from guard.traces import Call, TraceError
+from guard.replay.traces import Call, TraceError
 from tests.unit.lab.made_runs import ATTACKER, call, run, runs, write_traces
 
 

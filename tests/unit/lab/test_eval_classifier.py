@@ -20,7 +20,7 @@ from guard.lab.html_report import render
 from guard.lab.plots import draw
 from guard.lab.training import Order, train
 from guard.lab.truth import Labelling
-from guard.reporting import Report, machine
+from guard.replay.reports import Report, machine
 from tests.unit.lab.made_runs import run, runs, write_traces
 
 SMALL = Options(trees=3, resamples=30)

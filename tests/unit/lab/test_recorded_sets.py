@@ -4,7 +4,7 @@ import pytest
 
 from guard.lab.judged_runs import JudgedCall, JudgedRun
 from guard.lab.recorded_sets import agentdojo_sends, agentdojo_side, is_internal, mail_receiver
-from guard.traces import Call, Run
+from guard.replay.traces import Call, Run
 
 
 def judged(tool, args, labels=None, i=0, action="ask"):

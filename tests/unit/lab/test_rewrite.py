@@ -10,8 +10,8 @@ from guard.lab.rewrite.pseudonyms import Pseudonyms
 from guard.lab.rewrite.runs import Rewriter
 from guard.lab.rewrite.shapes import LOSSY, SHAPES
 from guard.lab.rewrite.wording import carried, named, values_in
-from guard.memory.result_documents import parsed, roots_of
-from guard.traces import parse_run
+from guard.provenance.result_documents import parsed, roots_of
+from guard.replay.traces import parse_run
 
 INTERNAL = "inside.test"
 DOCUMENT = {

@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from guard.adapters.onnx import load_models
 from guard.cli.explain import explain
-from guard.core.provenance_features import FEATURES
 from guard.lab.ladder_trial import trial
+from guard.lab.provenance_features import FEATURES
 from guard.lab.provenance_rows import Example
 from guard.lab.send_opinion import FOLDER, MODEL, SendOpinion
 from guard.lab.train_provenance import fit, left_out

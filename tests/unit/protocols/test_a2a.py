@@ -10,7 +10,7 @@ import pytest
 from guard.core.errors import MessageError
 from guard.protocols import discover_protocols
 from guard.protocols.a2a import MESSAGE, PUSH, TASK
-from guard.protocols.http_message import HttpRequest
+from guard.protocols.http.message import HttpRequest
 
 PROTOCOLS = discover_protocols()
 A2A = next(p for p in PROTOCOLS if p.name == "a2a")

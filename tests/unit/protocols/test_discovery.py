@@ -8,7 +8,7 @@ import pytest
 
 import guard.protocols
 from guard.protocols import discover_protocols
-from guard.protocols.http_message import HttpRequest
+from guard.protocols.http.message import HttpRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GOPHER = '''
 """A protocol that a user dropped in."""
 from guard.protocols import Message, ParsedCall, ProtocolModule
-from guard.protocols.http_message import HttpReply
+from guard.protocols.http.message import HttpReply
 
 
 class Gopher(ProtocolModule):

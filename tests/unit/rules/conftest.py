@@ -5,10 +5,10 @@ import pytest
 from guard.core.model import (
     ClassifiedCall,
     Destination,
+    DestinationStatus,
     Finding,
     Identity,
     Role,
-    Standing,
     Target,
     ToolCall,
 )
@@ -46,7 +46,11 @@ def situation():
         arguments = {"to": "x"} if arguments is None else arguments
         call = ToolCall("id", identity or Identity("p", "s"), tool, arguments, "mcp", 0.0)
         targets = tuple(
-            Target(Destination("mail", f"secret{i}@x.example", "x.example"), Standing(s), "$['to']")
+            Target(
+                Destination("mail", f"secret{i}@x.example", "x.example"),
+                DestinationStatus(s),
+                "$['to']",
+            )
             for i, s in enumerate(standings)
         )
         snapshot = Snapshot(

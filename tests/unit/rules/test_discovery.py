@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import guard.rules
-from guard.policies_io import PolicyError, load_policies
+from guard.policy_files import PolicyError, load_policies
 from guard.rules import RuleConfig, discover_rule_types
 
 NIGHT = '''

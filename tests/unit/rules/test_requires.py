@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
+from guard.core.labels import Attestation, Rung
 from guard.core.model import Identity, PrincipalRung, SessionRung
-from guard.core.provenance import Attestation, Rung
 from guard.rules import PolicyOutline
 
 

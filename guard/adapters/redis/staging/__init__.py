@@ -25,8 +25,8 @@ from guard.core.memory import (
     Trust,
 )
 from guard.core.memory_policy import MemoryLimits
-from guard.memory.drift import SUBJECTS, steps
-from guard.memory.seal import KEY_BYTES, Seal
+from guard.memory_gate.drift import SUBJECTS, steps
+from guard.provenance.seal import KEY_BYTES, Seal
 
 if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient
@@ -51,7 +51,7 @@ def staging_script(name: str) -> Script:
 
 
 class RedisStaging:
-    """Candidates, nonces, tokens and trust; implements :class:`guard.memory.staging.Staging`.
+    """Candidates, nonces, tokens and trust; implements :class:`guard.memory_gate.staging.Staging`.
 
     Args:
         client: the connection; whoever made it closes it.

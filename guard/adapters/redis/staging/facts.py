@@ -11,7 +11,7 @@ from guard.core.memory import MemoryClass, StagedFacts, TokenState, Trust
 
 if TYPE_CHECKING:
     from guard.core.memory import Candidate
-    from guard.memory.seal import Seal
+    from guard.provenance.seal import Seal
 
 SPENT: Final = 10_000
 """Used promotion tokens that one process remembers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from guard.adapters.redis.layout import digest, tenant_tag
-from guard.memory.senders import source_mark
+from guard.provenance.senders import source_mark
 
 if TYPE_CHECKING:
     from guard.core.memory import MemoryClass

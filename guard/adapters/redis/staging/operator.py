@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.redis.staging import staging_script
 from guard.adapters.redis.staging.keys import MemoryKeys
 from guard.core.errors import GuardError, StateError
-from guard.memory.candidate import content_digest
+from guard.memory_gate.candidate import content_digest
 
 if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient
     from guard.core.memory import Fate, MemoryClass
-    from guard.memory.seal import Seal
+    from guard.provenance.seal import Seal
 
 TOKEN_PREFIX: Final = "gmt_"  # noqa: S105  (what a token starts with, so that scanners know it)
 SHOWN: Final = ("id", "fate", "reasons", "principal", "session", "tool", "store", "partition")

@@ -11,14 +11,14 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from guard.adapters.mitm import forward
 from guard.adapters.mitm.forward import NOT_CONNECTED, ForwardAddon
-from guard.core.destinations import PatternSet
 from guard.core.errors import MessageError
 from guard.core.policy import EgressLimits
-from guard.identity import Credentials
-from guard.protocols.http_message import HttpReply
+from guard.destinations.canonical import PatternSet
+from guard.enforcement.identity import Credentials
+from guard.protocols.http.message import HttpReply
 
 
-class Gate:
+class RequestHandler:
     """Remembers the codes of refusals."""
 
     body_limit = 1000
@@ -47,7 +47,7 @@ LIMITS = EgressLimits()
 
 def addon(limits=LIMITS):
     """Return the addon; its limits may be a callable."""
-    return ForwardAddon(Gate(), Metrics(), limits if callable(limits) else lambda: limits)
+    return ForwardAddon(RequestHandler(), Metrics(), limits if callable(limits) else lambda: limits)
 
 
 def client(mode="regular"):

@@ -19,8 +19,8 @@ from guard.core.errors import StateError
 from guard.core.model import Identity, Role
 from guard.core.policy import StateLimits
 from guard.core.ports import Attempt
-from guard.memory.birth import Birth, Loss, sealed_birth
-from guard.memory.seal import Seal
+from guard.provenance.seal import Seal
+from guard.provenance.store_continuity import Birth, Loss, sealed_birth
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -4,7 +4,7 @@ import pytest
 
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.staging.operator import GateOperator
-from guard.memory.seal import Seal
+from guard.provenance.seal import Seal
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Prometheus metrics: families, closed label sets, tallies."""

@@ -1,0 +1,184 @@
+"""The signals of text that instructs a model: group, weight and pattern of each.  Pure: no I/O.
+
+Of one group the heaviest signal counts; see :mod:`guard.content.injection_text` for how they add up.
+"""
+# ruff: noqa: E501  (a pattern cut into pieces is read by nobody)
+
+from __future__ import annotations
+
+from typing import Final
+
+_OVERRIDE: Final = r"(?:ignor(?:e|es|ing)|disregard\w*|forget\w*|overrid(?:e|es|ing)|bypass\w*|discard\w*|neglect|skip|cancel|stop following|do not follow|don't follow)"
+_EARLIER: Final = r"(?:previous|prior|above|earlier|preceding|former|initial|foregoing|any other)"
+_STANDING: Final = r"(?:original|existing|current|system|safety|security|default|other|built-?in)"
+_ORDERS: Final = r"(?:instruct\w*|prompts?|rules?|directi\w+|guidelines?|guardrails?|constraints?|restrictions?|polic(?:y|ies)|commands?|training|programming|context)"
+SENDS: Final = r"(?:send|sends|post|upload|forward|transmit|exfiltrate|email|e-mail|submit|deliver|leak|report|relay|append|attach|pass|include|write)"
+_TAKES: Final = r"(?:read|open|cat|collect|gather|dump|extract|get|fetch|retrieve|list|access|copy|find|search for|print|export)"
+SECRETS: Final = r"(?:api[ _-]?keys?|secrets?|credentials?|passwords?|access tokens?|auth(?:entication)? tokens?|private keys?|ssh keys?|system prompt|environment variables?|env(?:ironment)? vars?|session (?:data|tokens?|history)|conversation(?: history)?|chat history|contents? of|file contents?|user(?:'s)? data|its contents?|the contents?|the output|the results?)"
+_FILES: Final = r"(?:/etc/\w+|~?/?\.(?:ssh|aws|env|kube|gnupg|netrc|npmrc|docker|git-credentials|cursor)\b|id_(?:rsa|ed25519)|/proc/|mcp\.json)"
+WHERE: Final = r"(?:https?://|wss?://|ftp://|[\w.+-]+@[\w-]+\.\w+)"
+MODEL: Final = r"(?:an? |the |any |all )?(?:ai|llm|language model|assistants?|agents?|chatbots?|ai model|copilot|claude|chatgpt|gpt|gemini)s?"
+
+SIGNALS: Final = (
+    (
+        "override",
+        3,
+        rf"\b{_OVERRIDE}\s+(?:(?:all|any|the|your|of|my|these|those|every|everything)\s+){{0,4}}(?:{_EARLIER}\s+){{1,3}}(?:\w+\s+){{0,2}}?{_ORDERS}",
+    ),
+    (
+        "override",
+        3,
+        rf"\b{_OVERRIDE}\s+(?:all\s+|everything\s+|anything\s+)(?:of\s+)?(?:your\s+|the\s+|that\s+|you\s+)(?:\w+\s+){{0,3}}?(?:{_ORDERS}|above|before|told|said)",
+    ),
+    ("override", 3, rf"\b{_OVERRIDE}\s+(?:all\s+)?your\s+(?:\w+\s+){{0,2}}?{_ORDERS}"),
+    (
+        "override",
+        2,
+        rf"\b{_OVERRIDE}\s+(?:(?:all|any|the|of|these|those|every)\s+){{0,4}}(?:{_STANDING}\s+){{1,3}}{_ORDERS}",
+    ),
+    (
+        "template",
+        3,
+        r"<\|(?:im_start|im_end|system|user|assistant|endoftext|start_header_id|eot_id)\|>|\[/?INST\]|<</?SYS>>",
+    ),
+    (
+        "heading",
+        3,
+        r"(?m)(?:^|=)\s*(?:\[|<|#+ ?|\*\*)?\s*(?:system|admin|administrator|developer)\s*(?:\]|>|\*\*)?\s*(?:override|message|notice|instruction|command|prompt|update|alert|note)?s?\s*(?:\]|>|\*\*)?\s*[:\]>][^\n]{0,80}\b(?:you (?:must|should|now|are|will)|ignore|execute|comply|disable|reveal)\b",
+    ),
+    (
+        "heading",
+        1,
+        r"(?m)(?:^|=|\[|<|\*\*)\s*(?:system(?: (?:prompt|override|message|notice|instruction|administrator notice))?|important|assistant|human|instructions?)\s*(?:\]|>|\*\*|:)",
+    ),
+    ("heading", 2, r"<(?:important|system|instructions?|secret|hidden|admin|assistant)>"),
+    (
+        "role",
+        3,
+        r"\byou\s+(?:are|have|will be)\s+(?:now\s+|hereby\s+)?(?:been\s+)?(?:in\s+|granted\s+|an?\s+|entering\s+|given\s+)?(?:full\s+|new\s+)?(?:developer mode|debug mode|god mode|maintenance mode|dan\b|jailbroken|unrestricted|unfiltered|elevated|root access|admin\w* (?:access|privileges|mode|rights)|full (?:admin|access|control))",
+    ),
+    (
+        "role",
+        3,
+        r"\b(?:pretend|act|behave|respond)\s+(?:to be|as|like)\s+(?:if\s+)?(?:you\s+(?:are|have|were)\s+)?(?:\w+\s+){0,3}?(?:unrestricted|without (?:any )?(?:restrictions|rules|filters|limits)|no (?:restrictions|rules|limits)|jailbroken|evil|root|dan\b)",
+    ),
+    (
+        "role",
+        2,
+        r"\b(?:from now on,? you|you must now|your new (?:role|task|goal|objective|instructions?)|new (?:system )?instructions?\s*:|updated? (?:system )?instructions?\s*:)",
+    ),
+    ("role", 1, r"\byou are now\b|\breal (?:task|instructions?)\b"),
+    ("mode", 1, r"\b(?:developer|debug|god|dan|jailbreak|unrestricted|maintenance) mode\b"),
+    (
+        "conceal",
+        3,
+        r"\b(?:do not|don't|never|must not|without)\s+(?:ever\s+)?(?:tell\w*|inform\w*|mention\w*|notify\w*|alert\w*|reveal\w*|disclos\w+|show\w*|let|ask\w*|warn\w*)\b[^.\n]{0,40}\b(?:the users?|humans?|operators?|(?:anyone|them) about (?:this|it|the))\b",
+    ),
+    (
+        "conceal",
+        3,
+        r"\b(?:silently|secretly|quietly|covertly|discreetly|stealthily|invisibly|in the background,?)\s+(?:\w+\s+){0,2}?(?:execut\w+|runs?\b|send\w*|post\w*|forward\w*|call\w*|upload\w*|cop(?:y|ies)|read\w*|append\w*|includ\w+|add|fetch\w*|transmit\w*|exfiltrat\w+|email\w*|collect\w*|bcc)",
+    ),
+    (
+        "conceal",
+        3,
+        r"\b(?:bcc|cc|forwards?|cop(?:y|ies))\b[^.\n]{0,60}\b(?:silently|secretly|quietly|covertly|without (?:their|the user's) knowledge)\b",
+    ),
+    (
+        "exfil",
+        3,
+        rf"\b{_TAKES}\b[^.\n]{{0,80}}(?:{_FILES}|{SECRETS})[^.\n]{{0,80}}\b{SENDS}\b[^\n]{{0,100}}{WHERE}",
+    ),
+    (
+        "exfil",
+        3,
+        rf"\b{_TAKES}\b[^.\n]{{0,40}}{_FILES}[^\n]{{0,80}}\b{SENDS}\b[^.\n]{{0,60}}\b(?:contents?|it|them|as|parameter|argument|to|in)\b",
+    ),
+    ("exfil", 3, rf"\b(?:exfiltrate|leak)\b[^.\n]{{0,60}}(?:{SECRETS}|{WHERE})"),
+    (
+        "exfil",
+        2,
+        r"\b(?:reveal|output|repeat|print|disclose|show|give me)\b[^.\n]{0,40}\b(?:your|the)\s+(?:full |entire |hidden |initial )?(?:system prompt|initial prompt|hidden instructions|api keys?|credentials|secrets)",
+    ),
+    (
+        "exfil",
+        1,
+        rf"\b(?:send|post|upload|forward|transmit|e-?mail|share|provide)\b[^.\n]{{0,60}}\b(?:{SECRETS})",
+    ),
+    ("where", 1, rf"\b{SENDS}\b[^.\n]{{0,100}}\bto\b[^.\n]{{0,20}}{WHERE}"),
+    (
+        "execute",
+        3,
+        r"\b(?:decode|decrypt|unpack|de-?obfuscate)\b[^\n]{0,80}\b(?:and|then)\s+(?:then\s+)?(?:execute|run|eval\w*|follow|perform|apply|obey)",
+    ),
+    (
+        "execute",
+        3,
+        r"\b(?:curl|wget|nc|ncat)\b[^\n]{0,200}(?:\$\(|`)\s*(?:cat|whoami|env|printenv|base64|id|hostname)",
+    ),
+    (
+        "execute",
+        1,
+        r"\b(?:execute|run|invoke|perform)\s+(?:the\s+|this\s+|these\s+|following\s+|a\s+|\w+\s+){0,3}?(?:commands?|code|script|payload|instructions?|steps?)\b",
+    ),
+    (
+        "execute",
+        1,
+        r"\b(?:curl|wget|iwr|invoke-webrequest)\b[^\n]{0,200}\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b",
+    ),
+    (
+        "tool",
+        1,
+        r"\b(?:call|invoke|use)(?:ing)?\s+(?:the\s+)?(?:\w*_\w+|\w+\s+(?:tool|function))\b",
+    ),
+    (
+        "urgent",
+        1,
+        r"\b(?:immediately|at once|without (?:delay|asking|confirmation|hesitation|question)|failure to comply|must comply|before (?:doing )?anything else|takes? precedence|highest priority)\b",
+    ),
+    (
+        "prefer",
+        3,
+        r"\b(?:always|must|should|only)\s+(?:\w+\s+){0,2}?(?:use|call|prefer|invoke|choose|select)\s+this\s+(?:tool|server|skill|agent|function)?\s*(?:\w+\s+){0,3}?(?:instead of|over|rather than|exclusively|for (?:all|every)|before (?:any|all|every|other|using|calling))",
+    ),
+    (
+        "prefer",
+        3,
+        r"\b(?:before|prior to)\s+(?:using|calling|invoking|running|executing)\s+(?:this|any|every|each|all|other)\b[^.\n]{0,40}(?:tools?|functions?)[^.\n]{0,60}\b(?:read|send|include|fetch|access|pass|dump|collect)\b",
+    ),
+    (
+        "prefer",
+        2,
+        r"\b(?:instead of|rather than|supersedes?|takes? priority over|do not use|don't use|never use)\s+(?:the\s+|any\s+|all\s+|every\s+)?(?:\w+\s+){0,2}?(?:other|built-?in|default|standard|native|existing|original|previous)\b[^.\n]{0,40}(?:tools?|skills?|agents?|capabilit\w+|\w+_\w+)",
+    ),
+    (
+        "prefer",
+        1,
+        r"(?:^|[.\n:]\s*)(?:preferred|primary|trusted|mandatory|required)\s+(?:tool|agent|skill|server)\b",
+    ),
+    (
+        "address",
+        3,
+        rf"\b(?:dear|attention|attn|note (?:to|for)|message (?:to|for)|instructions? (?:to|for)|important for|hey|hello)\s*[:,]?\s*{MODEL}\b[^\n]{{0,80}}\b(?:must|should|ignore|send|execute|please|call|read|you)\b",
+    ),
+    (
+        "address",
+        2,
+        rf"\b(?:if you are|as)\s+{MODEL}\b[^.\n]{{0,40}}\b(?:you must|must|please|ignore|execute)\b",
+    ),
+    (
+        "picture",
+        3,
+        r"!\[[^\]]{0,200}\]\([^)\s]{0,300}(?:\{|\$|%7B|\[)[^)]{0,60}(?:data|secret|key|token|conversation|context|history|prompt|content|summary)",
+    ),
+    (
+        "override",
+        3,
+        r"\b(?:ignora|olvida|ignorez|ignorer|oubliez|ignorieren?|vergiss|dimentica|esque[cç]a|desconsidere|ignoreer|negeer)\b[^.\n]{0,30}\b(?:instruc\w+|anweisung\w*|istruzion\w+|instru[cç]\w+|consignes|regeln|reglas|r[eè]gles|ordens|[oó]rdenes)",
+    ),
+    (
+        "override",
+        3,
+        r"(?:忽略|无视|無視|忘记|忘掉|忽視)[^。\n]{0,12}(?:指令|指示|说明|說明|规则|規則|提示)|(?:指示|命令|プロンプト|ルール)[^。\n]{0,8}(?:無視|忘れ)|(?:игнориру|забуд|проигнорируй)[^.\n]{0,40}(?:инструкци|указани|правил)|(?:지시|명령|지침)[^.\n]{0,10}무시|تجاهل[^.\n]{0,20}(?:التعليمات|الأوامر)",
+    ),
+)

@@ -1,0 +1,175 @@
+"""Text that instructs a model, told by what it asks for.  Pure: no I/O.
+
+No single word makes an attack: a page about attacks has all of them.  So signals are weighed.  Some
+need no company (give up your instructions, hide this from the user, read that key file and send
+it); others count only together.  A phrase that stands in quotation marks in a text that discusses
+such phrases is a mention and counts nothing.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import re2
+
+from guard.content.injection_signals import MODEL, SECRETS, SENDS, SIGNALS, WHERE
+from guard.content.text_decodings import decoded, fold, views
+from guard.core.bounded_cache import bounded_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENOUGH: Final = 3
+"""Weight from which a text counts as one that instructs a model."""
+LIMIT: Final = 1024 * 1024
+"""Characters looked through per text."""
+WINDOW: Final = 16 * 1024
+OVERLAP: Final = 1024
+"""Characters; no signal is longer than the overlap."""
+LONG_TOKENS: Final = 32
+"""Tokens that are decoded where a text is not looked through deeply."""
+MENTION: Final = 60
+"""Characters around a phrase in which the quotation marks of a mention stand."""
+MATCHES: Final = 20
+"""Places of one signal that are looked at, to find one that is no mention."""
+
+_COMPILED: Final = tuple(
+    (group, weight, re2.compile(f"(?is){source}")) for group, weight, source in SIGNALS
+)
+
+
+def _signal_set() -> re2.Set:
+    options = re2.Options()
+    options.max_mem = 64 * 1024 * 1024
+    signals = re2.Set.SearchSet(options)
+    for _, _, source in SIGNALS:
+        signals.Add(f"(?is){source}")
+    signals.Compile()
+    return signals
+
+
+_SET: Final = _signal_set()
+_LONG_TOKEN: Final = re2.compile(r"[A-Za-z0-9+/_-]{40,}={0,2}")
+_HIDDEN: Final = re2.compile(
+    r"(?is)<!--(.*?)-->|<[^>]{0,300}(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*[01](?:px|pt|em)?\b"
+    r"|opacity\s*:\s*0\b|\shidden\b|aria-hidden)[^>]{0,300}>([^<]*)"
+)
+_SPOKEN_TO: Final = re2.compile(
+    rf"(?is)\b{MODEL}\s*[:,]|\b{MODEL}\s+(?:must|should|please|will)\b"
+    rf"|\b{SENDS}\b.{{0,100}}{WHERE}.{{0,60}}{SECRETS}"
+)
+_TAG: Final = re.compile(r"(?s)<!--|-->|</?[A-Za-z][^<>]{0,500}>")
+_MARKS: Final = "\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
+_DISCUSSED: Final = re2.compile(
+    r"(?i)\b(?:phrases?|patterns?|examples?|such as|strings?|attacks?|injections?|prompts? like"
+    r"|called|known as|e\.g\.|detect\w*|block\w*|keywords?)\b"
+)
+_SPACED: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*]){5,}[A-Za-z]\b")
+_LEET: Final = str.maketrans("013457@$!|", "oieastasil")
+
+
+@bounded_cache(64)
+def instructs(text: str, *, deep: bool) -> bool:
+    """Return whether a text instructs a model.
+
+    Args:
+        text: of any length.
+        deep: whether every reading is looked at; else the text without disguise of its letters,
+            and what its first long tokens are a coding of.
+    """
+    readings = _readings(text[:LIMIT]) if deep else _plain_readings(text[:LIMIT])
+    return any(_weight(reading) >= ENOUGH for reading in readings)
+
+
+def _plain_readings(text: str) -> Iterator[str]:
+    folded = fold(text)
+    yield folded
+    for match in islice(_LONG_TOKEN.finditer(folded), LONG_TOKENS):
+        yield from decoded(match.group())
+
+
+def _readings(text: str) -> Iterator[str]:
+    """Yield the text as a model could read it: as it is, decoded, without markup, unmasked."""
+    for view in views(text, shell=False):
+        yield view
+        bare = html.unescape(view) if "&" in view else view
+        if "<" in bare:
+            bare = _TAG.sub("", bare)
+        if bare != view:
+            yield bare
+    folded = fold(text)
+    joined = _SPACED.sub(lambda match: "".join(filter(str.isalpha, match.group())), folded)
+    if joined != folded:
+        yield joined
+    plain = folded.translate(_LEET)
+    if plain != folded:
+        yield plain
+
+
+def _weight(text: str) -> int:
+    """Return the sum of the groups of signals in a text; where they are hidden, it is enough."""
+    if "<" in text and any(_hidden(text)):
+        return ENOUGH
+    discussed = bool(_DISCUSSED.search(text))
+    found: dict[str, int] = {}
+    for index in _present(text):
+        group, weight, signal = _COMPILED[index]
+        if weight > found.get(group, 0) and _stands(signal, text, discussed=discussed):
+            found[group] = weight
+    return sum(found.values())
+
+
+def _present(text: str) -> set[int]:
+    """Return which signals are in a text.
+
+    One pass finds all, in windows: the automaton of so many patterns must not outgrow its memory,
+    whatever the text is.
+    """
+    return {
+        index
+        for start in range(0, max(1, len(text)), WINDOW)
+        for index in _SET.Match(text[start : start + WINDOW + OVERLAP]) or ()
+    }
+
+
+def _hidden(text: str) -> Iterator[bool]:
+    """Yield whether each part of a page that is not shown speaks to a model."""
+    for first, second in _HIDDEN.findall(text):
+        part = first or second
+        yield bool(_SPOKEN_TO.search(part)) or any(_COMPILED[i][1] > 1 for i in _present(part))
+
+
+def _stands(signal: re2._Regexp, text: str, *, discussed: bool) -> bool:
+    """Return whether a signal is in a text other than as a mention."""
+    for number, match in enumerate(signal.finditer(text)):
+        if number >= MATCHES or not (discussed and _is_mention(text, match.start(), match.end())):
+            return True
+    return False
+
+
+def _is_mention(text: str, start: int, end: int) -> bool:
+    """Return whether the place is inside quotation marks that open and close around it."""
+    line = max(text.rfind("\n", 0, start), start - MENTION)
+    before = text[line + 1 : start + 1]
+    stop = text.find("\n", end)
+    after = text[end : min(end + MENTION, stop if stop >= 0 else len(text))]
+    opened = sum(_opens(before, place) for place, mark in enumerate(before) if mark in _MARKS)
+    closed = sum(_closes(after, place) for place, mark in enumerate(after) if mark in _MARKS)
+    return opened > 0 and closed > 0 and _last_opens(before)
+
+
+def _opens(text: str, place: int) -> bool:
+    return (place == 0 or not text[place - 1].isalnum()) and text[place + 1 : place + 2].isalnum()
+
+
+def _closes(text: str, place: int) -> bool:
+    return not text[place + 1 : place + 2].isalnum()
+
+
+def _last_opens(before: str) -> bool:
+    """Return whether the last quotation mark before a place is one that opens."""
+    places = [place for place, mark in enumerate(before) if mark in _MARKS]
+    return bool(places) and _opens(before, places[-1])

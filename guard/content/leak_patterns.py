@@ -1,0 +1,108 @@
+"""What must not leave, told by its form: secrets, account numbers, commands, paths.  Pure: no I/O.
+
+Each pattern names a form, never a value.  Where a form has a checksum, the checksum decides.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+import re2
+
+from guard.content.account_numbers import has_account
+from guard.content.injection_text import instructs
+from guard.content.secret_forms import BITS, entropy
+from guard.content.shell_text import is_dangerous
+from guard.content.text_decodings import decoded_label, fold, views
+from guard.core.bounded_cache import bounded_cache
+from guard.core.network_addresses import address_kind
+
+SECRET: Final = "secret_found"  # noqa: S105  (a reason code)
+ACCOUNT: Final = "account_found"
+COMMAND: Final = "dangerous_command"
+PATH: Final = "sensitive_path"
+INJECTION: Final = "injection_text"
+HOST: Final = "hidden_in_host"
+NESTED: Final = "nested_encoding"
+CODES: Final = (SECRET, ACCOUNT, COMMAND, PATH, INJECTION, HOST, NESTED)
+
+_PATHS: Final = (
+    r"/etc/(?:passwd|shadow|sudoers|gshadow|master\.passwd|krb5\.keytab|ssh/)",
+    (
+        r"(?:^|[/~\s\"'=])\.env(?:\.(?:local|live|dev\w*|prod\w*|stag\w*|test|secrets?|bak|backup"
+        r"|old))?(?:$|[\s\"',;)&])"
+    ),
+    r"\.(?:ssh|aws|kube|docker|gnupg|azure|config/gcloud|config/gh)/",
+    r"/\.git/(?:config|hooks/)",
+    r"\bid_(?:rsa|ed25519|ecdsa|dsa)\b",
+    r"/proc/(?:self|[0-9]+)/(?:environ|mem|cmdline|maps)",
+    r"\.(?:netrc|pgpass|git-credentials|npmrc|pypirc|my\.cnf|htpasswd|vault-token)\b",
+    r"\.(?:bash|zsh|python|mysql|psql)_history\b",
+    r"/var/spool/cron|/etc/(?:cron|systemd/|init\.d/|rc\.local|profile|ld\.so\.preload)",
+    r"(?:^|[/~\s\"'=])\.(?:bashrc|zshrc|bash_profile|zprofile|profile|config/autostart)\b",
+    r"\bauthorized_keys\b|/Library/Launch(?:Agents|Daemons)/|/run/secrets/|/var/run/docker\.sock",
+    r"(?i)(?:^|[/\\])(?:credentials\.json|service[_-]account[\w-]*\.json|wallet\.dat|secrets?\.ya?ml|web\.config)\b",
+    r"(?i)\bwindows\\+system32\\+config\\+sam\b|\.(?:pem|p12|pfx|kdbx|jks|keystore)\b",
+)
+
+
+def _any(patterns: tuple[str, ...], flags: str = "") -> re2._Regexp:
+    return re2.compile(flags + "|".join(f"(?:{pattern})" for pattern in patterns))
+
+
+_FORMS: Final = ((PATH, _any(_PATHS)),)
+_ESCAPED: Final = re2.compile(r"%25(?:25)*[0-9A-Fa-f]{2}")
+_ADDRESS: Final = re2.compile(r"(?:^|[.-])([0-9]{1,3}(?:[.-][0-9]{1,3}){3})[.-][a-z]")
+"""An address as part of a name: wildcard zones resolve such names to it."""
+_REGISTERED: Final = 2
+"""Labels at the end of a name that somebody had to register."""
+_LONG_LABEL: Final = 16
+_LONG_PARTS: Final = 20
+_CHANGES: Final = 4
+_KEY_ID: Final = re2.compile(r"a(?:kia|sia)[a-z0-9]{16}")
+
+
+@bounded_cache(256)
+def find_leaks(text: str) -> frozenset[str]:
+    """Return the codes of what is in a text, in any of its views; secrets are a detector's."""
+    found: set[str] = set()
+    for view in views(text):
+        found.update(code for code, form in _FORMS if form.search(view))
+        if ACCOUNT not in found and has_account(view):
+            found.add(ACCOUNT)
+        if COMMAND not in found and is_dangerous(view):
+            found.add(COMMAND)
+    if instructs(text, deep=True):
+        found.add(INJECTION)
+    if _ESCAPED.search(text):
+        found.add(NESTED)
+    return frozenset(found)
+
+
+def hides_data(host: str) -> bool:
+    """Return whether labels of a host name are data in a coding, or a private address, no name."""
+    labels = fold(host).lower().split(".")
+    joined = "".join(labels[:-_REGISTERED])
+    if any(decoded_label(label) for label in (*labels, joined)):
+        return True
+    if any(_is_private(match.group(1)) for match in _ADDRESS.finditer(host)):
+        return True
+    drawn = [label for label in labels if _is_mixed(label)]
+    in_parts = len(drawn) > 1 and sum(map(len, drawn)) >= _LONG_PARTS
+    return in_parts or any(
+        (len(label) >= _LONG_LABEL and entropy(label) >= BITS) for label in drawn
+    )
+
+
+def _is_mixed(label: str) -> bool:
+    """Return whether letters and digits change places as they do in no name, or it is a key id."""
+    changes = sum(a.isdigit() != b.isdigit() for a, b in pairwise(label))
+    return bool(_KEY_ID.fullmatch(label)) or (label.isalnum() and changes >= _CHANGES)
+
+
+def _is_private(spelt: str) -> bool:
+    try:
+        return address_kind(spelt.replace("-", ".")) != "public"
+    except ValueError:
+        return False

@@ -1,0 +1,62 @@
+"""What servers say of themselves: definitions of tools, and texts for models.  Pure: no I/O.
+
+A model acts on a tool's description as it acts on any text, and the server can change it after
+everybody has looked.  So a definition has a digest that can be pinned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from guard.core.model import Json
+
+CHANGED: Final = "tool_definition_changed"
+"""A tool is not what it was when it was first seen, or last approved."""
+NEW: Final = "tool_definition_new"
+"""A server that was known has a tool it did not have."""
+ALTERED: Final = "tool_definition_altered"
+"""The record of a definition does not bear the guard's seal."""
+UNPINNED: Final = "tool_definition_unpinned"
+"""One listing has more tools than are pinned."""
+CODES: Final = (CHANGED, NEW, ALTERED, UNPINNED)
+_NOT_TOLD: Final = frozenset({"_meta", "icons"})
+"""Members that no model is shown; servers put what varies there."""
+
+
+@dataclass(frozen=True)
+class ToolDefinition:
+    """One tool as its server describes it."""
+
+    name: str
+    document: Mapping[str, Json]
+
+    @cached_property
+    def text(self) -> str:
+        """Canonical JSON of everything a client may show to a model."""
+        told = {key: value for key, value in self.document.items() if key not in _NOT_TOLD}
+        return json.dumps(told, sort_keys=True, separators=(",", ":"))
+
+    @cached_property
+    def digest(self) -> str:
+        """Hex digest of ``text``."""
+        data = self.text.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What one answer or event says that is no result of a call."""
+
+    source: str
+    """The method it belongs to, such as ``tools/list``."""
+    content: Json
+    definitions: tuple[ToolDefinition, ...] = ()
+    is_read: bool = False
+    """Whether the session has now read it as it reads a result; a listing is in every session."""

@@ -1,0 +1,168 @@
+"""Where a value came from: rungs, label records and attestations.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING
+
+from guard.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from guard.core.model import Integrity, Json
+
+
+class Rung(IntEnum):
+    """The attestation ladder, strongest first (docs/provenance.md)."""
+
+    LISTED = 1
+    """Internal, or on the policy's allowlist."""
+    GRANTED = 2
+    """A human's grant for exactly this call."""
+    PROMPTED = 3
+    """Named by the user on the authenticated prompt channel, in this session."""
+    REPLY = 4
+    """The sender of a message that the user named."""
+    REMEMBERED = 5
+    """In memory, or in a result field, of at least authenticated integrity."""
+    CLAIMED = 6
+    """Claimed by the agent to be the user's words."""
+    UNKNOWN = 7
+    TAINTED = 8
+    """Derived from untrusted text, or from memory tainted by it."""
+    DENIED = 9
+
+    @property
+    def label(self) -> str:
+        """The name used in policies, verdicts and metrics."""
+        return RUNGS[self - 1]
+
+
+RUNGS = tuple(rung.name.lower() for rung in Rung)
+"""Names of the rungs, strongest first."""
+
+
+class Channel(StrEnum):
+    """Through which channel a value was first seen."""
+
+    RESULT = "result"
+    FIELD = "field"
+    PROMPT = "prompt"
+    SAVED = "saved"
+    IMPORTED = "imported"
+    MEMORY = "memory"
+    """A memory's answer for which there is no record."""
+    READ = "read"
+    """Marks the first untrusted text that a session read."""
+    CLAIM = "claim"
+    """Role ``user`` of a conversation with a model."""
+
+
+CHANNELS = tuple(Channel)
+
+
+@frozen
+class LabelRecord:
+    """What is known of one value in one place: its label and where it came from."""
+
+    label: Integrity
+    channel: Channel
+    call: int
+    """Index of the call in its session or recorded run, -1 where there was none."""
+    at: float
+    """Seconds since the epoch."""
+    session: bytes
+    """Digest of the session."""
+    source: str
+    """The tool, shortened; the store's name for imports."""
+    sealed: bool = True
+    """False where the record's MAC does not fit: it then counts as untrusted."""
+    origin: bytes = b""
+    """Mark of the one sender or URL host that the text came from; empty where none is known."""
+
+
+@frozen
+class Attestation:
+    """Which rung one value of a call stands on, and why."""
+
+    rung: Rung
+    why: str
+    """From a closed set, e.g. ``prompt``, ``authenticated_memory``, ``untrusted_result``."""
+    record: LabelRecord | None = None
+    """The record that decided, if one did."""
+    vector: str = ""
+    """For what is not attested: ``memory``, ``in_session``, ``earlier_session`` or ``unknown``."""
+    same_session: bool = False
+    saturated: bool = False
+    """For an unknown value: a bound was reached, so it may be tainted."""
+
+    def evidence(self) -> dict[str, Json]:
+        """Return what a reason says of it; no value, no text."""
+        document: dict[str, Json] = {"rung": self.rung.label, "why": self.why}
+        if self.vector:
+            document["vector"] = self.vector
+        if self.saturated:
+            document["saturated"] = True
+        if self.record is not None:
+            document["call"] = self.record.call
+            document["source"] = self.record.source
+            document["session"] = "this" if self.same_session else "earlier"
+        return document
+
+
+@frozen
+class SavedText:
+    """What the values in a text that is about to be saved, and its session's reading, say of it."""
+
+    label: Integrity
+    """The minimum over the values in it and what its session has read."""
+    origins: frozenset[bytes] = frozenset()
+    """Marks of the sources that the untrusted values in it came from."""
+    prompted: bool = False
+    """Whether every sentence of it was said by the user, word for word, in this session."""
+
+
+@frozen
+class PrivateText:
+    """What the body of a send has of private text."""
+
+    passages: int
+    record: LabelRecord
+    """Of the passage that was read first."""
+
+
+@frozen
+class Evidence:
+    """What the store knows of one value: at most one record per place."""
+
+    prompt: LabelRecord | None = None
+    """Named by the user in this session."""
+    reply: LabelRecord | None = None
+    """Sender of a message that the user named in this session."""
+    field: LabelRecord | None = None
+    """From a result field of a declared label, in this session."""
+    earlier_prompt: LabelRecord | None = None
+    """Named by the user in an earlier session."""
+    memory: LabelRecord | None = None
+    """Label of the value in a memory of this tenant."""
+    memory_taint: LabelRecord | None = None
+    claim: LabelRecord | None = None
+    """In this session, the agent says that the user named it."""
+    taint: LabelRecord | None = None
+    """From untrusted text that this principal read, in whatever session."""
+
+
+@frozen
+class Context:
+    """What holds for a whole call."""
+
+    session: bytes
+    granted: bool = False
+    saturated: bool = False
+    """A bound of the principal was reached, or a result was released unlabelled."""
+    read_untrusted: LabelRecord | None = None
+    """The first untrusted text that the session read."""
+    remembers: bool = False
+    """Whether the session has read memory; a reply must then not carry it outside."""
+    values: dict[str, Evidence] = field(default_factory=dict)
+    """By value."""

@@ -1,0 +1,183 @@
+"""From a tool call to what the policy says about it: role, destinations, body.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from guard.core.jsonpath import member_path
+from guard.core.model import ClassifiedCall, Destination, DestinationStatus, Role, Target
+from guard.destinations.amounts import number_value
+from guard.destinations.canonical import MISSING, read_destinations
+from guard.destinations.hosts import malformed
+from guard.destinations.text_scan import find_destinations, names_no_host
+from guard.destinations.values import find_values, leaf_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
+
+    from guard.core.model import Json, ToolCall
+    from guard.core.policy import PathQuery, Policy, ToolMapping
+
+SCAN_LIMIT: Final = 1024 * 1024
+"""Characters of undeclared arguments looked through per call.  What is beyond makes the call
+malformed: the limit must free nobody, and a policy can declare large payloads as body."""
+
+GUARDED_LIMIT: Final = 50
+"""Values taken from one guarded argument."""
+_WHOLE: Final = frozenset({"text", "number"})
+"""Kinds that a whole argument can be, whatever is in it."""
+MESSAGE_ID_LIMIT: Final = 256
+
+
+def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
+    """Return the call with its role, the destinations in it and their standing.
+
+    A tool that no mapping claims gets role ``other`` and is marked unmapped, and whatever in its
+    arguments can be a destination counts as one.  So does every value of a mapped send that sits
+    in an argument the mapping does not declare: an attacker does not have to use the field that
+    the policy's author thought of.
+    """
+    mapping = policy.mapping(call.tool)
+    if mapping is None:
+        texts = tuple(text for _, text in _strings(call.arguments, "$"))
+        return ClassifiedCall(
+            call=call,
+            role=Role.OTHER,
+            mapped=False,
+            targets=tuple(_undeclared(policy, call.arguments, frozenset())),
+            body=texts,
+        )
+    if mapping.role is not Role.SEND and not (
+        mapping.destinations or mapping.body or mapping.guarded
+    ):
+        return ClassifiedCall(call=call, role=mapping.role, mapped=True)
+    return _classify_mapped(policy, call, mapping)
+
+
+def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> ClassifiedCall:
+    declared: set[str] = set()
+    targets: list[Target] = []
+    for query in mapping.destinations:
+        for path, value in query.find(call.arguments):
+            declared.add(path)
+            targets += [
+                Target(destination, policy.standing(destination), path)
+                for destination in read_destinations(value)
+            ]
+    body: list[str] = []
+    for query in mapping.body:
+        for path, value in query.find(call.arguments):
+            declared.add(path)
+            body += (value,) if isinstance(value, str) else [t for _, t in _strings(value, path)]
+    declared |= _paths(mapping.ignore, call.arguments)
+    if mapping.role is Role.SEND:
+        targets += _answered(policy, call, mapping, declared, none_yet=not targets)
+        declared |= _paths(mapping.guarded, call.arguments)
+        targets += _undeclared(policy, call.arguments, declared)
+        if not targets and not mapping.may_be_nobody:
+            targets.append(Target(MISSING, DestinationStatus.MISSING))
+    return ClassifiedCall(
+        call=call,
+        role=mapping.role,
+        mapped=True,
+        targets=tuple(targets),
+        body=tuple(body),
+        may_be_nobody=mapping.may_be_nobody,
+        guarded=tuple(_guarded(policy, call.arguments, mapping)),
+    )
+
+
+def _paths(queries: Iterable[PathQuery], arguments: Json) -> set[str]:
+    return {path for query in queries for path, _ in query.find(arguments)}
+
+
+def _answered(
+    policy: Policy, call: ToolCall, mapping: ToolMapping, declared: set[str], *, none_yet: bool
+) -> Iterator[Target]:
+    """Yield the message that a call answers, where that says who receives it."""
+    if mapping.reply is None:
+        return
+    for path, value in mapping.reply.find(call.arguments):
+        declared.add(path)
+        if none_yet and isinstance(value, str | int) and not isinstance(value, bool):
+            destination = Destination("reply", str(value)[:MESSAGE_ID_LIMIT])
+            yield Target(destination, policy.standing(destination), path)
+
+
+def _guarded(policy: Policy, arguments: Json, mapping: ToolMapping) -> Iterator[Target]:
+    """Yield the values of guarded arguments: a short one as a whole, and what is in a long one.
+
+    Values of kinds that no rule looks at are left out.
+    """
+    kinds = policy.guarded_kinds
+    wants_text = kinds is None or not kinds.isdisjoint(_WHOLE)
+    for query in mapping.guarded:
+        for path, value in query.find(arguments):
+            for where, text in _scalars(value, path):
+                if not wants_text and names_no_host(text):
+                    continue
+                for target in _guarded_values(policy, where, text):
+                    if kinds is None or target.destination.kind in kinds:
+                        yield target
+
+
+def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
+    whole = leaf_value(text)
+    number = number_value(text) if whole is not None else None
+    if whole is not None:
+        # A number is compared as one: `10` and `10.00` are the same amount.
+        kind = "text" if number is None else "number"
+        yield Target(Destination(kind, number or whole), DestinationStatus.EXTERNAL, path)
+    for destination in islice(find_destinations(text[:SCAN_LIMIT]), GUARDED_LIMIT):
+        yield Target(destination, policy.standing(destination), path)
+    for value in islice(find_values(text, disguised=False).plain, GUARDED_LIMIT):
+        kind, _, canonical = value.partition(":")
+        if kind == "host":
+            host = Destination("host", canonical, canonical)
+            yield Target(host, policy.standing(host), path)
+        elif kind == "handle" and value != whole and number is None:
+            yield Target(Destination("text", value), DestinationStatus.EXTERNAL, path)
+
+
+def _scalars(value: Json, path: str) -> Iterable[tuple[str, str]]:
+    if isinstance(value, str):
+        return ((path, value),)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return ((path, str(value)),)
+    return _strings(value, path)
+
+
+def _undeclared(policy: Policy, arguments: Json, declared: AbstractSet[str]) -> Iterator[Target]:
+    room = SCAN_LIMIT
+    for path, text in _strings(arguments, "$", declared):
+        room -= len(text)
+        if room < 0:
+            yield Target(malformed(path), DestinationStatus.MALFORMED, path)
+            return
+        for destination in find_destinations(text):
+            yield Target(destination, policy.standing(destination), path)
+
+
+def _strings(
+    value: Json, path: str, skip: AbstractSet[str] = frozenset()
+) -> Iterator[tuple[str, str]]:
+    """Yield every string in a JSON value with its normalised path, object keys included."""
+    stack: list[tuple[str, Json]] = [(path, value)]
+    while stack:
+        where, item = stack.pop()
+        if where in skip:
+            continue
+        if isinstance(item, str):
+            yield where, item
+        elif isinstance(item, dict):
+            for key, inner in item.items():
+                inner_path = member_path(where, key)
+                # What is spelt like an identifier cannot be an address, a URL or an IP.
+                if not key.isidentifier():
+                    yield inner_path, key
+                if inner_path not in skip:
+                    stack.append((inner_path, inner))
+        elif isinstance(item, list):
+            stack.extend((f"{where}[{index}]", inner) for index, inner in enumerate(item))

@@ -1,0 +1,80 @@
+"""What detectors find in texts that come in: counted and recorded, never a verdict by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import AuditError
+from guard.core.json_values import strings_in_order
+from guard.core.ports import TextDetector
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from guard.core.model import Finding, Json, ToolResult
+    from guard.core.ports import AuditLog, Detector, Metrics
+
+EVENT: Final = "guard.finding"
+"""Value of ``event`` in the audit line of a finding that belongs to no decision."""
+TEXT_LIMIT: Final = 256 * 1024
+"""Characters of one result, or of one listing, that are looked through."""
+
+
+class ContentScan:
+    """Asks the detectors about texts, and records what they find.
+
+    Args:
+        detectors: those that look at texts are asked.
+        audit: gets a line for each finding.
+        metrics: gets a count.
+    """
+
+    def __init__(self, detectors: Sequence[Detector], audit: AuditLog, metrics: Metrics) -> None:
+        self._detectors = tuple(one for one in detectors if isinstance(one, TextDetector))
+        self._audit = audit
+        self._metrics = metrics
+
+    def of_result(self, result: ToolResult) -> None:
+        """Look through a result.  Never raises."""
+        call = result.call.call
+        fields: dict[str, Json] = {
+            "decision_id": call.id,
+            "tool": call.tool[:128],
+            "server": call.server,
+            "principal": call.identity.principal[:128],
+            "session": call.identity.session[:128],
+        }
+        for finding in self.find(result.content, deep=False):
+            self.record(finding.code, "result", {**fields, "detector": finding.detector})
+
+    def find(self, content: Json, *, deep: bool) -> list[Finding]:
+        """Return what the detectors find in the texts of a document, each code once.
+
+        A detector that raises is counted and has found nothing: its evidence decides nothing.
+        """
+        if not self._detectors:
+            return []
+        found: dict[str, Finding] = {}
+        try:
+            text = "\n".join(strings_in_order(content))[:TEXT_LIMIT]
+            for detector in self._detectors:
+                for finding in detector.inspect_text(text, deep=deep):
+                    found.setdefault(finding.code, finding)
+        except Exception:  # noqa: BLE001  (evidence, which no verdict waits for)
+            self._metrics.error("detector")
+        return list(found.values())
+
+    def record(self, code: str, source: str, fields: Mapping[str, Json]) -> None:
+        """Write the audit line of a finding and count it.  Never raises.
+
+        Args:
+            code: from the closed set of its detector.
+            source: what it was found in: ``result``, ``definition``, ``listing`` or ``request``.
+            fields: who and what; no text of an argument or a result.
+        """
+        self._metrics.finding(code, source)
+        try:
+            self._audit.event(EVENT, {**fields, "code": code, "source": source})
+        except AuditError:
+            self._metrics.error("audit")
+            self._metrics.fail_closed("audit", active=True)

@@ -1,0 +1,1 @@
+"""What happens to one message, whichever enforcement point brought it."""

@@ -1,0 +1,196 @@
+"""From a classified save, or a result that proposes one, to a candidate.  Pure: no I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Final
+
+from guard.core.json_values import strings_in_order
+from guard.core.memory import Candidate, MemoryClass
+from guard.core.memory_writes import hidden_paths, texts_at, without_members, written_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from guard.core.memory import SourceEvidence
+    from guard.core.memory_policy import MemoryLimits, ProposalMapping, WriteMapping
+    from guard.core.model import ClassifiedCall, Json
+    from guard.core.policy import PathQuery
+
+ID_LIMIT: Final = 512
+"""Characters of a key, partition or nonce that are told apart; longer ones are refused."""
+PROPOSALS: Final = 64
+"""Updates that one result may propose; with more, the result is withheld whole."""
+
+
+def candidate_of_call(
+    classified: ClassifiedCall,
+    mapping: WriteMapping,
+    evidence: SourceEvidence,
+    limits: MemoryLimits,
+) -> Candidate:
+    """Return the candidate of a call that writes memory.
+
+    A nonce comes from the argument the mapping names, else from the ``X-Guard-Nonce`` header, else
+    it is the call's own id, which is never used twice.
+    """
+    call = classified.call
+    document = written_document(call)
+    hidden = hidden_paths(mapping, document)
+    content = canonical(without_members(document, hidden))
+    asked, problems = _target(mapping.target_path, mapping.target, document)
+    texts = tuple(texts_at(mapping.content, document, hidden))
+    problems += _size_problems(content, texts, limits)
+    digest = _digest(call.tool, content)
+    return Candidate(
+        id=call.id,
+        identity=call.identity,
+        tool=call.tool,
+        store=mapping.store,
+        partition=_one(mapping.partition, document) or "default",
+        key=_one(mapping.key, document) or digest,
+        target=asked,
+        fallback=mapping.fallback,
+        texts=texts,
+        content=content,
+        digest=digest,
+        text_digest=text_digest(texts),
+        nonce=_one(mapping.nonce, document) or call.nonce or call.id,
+        token=_one(mapping.token, document) or call.token,
+        evidence=evidence,
+        server=call.server,
+        problems=problems,
+    )
+
+
+def candidates_of_result(
+    classified: ClassifiedCall,
+    mapping: ProposalMapping,
+    content: Json,
+    evidence: SourceEvidence,
+    limits: MemoryLimits,
+) -> list[Candidate]:
+    """Return the updates that a tool's result proposes."""
+    found: list[Candidate] = []
+    for document in _documents(content):
+        for _, update in mapping.updates.find(document):
+            found.append(_proposed(classified, mapping, update, evidence, limits, len(found)))
+            if len(found) > PROPOSALS:
+                return found
+    return found
+
+
+def _proposed(
+    classified: ClassifiedCall,
+    mapping: ProposalMapping,
+    update: Json,
+    evidence: SourceEvidence,
+    limits: MemoryLimits,
+    number: int,
+) -> Candidate:
+    asked, problems = _target(mapping.target_path, mapping.target, update)
+    texts = tuple(texts_at((mapping.content,), update, set()))
+    content = canonical(list(texts))
+    return Candidate(
+        id=f"{classified.call.id}.{number}",
+        identity=classified.call.identity,
+        tool=classified.call.tool,
+        store=mapping.store,
+        partition="default",
+        key=_one(mapping.key, update),
+        target=asked,
+        fallback=None,
+        texts=texts,
+        content=content,
+        digest=_digest("", content),
+        text_digest=text_digest(texts),
+        nonce=_one(mapping.nonce, update),
+        token="",
+        evidence=evidence,
+        server=classified.call.server,
+        problems=problems + _size_problems(content, texts, limits),
+    )
+
+
+def receipt_of(candidate: Candidate, policy: str) -> str:
+    """Return what the audit line and the staged record must agree on."""
+    parts = (candidate.id, candidate.digest, candidate.target.name, policy)
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def text_digest(texts: Sequence[str]) -> str:
+    """Return the digest of remembered texts alone, as a proposal and the write of it share it."""
+    return _digest("", canonical(list(texts)))
+
+
+def content_digest(tool: str, content: str) -> str:
+    """Return the digest that names a content: of the tool and what it is to remember."""
+    return _digest(tool, content)
+
+
+def canonical(value: Json) -> str:
+    """Return a JSON value in the one spelling that digests are taken of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _digest(tool: str, content: str) -> str:
+    text = f"{len(tool)}:{tool}{content}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _target(
+    query: PathQuery | None, default: MemoryClass, document: Json
+) -> tuple[MemoryClass, tuple[str, ...]]:
+    values = [value for _, value in query.find(document)] if query is not None else []
+    if not values:
+        return default, ()
+    names = {value if isinstance(value, str) else "" for value in values}
+    if len(names) == 1 and (name := names.pop()) in MemoryClass.__members__:
+        return MemoryClass[name], ()
+    return MemoryClass.L1, ("class_unknown",)
+
+
+def _size_problems(content: str, texts: tuple[str, ...], limits: MemoryLimits) -> tuple[str, ...]:
+    problems: list[str] = []
+    if len(content) > limits.max_chars:
+        problems.append("candidate_oversize")
+    if not any(text.strip() for text in texts) or any(_is_binary(text) for text in texts):
+        problems.append("candidate_not_text")
+    return tuple(problems)
+
+
+def _is_binary(text: str) -> bool:
+    return "\x00" in text or any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _one(query: PathQuery | None, document: Json) -> str:
+    if query is None:
+        return ""
+    found = [value for _, value in query.find(document)]
+    if not found:
+        return ""
+    text = found[0] if len(found) == 1 and isinstance(found[0], str) else canonical(found)
+    # A long key is told apart by its digest: it must neither collide nor fill the store.
+    return text if len(text) <= ID_LIMIT else _digest("key", text)
+
+
+def _structures(content: Json) -> Iterator[Json]:
+    """Yield a result and, where it holds one, its structured content or the result of its task."""
+    yield content
+    if isinstance(content, dict):
+        for name in ("structuredContent", "result"):
+            if isinstance(content.get(name), dict):
+                yield from _structures(content[name])
+
+
+def _documents(content: Json) -> Iterator[Json]:
+    """Yield what a result says: as it stands, its structured form, each text that is JSON."""
+    yield from _structures(content)
+    for text in strings_in_order(content):
+        stripped = text.strip()
+        if stripped[:1] in {"{", "["}:
+            try:
+                yield json.loads(stripped)
+            except (ValueError, RecursionError):
+                continue

@@ -1,0 +1,180 @@
+"""The commit gate: eight deterministic checks, each with a named reason.  Pure: no I/O.
+
+No check reads what the agent says about itself: source types, integrity and sources come from the
+wire, trust, nonces, tokens and earlier classes from the staging store.  Checks 4, 5, 6 and 7 are
+made once more, atomically, when the candidate is committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from guard.core.memory import (
+    GateDecision,
+    MemoryClass,
+    Permission,
+    SecondLook,
+    SourceType,
+    TokenState,
+    Trust,
+)
+from guard.core.model import DestinationStatus, Integrity
+from guard.destinations.canonical import find_destinations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from guard.core.memory import Candidate, StagedFacts
+    from guard.core.memory_policy import MemoryPolicy
+    from guard.core.model import Destination
+
+_KNOWN: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
+_TOKEN_REASONS: Final = {
+    TokenState.NONE: "promotion_token_missing",
+    TokenState.EXPIRED: "promotion_token_expired",
+    TokenState.USED: "promotion_token_replayed",
+    TokenState.OTHER: "promotion_token_other",
+    TokenState.FORGED: "promotion_token_forged",
+}
+
+
+class CommitGate:
+    """Decides on candidates.
+
+    Args:
+        policy: the compiled ``memory:`` section.
+        standing: where a destination stands under the whole policy.
+    """
+
+    def __init__(
+        self, policy: MemoryPolicy, standing: Callable[[Destination], DestinationStatus]
+    ) -> None:
+        self._policy = policy
+        self._standing = standing
+
+    def decide(self, candidate: Candidate, facts: StagedFacts) -> GateDecision:
+        """Return whether a staged candidate may be committed, and to which class.
+
+        A candidate that its own class refuses is tried once more in the mapping's fallback class;
+        what is committed there is tainted.
+
+        INVARIANT (sources): adding a source type, lowering trust or integrity never commits what
+        was refused before.
+        """
+        reasons = tuple(self._failed(candidate, facts, candidate.target))
+        if not reasons:
+            return self._commit(candidate, facts, candidate.target)
+        lower = candidate.fallback
+        if lower is not None and lower > candidate.target:
+            again = tuple(self._failed(candidate, facts, lower))
+            if not again:
+                return self._commit(candidate, facts, lower, demoted=reasons)
+            # Both classes refuse it: the agent is told why the lower one does as well.
+            reasons = tuple(dict.fromkeys((*reasons, *again)))
+        allowed = tuple(
+            target for target in MemoryClass if not tuple(self._failed(candidate, facts, target))
+        )
+        return GateDecision(
+            commits=False,
+            target=candidate.target,
+            tainted=is_tainted(candidate),
+            reasons=reasons,
+            allowed=allowed,
+        )
+
+    def _commit(
+        self,
+        candidate: Candidate,
+        facts: StagedFacts,
+        target: MemoryClass,
+        demoted: tuple[str, ...] = (),
+    ) -> GateDecision:
+        return GateDecision(
+            commits=True,
+            target=target,
+            tainted=bool(demoted) or is_tainted(candidate),
+            uses_token=self._needs_token(candidate, facts, target),
+            evidence={"demoted_for": list(demoted)} if demoted else {},
+        )
+
+    def _failed(
+        self, candidate: Candidate, facts: StagedFacts, target: MemoryClass
+    ) -> Iterator[str]:
+        """Yield the reasons against a class, in the order of the paper's checks."""
+        yield from candidate.problems
+        if facts.quarantined:
+            yield "partition_quarantined"
+        permission = self.permission(candidate, target)
+        if facts.item_class is not None:
+            # To write over an item is to write into its class as well.
+            permission = max(permission, self.permission(candidate, facts.item_class))
+        if permission is Permission.REFUSE:
+            yield "source_class_refused"
+        elevated = permission is Permission.ELEVATED or facts.trust >= Trust.DEGRADED
+        if elevated and self.is_suspicious(candidate):
+            yield "suspicious_content"
+        if facts.trust is Trust.UNTRUSTED and target is not MemoryClass.L4:
+            yield "source_untrusted"
+        if facts.nonce_digest not in {"", candidate.text_digest}:
+            yield "content_hash_mismatch"
+        if facts.nonce_used:
+            yield "nonce_replayed"
+        yield from self._token(candidate, facts, target)
+        yield from self._second_look(candidate, facts, target)
+
+    def permission(self, candidate: Candidate, target: MemoryClass) -> Permission:
+        """Return the strictest permission over the candidate's source types."""
+        return max(
+            (self._policy.matrix[kind, target] for kind in candidate.evidence.types),
+            default=Permission.REFUSE,
+        )
+
+    def is_suspicious(self, candidate: Candidate) -> bool:
+        """Return whether the text matches a pattern or names a destination nobody vouches for."""
+        for text in candidate.texts:
+            if self._policy.suspicious(text):
+                return True
+            if self._policy.suspicious_destinations and any(
+                self._standing(found) not in _KNOWN for found in find_destinations(text)
+            ):
+                return True
+        return False
+
+    def _needs_token(self, candidate: Candidate, facts: StagedFacts, target: MemoryClass) -> bool:
+        raises = facts.item_class is not None and target < facts.item_class
+        return (
+            raises
+            or self.permission(candidate, target) is Permission.TOKEN
+            or self._policy.second_look[target] is SecondLook.HUMAN
+        )
+
+    def _token(
+        self, candidate: Candidate, facts: StagedFacts, target: MemoryClass
+    ) -> Iterator[str]:
+        raises = facts.item_class is not None and target < facts.item_class
+        state = facts.tokens.get(target, TokenState.NONE)
+        if state is TokenState.OTHER and candidate.token:
+            # A token that was presented and does not fit is refused even where none is needed.
+            yield _TOKEN_REASONS[state]
+        elif raises or self.permission(candidate, target) is Permission.TOKEN:
+            reason = _TOKEN_REASONS.get(state)
+            if reason is not None:
+                yield reason
+
+    def _second_look(
+        self, candidate: Candidate, facts: StagedFacts, target: MemoryClass
+    ) -> Iterator[str]:
+        look = self._policy.second_look[target]
+        if look is SecondLook.CHECKER and self.is_suspicious(candidate):
+            yield "second_look_failed"
+        state = facts.tokens.get(target, TokenState.NONE)
+        if look is SecondLook.HUMAN and state is not TokenState.VALID:
+            yield "second_look_required"
+
+
+def is_tainted(candidate: Candidate) -> bool:
+    """Return whether what the candidate is made of may have been written by anybody."""
+    return (
+        candidate.evidence.integrity is Integrity.UNTRUSTED
+        or SourceType.TOOL_RESULT in candidate.evidence.types
+    )

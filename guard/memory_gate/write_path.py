@@ -1,0 +1,241 @@
+"""The road of a memory write: stage, check, record, commit or refuse, settle.
+
+The candidate lives in the staging store alone until it is committed; it is committed after its
+audit line is written and before a byte is forwarded; what became of it is settled before the answer
+is released.  ``reached`` is told of each step, so that tests can kill the process between any two.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import AuditError, StateError
+from guard.core.memory import Fate, SecondLook
+from guard.core.memory_policy import MemoryPolicy
+from guard.core.memory_writes import write_of
+from guard.memory_gate.candidate import candidate_of_call, receipt_of
+from guard.memory_gate.drift import endorsed
+from guard.memory_gate.evidence import READS
+from guard.memory_gate.gate import CommitGate
+from guard.memory_gate.gate_log import GateLog
+from guard.memory_gate.proposals import Proposals
+from guard.memory_gate.quarantine import judge_read
+from guard.memory_gate.refusal import with_reasons
+from guard.memory_gate.staging import StagedWrite
+from guard.provenance.sources import marks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guard.core.memory import Candidate, GateDecision
+    from guard.core.memory_policy import WriteMapping
+    from guard.core.model import ClassifiedCall, ToolResult
+    from guard.core.policy import Policy
+    from guard.core.ports import AuditLog, Metrics
+    from guard.core.trajectory import Snapshot
+    from guard.core.verdict import Verdict
+    from guard.memory_gate.evidence import EvidenceSource
+    from guard.memory_gate.staging import Checker, Staging
+
+IN_FLIGHT: Final = 100_000
+"""Writes whose answers this process awaits; the oldest is then left to be resolved later."""
+NO_GATE: Final = MemoryPolicy(matrix={}, second_look={}, writes=())
+"""Stands for a policy without a ``memory`` section."""
+
+
+class WritePath:
+    """Takes memory writes through the gate.
+
+    Args:
+        policy: without a ``memory`` section no call is a write of the gate's.
+        staging: where candidates are isolated.
+        evidence: says what a save is made of.
+        audit: one line per candidate, before it is committed.
+        metrics: counts outcomes by reason and class.
+        checker: looks again at what goes to a class whose second look is ``checker``.
+        reached: told the name of each step as it is reached; for tests.
+    """
+
+    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
+        self,
+        *,
+        policy: Policy,
+        staging: Staging,
+        evidence: Callable[[Policy], EvidenceSource],
+        audit: AuditLog,
+        metrics: Metrics,
+        checker: Checker | None = None,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._staging = staging
+        self._make_evidence = evidence
+        self._log = GateLog(audit, metrics)
+        self._checker = checker
+        self._reached = reached
+        self.swap_policy(policy)
+        self._staged: OrderedDict[str, StagedWrite] = OrderedDict()
+        self._committed: OrderedDict[str, StagedWrite] = OrderedDict()
+
+    def swap_policy(self, policy: Policy) -> None:
+        """Judge every later write by another policy; writes in flight are settled all the same."""
+        self._policy = policy
+        self._memory = policy.memory or NO_GATE
+        self._staging.limits = self._memory.limits
+        self._gate = CommitGate(self._memory, policy.standing)
+        self._proposals = Proposals(policy, self._memory, self._gate, self._staging, self._log)
+        self._evidence = self._make_evidence(policy)
+
+    @property
+    def gated(self) -> MemoryPolicy | None:
+        """The policy's ``memory`` section in force; None where nothing is gated."""
+        return self._policy.memory
+
+    def mapping(self, classified: ClassifiedCall) -> WriteMapping | None:
+        """Return what the policy says of a call as a write; None where it is none."""
+        return write_of(self._policy.memory, classified)
+
+    async def judge(
+        self, classified: ClassifiedCall, snapshot: Snapshot, verdict: Verdict
+    ) -> Verdict:
+        """Stage and check a call that the policy lets through; return its verdict with the gate's.
+
+        Never raises: whatever goes wrong refuses the write.
+        """
+        mapping = self.mapping(classified)
+        if mapping is None:
+            return await judge_read(self._memory, self._staging, classified, verdict)
+        if not verdict.action.forwards:
+            return verdict
+        self._reached("asked")
+        candidate: Candidate | None = None
+        try:
+            evidence = self._evidence.evidence(classified, snapshot)
+            candidate = candidate_of_call(classified, mapping, evidence, self._memory.limits)
+            reasons, decision = await self._stage(candidate)
+        except Exception as error:  # noqa: BLE001  (any failure of the gate refuses the write)
+            self._log.failed()
+            reasons, decision = ("gate_error",), None
+            self._log.count("refused", reasons, mapping.target)
+            return with_reasons(verdict, reasons, mapping.target, (), type(error).__name__)
+        if reasons:
+            allowed = decision.allowed if decision else ()
+            return with_reasons(verdict, reasons, candidate.target, allowed)
+        return verdict
+
+    async def _stage(self, candidate: Candidate) -> tuple[tuple[str, ...], GateDecision]:
+        receipt = receipt_of(candidate, self._policy.digest)
+        facts = await self._staging.stage(candidate, receipt)
+        self._reached("staged")
+        decision = await self._looked_at_again(candidate, self._gate.decide(candidate, facts))
+        self._log.record(candidate, decision, receipt, decision.reasons)
+        self._reached("recorded")
+        if decision.commits:
+            self._staged[candidate.id] = StagedWrite(candidate, facts, decision, receipt)
+            self._bound(self._staged)
+        else:
+            await self._staging.refuse(candidate, decision.reasons)
+            self._reached("refused")
+            self._log.count("refused", decision.reasons, candidate.target)
+        return decision.reasons, decision
+
+    async def _looked_at_again(self, candidate: Candidate, decision: GateDecision) -> GateDecision:
+        """Ask the operator's checker, where the class asks for one; its failure is a refusal."""
+        look = self._memory.second_look.get(decision.target)
+        if self._checker is None or not decision.commits or look is not SecondLook.CHECKER:
+            return decision
+        if await self._checker(candidate, decision.target):
+            return decision
+        return replace(decision, commits=False, reasons=("second_look_failed",))
+
+    async def commit(self, classified: ClassifiedCall, verdict: Verdict) -> Verdict:
+        """Commit a staged call right before it is forwarded; return a block where that fails."""
+        write = self._staged.pop(classified.call.id, None)
+        if write is None:
+            return verdict
+        try:
+            reason = await self._staging.commit(
+                write.candidate, write.decision, write.facts, write.receipt
+            )
+            if not reason:
+                self._reached("committed")
+                self._committed[classified.call.id] = write
+                self._bound(self._committed)
+                self._log.count("committed", (), write.decision.target)
+                return verdict
+            self._log.record(write.candidate, write.decision, write.receipt, (reason,))
+            await self._staging.refuse(write.candidate, (reason,))
+        except (StateError, AuditError):
+            # It may have been committed in the store and was not sent: it stays in flight there
+            # and is resolved like any other write of unknown fate.
+            self._log.failed()
+            reason = "gate_error"
+        self._log.count("refused", (reason,), write.decision.target)
+        return with_reasons(verdict, (reason,), write.decision.target, ())
+
+    async def discard(self, call_id: str) -> None:
+        """Give up a call that will not be sent: staged, it expires; committed, it is abandoned."""
+        self._staged.pop(call_id, None)
+        await self.settle(call_id, Fate.ABANDONED)
+
+    def is_committed(self, call_id: str) -> bool:
+        """Return whether a call is a write that was committed and has no answer yet."""
+        return call_id in self._committed
+
+    def is_write(self, classified: ClassifiedCall) -> bool:
+        """Return whether a call counts as a memory write."""
+        return self.mapping(classified) is not None
+
+    async def settle(self, call_id: str, fate: Fate) -> None:
+        """Say what became of a call; before its answer is released."""
+        write = self._committed.pop(call_id, None)
+        if write is None:
+            return
+        self._reached("answered")
+        drift = self._memory.drift if fate is Fate.ACKNOWLEDGED else None
+        subjects = endorsed(write.candidate.texts) if drift is not None else frozenset()
+        try:
+            for subject in await self._staging.settle(write.candidate, fate, subjects, drift):
+                self._log.drift(write.candidate, subject)
+        except (StateError, AuditError):
+            # The store answered and the agent may know.  In flight it stays; reading back tells.
+            self._log.failed()
+        else:
+            self._log.count(fate.value, (), write.decision.target)
+        self._reached("settled")
+
+    def sourced(self, result: ToolResult) -> ToolResult:
+        """Return a result that a session reads with its sources, for the gate and the labels.
+
+        Never raises: of a result without them, the principal is to blame.
+        """
+        if self._memory is NO_GATE or result.call.role not in READS or result.is_error:
+            return result
+        try:
+            mapping = self._policy.mapping(result.call.call.tool)
+            return replace(result, sources=marks_of(result, mapping))
+        except Exception:  # noqa: BLE001  (blame then falls on the principal)
+            self._log.failed()
+            return result
+
+    async def note_sources(self, result: ToolResult) -> None:
+        """Remember whom a session reads, by a result from :meth:`sourced`.  Never raises."""
+        if not result.sources:
+            return
+        try:
+            await self._staging.read(result.call.call.identity, result.sources)
+        except Exception:  # noqa: BLE001  (blame then falls on the principal)
+            self._log.failed()
+
+    async def judge_result(self, result: ToolResult) -> Verdict | None:
+        """Judge the memory updates that a result proposes; a verdict means: withhold the result.
+
+        Never raises.
+        """
+        return await self._proposals.judge(result)
+
+    @staticmethod
+    def _bound(writes: OrderedDict[str, StagedWrite]) -> None:
+        if len(writes) > IN_FLIGHT:
+            writes.popitem(last=False)

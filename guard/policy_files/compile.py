@@ -1,0 +1,264 @@
+"""Policy files to one :class:`Policy`: read, validate, merge, lint, compile.
+
+Several files make one policy: tool mappings and rules in the order given, lists united.  Every
+problem of one stage is reported at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from guard.core.errors import PolicyError, PolicyProblem
+from guard.core.jsonpath import compile_path
+from guard.core.policy import (
+    EgressLimits,
+    FieldLabel,
+    LinkFields,
+    MessageFields,
+    Policy,
+    StateLimits,
+    ToolMapping,
+)
+from guard.destinations.canonical import PatternSet, parse_pattern
+from guard.policy_files.lint import lint
+from guard.policy_files.memory_schema import compile_memory
+from guard.policy_files.schema import NESTED, PolicyDocument, suggestion, validate
+from guard.policy_files.yaml_loader import load_document
+from guard.protocols.http.tool_table import HttpTool, HttpToolTable, UrlTemplate
+from guard.rules import discover_rule_types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from guard.core.model import Json
+    from guard.policy_files.schema import (
+        EgressEntry,
+        LinksEntry,
+        MessagesEntry,
+        StateEntry,
+        ToolEntry,
+    )
+    from guard.policy_files.yaml_loader import Document, Location
+    from guard.rules import RuleConfig
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFile:
+    """One validated file."""
+
+    source: Document
+    content: PolicyDocument
+    rules: tuple[RuleConfig, ...]
+
+    @property
+    def canonical(self) -> Json:
+        """The content as JSON values, defaults filled in: what the digest is taken of."""
+        content = self.content.model_dump(mode="json", exclude={"rules"})
+        if not self.content.http_tools:
+            # Policies older than this field keep their digest, which audit lines and grants name.
+            del content["http_tools"]
+        return {**content, "rules": [rule.model_dump(mode="json") for rule in self.rules]}
+
+
+def load_policies(paths: Sequence[Path]) -> Policy:
+    """Return the one policy that the files make together.
+
+    Raises:
+        PolicyError: with every problem found, each with its file, line and rule id.
+    """
+    if not paths:
+        raise PolicyError((PolicyProblem("", 0, "no policy file is named; name at least one"),))
+    types = discover_rule_types()
+    files: list[PolicyFile] = []
+    problems: list[PolicyProblem] = []
+    for path in paths:
+        try:
+            files.append(_load(path, types))
+        except PolicyError as error:
+            problems.extend(error.problems)
+    if not problems:
+        problems.extend(lint(files))
+    if problems:
+        raise PolicyError(tuple(problems))
+    return _compile(files)
+
+
+def _load(path: Path, types: dict[str, type[RuleConfig]]) -> PolicyFile:
+    document = load_document(path)
+    problems = list(document.problems)
+    unreadable = {problem.line for problem in problems}
+    rules: list[RuleConfig] = []
+    content: PolicyDocument | None = None
+    if document.value is not None or not problems:
+        content, errors = validate(PolicyDocument, document.value, NESTED)
+        for index, raw in enumerate(_raw_rules(document)):
+            rule, more = _rule(raw, types)
+            errors.extend((("rules", index, *location), message) for location, message in more)
+            if rule is not None:
+                rules.append(rule)
+        problems.extend(
+            PolicyProblem(document.path, document.line(location), message)
+            for location, message in errors
+            if document.line(location) not in unreadable
+        )
+    if problems or content is None:
+        problems.sort(key=lambda problem: problem.line)
+        raise PolicyError(tuple(_named(document, problem) for problem in problems))
+    return PolicyFile(document, content, tuple(rules))
+
+
+def _raw_rules(document: Document) -> Iterator[Json]:
+    """Yield the rules as read; whatever is no mapping the document's model has refused."""
+    rules = document.value.get("rules") if isinstance(document.value, dict) else None
+    if isinstance(rules, list):
+        yield from rules
+
+
+def _rule(
+    raw: Json, types: dict[str, type[RuleConfig]]
+) -> tuple[RuleConfig | None, list[tuple[Location, str]]]:
+    if not isinstance(raw, dict):
+        return None, []
+    name = raw.get("type")
+    if name is None:
+        known = ", ".join(f"`{known}`" for known in sorted(types))
+        return None, [((), f"missing field `type`; it is one of {known}")]
+    rule_type = types.get(name) if isinstance(name, str) else None
+    if rule_type is None:
+        hint = suggestion(str(name), types) or f"; known are {', '.join(sorted(types))}"
+        return None, [(("type",), f"unknown rule type `{name}`{hint}")]
+    return validate(rule_type, raw, {(): rule_type})
+
+
+def _named(document: Document, problem: PolicyProblem) -> PolicyProblem:
+    """Add the id of the rule whose lines the problem lies in."""
+    for index, raw in enumerate(_raw_rules(document)):
+        start = document.lines[("rules", index)]
+        end = document.ends.get(("rules", index), start + 1)
+        if start <= problem.line < end and isinstance(raw, dict):
+            identifier = raw.get("id")
+            return replace(problem, rule=identifier) if isinstance(identifier, str) else problem
+    return problem
+
+
+def _compile(files: Sequence[PolicyFile]) -> Policy:
+    canonical = json.dumps(
+        [file.canonical for file in files], sort_keys=True, separators=(",", ":")
+    )
+    state = next((f.content.state for f in files if f.content.state is not None), None)
+    return Policy(
+        name="+".join(file.content.name for file in files),
+        digest=hashlib.sha256(canonical.encode()).hexdigest(),
+        mode=files[0].content.mode,
+        tools=tuple(
+            _mapping(entry, file.source.line(("tools", index)))
+            for file in files
+            for index, entry in enumerate(file.content.tools)
+        ),
+        is_internal=_patterns(d for file in files for d in file.content.internal_domains),
+        is_allowed=_patterns(d for file in files for d in file.content.allow),
+        is_denied=_patterns(d for file in files for d in file.content.deny),
+        rules=tuple(rule for file in files for rule in file.rules),
+        limits=_limits(state),
+        memory=compile_memory([f.content.memory for f in files if f.content.memory is not None]),
+        http_tools=HttpToolTable(
+            HttpTool(
+                tool=entry.tool,
+                methods=frozenset(entry.method),
+                template=UrlTemplate.parse(entry.url),
+                body=entry.body,
+                repeat=frozenset(entry.repeat),
+            )
+            for file in files
+            for entry in file.content.http_tools
+        ),
+        egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
+        traces_private=any(rule.traces_private for file in files for rule in file.rules),
+        detectors=frozenset(n for file in files for rule in file.rules for n in rule.detectors),
+        guarded_kinds=_guarded_kinds(rule for file in files for rule in file.rules),
+        paths=tuple(file.source.path for file in files),
+    )
+
+
+def _guarded_kinds(rules: Iterable[RuleConfig]) -> frozenset[str] | None:
+    """Unite what the rules look at; None where one looks at every kind."""
+    kinds: frozenset[str] = frozenset()
+    for rule in rules:
+        more = rule.guarded_kinds()
+        if more is None:
+            return None
+        kinds |= more
+    return kinds
+
+
+def _egress(entries: Sequence[EgressEntry]) -> EgressLimits:
+    """Unite the entries of all files; without one, the defaults."""
+    if not entries:
+        return EgressLimits()
+    return EgressLimits(
+        ports=frozenset(port for entry in entries for port in entry.ports),
+        may_be_private=_patterns(text for entry in entries for text in entry.private),
+        passes_through=_patterns(text for entry in entries for text in entry.passthrough),
+    )
+
+
+def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
+    return ToolMapping(
+        pattern=", ".join(pattern.text for pattern in entry.match),
+        matches=_any(tuple(pattern.matches for pattern in entry.match)),
+        role=entry.role,
+        destinations=tuple(compile_path(path) for path in entry.destinations),
+        body=tuple(compile_path(path) for path in entry.body),
+        ignore=tuple(compile_path(path) for path in entry.ignore),
+        source=entry.source,
+        fields=tuple(FieldLabel(compile_path(f.path), f.label) for f in entry.fields),
+        store=entry.store or "",
+        item=compile_path(entry.item) if entry.item else None,
+        guarded=tuple(compile_path(path) for path in entry.guarded),
+        reply=compile_path(entry.reply) if entry.reply else None,
+        messages=_messages(entry.messages) if entry.messages else None,
+        private=entry.private,
+        links=_links(entry.links) if entry.links else None,
+        named_by=compile_path(entry.named_by) if entry.named_by else None,
+        may_be_nobody=entry.optional_destinations,
+        line=line,
+        patterns=entry.match,
+    )
+
+
+def _limits(state: StateEntry | None) -> StateLimits:
+    if state is None:
+        return StateLimits()
+    return StateLimits(state.session_idle, state.principal_window, state.labels, state.approval)
+
+
+def _messages(entry: MessagesEntry) -> MessageFields:
+    return MessageFields(
+        each=compile_path(entry.each),
+        id=compile_path(entry.id),
+        sender=compile_path(entry.sender),
+        names=tuple(compile_path(path) for path in entry.names),
+    )
+
+
+def _links(entry: LinksEntry) -> LinkFields:
+    return LinkFields(
+        each=compile_path(entry.each),
+        text=compile_path(entry.text),
+        sender=compile_path(entry.sender),
+        place=compile_path(entry.place) if entry.place else None,
+    )
+
+
+def _any(tests: tuple[Callable[[str], bool], ...]) -> Callable[[str], bool]:
+    # `is True`: str.__eq__ answers NotImplemented, which is truthy, to what is no text.
+    return lambda name: any(test(name) is True for test in tests)
+
+
+def _patterns(texts: Iterable[str]) -> PatternSet:
+    return PatternSet(tuple(parse_pattern(text) for text in dict.fromkeys(texts)))

@@ -1,0 +1,200 @@
+"""What is wrong with policies whose every field is right: duplicates, shadows, dead rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import PolicyProblem
+from guard.core.jsonpath import compile_path
+from guard.core.model import Role
+from guard.core.verdict import Action, Mode
+from guard.policy_files.lint_http_tools import lint_http_tools
+from guard.policy_files.memory_schema import settings_of
+from guard.policy_files.shadow import shadowing_pattern
+from guard.rules import MappingOutline, PolicyOutline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from guard.core.tool_patterns import ToolPattern
+    from guard.policy_files.compile import PolicyFile
+    from guard.policy_files.schema import ToolEntry
+
+PROBE: Final = {"guard-probe": {"guard-probe": "v"}, "guard-probe-list": [{"guard-probe": "v"}]}
+"""Arguments no author thought of: a ``body`` or ``ignore`` path that selects one hides all."""
+
+
+def lint(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield the problems of the policy that the files make together."""
+    yield from _settings(files)
+    yield from _memory(files)
+    yield from _lists(files)
+    yield from _mappings(files)
+    yield from lint_http_tools(files)
+    yield from _rules(files)
+
+
+def _problem(
+    file: PolicyFile, location: tuple[str | int, ...], message: str, rule: str | None = None
+) -> PolicyProblem:
+    return PolicyProblem(file.source.path, file.source.line(location), message, rule)
+
+
+def _settings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    first = files[0]
+    state = None
+    for file in files:
+        mode, wanted = file.content.mode, first.content.mode
+        if mode is not wanted:
+            yield _problem(
+                file,
+                ("mode",),
+                f"mode `{mode}` differs from `{wanted}` of `{first.source.path}`; write the same "
+                "in every file (left out, it is `enforce`)",
+            )
+        if file.content.state is not None:
+            if state is not None and file.content.state != state:
+                message = "`state` differs from that of an earlier file; keep one"
+                yield _problem(file, ("state",), message)
+            state = state or file.content.state
+
+
+def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """The gate's settings come from one place; its mappings need tools that save."""
+    first: PolicyFile | None = None
+    for file in files:
+        section = file.content.memory
+        if section is None:
+            continue
+        if first is None or first.content.memory is None:
+            first = file
+        elif settings_of(section) != settings_of(first.content.memory):
+            message = f"`memory` differs from that of `{first.source.path}`; write the same in both"
+            yield _problem(file, ("memory",), message)
+    if first is None:
+        return
+    saves = [p for f in files for t in f.content.tools if t.role is Role.SAVE for p in t.match]
+    claims = [
+        pattern
+        for file in files
+        if file.content.memory is not None
+        for entry in file.content.memory.writes
+        for pattern in entry.match
+    ]
+    for pattern in saves:
+        if not any(claim.overlaps(pattern) for claim in claims):
+            message = (
+                f"tools `{pattern.text}` save, and nothing in `memory.writes` says what class; "
+                "add one"
+            )
+            yield _problem(first, ("memory", "writes"), message)
+
+
+def _lists(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    denied = [text for file in files for text in file.content.deny]
+    for file in files:
+        for name in ("allow", "internal_domains"):
+            for index, text in enumerate(getattr(file.content, name)):
+                by = shadowing_pattern(text, denied)
+                if by is not None:
+                    yield _problem(
+                        file,
+                        (name, index),
+                        f"`{text}` can never match: `{by}` in `deny` wins; remove one of them",
+                    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    pattern: ToolPattern
+    where: str
+
+
+def _mappings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    earlier: list[_Claim] = []
+    for file in files:
+        for index, entry in enumerate(file.content.tools):
+            for position, pattern in enumerate(entry.match):
+                location = ("tools", index, "match", position)
+                for message in _claimed(pattern, earlier):
+                    yield _problem(file, location, message)
+                where = f"{file.source.path}:{file.source.line(location)}"
+                earlier.append(_Claim(pattern, where))
+            for name, message in _mapping(entry):
+                yield _problem(file, ("tools", index, name), message)
+
+
+def _claimed(pattern: ToolPattern, earlier: Sequence[_Claim]) -> Iterator[str]:
+    for claim in earlier:
+        if claim.pattern == pattern:
+            yield f"pattern `{pattern.text}` is already mapped at {claim.where}; remove one of them"
+            return
+    for claim in earlier:
+        if claim.pattern.covers(pattern):
+            yield (
+                f"pattern `{pattern.text}` can never match: `{claim.pattern.text}` at "
+                f"{claim.where} comes first and claims the same tools; move this mapping before it"
+            )
+            return
+
+
+def _mapping(entry: ToolEntry) -> Iterator[tuple[str, str]]:
+    if entry.item is not None and entry.store is None:
+        yield "item", "`item` names an item of a memory, but `store` is missing; name the memory"
+    if entry.role is not Role.SEND:
+        for name in ("reply", "guarded"):
+            if getattr(entry, name):
+                yield name, f"`{name}` is read of tools with role `send` only; remove it"
+        if entry.optional_destinations:
+            yield "optional_destinations", "it concerns tools with role `send` only; remove it"
+        return
+    if not entry.destinations and not entry.reply:
+        message = "a mapping with role `send` needs `destinations`, e.g. `destinations: ['$.to']`"
+        yield "role", message
+    for name in ("body", "ignore"):
+        for path in getattr(entry, name):
+            if any(True for _ in compile_path(path).find(PROBE)):
+                message = (
+                    f"`{path}` in `{name}` hides arguments that it does not name, and the "
+                    "destinations in them; name the arguments"
+                )
+                yield name, message
+
+
+def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    outline = PolicyOutline(
+        tuple(
+            MappingOutline(
+                entry.match,
+                entry.role,
+                entry.role is Role.SEND or bool(entry.destinations),
+                entry.private,
+            )
+            for file in files
+            for entry in file.content.tools
+        )
+    )
+    ids: dict[str, str] = {}
+    can_allow = False
+    for file in files:
+        for index, rule in enumerate(file.rules):
+            location = ("rules", index)
+            if rule.id in ids:
+                message = f"duplicate rule id; it is already at {ids[rule.id]}"
+                yield _problem(file, (*location, "id"), message, rule.id)
+            where = file.source.line((*location, "id"))
+            ids.setdefault(rule.id, f"{file.source.path}:{where}")
+            can_allow = can_allow or rule.effect is Action.ALLOW
+            for message in (*rule.filter_problems(outline), *rule.problems(outline)):
+                yield _problem(file, location, message, rule.id)
+    yield from _whole(files, can_allow=can_allow)
+
+
+def _whole(files: Sequence[PolicyFile], *, can_allow: bool) -> Iterator[PolicyProblem]:
+    last = files[-1]
+    if not any(file.rules for file in files):
+        yield _problem(last, ("rules",), "the policy has no rule, so it would block every call")
+    elif not can_allow and last.content.mode is not Mode.MONITOR:
+        message = "no rule has effect `allow`, so the policy would block every call; add one"
+        yield _problem(last, ("rules",), message)

@@ -1,0 +1,260 @@
+"""What a policy file may contain, as pydantic models, and their errors in plain words."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
+
+from guard.core.model import Integrity, Json, Role
+from guard.core.verdict import Mode
+from guard.policy_files.field_types import (
+    AllowedText,
+    DestinationText,
+    Duration,
+    InternalText,
+    Label,
+    PathText,
+    Port,
+    PrivateText,
+    Version,
+)
+from guard.policy_files.http_tools_schema import HttpToolEntry
+from guard.policy_files.memory_schema import NESTED_MEMORY, MemoryEntry
+from guard.rules import Pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from guard.policy_files.yaml_loader import Location
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+    )
+
+
+class StateEntry(_Strict):
+    """How long the state of a session and of a principal is kept."""
+
+    session_idle: Duration = 24 * 3600
+    """Since the session's last call; ``24h``, ``30m``."""
+    principal_window: Duration = 24 * 3600
+    """Since the principal's last call in any session."""
+    labels: Duration = 90 * 86400
+    """How long values stay labelled."""
+    approval: Duration = 3600
+    """How long a human's grant for one call is good."""
+
+
+class FieldEntry(_Strict):
+    """A part of a tool's results that has a label of its own."""
+
+    path: PathText
+    label: Label
+
+
+class MessagesEntry(_Strict):
+    """Where messages are in a result, and what a user may call each by; paths within one."""
+
+    each: PathText
+    id: PathText
+    sender: PathText
+    names: tuple[PathText, ...] = ()
+
+
+class LinksEntry(_Strict):
+    """Messages whose links may be followed where the user named their sender or their place."""
+
+    each: PathText
+    """The messages in the result."""
+    text: PathText
+    """The text of one."""
+    sender: PathText
+    """Who sent it, as the service says."""
+    place: PathText | None = None
+    """In the arguments: the channel or person whose messages are read."""
+
+
+class EgressEntry(_Strict):
+    """What forward listeners may be used for at all."""
+
+    ports: Annotated[tuple[Port, ...], Field(min_length=1)] = (80, 443)
+    """What clients may name."""
+    private: tuple[PrivateText, ...] = ()
+    """Hosts that may have a private or loopback address, and networks that any host may lie in."""
+    passthrough: tuple[InternalText, ...] = ()
+    """Hosts whose TLS is not opened; each tunnel to one is a single ``http.connect`` call."""
+
+
+class ToolEntry(_Strict):
+    """What the tools that ``match`` claims do, and where in their arguments what is."""
+
+    match: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    """Globs such as ``mail_*``, or ``{re2: ...}``, over the whole name.  The first mapping that
+    claims a name counts."""
+    role: Role
+    """What the tool does."""
+    destinations: tuple[PathText, ...] = ()
+    """JSONPaths to what names a receiver."""
+    body: tuple[PathText, ...] = ()
+    """JSONPaths to the payload."""
+    ignore: tuple[PathText, ...] = ()
+    """JSONPaths to what is neither; in a send, all else is looked through for destinations."""
+    source: Label = Integrity.UNTRUSTED
+    """The label of what it returns; ``untrusted``: anybody may have written it."""
+    fields: tuple[FieldEntry, ...] = ()
+    """Parts of its results with a label of their own."""
+    store: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = None
+    """The memory it reads or writes."""
+    item: PathText | None = None
+    """Where the arguments name the item of the store."""
+    guarded: tuple[PathText, ...] = ()
+    """Arguments of a send that are traced like destinations."""
+    reply: PathText | None = None
+    """Where a send names the message it answers."""
+    messages: MessagesEntry | None = None
+    """Where messages are in its results."""
+    private: bool = False
+    """What it returns is private: rules of type ``private_body`` know it again in a send."""
+    links: LinksEntry | None = None
+    """Messages in its results whose links, word for word, count as named with their place."""
+    named_by: PathText | None = None
+    """Where a read names its page: one that the user named vouches for the addresses on it that
+    bear a part of its host."""
+    optional_destinations: bool = False
+    """A send that names nobody sends nothing."""
+    description: Annotated[str, Field(max_length=2000)] = ""
+    """For people who read the policy."""
+
+
+class PolicyDocument(_Strict):
+    """One policy file.  Its rules are validated one by one, each by its rule type."""
+
+    version: Version
+    """The version of this language; it changes apart from the package's."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    """Shown in audit lines and on ``guard_policy_info``."""
+    description: Annotated[str, Field(max_length=4000)] = ""
+    """For people who read the policy."""
+    mode: Mode = Mode.ENFORCE
+    """``enforce`` refuses what the rules refuse; ``monitor`` records it and lets it pass."""
+    internal_domains: tuple[InternalText, ...] = ()
+    """``example.com`` is that domain alone, ``*.example.com`` is everything below it."""
+    allow: tuple[AllowedText, ...] = ()
+    """Destinations outside that may receive data, as narrow as they can be."""
+    deny: tuple[DestinationText, ...] = ()
+    """Destinations that may never receive data; a deny beats every allow."""
+    state: StateEntry | None = None
+    """How long the guard remembers."""
+    memory: MemoryEntry | None = None
+    """The memory gate."""
+    egress: EgressEntry | None = None
+    """What forward listeners may be used for at all, before any rule is asked."""
+    tools: tuple[ToolEntry, ...] = ()
+    """What each tool does."""
+    http_tools: tuple[HttpToolEntry, ...] = ()
+    """Plain HTTP requests that are calls of tools."""
+    rules: tuple[dict[str, Any], ...] = ()
+    """Every rule is asked; their order means nothing."""
+
+
+NESTED: Final[dict[Location, type[BaseModel]]] = {
+    (): PolicyDocument,
+    ("tools",): ToolEntry,
+    ("http_tools",): HttpToolEntry,
+    ("tools", "fields"): FieldEntry,
+    ("tools", "messages"): MessagesEntry,
+    ("tools", "links"): LinksEntry,
+    ("state",): StateEntry,
+    **NESTED_MEMORY,
+    ("egress",): EgressEntry,
+}
+"""Models by location, list indexes left out, for suggestions."""
+
+
+def validate(
+    model: type[ModelT], value: Json, nested: dict[Location, type[BaseModel]]
+) -> tuple[ModelT | None, list[tuple[Location, str]]]:
+    """Return the validated model, or what is wrong as (location, message) pairs.
+
+    JSON mode lets lists be tuples and texts be enumerations, and nothing else be anything else.
+    """
+    try:
+        return model.model_validate_json(json.dumps(value)), []
+    except ValidationError as error:
+        items = error.errors(include_url=False)
+        return None, [
+            (item["loc"], _message(item, nested)) for item in items if not _follows(item, items)
+        ]
+
+
+def _follows(item: Any, items: Iterable[Any]) -> bool:
+    """Return whether a list is too short only because of an item that was refused."""
+    depth = len(item["loc"])
+    return item["type"] == "too_short" and any(
+        other["loc"][:depth] == item["loc"] and len(other["loc"]) > depth for other in items
+    )
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean `x`?``, or nothing where nothing is near."""
+    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+_TYPES: Final = {
+    "string_type": "a text; quote it",
+    "bool_type": "`true` or `false`",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping of fields",
+    "model_type": "a mapping of fields",
+    "model_attributes_type": "a mapping of fields",
+}
+
+
+def _message(item: Any, nested: dict[Location, type[BaseModel]]) -> str:
+    """Put one pydantic error into the style of the guard."""
+    location: Location = item["loc"]
+    name = _field(location)
+    kind: str = item["type"]
+    context: dict[str, Any] = item.get("ctx", {})
+    if kind == "missing":
+        return f"missing field `{name}`"
+    if kind == "extra_forbidden":
+        model = nested.get(tuple(step for step in location[:-1] if isinstance(step, str)))
+        return f"unknown field `{name}`" + suggestion(name, model.model_fields if model else ())
+    if kind in {"enum", "literal_error"}:
+        expected = str(context["expected"]).replace("'", "`")
+        hint = suggestion(str(item["input"]), re.findall(r"`([^`]+)`", expected))
+        return f"`{name}` must be {expected}{hint}"
+    if kind in _TYPES:
+        return f"`{name}` must be {_TYPES[kind]}"
+    plain: str = item["msg"]
+    return f"`{name}`" + {
+        "too_short": " is empty; write at least one item or remove it",
+        "string_pattern_mismatch": f" must match `{context.get('pattern')}`",
+        "value_error": f": {context.get('error')}",
+    }.get(kind, f": {plain[:1].lower()}{plain[1:]}")
+
+
+def _field(location: Location) -> str:
+    """Return the name of a field for messages: ``standing``, or ``standing[0]`` for an item."""
+    last = location[-1] if location else "policy"
+    if isinstance(last, int):
+        return f"{location[-2]}[{last}]" if len(location) > 1 else f"item {last}"
+    return last

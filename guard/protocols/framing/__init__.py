@@ -1,0 +1,1 @@
+"""Framing that wire formats share: JSON, JSON-RPC, server-sent events, content codings."""

@@ -1,0 +1,1 @@
+"""Plain HTTP requests, as calls of tools."""

@@ -1,0 +1,93 @@
+"""An HTTP request and reply as frozen values, whichever PEP they came through.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from guard.core.errors import MessageError
+from guard.protocols.framing.strict_json import parse_json
+
+if TYPE_CHECKING:
+    from guard.core.model import Json
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One HTTP request whose body is complete and decoded.
+
+    INVARIANT (one reading): the body is the content after at most one content coding; every
+    header the guard decides on occurs at most once, or the request is refused.
+    """
+
+    method: str
+    scheme: str
+    host: str
+    """The authority the request will be sent to: ``host`` or ``host:port``."""
+    target: str
+    """Path with query, as on the wire."""
+    headers: tuple[tuple[str, str], ...]
+    """Names in lower case, in wire order."""
+    body: bytes
+    server: str
+    """Name of the listener it came in by."""
+    connection: str
+    """Names the client connection, unique in this process."""
+    chosen: bool = False
+    """Whether the agent chose the host, and not the operator: it came by a forward listener."""
+    certificates: tuple[bytes, ...] = ()
+    """What the client showed in its TLS handshake, leaf first, as DER; nobody has verified it."""
+    _memo: dict[str, Json] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def url(self) -> str:
+        """The absolute URL the request goes to."""
+        return f"{self.scheme}://{self.host}{self.target}"
+
+    def header(self, name: str) -> str | None:
+        """Return the one value of a header, None where it is absent.
+
+        Raises:
+            MessageError: it occurs more than once.
+        """
+        values = [value for key, value in self.headers if key == name]
+        if len(values) > 1:
+            code, message = "duplicate_header", f"header `{name}` occurs {len(values)} times"
+            raise MessageError(code, message)
+        return values[0] if values else None
+
+    def has_header(self, name: str) -> bool:
+        """Return whether a header occurs at all."""
+        return any(key == name for key, _ in self.headers)
+
+    @property
+    def media_type(self) -> str:
+        """The media type without parameters, lower case, empty where there is none."""
+        value = self.header("content-type") or ""
+        return value.split(";", 1)[0].strip().lower()
+
+    def json(self) -> Json:
+        """Return the body as JSON, parsed once.
+
+        Raises:
+            MessageError: it is not JSON that can be read one way only.
+        """
+        if "json" not in self._memo:
+            try:
+                self._memo["json"] = parse_json(self.body)
+            except MessageError as error:
+                self._memo["json"] = error
+        value = self._memo["json"]
+        if isinstance(value, MessageError):
+            raise value
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """An answer the guard gives itself."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()

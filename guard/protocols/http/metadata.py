@@ -1,0 +1,148 @@
+"""What an HTTP message says besides its body: query and headers.  Pure: no I/O.
+
+Every byte of a message can carry data.  A plain request has its headers among its arguments; a
+message of another protocol that says more around its body than such messages do is, besides its own
+calls, one call ``http.envelope``, wherever the policy maps that name.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
+
+from guard.content.leak_patterns import find_leaks
+from guard.content.secret_forms import OWN_FORMS, SecretForms, looks_random
+from guard.content.text_decodings import views
+from guard.core.bounded_cache import bounded_cache
+from guard.protocols import ParsedCall
+
+if TYPE_CHECKING:
+    from guard.core.model import Json
+    from guard.protocols.http.message import HttpRequest
+
+TOOL: Final = "http.envelope"
+_FRAMING: Final = frozenset(
+    {
+        "host",
+        "connection",
+        "keep-alive",
+        "te",
+        "accept-encoding",
+        "content-length",
+        "content-type",
+        "content-encoding",
+        "transfer-encoding",
+    }
+)
+"""Read, checked or written anew by the guard itself."""
+_HANDSHAKE: Final = frozenset(
+    {"upgrade", "sec-websocket-extensions", "sec-websocket-key", "sec-websocket-version"}
+)
+"""Of a request that opens a WebSocket; checked before it is read as one, or taken away."""
+_OWN: Final = ("x-guard-", "proxy-")
+"""Begin the names of headers that go no further than the guard."""
+_ORDINARY: Final = frozenset(
+    {
+        "accept",
+        "accept-charset",
+        "accept-language",
+        "baggage",
+        "cache-control",
+        "date",
+        "dnt",
+        "expect",
+        "if-match",
+        "if-modified-since",
+        "if-none-match",
+        "if-unmodified-since",
+        "last-event-id",
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "origin",
+        "pragma",
+        "priority",
+        "range",
+        "referer",
+        "traceparent",
+        "tracestate",
+        "upgrade-insecure-requests",
+        "user-agent",
+        "x-request-id",
+    }
+)
+"""Headers of any client; they say nothing more, unless their value looks like it."""
+_ORDINARY_PREFIX: Final = "sec-"
+_MIRRORED: Final = ("mcp-method", "mcp-name", "mcp-param-")
+"""Compared with the body, which is judged."""
+_CREDENTIALS: Final = frozenset({"authorization", "x-api-key", "api-key"})
+"""For the server that the operator has chosen."""
+_SESSIONS: Final = frozenset({"session_id", "sessionid"})
+_VALUE_LIMIT: Final = 256
+_WORD: Final = re.compile(r"[\w.:/=~+-]{1,64}", re.ASCII)
+_LONG: Final = re.compile(r"[A-Za-z0-9_-]{20,}")
+_ID: Final = re.compile(r"[0-9a-fA-F-]+|[A-Za-z_-]+")
+"""A number as programs draw it, or words."""
+
+
+def spoken_headers(request: HttpRequest) -> dict[str, Json]:
+    """Return the headers that say more than any client's, values of one name as a list."""
+    found: dict[str, Json] = {}
+    framing = _FRAMING | _HANDSHAKE if request.has_header("upgrade") else _FRAMING
+    for name, value in request.headers:
+        if name in framing or name.startswith(_OWN):
+            continue
+        if (name in _ORDINARY or name.startswith(_ORDINARY_PREFIX)) and _is_plain(value):
+            continue
+        found[name] = value if name not in found else [*_listed(found[name]), value]
+    return found
+
+
+def envelope_of(request: HttpRequest, *, reads_query: bool) -> list[ParsedCall]:
+    """Return what a message with calls of its own says around them, as one call or none.
+
+    Args:
+        request: the message.
+        reads_query: whether path and query are not among the arguments of its calls.
+    """
+    headers = {
+        name: value
+        for name, value in spoken_headers(request).items()
+        if not name.startswith(_MIRRORED) and name not in _CREDENTIALS
+    }
+    arguments: dict[str, Json] = {"method": request.method}
+    if reads_query and not _is_usual(request.target):
+        arguments["url"] = request.url
+    if headers:
+        arguments["headers"] = headers
+    return [ParsedCall(TOOL, arguments)] if len(arguments) > 1 else []
+
+
+def _is_usual(target: str) -> bool:
+    """Return whether a target is a path with nothing behind it but a session id."""
+    path, _, query = target.partition("?")
+    names = (name.lower() for name, _ in parse_qsl(query, keep_blank_values=True))
+    return _is_plain(path) and _is_plain(query) and all(name in _SESSIONS for name in names)
+
+
+def _listed(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else [value]
+
+
+@bounded_cache(4096)
+def _is_plain(value: str) -> bool:
+    """Return whether a value has neither the form of a secret nor text under a coding."""
+    if len(value) > _VALUE_LIMIT or not value.isascii() or find_leaks(value):
+        return False
+    if any(looks_random(found) for found in _LONG.findall(value) if not _ID.fullmatch(found)):
+        return False
+    readings = views(value)
+    return not any(True for _ in _forms().spans("\n".join(readings))) and all(
+        _WORD.fullmatch(reading) or reading == value for reading in readings
+    )
+
+
+@lru_cache(maxsize=1)
+def _forms() -> SecretForms:
+    return SecretForms(OWN_FORMS)

@@ -1,0 +1,95 @@
+"""What no other protocol claims: an HTTP request is itself a call, named ``http.request``.
+
+Never a free pass.  The policy decides on its URL like on any destination; refusals are RFC 9457
+problem documents.  Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from guard.core.errors import MessageError
+from guard.protocols import Message, ParsedCall, ProtocolModule
+from guard.protocols.http.message import HttpReply
+from guard.protocols.http.metadata import spoken_headers
+from guard.protocols.http.rewriting import CODE, rewritten
+from guard.protocols.observation import observation, sentence, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from guard.core.model import Json
+    from guard.protocols import Refusal
+    from guard.protocols.http.message import HttpRequest
+
+TOOL: Final = "http.request"
+TUNNEL: Final = "http.connect"
+"""A tunnel whose bytes will not be seen."""
+
+
+class HttpRequestProtocol(ProtocolModule):
+    """The protocol of last resort."""
+
+    name: ClassVar[str] = "http"
+    claims_rest: ClassVar[bool] = True
+
+    def claims(self, request: HttpRequest) -> bool:
+        """Return True: whatever is left."""
+        del request
+        return True
+
+    def parse(self, request: HttpRequest) -> Message:
+        """Return the request as one call of ``method``, ``url``, ``host``, ``body`` and its type.
+
+        Headers that say more than any client's are its ``headers``, where there are any.
+
+        Raises:
+            MessageError: it says it is JSON and cannot be read as such one way only.
+        """
+        media = request.media_type
+        if request.body and (media == "application/json" or media.endswith("+json")):
+            request.json()
+        arguments: dict[str, Json] = {
+            "method": request.method,
+            "url": request.url,
+            "host": request.host,
+            "content_type": media,
+            "body": request.body.decode("utf-8", "replace"),
+        }
+        headers = spoken_headers(request)
+        if headers:
+            arguments["headers"] = headers
+        tool = TUNNEL if request.method == "CONNECT" else TOOL
+        return Message((ParsedCall(tool, arguments),))
+
+    def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
+        """Put another body into the request; nothing else of it can be another.
+
+        Raises:
+            MessageError: the body is no text.
+        """
+        try:
+            request.body.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise MessageError(CODE, "the body is not utf-8") from error
+        return rewritten(request, body=str(arguments[0]["body"]).encode())
+
+    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
+        """Return 403 with a problem document."""
+        del message
+        refusal = next(r for r in refusals if r is not None)
+        return problem(403, "refused by the egress guard", sentence(refusal), observation(refusal))
+
+    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
+        """Return the error's status with a problem document."""
+        return problem(
+            error.status, "not readable one way only", str(error), unreadable(error, decision_id)
+        )
+
+
+def problem(status: int, title: str, detail: str, fields: Json) -> HttpReply:
+    """Return an RFC 9457 problem document."""
+    document = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    body = json.dumps({**document, "guard": fields}).encode()
+    return HttpReply(status, "application/problem+json", body)

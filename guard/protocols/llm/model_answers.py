@@ -1,0 +1,214 @@
+"""What every model API shares: an answer read piece by piece, tool calls held back.  Pure: no I/O.
+
+A model's answer carries the calls an agent will make.  Text passes as it comes; what belongs to a
+call is kept until the call is complete and judged, then released as the very bytes that came, or
+rewritten to say that it was refused.  Whatever could be a call and cannot be read one way only is
+refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from guard.core.errors import MessageError
+from guard.protocols import ParsedCall
+from guard.protocols.framing.jsonrpc import refuse_lookalikes
+from guard.protocols.framing.sse import read_event
+from guard.protocols.framing.strict_json import parse_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from guard.core.model import Json
+
+CODE: Final = "bad_answer"
+DONE: Final = "[DONE]"
+"""The data of the event by which some APIs end a stream."""
+_FIELD: Final = re.compile(r"\ufeff?(?:data|event)")
+
+Proposal: TypeAlias = "ParsedCall | MessageError"
+"""A call the model asks for, or why it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEvent:
+    """One server-sent event of an answer."""
+
+    raw: bytes
+    name: str
+    document: dict[str, Json] | None
+    """Its data; None is the end mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A part of an answer that waits for a verdict."""
+
+    calls: tuple[Proposal, ...]
+    settle: Callable[[Sequence[str | None]], bytes]
+    """Returns the bytes to release, the very bytes that came where every call goes out.  It is
+    given one entry per call: None where the call goes out, else the words in its place."""
+
+
+Piece: TypeAlias = "bytes | Held"
+
+
+class AnswerReader(ABC):
+    """Reads one answer, streamed or whole."""
+
+    def __init__(self) -> None:
+        self.held: list[AnswerEvent] = []
+        """What of the stream has arrived and is not yet in a piece."""
+        self.size = 0
+        """Bytes of it."""
+
+    def event(self, event: bytes) -> Sequence[Piece]:
+        """Return what is complete after one server-sent event.
+
+        Raises:
+            MessageError: the event cannot be read one way only.
+        """
+        name, data = read_strictly(event)
+        if not data:
+            return [event]
+        document = None if data == DONE else parse_json(data.encode())
+        if document is not None and not isinstance(document, dict):
+            raise MessageError(CODE, "an event of an answer must be an object")
+        self.size += len(event)
+        self.held.append(AnswerEvent(event, name, document))
+        return self.chunk(self.held[-1])
+
+    @abstractmethod
+    def chunk(self, event: AnswerEvent) -> Sequence[Piece]:
+        """Return the pieces that are complete after an event, the last one of ``held``.
+
+        Raises:
+            MessageError: it cannot be read one way only.
+        """
+
+    @abstractmethod
+    def end(self) -> Sequence[Piece]:
+        """Return what is left when the stream ends."""
+
+    @abstractmethod
+    def body(self, raw: bytes, content: Json) -> Piece:
+        """Return an answer that came whole.
+
+        Raises:
+            MessageError: it cannot be read one way only.
+        """
+
+    def take(self) -> list[AnswerEvent]:
+        """Return and forget what is held."""
+        held, self.held, self.size = self.held, [], 0
+        return held
+
+    def release(self) -> bytes:
+        """Return the bytes of what is held, and forget it."""
+        return join(self.take())
+
+
+def join(events: Iterable[AnswerEvent]) -> bytes:
+    """Return the bytes of events as they came."""
+    return b"".join(event.raw for event in events)
+
+
+def read_strictly(event: bytes) -> tuple[str, str]:
+    """Return name and data of an event that every reader reads the same.
+
+    Raises:
+        MessageError: it is not UTF-8, has two names, or a reader that splits lines at Unicode's
+            other line ends would find fields in it that the standard does not see.
+    """
+    try:
+        text = event.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MessageError(CODE, f"an event is not utf-8 at byte {error.start}") from error
+    names = 0
+    for line in re.split(r"\r\n|\n|\r", text):
+        names += line.partition(":")[0] == "event"
+        for inner in line.splitlines()[1:]:
+            if _FIELD.match(inner):
+                raise MessageError(CODE, "an event has a field behind an unusual line end")
+    if names > 1 or "\ufeff" in text[:1]:
+        raise MessageError(CODE, "an event cannot be read one way only")
+    return read_event(event)
+
+
+def render_event(document: Json, name: str = "") -> bytes:
+    """Return a server-sent event with JSON data."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {compact(document)}\n\n".encode()
+
+
+def compact(document: Json) -> str:
+    """Return JSON without spaces, as the APIs write it."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def proposal(tool: Json, arguments: Json, correlation: Json) -> Proposal:
+    """Return a call from what an answer says of it.
+
+    Args:
+        tool: its name.
+        arguments: an object, or the text of one (empty text is no arguments).
+        correlation: the id its result will carry, None where it will carry none.
+    """
+    try:
+        if not isinstance(tool, str) or not tool:
+            raise MessageError("call_without_name", "a tool call must have a name")
+        if isinstance(arguments, str):
+            arguments = parse_json(arguments.encode()) if arguments.strip() else {}
+        if not isinstance(arguments, dict):
+            raise MessageError("bad_call", "the arguments of a tool call must be an object")
+        if not isinstance(correlation, (str, type(None))) or correlation == "":
+            raise MessageError("bad_call", "the id of a tool call must be a string")
+        refuse_lookalikes(arguments, ())
+    except MessageError as error:
+        return error
+    except UnicodeEncodeError:
+        return MessageError("bad_json", "the arguments have a lone surrogate")
+    return ParsedCall(tool, arguments, correlation)
+
+
+def refuse_strangers(value: Mapping[str, Json], known: Iterable[str], where: str) -> None:
+    """Refuse members that are not known and could hold a call: everything but scalars.
+
+    Raises:
+        MessageError: there is one, or one that differs from a known name in case only.
+    """
+    known = frozenset(known)
+    refuse_lookalikes(value, known)
+    for key, inner in value.items():
+        if key not in known and isinstance(inner, (dict, list)) and inner:
+            raise MessageError(CODE, f"unknown member `{key[:40]}` in {where}")
+
+
+def expect_list(value: Json, where: str) -> list[dict[str, Json]]:
+    """Return a list of objects; None is an empty one.
+
+    Raises:
+        MessageError: it is anything else.
+    """
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise MessageError(CODE, f"{where} must be a list of objects")
+    return value
+
+
+def expect_text(value: Json, where: str) -> str:
+    """Return a string; None is an empty one.
+
+    Raises:
+        MessageError: it is anything else.
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise MessageError(CODE, f"{where} must be a string")
+    return value

@@ -1,0 +1,186 @@
+"""What every model API shares on the way out: the history an agent sends, read once.  Pure: no I/O.
+
+A request to a model sends the whole conversation.  Tool results in it are how the guard learns
+what tools returned that the agent runs by itself.  Tools that the provider runs (search, code,
+remote MCP servers) act outside the guard, so asking for one is itself a call, named
+``llm.hosted.`` and its type, which a policy must allow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Final
+from urllib.parse import unquote
+
+from guard.core.errors import MessageError
+from guard.protocols import ParsedCall, ProtocolModule
+from guard.protocols.framing.jsonrpc import refuse_lookalikes
+from guard.protocols.framing.strict_json import parse_json
+from guard.protocols.http.message import HttpReply
+from guard.protocols.observation import observation, sentence, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from guard.core.model import Json
+    from guard.protocols import Message, Refusal
+    from guard.protocols.http.message import HttpRequest
+
+CODE: Final = "bad_model_request"
+HOSTED: Final = "llm.hosted."
+UNKNOWN_TOOL: Final = "llm.unknown_tool"
+"""Stands for the tool of a result whose call is not in the history."""
+
+
+class ModelApi(ProtocolModule):
+    """A provider's wire format; its answers may carry calls, its requests carry the history."""
+
+    model_api: ClassVar[bool] = True
+    names_hosts: ClassVar[bool] = True
+    shape: ClassVar[str]
+    """Whose errors its clients understand."""
+    known: ClassVar[frozenset[str]]
+    """The members of a request that are read."""
+
+    @abstractmethod
+    def serves(self, path: str) -> bool:
+        """Return whether a path, decoded and in lower case, is one of its own."""
+
+    @abstractmethod
+    def message(self, body: Mapping[str, Json]) -> Message:
+        """Return the history and the provider's tools asked for.
+
+        Raises:
+            MessageError: they cannot be read one way only.
+        """
+
+    def claims(self, request: HttpRequest) -> bool:
+        """Return whether the path is one of its own, and the body not an MCP message."""
+        return self.serves(_path_of(request)) and not _is_rpc(request)
+
+    def parse(self, request: HttpRequest) -> Message:
+        """Read the history and the tools asked for."""
+        return self.message(_read_body(request, self.known))
+
+    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
+        """Return 403."""
+        refusal = next(r for r in refusals if r is not None)
+        fields = observation(refusal)
+        return _error(403, "permission_error", sentence(refusal), fields, self.shape)
+
+    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
+        """Return the error's status."""
+        kind = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
+        fields = unreadable(error, decision_id)
+        return _error(error.status, kind, str(error), fields, self.shape)
+
+
+def _path_of(request: HttpRequest) -> str:
+    """Return the path as a lenient server would route it: decoded, single slashes, lower case."""
+    path = unquote(request.target.split("?", 1)[0].split("#", 1)[0]).lower()
+    return re.sub(r"/{2,}", "/", path).rstrip("/")
+
+
+def _is_rpc(request: HttpRequest) -> bool:
+    """Return whether the body is JSON-RPC, which no model API takes."""
+    if not request.body:
+        return False
+    try:
+        value = request.json()
+    except MessageError:
+        return False
+    items = value if isinstance(value, list) else [value]
+    return any(isinstance(item, dict) and "jsonrpc" in item for item in items)
+
+
+def _read_body(request: HttpRequest, known: Iterable[str]) -> dict[str, Json]:
+    """Return the JSON object of a request, empty for a GET or DELETE.
+
+    Raises:
+        MessageError: not one object in JSON, or a member that differs from a known name in case.
+    """
+    if request.method in {"GET", "DELETE"} and not request.body:
+        return {}
+    if request.method != "POST":
+        message = f"method `{request.method[:20]}` is not part of this api"
+        raise MessageError("bad_http_method", message, status=405)
+    if request.media_type != "application/json":
+        message = "a request to a model must have content type application/json"
+        raise MessageError("bad_content_type", message, status=415)
+    value = request.json() if request.body else {}
+    if not isinstance(value, dict):
+        raise MessageError(CODE, "a request to a model must be an object")
+    refuse_lookalikes(value, known)
+    return value
+
+
+def objects(value: Json, where: str) -> list[dict[str, Json]]:
+    """Return a list of objects; None is an empty one.
+
+    Raises:
+        MessageError: it is anything else.
+    """
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise MessageError(CODE, f"`{where}` must be a list of objects")
+    return value
+
+
+def either(value: Mapping[str, Json], *names: str) -> Json:
+    """Return the one member that is there under any of its names.
+
+    Raises:
+        MessageError: it is there under two of them, or under one in another case.
+    """
+    refuse_lookalikes(value, names)
+    found = [value[name] for name in names if name in value]
+    if len(found) > 1:
+        raise MessageError("ambiguous_key", f"`{names[0]}` is there under two names")
+    return found[0] if found else None
+
+
+def text_content(content: Json) -> Json:
+    """Return the text of a content that is text only, in one piece or many; else the content."""
+    if isinstance(content, list):
+        texts = [item.get("text") if isinstance(item, dict) else None for item in content]
+        if texts and all(isinstance(text, str) for text in texts):
+            return "\n".join(str(text) for text in texts)
+    return content
+
+
+def past_call(tool: Json, arguments: Json, correlation: str) -> ParsedCall:
+    """Return a call of the history; the agent wrote it, so it may be anything."""
+    if isinstance(arguments, str):
+        try:
+            arguments = parse_json(arguments.encode()) if arguments.strip() else {}
+        except (MessageError, UnicodeEncodeError):
+            arguments = {"text": arguments}
+    return ParsedCall(
+        tool if isinstance(tool, str) and tool else UNKNOWN_TOOL,
+        arguments if isinstance(arguments, dict) else {},
+        correlation,
+    )
+
+
+def hosted(kind: str, declaration: Json) -> ParsedCall:
+    """Return the call that asking for a provider's own tool is."""
+    name = re.sub(r"[^a-z0-9_]", "_", kind.lower())[:60]
+    arguments = declaration if isinstance(declaration, dict) else {"value": declaration}
+    return ParsedCall(HOSTED + name, arguments, HOSTED + name)
+
+
+def _error(status: int, kind: str, message: str, fields: Json, shape: str) -> HttpReply:
+    error: dict[str, Json] = {"type": kind, "message": message, "guard": fields}
+    if shape == "openai":
+        document: Json = {"error": {**error, "code": fields["code"], "param": None}}
+    elif shape == "anthropic":
+        document = {"type": "error", "error": error}
+    else:
+        word = "PERMISSION_DENIED" if status == 403 else "INVALID_ARGUMENT"  # noqa: PLR2004
+        document = {"error": {**error, "code": status, "status": word}}
+    # The official clients ask again after some errors unless they are told not to.
+    headers = (("x-should-retry", "false"),)
+    return HttpReply(status, "application/json", json.dumps(document).encode(), headers)

@@ -1,0 +1,66 @@
+"""What the role ``user`` of a conversation names: only the agent's claim of it.  Pure: no I/O.
+
+Frameworks put retrieved text into messages of that role, so a value counts only if it stands in
+the newest turn, in the user's own words, and nowhere else in the conversation before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from guard.core.json_values import strings_in
+from guard.provenance.prompt_text import addresses_named, own_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from guard.core.model import Json
+
+CLAIM_LIMIT: Final = 64
+"""Values of one request that are claimed."""
+_PLAIN: Final = frozenset({None, "text", "input_text"})
+"""Types of the parts in which a user's words stand."""
+
+
+def claimed(messages: Sequence[Json], *elsewhere: Json) -> tuple[str, ...]:
+    """Return the values that the newest turn of the user names.
+
+    Args:
+        messages: the conversation, oldest first, each with a ``role``.
+        elsewhere: what else the model is told: instructions, which memory may stand in.
+    """
+    turns = [dict(message) for message in messages if isinstance(message, dict)]
+    start = len(turns)
+    while start > 0 and turns[start - 1].get("role") == "user":
+        start -= 1
+    said: list[str] = []
+    others: list[str] = list(strings_in([*elsewhere, turns[:start]]))
+    for turn in turns[start:]:
+        for part in _parts(turn):
+            if isinstance(part, str):
+                said.append(part)
+            else:
+                others += strings_in(part)
+    values = [value for text in said for value in addresses_named(own_words(text))]
+    if not values:
+        return ()
+    before = "\n".join(others).casefold()
+    return tuple(v for v in dict.fromkeys(values) if _text_of(v) not in before)[:CLAIM_LIMIT]
+
+
+def _parts(turn: dict[str, Json]) -> Iterator[Json]:
+    """Yield the parts of a turn; the user's own words as texts."""
+    content = turn.get("content", turn.get("parts"))
+    for part in content if isinstance(content, list) else [content]:
+        if not isinstance(part, dict):
+            yield part
+        elif part.get("type") in _PLAIN and isinstance(part.get("text"), str):
+            yield part["text"]
+            yield {key: value for key, value in part.items() if key != "text"}
+        else:
+            yield part
+
+
+def _text_of(value: str) -> str:
+    """Return a value as it would stand in a text."""
+    return value.partition(":")[2].lstrip("/").casefold()

@@ -1,0 +1,1 @@
+"""Labels of values: intake, look-up, the attestation ladder, lineage.  Pure: no I/O."""

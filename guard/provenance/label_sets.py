@@ -1,0 +1,157 @@
+"""Where label records lie: one place for every kind of record.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from guard.core.ports import LabelSet
+
+if TYPE_CHECKING:
+    from guard.core.model import Identity
+    from guard.core.policy import StateLimits
+
+BUCKETS: Final = 64
+"""Keys that a large set is spread over, so that none takes long to expire or to rehash."""
+PRIVATE_BUCKETS: Final = 8
+BUCKET_LIMIT: Final = 32_768
+"""Records in one bucket; two million in a set."""
+MEMORY_LIMIT: Final = 2 * BUCKET_LIMIT
+"""Of a bucket of memories: hops take at most half of it, so they never keep a label out."""
+SESSION_LIMIT: Final = 20_000
+"""Records of one session."""
+EPOCHS: Final = 1
+"""Periods within the life of a label: what was read in this one or so many before it is found."""
+FOREVER: Final = 0
+_BUCKET_NAMES: Final = tuple(f"{number:x}" for number in range(BUCKETS))
+_REMEMBERED: Final = 8192
+"""Areas kept at hand."""
+
+GRANT_KIND: Final = "g"
+
+PROMPT: Final = b"P"
+ATTESTED: Final = b"A"
+REPLY: Final = b"R"
+CLAIM: Final = b"C"
+TAINTED: Final = b"T"
+ITEM: Final = b"K"
+READ: Final = b"u"
+HOPS: Final = b"H"
+RECALLS: Final = b"r"
+"""What stands behind a fingerprint in a field: which record of the value it is."""
+
+
+class BucketAreas(NamedTuple):
+    """Where the records of a value may lie, but for those of one session."""
+
+    prompts: LabelSet
+    """What the principal's user named in any session."""
+    memory: LabelSet
+    """The labels of the memories that the principals of a tenant share."""
+    taints: tuple[LabelSet, ...]
+    """What the principal read in the periods whose labels still hold."""
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _area(kind: str, owner: tuple[str, ...], part: str, ttl: int, limit: int) -> LabelSet:
+    """Return one object per area, so that the many fields of a call group by identity."""
+    return LabelSet(kind, owner, part, ttl, limit)
+
+
+def _taint(tenant: str, principal: str, bucket: int, epoch: int, ttl: int) -> LabelSet:
+    part = f"{epoch}.{_BUCKET_NAMES[bucket]}"
+    return _area("t", (tenant, principal), part, ttl, BUCKET_LIMIT)
+
+
+def _prompts(tenant: str, principal: str, bucket: int, ttl: int) -> LabelSet:
+    return _area("n", (tenant, principal), _BUCKET_NAMES[bucket], ttl, BUCKET_LIMIT)
+
+
+def _memory(tenant: str, bucket: int) -> LabelSet:
+    return _area("m", (tenant,), _BUCKET_NAMES[bucket], FOREVER, MEMORY_LIMIT)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _of_bucket(
+    tenant: str, principal: str, bucket: int, epoch: int, labels: int, taint: int
+) -> BucketAreas:
+    return BucketAreas(
+        _prompts(tenant, principal, bucket, labels),
+        _memory(tenant, bucket),
+        tuple(
+            [_taint(tenant, principal, bucket, e, taint) for e in range(epoch - EPOCHS, epoch + 1)]
+        ),
+    )
+
+
+class LabelSets:
+    """The areas of one deployment.
+
+    Args:
+        limits: of the policy in force.
+    """
+
+    __slots__ = ("_labels", "_period", "_session", "_taint", "_window")
+
+    def __init__(self, limits: StateLimits) -> None:
+        self._session = limits.session_idle * 1000
+        self._labels = limits.labels * 1000
+        self._window = limits.principal_window * 1000
+        self._period = max(limits.labels // EPOCHS, 1)
+        self._taint = self._labels + self._period * 1000
+
+    def session(self, identity: Identity) -> LabelSet:
+        """Return what a session was told: prompts, authenticated fields, senders of messages."""
+        owner = (identity.tenant, identity.principal, identity.session)
+        return _area("v", owner, "", self._session, SESSION_LIMIT)
+
+    def of_bucket(self, identity: Identity, bucket: int, epoch: int) -> BucketAreas:
+        """Return the areas in which the records of a value may lie, but for its session's.
+
+        Args:
+            identity: who asks.
+            bucket: of the value (:func:`bucket_of`).
+            epoch: the period that the call lies in.
+        """
+        return _of_bucket(
+            identity.tenant, identity.principal, bucket, epoch, self._labels, self._taint
+        )
+
+    def prompts(self, identity: Identity, fingerprint: bytes) -> LabelSet:
+        """Return what a principal's user named in any session."""
+        bucket = bucket_of(fingerprint)
+        return _prompts(identity.tenant, identity.principal, bucket, self._labels)
+
+    def taint(self, identity: Identity, fingerprint: bytes, epoch: int) -> LabelSet:
+        """Return what a principal read in untrusted text during one period."""
+        bucket = bucket_of(fingerprint)
+        return _taint(identity.tenant, identity.principal, bucket, epoch, self._taint)
+
+    def private(self, identity: Identity, fingerprint: bytes) -> LabelSet:
+        """Return what a principal read in private texts lately."""
+        owner = (identity.tenant, identity.principal)
+        part = f"{fingerprint[0] % PRIVATE_BUCKETS:x}"
+        return _area("b", owner, part, self._window, BUCKET_LIMIT)
+
+    def memory(self, tenant: str, fingerprint: bytes) -> LabelSet:
+        """Return the labels of the memories that the principals of a tenant share."""
+        return _memory(tenant, bucket_of(fingerprint))
+
+    def epoch(self, at: float) -> int:
+        """Return the period that a time lies in."""
+        return int(at // self._period)
+
+
+def bucket_of(fingerprint: bytes) -> int:
+    """Return which part of every set that is spread over keys the records of a value lie in."""
+    return fingerprint[0] % BUCKETS
+
+
+def question(decision_id: str, ttl: int) -> LabelSet:
+    """Return where a question that a human may answer is kept, for ``ttl`` seconds."""
+    return LabelSet("q", (decision_id,), "", ttl * 1000, 1)
+
+
+def grant(digest: str, ttl: int) -> LabelSet:
+    """Return where the grant for one very call is kept, for ``ttl`` seconds."""
+    return LabelSet(GRANT_KIND, (digest,), "", ttl * 1000, 1)

@@ -1,0 +1,141 @@
+"""The attestation ladder: from what is known of a value to the rung it stands on.  Pure: no I/O.
+
+A record can raise a value only if its seal is whole; one whose seal is broken counts as untrusted
+text, wherever it lies.  INVARIANT (missing is unknown): no record, no rung above ``unknown``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from guard.core.labels import Attestation, Channel, Context, Rung
+from guard.core.model import DestinationStatus, Integrity
+from guard.destinations.values import hints_of, taints_of
+from guard.provenance.message_titles import values_asked
+
+if TYPE_CHECKING:
+    from guard.core.labels import Evidence, LabelRecord
+    from guard.core.model import Destination, Target
+
+_NOTHING_KNOWN: Final = Context(session=b"")
+_BY_STANDING: Final = {
+    DestinationStatus.DENIED: Attestation(Rung.DENIED, "denied"),
+    DestinationStatus.INTERNAL: Attestation(Rung.LISTED, "internal"),
+    DestinationStatus.ALLOWED: Attestation(Rung.LISTED, "allowed"),
+    DestinationStatus.MALFORMED: Attestation(Rung.UNKNOWN, "malformed", vector="unknown"),
+    DestinationStatus.MISSING: Attestation(Rung.UNKNOWN, "missing", vector="unknown"),
+}
+"""What needs no look-up: every standing but ``external`` decides the rung by itself."""
+
+
+def attestation_of(target: Target) -> Attestation:
+    """Return where a target came from; where nobody looked, nothing is known of it."""
+    if target.attestation is not None:
+        return target.attestation
+    return attest(target.destination, target.standing, _NOTHING_KNOWN)
+
+
+def attest(destination: Destination, standing: DestinationStatus, context: Context) -> Attestation:
+    """Return the rung of one destination under the policy's standing and what is known of it."""
+    by_standing = _BY_STANDING.get(standing)
+    if by_standing is not None:
+        return by_standing
+    if context.granted:
+        return Attestation(Rung.GRANTED, "grant")
+    attested = attest_values(values_asked(destination), taints_of(destination), context)
+    if attested.rung is Rung.UNKNOWN:
+        known = context.values
+        hint = _first_taint([], [known[v] for v in hints_of(destination) if v in known])
+        if hint is not None:
+            # Not more than suspicious: half the world has its mail at one of ten hosts.
+            return replace(attested, why="host_in_untrusted_text", record=hint, saturated=True)
+    return attested
+
+
+def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Context) -> Attestation:
+    """Return the rung of something that is known under any of some values.
+
+    Args:
+        keys: values that attest it, and taint it.
+        further: values that only taint it.
+        context: what is known of each of them.
+    """
+    values = context.values
+    found = [values[key] for key in keys if key in values]
+    more = [values[key] for key in further if key in values]
+    for evidence in found:
+        raised = _raised(evidence, context)
+        if raised is not None:
+            return raised
+        # What the user said in an earlier session may since have been claimed by somebody else.
+        if _vouches(evidence.earlier_prompt) and _first_taint(found, more) is None:
+            return _remembered(evidence.earlier_prompt, "earlier_prompt", context)
+    tainted = _first_taint(found, more) if found or more else None
+    if tainted is not None:
+        return _tainted(tainted, found, context)
+    claim = next((e.claim for e in found if e.claim is not None), None)
+    if claim is not None and not context.saturated:
+        # Only of what no untrusted text has named, as far as anybody can tell.
+        return Attestation(Rung.CLAIMED, "user_role", claim, same_session=True)
+    return Attestation(Rung.UNKNOWN, "no_record", vector="unknown", saturated=context.saturated)
+
+
+def _raised(evidence: Evidence, context: Context) -> Attestation | None:
+    """Return the attestation of a value that something trusted vouches for, tainted or not."""
+    if _vouches(evidence.prompt):
+        return Attestation(Rung.PROMPTED, "prompt", evidence.prompt, same_session=True)
+    if _vouches(evidence.reply) and not context.remembers:
+        return Attestation(Rung.REPLY, "named_message", evidence.reply, same_session=True)
+    if _vouches(evidence.field):
+        return _remembered(evidence.field, "authenticated_field", context)
+    if _vouches(evidence.memory):
+        return _remembered(evidence.memory, "authenticated_memory", context)
+    return None
+
+
+def _remembered(record: LabelRecord | None, why: str, context: Context) -> Attestation:
+    same = record is not None and record.session == context.session
+    return Attestation(Rung.REMEMBERED, why, record, same_session=same)
+
+
+def _vouches(record: LabelRecord | None) -> bool:
+    return record is not None and record.sealed and record.label >= Integrity.AUTHENTICATED
+
+
+def _first_taint(found: list[Evidence], more: list[Evidence]) -> LabelRecord | None:
+    """Return the earliest untrusted origin: of the value itself, else of what stands for it."""
+    for group in (found, more):
+        records = [r for e in group for r in (e.taint, e.memory_taint) if r is not None]
+        if records:
+            return min(records, key=lambda record: (record.at, record.call))
+    return next((record for evidence in found for record in _broken(evidence)), None)
+
+
+def _broken(evidence: Evidence) -> list[LabelRecord]:
+    """Return the records whose seal does not fit: somebody changed them, so nobody vouches."""
+    records = (
+        evidence.prompt,
+        evidence.reply,
+        evidence.field,
+        evidence.earlier_prompt,
+        evidence.memory,
+        evidence.claim,
+    )
+    return [record for record in records if record is not None and not record.sealed]
+
+
+def _tainted(record: LabelRecord, found: list[Evidence], context: Context) -> Attestation:
+    same = record.session == context.session
+    through_memory = any(e.memory_taint is not None for e in found)
+    if through_memory or record.channel in {Channel.MEMORY, Channel.SAVED}:
+        vector = "memory"
+    else:
+        vector = "in_session" if same else "earlier_session"
+    why = {
+        Channel.MEMORY: "memory_without_record",
+        Channel.SAVED: "tainted_memory",
+    }.get(record.channel, "untrusted_text")
+    if not record.sealed:
+        why = "altered_record"
+    return Attestation(Rung.TAINTED, why, record, vector=vector, same_session=same)

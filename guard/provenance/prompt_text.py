@@ -1,0 +1,112 @@
+"""What a user names in a prompt in their own words, without what they pasted.  Pure: no I/O.
+
+Pasted text was written by somebody else, so nothing in it is named by the user: code fences,
+lines that quote (``>``), forwarded or answered mails from their header on, and long quotations.
+A short quotation is how people dictate an address or a name, and counts as their own words.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from guard.destinations.values import PIECE, find_values, handle_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROMPT_LIMIT: Final = 64 * 1024
+"""Characters of a prompt that can name something."""
+QUOTE_WORDS: Final = 12
+QUOTE_LENGTH: Final = 120
+"""A quotation with more words or characters, or a line break, is pasted."""
+NAME_WORDS: Final = 6
+"""Words of the longest name (of a person, a channel, a subject) that a prompt can give."""
+NAME_LIMIT: Final = 4000
+"""Names taken from one prompt."""
+
+_FENCE: Final = re.compile(r"(```|~~~)")
+_QUOTED_LINE: Final = re.compile(r"^[ \t]{0,8}>.*$", re.MULTILINE)
+_FORWARD: Final = re.compile(
+    r"^[ \t>]{0,8}(?:-{2,}[ \t]{0,4}(?:original message|forwarded message|begin forwarded"
+    r"|weitergeleitete nachricht|ursprüngliche nachricht)"
+    r"|begin forwarded message:"
+    r"|on [^\n]{4,200} wrote:"
+    r"|(?:from|von|sender):[^\n]{0,300}\n[ \t>]{0,8}(?:to|sent|date|subject|an|gesendet|betreff):)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_QUOTATION: Final = re.compile(
+    r"\"([^\"]{1,65536})\"|“([^”]{1,65536})”|«([^»]{1,65536})»|„([^“”]{1,65536})[“”]"
+    r"|(?<!\w)'([^'\n]{1,4096})'(?!\w)|<(?P<tag>[A-Za-z]{1,20})>(.{1,65536}?)</(?P=tag)>",
+    re.DOTALL,
+)
+_WORD: Final = re.compile(r"[\w@#][\w.@#:/+'’-]{0,126}")  # noqa: RUF001 - apostrophes as typed
+_SPOKEN: Final = re.compile(
+    r"(?<![\w.@-])[\w+-]{1,64}(?:(?: dot |\.)[\w+-]{1,64}){0,4}"
+    r" at [\w-]{1,63}(?: dot [\w-]{1,63}){1,5}(?![\w@])",
+    re.IGNORECASE,
+)
+_SAID_AT: Final = re.compile(" at ", re.IGNORECASE)
+_SAID_DOT: Final = re.compile(" dot ", re.IGNORECASE)
+SPOKEN_LIMIT: Final = 50
+"""Dictated addresses read in one prompt."""
+_RUN_ON: Final = re.compile(r"(\.[a-z]{2,24})\.(?=[A-Z])")
+_EDGE: Final = ".:'’/-"  # noqa: RUF001 - as above
+
+
+def own_words(prompt: str) -> str:
+    """Return a prompt without what its user pasted into it."""
+    text = prompt[:PROMPT_LIMIT]
+    parts = _FENCE.split(text)
+    # Fences come in pairs; an open one hides the rest, as every renderer does.
+    outside = [part for index, part in enumerate(parts) if index % 4 == 0]
+    text = "\n".join(outside)
+    forwarded = _FORWARD.search(text)
+    if forwarded is not None:
+        text = text[: forwarded.start()]
+    text = _QUOTED_LINE.sub(" ", text)
+    return _QUOTATION.sub(_kept, text)
+
+
+def _kept(found: re.Match[str]) -> str:
+    inner = next((group for group in found.groups() if group), "")
+    pasted = "\n" in inner or len(inner) > QUOTE_LENGTH or len(inner.split()) > QUOTE_WORDS
+    return " " if pasted or found["tag"] else found[0]
+
+
+def addresses_named(words: str) -> list[str]:
+    """Return the values (addresses, URLs, accounts, handles) that a user's own words name.
+
+    People dictate addresses (``jane at example dot org``) and forget the space behind a full
+    stop; both are read.  No encoding is undone: nobody means an address by its base64.
+    """
+    piece = words[:PIECE]
+    found = dict(find_values(piece, disguised=False).plain)
+    spoken = " ".join(_written(run[0]) for run in islice(_SPOKEN.finditer(piece), SPOKEN_LIMIT))
+    apart = _RUN_ON.sub(r"\1. ", piece)
+    for reading in (spoken, apart if apart != piece else ""):
+        found.update(find_values(reading, disguised=False).plain)
+    return [value for value in found if _names(value)]
+
+
+def _written(spoken: str) -> str:
+    return _SAID_AT.sub("@", _SAID_DOT.sub(".", spoken))
+
+
+def _names(value: str) -> bool:
+    return not value.startswith("any:")
+
+
+def names_given(words: str) -> list[str]:
+    """Return handle values of every short run of words: what an opaque handle may be called."""
+    return list(dict.fromkeys(islice(_runs(words), NAME_LIMIT)))
+
+
+def _runs(words: str) -> Iterator[str]:
+    for line in words.splitlines():
+        tokens = [found[0].strip(_EDGE) for found in _WORD.finditer(line)]
+        tokens = [token.removesuffix("'s").removesuffix("’s") for token in tokens if token]  # noqa: RUF001
+        for length in range(1, NAME_WORDS + 1):
+            for start in range(len(tokens) - length + 1):
+                yield handle_value(" ".join(tokens[start : start + length]))

@@ -1,0 +1,157 @@
+"""Fingerprints and sealed records: what the store holds instead of text.  Pure: no I/O.
+
+A fingerprint is a keyed digest, so whoever reads the store cannot try addresses against it, and a
+record is sealed with a MAC over its place, so whoever writes to the store can neither raise a
+label nor move a record from one value, session or store to another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from guard.core.labels import CHANNELS, LabelRecord
+from guard.core.model import Integrity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from guard.core.ports import LabelSet
+
+FINGERPRINT: Final = 12
+"""Bytes of a fingerprint."""
+SEAL: Final = 8
+"""Bytes of a MAC: a forger has one try per write and no oracle."""
+KEY_BYTES: Final = 32
+PLACES_REMEMBERED: Final = 4096
+SOURCE_LIMIT: Final = 24
+"""Bytes of a source's name that are kept."""
+_VERSION: Final = 1
+_LABELS: Final = tuple(Integrity)
+_BODY: Final = struct.Struct(">BBBiI8s")
+_BODY_SIZE: Final = _BODY.size
+LABEL_BYTE: Final = SEAL + 2
+"""One-based place of the label in a record, for the store's script."""
+_CALL_MAX: Final = 2**31 - 1
+_AT_MAX: Final = 2**32 - 1
+
+
+class Seal:
+    """Everything that needs the deployment's key.
+
+    Args:
+        key: at least ``KEY_BYTES`` random bytes, the same for every worker of a deployment.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) < KEY_BYTES:
+            raise ValueError(f"a label key has at least {KEY_BYTES} bytes")
+        self._values = hashlib.blake2b(key, digest_size=32, person=b"value").digest()
+        self._seals = hashlib.blake2b(key, digest_size=32, person=b"seal").digest()
+        self._begun = lru_cache(maxsize=PLACES_REMEMBERED)(self._begin)
+
+    def fingerprint(self, value: str) -> bytes:
+        """Return the fingerprint of a value."""
+        data = value.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(data, key=self._values, digest_size=FINGERPRINT).digest()
+
+    def digest(self, *parts: str) -> bytes:
+        """Return an 8-byte keyed digest of some texts, none of which can run into the next."""
+        state = hashlib.blake2b(key=self._values, digest_size=8)
+        for part in parts:
+            data = part.encode("utf-8", "surrogatepass")
+            state.update(len(data).to_bytes(8, "big") + data)
+        return state.digest()
+
+    def sealed(self, area: LabelSet, field: bytes, body: bytes) -> bytes:
+        """Return a body behind the MAC that binds it to its place."""
+        return self._mac(area, field, body) + body
+
+    def opened(self, area: LabelSet, field: bytes, sealed: bytes) -> bytes | None:
+        """Return the body, or None where the MAC does not fit."""
+        body = sealed[SEAL:]
+        fits = hmac.compare_digest(sealed[:SEAL], self._mac(area, field, body))
+        return body if fits else None
+
+    def promotion(self, tenant: str, content: str, target: str, principal: str, until: int) -> str:
+        """Return the MAC (hex) of a token that lets a content of a principal into a class, once.
+
+        Args:
+            tenant: whose memory.
+            content: digest of the content.
+            target: name of the class.
+            principal: who may write it.
+            until: when it expires, in milliseconds since the epoch.
+        """
+        state = hashlib.blake2b(key=self._seals, digest_size=16, person=b"promotion")
+        for part in (tenant, content, target, principal, str(until)):
+            data = part.encode("utf-8", "surrogatepass")
+            state.update(len(data).to_bytes(8, "big") + data)
+        return state.hexdigest()
+
+    def write(
+        self, area: LabelSet, field: bytes, record: LabelRecord, names: Iterable[bytes] = ()
+    ) -> tuple[bytes, bytes]:
+        """Return the field and the sealed bytes of a record, the fingerprints of its names last."""
+        body = pack_record(record) + record.origin + b"".join(names)
+        return field, self.sealed(area, field, body)
+
+    def read(self, area: LabelSet, field: bytes, raw: object) -> LabelRecord | None:
+        """Return the record in a field; one that was altered is unsealed and untrusted."""
+        if raw is None:
+            return None
+        body = self.opened(area, field, raw) if isinstance(raw, bytes) else None
+        if body is None or len(body) <= _BODY_SIZE or body[0] != _VERSION:
+            return ALTERED
+        return unpack_record(body, with_origin=True)[0]
+
+    def _mac(self, area: LabelSet, field: bytes, body: bytes) -> bytes:
+        state = self._begun(area.kind, area.owner).copy()
+        state.update(len(field).to_bytes(4, "big") + field + body)
+        return state.digest()
+
+    def _begin(self, kind: str, owner: tuple[str, ...]) -> hashlib.blake2b:
+        """Return the MAC behind what it binds a record to; the part follows from the field."""
+        parts = [part.encode("utf-8", "surrogatepass") for part in (kind, *owner)]
+        place = b"".join([len(part).to_bytes(4, "big") + part for part in parts])
+        return hashlib.blake2b(place, key=self._seals, digest_size=SEAL)
+
+
+def pack_record(record: LabelRecord) -> bytes:
+    """Return the bytes of a record without its origin, which end with its source."""
+    body = _BODY.pack(
+        _VERSION,
+        int(record.label),
+        CHANNELS.index(record.channel),
+        max(-1, min(record.call, _CALL_MAX)),
+        max(0, min(int(record.at), _AT_MAX)),
+        record.session,
+    )
+    source = record.source.encode("utf-8", "replace")[:SOURCE_LIMIT]
+    return body + bytes([len(source)]) + source
+
+
+def unpack_record(
+    body: bytes, start: int = 0, *, with_origin: bool = False
+) -> tuple[LabelRecord, int]:
+    """Return the record that begins at a place of a sealed body, and where its source ends."""
+    _, label, channel, call, at, session = _BODY.unpack_from(body, start)
+    name = start + _BODY_SIZE
+    end = name + 1 + body[name]
+    source = body[name + 1 : end].decode("utf-8", "replace")
+    # What vouches for a value has names of messages behind its source, and no origin.
+    has_origin = with_origin and label == Integrity.UNTRUSTED
+    origin = body[end : end + FINGERPRINT] if has_origin else b""
+    record = LabelRecord(
+        _LABELS[label], CHANNELS[channel], call, float(at), session, source, origin=origin
+    )
+    return record, end
+
+
+ALTERED: Final = LabelRecord(Integrity.UNTRUSTED, CHANNELS[0], -1, 0.0, b"", "", sealed=False)
+"""Stands for a record whose MAC does not fit."""
+NAMES_AT: Final = SEAL + _BODY.size + 1
+"""Zero-based place of the byte with the length of the source; names follow the source."""

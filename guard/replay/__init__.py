@@ -1,0 +1,1 @@
+"""Recorded and described calls, judged by the same code as live traffic."""

@@ -1,0 +1,288 @@
+"""Open-loop replay: recorded runs through the same service, store and models as live traffic.
+
+Open-loop means that the recording is what happened: a call the policy would have refused still
+counts as executed, the clock is the trace's own, and every replay starts from fresh state, in a
+namespace of its own that is removed at the end.  Ground truth (``labels``) is never read here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.redis.fresh import fresh_store
+from guard.core.errors import GuardError
+from guard.core.model import (
+    ROLES,
+    Identity,
+    PrincipalRung,
+    SessionRung,
+    ToolCall,
+    ToolResult,
+)
+from guard.core.verdict import Action
+from guard.decision.guard import Guard
+from guard.replay.traces import TraceClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from guard.core.model import ClassifiedCall, Integrity, Json
+    from guard.core.policy import Policy
+    from guard.core.ports import DecisionRecord, Detector, SessionStore
+    from guard.core.trajectory import Window
+    from guard.core.verdict import Reason, Verdict
+    from guard.replay.traces import Call, Run
+
+__all__ = ["CHUNK", "CONCURRENCY", "PROTOCOL", "Replay", "ReplayError", "Summary", "fresh_store"]
+
+CONCURRENCY: Final = 32
+"""Principals replayed at the same time; the calls of one principal are always sequential."""
+CHUNK: Final = 256
+"""Runs read ahead; verdicts leave in input order, so this many are held at most."""
+PROTOCOL: Final = "trace"
+
+
+class ReplayError(GuardError):
+    """A replay that ended early or whose verdicts do not stand for the policy."""
+
+
+class NullAuditLog:
+    """Writes nothing: the output of a replay is its record."""
+
+    def decision(self, record: DecisionRecord) -> None:
+        """Drop a decision."""
+
+    def event(self, name: str, fields: Mapping[str, Json]) -> None:
+        """Drop an event."""
+
+
+@dataclass(slots=True)
+class ErrorCounter:
+    """Metrics of a replay: errors by stage, nothing else."""
+
+    errors: Counter[str] = field(default_factory=Counter)
+
+    def error(self, stage: str) -> None:
+        """Count an error of a stage."""
+        self.errors[stage] += 1
+
+    def decision(self, record: DecisionRecord) -> None:
+        """Drop a decision; the summary counts verdicts."""
+
+    def fail_closed(self, stage: str, *, active: bool) -> None:
+        """Drop the gauge."""
+
+    def refusal(self, code: str) -> None:
+        """Drop a refusal of unreadable input; a trace has none."""
+
+    def session_seen(self, session: Window) -> None:
+        """Drop what is known of a session."""
+
+    def saturation(self, bound: str, *, reached: bool) -> None:
+        """Ignore a bound."""
+
+    def unlabelled_marks(self, count: int) -> None:
+        """Drop the gauge."""
+
+    def finding(self, code: str, source: str) -> None:
+        """Drop the count."""
+
+    def memory_drift(self) -> None:
+        """Drop the count."""
+
+    def memory_write(self, outcome: str, reason: str, target: str) -> None:
+        """Drop the count; a replay does not write."""
+
+    def redis_latency(self, seconds: float) -> None:
+        """Drop a latency."""
+
+    def upstream_latency(self, seconds: float) -> None:
+        """Drop a latency."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a replay did."""
+
+    runs: int = 0
+    actions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Calls by role and action."""
+
+    @property
+    def calls(self) -> int:
+        """Calls judged."""
+        return self.actions.total()
+
+    def rows(self) -> list[tuple[str, list[int]]]:
+        """Return a row per role that occurred: its calls by action, weakest action first."""
+        rows = [
+            (role.value, [self.actions[role.value, action.label] for action in Action])
+            for role in ROLES
+        ]
+        return [(role, counts) for role, counts in rows if any(counts)]
+
+
+class Replay:
+    """One replay: a guard around fresh state, fed with runs.
+
+    Args:
+        policy: what to judge by.
+        store: fresh state, as :func:`fresh_store` gives it.
+        detectors: as in live traffic.
+        model_digests: by model name.
+        memory: what every run's memory held before it: store, text and label of each item.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        store: SessionStore,
+        detectors: Sequence[Detector],
+        model_digests: Mapping[str, str] | None = None,
+        memory: Sequence[tuple[str, str, Integrity]] = (),
+    ) -> None:
+        self._memory = tuple(memory)
+        self._metrics = ErrorCounter()
+        self._guard = Guard(
+            policy=policy,
+            store=store,
+            detectors=detectors,
+            audit=NullAuditLog(),
+            metrics=self._metrics,
+            model_digests=model_digests,
+            open_loop=True,
+        )
+        self._clocks: dict[str, TraceClock] = {}
+        self._slots = asyncio.Semaphore(CONCURRENCY)
+
+    async def run(
+        self,
+        runs: Iterable[Run],
+        emit: Callable[[str], object],
+        advance: Callable[[], object] = lambda: None,
+    ) -> Summary:
+        """Judge every call of every run; return the counts.
+
+        Args:
+            runs: read as needed, :data:`CHUNK` at a time.
+            emit: takes one JSON line per call (with its newline), in input order.
+            advance: called after each run.
+
+        Raises:
+            TraceError: from ``runs``.
+            ReplayError: the state store failed, so the verdicts say nothing about the policy.
+        """
+        summary = Summary()
+        stream = iter(runs)
+        while chunk := list(islice(stream, CHUNK)):
+            chains: dict[str, list[int]] = {}
+            for position, run in enumerate(chunk):
+                chains.setdefault(run.owner, []).append(position)
+            lines: list[list[dict[str, Json]]] = [[] for _ in chunk]
+            await asyncio.gather(
+                *(self._chain(chunk, chain, lines, advance) for chain in chains.values())
+            )
+            for judged in lines:
+                summary.runs += 1
+                for line in judged:
+                    summary.actions[line["role"], line["action"]] += 1
+                    emit(json.dumps(line, allow_nan=False) + "\n")
+            if self._metrics.errors["state"]:
+                message = "the session store failed during the replay, check it and replay again"
+                raise ReplayError(message)
+        return summary
+
+    async def _chain(
+        self,
+        chunk: list[Run],
+        positions: list[int],
+        lines: list[list[dict[str, Json]]],
+        advance: Callable[[], object],
+    ) -> None:
+        """Replay the runs of one principal, in file order."""
+        async with self._slots:
+            for position in positions:
+                run = chunk[position]
+                clock = self._clocks.setdefault(run.owner, TraceClock())
+                heard: set[str] = set()
+                if self._memory:
+                    start = run.calls[0].ts if run.calls and run.calls[0].ts is not None else 0.0
+                    await self._guard.import_memory(run.owner, self._memory, start)
+                for call in run.calls:
+                    if call.session not in heard:
+                        heard.add(call.session)
+                        await self._hear(run, call)
+                    lines[position].append(await self._judge(run, call, clock.at(call)))
+                advance()
+
+    async def _hear(self, run: Run, call: Call) -> None:
+        """Note the prompts of a session, before its first call."""
+        for prompt in run.prompts:
+            if prompt.session == call.session:
+                await self._guard.note_prompt(_identity(run, call), prompt.text, call.ts or 0.0)
+
+    async def _judge(self, run: Run, call: Call, at: float) -> dict[str, Json]:
+        request = ToolCall(
+            id=f"{run.run_id}:{call.i}",
+            identity=_identity(run, call),
+            tool=call.tool,
+            arguments=call.args,
+            protocol=PROTOCOL,
+            at=at,
+            index=call.i,
+        )
+        [(classified, verdict)] = await self._guard.authorize([request], _as_recorded)
+        await self._guard.observe(ToolResult(classified, call.result, at))
+        return _line(run, call, classified, verdict)
+
+
+def _as_recorded(arguments: Sequence[Mapping[str, Json] | None]) -> None:
+    """Stand for the rewriting of a message: a recorded call has no message."""
+    del arguments
+
+
+def _identity(run: Run, call: Call) -> Identity:
+    """Return who makes a recorded call: agents of a run are principals that share its memories."""
+    return Identity(
+        principal=run.owner if call.agent is None else f"{run.owner}/{call.agent}",
+        # Recordings number their sessions from 0, so a session is named by its run too.
+        session=json.dumps([run.run_id, call.session]),
+        tenant=run.owner,
+        principal_rung=PrincipalRung.RECORDED,
+        session_rung=SessionRung.RECORDED,
+    )
+
+
+def _line(run: Run, call: Call, classified: ClassifiedCall, verdict: Verdict) -> dict[str, Json]:
+    """Return the output of one call; ``action`` is what the policy decides, in monitor mode too."""
+    return {
+        "run_id": run.run_id,
+        "i": call.i,
+        "session": call.session,
+        "tool": call.tool,
+        "role": classified.role.value,
+        "action": verdict.action.label,
+        "mode": verdict.mode.value,
+        "rules": list(dict.fromkeys(reason.rule for reason in verdict.reasons if reason.rule)),
+        "score": verdict.score,
+        "reasons": [_reason(reason) for reason in verdict.reasons],
+    }
+
+
+def _reason(reason: Reason) -> dict[str, Json]:
+    document: dict[str, Json] = {
+        "code": reason.code,
+        "detail": reason.detail,
+        "rule": reason.rule,
+        "action": reason.action.label,
+    }
+    if reason.evidence:
+        document["evidence"] = dict(reason.evidence)
+    if reason.remedy:
+        document["remedy"] = reason.remedy
+    return document

@@ -1,0 +1,231 @@
+"""Reading recorded agent runs: trace format v1, one JSON object per line, gzipped or not.
+
+The format is strict about what it names and silent about what it does not: unknown fields are
+ignored, a field of the wrong type is an error with ``file:line: field: message``, and so is a key
+that occurs twice in one object (two readers could disagree on what it says).
+
+``labels`` is ground truth for evaluation.  It is carried as it stands and is never handed to the
+guard: nothing in :mod:`guard.replay.run` reads it, and a test holds that.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import zlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final, NoReturn
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from guard.core.errors import GuardError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from guard.core.model import Json
+
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+"""A run longer than this is refused, so that a gzip bomb does not fill the memory."""
+
+
+class TraceError(GuardError):
+    """A trace file that cannot be read one way only.
+
+    Attributes:
+        path: the file, as the user named it.
+        line: one-based line, 0 where the file as a whole is meant.
+    """
+
+    def __init__(self, path: str, line: int, message: str) -> None:
+        self.path = path
+        self.line = line
+        super().__init__(f"{path}:{line}: {message}" if line else f"{path}: {message}")
+
+
+def _seconds(value: object) -> object:
+    """Return a ``ts`` as seconds since the epoch; ISO 8601 without an offset is UTC."""
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            message = f"`{value[:40]}` is not a time, write ISO 8601 or seconds since the epoch"
+            raise ValueError(message) from None
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        message = "a time is a string (ISO 8601) or a number (seconds since the epoch)"
+        raise ValueError(message)  # noqa: TRY004  (pydantic reports ValueError with its place)
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds):
+        message = "a time must be a finite number"
+        raise ValueError(message)
+    return seconds
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+class Prompt(_Record):
+    """What the user typed in one session; trusted text."""
+
+    session: str
+    text: str
+
+
+class Call(_Record):
+    """One recorded call.
+
+    ``ts`` is in seconds since the epoch, or None where it was not recorded; ``result`` is None
+    where it was not recorded.
+    """
+
+    i: int
+    ts: Annotated[float, BeforeValidator(_seconds)] | None = None
+    session: str
+    agent: str | None = None
+    tool: str
+    args: dict[str, Any]
+    result: str | dict[str, Any] | list[Any] | None = None
+
+
+class Run(_Record):
+    """One recorded run: the sessions of one principal, which share a memory."""
+
+    run_id: str
+    principal: str | None = None
+    prompts: tuple[Prompt, ...] = Field(default=(), strict=False)
+    calls: tuple[Call, ...] = Field(strict=False)
+    labels: dict[str, Any] = {}
+    """Ground truth, for evaluation code only."""
+
+    @property
+    def owner(self) -> str:
+        """The principal, which defaults to the run itself."""
+        return self.run_id if self.principal is None else self.principal
+
+
+class TraceClock:
+    """Gives every call of one principal a time: its ``ts``, else one second after the last."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def at(self, call: Call) -> float:
+        """Return the call's time in seconds since the epoch."""
+        self._last = self._last + 1.0 if call.ts is None else call.ts
+        return self._last
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A run and where it was read, so that whoever finds fault with it can say where."""
+
+    path: str
+    line: int
+    run: Run
+
+
+def read_traces(paths: Iterable[Path]) -> Iterator[Run]:
+    """Yield the runs of trace files, in file order, one line in memory at a time.
+
+    Args:
+        paths: ``.jsonl`` files, or ``.gz`` of them.
+
+    Raises:
+        TraceError: a file is missing, damaged, or has a line that is not a run.
+    """
+    return (located.run for located in locate_runs(paths))
+
+
+def locate_runs(
+    paths: Iterable[Path], skip: Callable[[TraceError], object] | None = None
+) -> Iterator[Located]:
+    """Yield the runs of trace files with their places.
+
+    Args:
+        paths: ``.jsonl`` files, or ``.gz`` of them.
+        skip: told of each line that is not a run, which is then left out; where it is None,
+            such a line is an error.
+
+    Raises:
+        TraceError: a file is missing or damaged, or has a bad line and ``skip`` is None.
+    """
+    for path in paths:
+        try:
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+                yield from _read_lines(str(path), stream, skip)
+        except FileNotFoundError:
+            raise TraceError(str(path), 0, "no such file") from None
+        except (OSError, EOFError, zlib.error) as error:
+            message = f"cannot be read ({type(error).__name__}), check the file and its compression"
+            raise TraceError(str(path), 0, message) from error
+
+
+def _read_lines(
+    path: str,
+    stream: IO[bytes] | gzip.GzipFile,
+    skip: Callable[[TraceError], object] | None,
+) -> Iterator[Located]:
+    number = 0
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise TraceError(path, number, f"longer than {MAX_LINE_BYTES} bytes, split the run")
+        if not line.strip():
+            continue
+        try:
+            run = parse_run(line.strip(), path=path, line=number)
+        except TraceError as error:
+            if skip is None:
+                raise
+            skip(error)
+        else:
+            yield Located(path, number, run)
+
+
+def parse_run(text: bytes, *, path: str = "<memory>", line: int = 0) -> Run:
+    """Return the run that one line holds.
+
+    Raises:
+        TraceError: the line is not UTF-8, not JSON, repeats a key or does not fit the format.
+    """
+    try:
+        document = json.loads(
+            text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant
+        )
+        return Run.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "run"
+        message = first["msg"].removeprefix("Value error, ")
+        raise TraceError(path, line, f"{field}: {message[:1].lower()}{message[1:]}") from None
+    except json.JSONDecodeError as error:
+        message = f"run: not JSON at column {error.colno}: {error.msg.lower()}"
+        raise TraceError(path, line, message) from None
+    except UnicodeDecodeError as error:
+        raise TraceError(path, line, f"run: not UTF-8 at byte {error.start}") from None
+    except (ValueError, RecursionError) as error:
+        detail = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise TraceError(path, line, f"run: {detail}") from None
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        seen: set[str] = set()
+        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        message = f"duplicate key `{repeated[:40]}`, keep one of the two"
+        raise ValueError(message)
+    return document
+
+
+def _no_constant(name: str) -> NoReturn:
+    message = f"`{name}` is not JSON, write a number or null"
+    raise ValueError(message)

@@ -1,0 +1,1 @@
+"""Pinned tool definitions.  Pure: no I/O."""

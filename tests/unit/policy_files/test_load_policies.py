@@ -1,0 +1,230 @@
+"""Files to one policy: merging, digests, limits and what a valid file compiles to."""
+
+import pytest
+
+from guard.core.model import Destination, DestinationStatus, Integrity, Role
+from guard.core.verdict import Mode
+from guard.policy_files import PolicyError, load_policies
+from guard.policy_files.yaml_loader import MAX_BYTES
+
+BASE = """version: 1
+name: base
+internal_domains: [example.com]
+tools:
+  - match: [mail_send]
+    role: send
+    destinations: ["$.to"]
+    body: ["$.text"]
+rules:
+  - id: allow-internal
+    type: destination
+    roles: [send]
+    standing: [internal, allowed]
+    effect: allow
+"""
+EFFECTS = "`allow`, `redact`, `ask`, `block`"
+MORE = """version: 1
+name: more
+allow: [alice@partner.example]
+deny: [evil.example]
+state: {session_idle: 30m, principal_window: 7d}
+tools:
+  - match: ["memory_*", {re2: "kv_(get|list)"}]
+    role: recall
+    source: trusted
+rules:
+  - {id: allow-recall, type: tool, roles: [recall], effect: allow}
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes one file and returns its path."""
+
+    def make(text, name="a.yaml"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return make
+
+
+def _problems(paths):
+    with pytest.raises(PolicyError) as caught:
+        load_policies(paths)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_several_files_make_one_policy(write):
+    """Mappings and rules in the order given, lists united, state from the file that has it."""
+    policy = load_policies([write(BASE), write(MORE, "b.yaml")])
+
+    assert policy.name == "base+more"
+    assert policy.mode is Mode.ENFORCE
+    assert [m.pattern for m in policy.tools] == ["mail_send", "memory_*, kv_(get|list)"]
+    assert [m.line for m in policy.tools] == [5, 7]
+    assert [rule.id for rule in policy.rules] == ["allow-internal", "allow-recall"]
+    assert (policy.limits.session_idle, policy.limits.principal_window) == (1800, 604800)
+    standings = [
+        policy.standing(Destination("mail", f"{name}@{host}", host))
+        for name, host in [
+            ("bob", "example.com"),
+            ("alice", "partner.example"),
+            ("bob", "partner.example"),
+            ("bob", "evil.example"),
+        ]
+    ]
+    assert standings == [
+        DestinationStatus.INTERNAL,
+        DestinationStatus.ALLOWED,
+        DestinationStatus.EXTERNAL,
+        DestinationStatus.DENIED,
+    ]
+
+
+def test_a_mapping_compiles_to_what_it_says(write):
+    """Role, paths and the label of results, which is untrusted unless declared."""
+    policy = load_policies([write(BASE), write(MORE, "b.yaml")])
+    send, recall = policy.mapping("mail_send"), policy.mapping("kv_get")
+
+    assert (send.role, send.source) == (Role.SEND, Integrity.UNTRUSTED)
+    assert list(send.destinations[0].find({"to": "x"})) == [("$['to']", "x")]
+    assert (recall.role, recall.source) == (Role.RECALL, Integrity.TRUSTED)
+    assert policy.mapping("kv_get_all") is None
+    assert policy.mapping("Mail_send") is None
+
+
+def test_the_digest_follows_the_meaning(write):
+    """Comments and layout leave it alone; any field changes it, and so does the file order."""
+    digest = load_policies([write(BASE)]).digest
+
+    assert (
+        load_policies(
+            [write("# hello\n" + BASE.replace("[mail_send]", "\n    - mail_send"))]
+        ).digest
+        == digest
+    )
+    assert load_policies([write(BASE.replace("$.text", "$.body"))]).digest != digest
+    assert (
+        load_policies([write(BASE.replace("effect: allow", "effect: allow\n    remedy: x"))]).digest
+        != digest
+    )
+    both = [write(BASE), write(MORE, "b.yaml")]
+    assert load_policies(both).digest != load_policies(both[::-1]).digest
+
+
+def test_every_problem_of_every_file_is_reported_at_once(write):
+    """Nobody repairs a policy one error at a time."""
+    first = write(BASE.replace("name: base", "nam: base").replace("allow\n", "alow\n"))
+    second = write("version: 1\nname: x\nname: y\ntools: 5\n", "b.yaml")
+
+    found = _problems([first, second])
+
+    assert found == [
+        f"{first}:1: missing field `name`",
+        f"{first}:2: unknown field `nam`; did you mean `name`?",
+        f"{first}:14: rule `allow-internal`: `effect`: must be one of {EFFECTS}",
+        f"{second}:3: duplicate key `name`; it is already on line 2",
+        f"{second}:4: `tools` must be a list",
+    ]
+
+
+def test_files_that_contradict_each_other_are_refused(write):
+    """Duplicate ids and patterns, other modes and other states are no merge."""
+    first = write(BASE + "state: {session_idle: 1h}\n")
+    second = write(BASE + "mode: monitor\nstate: {session_idle: 2h}\n", "b.yaml")
+
+    found = _problems([first, second])
+
+    assert [line.removeprefix(f"{second}:") for line in found] == [
+        (
+            f"15: mode `monitor` differs from `enforce` of `{first}`; write the same in every "
+            "file (left out, it is `enforce`)"
+        ),
+        "16: `state` differs from that of an earlier file; keep one",
+        f"5: pattern `mail_send` is already mapped at {first}:5; remove one of them",
+        f"10: rule `allow-internal`: duplicate rule id; it is already at {first}:10",
+    ]
+
+
+@pytest.mark.parametrize("word", ["yes", "no", "on", "off", "y", "n", "Yes", "NO"])
+def test_words_that_yaml_1_1_turned_into_booleans_are_texts(write, word):
+    """A description of `no` is the text, and a boolean field refuses it."""
+    text = BASE.replace("name: base", f"name: base\ndescription: {word}")
+    assert load_policies([write(text)]).name == "base"
+    (problem,) = _problems([write(BASE + f"    mapped: {word}\n")])
+    assert problem.endswith("rule `allow-internal`: `mapped` must be `true` or `false`")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"version: 1\nname: \xff\n", ":2: the file is not UTF-8 text"),
+        (b"#" * (MAX_BYTES + 1), f":0: the file is larger than {MAX_BYTES} bytes"),
+        ("description: " + "[" * 100_000, ":1: nested deeper than 16 levels"),
+        ("description: " + "{a: " * 100_000, ":1: nested deeper than 16 levels"),
+    ],
+    ids=["bytes", "huge", "deep-list", "deep-mapping"],
+)
+def test_what_cannot_be_a_policy_is_refused_before_it_is_read(write, text, message):
+    """Bad bytes, huge files and deep nesting end in one problem."""
+    path = write(text)
+    (problem,) = _problems([path])
+    assert problem.startswith(f"{path}{message}")
+
+
+def test_a_file_that_is_not_there_is_a_problem_of_its_own(tmp_path):
+    """The path is named, and so is the reason."""
+    path = tmp_path / "missing.yaml"
+    assert _problems([path]) == [f"{path}:0: cannot read the file: no such file or directory"]
+
+
+def test_no_file_is_no_policy():
+    """An empty list never becomes a policy that allows."""
+    assert _problems([]) == [":0: no policy file is named; name at least one"]
+
+
+HTTP = """http_tools:
+  - {tool: notes.share, method: [POST], url: "https://n.test/v1/{note}/share", body: form}
+"""
+MAPPED = BASE.replace("match: [mail_send]", "match: [mail_send, notes.share]")
+
+
+def test_http_tools_are_part_of_the_policy(write):
+    """Origin, method, template and kind of body end up in the policy and in its digest."""
+    policy = load_policies([write(MAPPED + HTTP)])
+    [tool] = policy.http_tools.at("https", "n.test:443")
+
+    assert (tool.tool, tool.methods, tool.body) == ("notes.share", {"POST"}, "form")
+    assert policy.digest != load_policies([write(MAPPED)]).digest
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (BASE + HTTP, "no tool mapping claims `notes.share`"),
+        (MAPPED + HTTP.replace("[POST]", "[]"), "`method` is empty"),
+        (MAPPED + HTTP.replace("[POST]", "[post]"), "`method[0]` must be"),
+        (MAPPED + HTTP.replace("https://n.test", ""), "is not a URL template"),
+        (MAPPED + HTTP.replace("{note}", "{note}-x"), "is neither plain text nor one variable"),
+        (MAPPED + HTTP.replace("body: form", "body: xml"), "`body` must be"),
+        (MAPPED + HTTP.replace("body:", "bodi:"), "did you mean `body`"),
+        (
+            MAPPED + HTTP + HTTP.split("\n", 1)[1].replace("note}", "id}").replace("/v1", "/V1"),
+            "`POST` of this URL is already a tool at",
+        ),
+    ],
+)
+def test_http_tools_are_checked(write, text, problem):
+    """Each problem has its file and line."""
+    [found] = _problems([write(text)])
+
+    assert problem in found
+    assert "a.yaml:" in found
+
+
+def test_a_policy_without_http_tools_keeps_its_digest(write):
+    """Audit lines and grants name digests; a new field of the language must not change them."""
+    assert load_policies([write(BASE)]).digest == (
+        load_policies([write(BASE + "http_tools: []\n")]).digest
+    )

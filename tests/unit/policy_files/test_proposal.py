@@ -1,0 +1,126 @@
+"""Policies proposed from tools: what is guessed, what is left open, and that the result holds."""
+
+import pytest
+from ruamel.yaml import YAML
+
+from guard.cli.detectors import shipped_detectors
+from guard.core.errors import GuardError
+from guard.core.model import Role
+from guard.policy_files import load_policies
+from guard.policy_files.client_config import read_client_config
+from guard.policy_files.proposal import ListedTool, guess, policy_text, suite_text, usable
+from guard.replay.policy_tests import Coverage, load_suite, run_suite
+
+TEXT = {"type": "string"}
+TOOLS = [
+    ListedTool("send_email", {"to": TEXT, "cc": TEXT, "subject": TEXT, "body": TEXT}),
+    ListedTool("post-message", {"channel_id": TEXT, "text": TEXT}),
+    ListedTool("fetch", {"url": {"type": "string", "format": "uri"}, "max_length": TEXT}),
+    ListedTool("createDraft", {"recipients": {"type": "array"}, "body": TEXT}),
+    ListedTool("search_nodes", {"query": TEXT}),
+    ListedTool("list_all_facts", {}),
+    ListedTool("add_observations", {"observations": TEXT}),
+    ListedTool("read_file", {"path": TEXT}),
+    ListedTool("frobnicate", {"x": TEXT}),
+    ListedTool("notify", {"text": TEXT}),
+    ListedTool("get_report", {"it's odd": {"type": "string", "format": "email"}}),
+    ListedTool("share_file", {"odd 'name": {"type": "string", "format": "email"}}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("send_email", Role.SEND),
+        ("post-message", Role.SEND),
+        ("fetch", Role.SEND),
+        ("createDraft", Role.DRAFT),
+        ("search_nodes", Role.RECALL),
+        ("list_all_facts", Role.LIST),
+        ("add_observations", Role.SAVE),
+        ("read_file", Role.RETRIEVE),
+        ("frobnicate", None),
+        ("notify", None),
+    ],
+)
+def test_a_name_and_a_schema_say_what_a_tool_does_or_it_stays_open(name, role):
+    """What fetches a URL of the caller's choosing sends; who sends to nobody is not mapped."""
+    (tool,) = [one for one in TOOLS if one.name == name]
+
+    assert guess(tool).role is role
+
+
+def test_receivers_are_told_from_text():
+    """Mail addresses, places and handles are declared, and so is the body."""
+    found = guess(TOOLS[0])
+
+    assert (found.people, found.body) == (("to", "cc"), ("subject", "body"))
+    assert guess(TOOLS[1]).handles == ("channel_id",)
+    assert guess(TOOLS[2]).places == ("url",)
+
+
+def test_the_proposed_policy_is_valid_and_passes_its_own_tests(tmp_path):
+    """Each test has the verdict for the reason that it names, and nothing is left untested."""
+    guesses = [guess(tool) for tool in TOOLS]
+    policy, tests = tmp_path / "mine.yaml", tmp_path / "mine_test.yaml"
+    policy.write_text(policy_text("mine", "corp.example", guesses), "utf-8")
+    tests.write_text(suite_text("corp.example", guesses), "utf-8")
+    suite = load_suite(tests)
+    outcomes = run_suite(suite, shipped_detectors(None), Coverage(suite.policy))
+
+    assert load_policies([policy]).mapping("send_email").role is Role.SEND
+    assert len(outcomes) >= len(TOOLS)
+    assert [one.complaints for one in outcomes if one.complaints] == []
+
+
+def test_a_name_cannot_write_the_policy():
+    """A server chooses its tools' names; one that is no name is left out."""
+    evil = 'x"]\n    role: other\n  - match: ["*'
+    kept, odd = usable([ListedTool(evil, {}), ListedTool("ok", {}), ListedTool("ok", {})])
+
+    assert [tool.name for tool in kept] == ["ok"]
+    assert odd == [evil]
+    argument = ListedTool("send", {'to"]\n    role: other #': TEXT})
+    text = policy_text("p", "corp.example", [guess(argument)])
+    (mapping, _) = YAML(typ="safe", pure=True).load(text)["tools"]
+    assert mapping["role"] == "send"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"mcpServers": {"a": {"url": "http://h/mcp", "headers": {"x": "1"}}}}',
+        b'{"servers": {"a": {"type": "http", "url": "http://h/mcp", "headers": {"x": "1"}}}}',
+        b'{"mcp": {"servers": {"a": {"url": "http://h/mcp", "headers": {"x": "1"}}}}}',
+    ],
+)
+def test_the_shapes_of_three_clients_are_read(text):
+    """Claude Desktop and Cursor, VS Code's own file, VS Code's settings."""
+    (server,) = read_client_config(text)
+
+    assert (server.name, server.url, server.transport) == ("a", "http://h/mcp", "http")
+    assert server.headers == {"x": "1"}
+
+
+def test_commands_are_read_and_not_started():
+    """A command with its arguments and environment."""
+    text = b'{"mcpServers": {"fs": {"command": "npx", "args": ["-y", "p"], "env": {"K": "v"}}}}'
+    (server,) = read_client_config(text)
+
+    assert (server.transport, server.command) == ("stdio", ("npx", "-y", "p"))
+    assert server.environment == {"K": "v"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"// a comment\n{}", "comments have to go"),
+        (b'{"other": 1}', "neither `mcpServers` nor `servers`"),
+        (b'{"servers": {"a": 1}}', "not an object"),
+        (b'{"servers": {"a": {"url": "file:///x"}}}', "neither a `url` nor a `command`"),
+    ],
+)
+def test_what_is_no_configuration_is_said(text, words):
+    """The message says what to do."""
+    with pytest.raises(GuardError, match=words):
+        read_client_config(text)

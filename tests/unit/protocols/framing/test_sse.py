@@ -1,0 +1,64 @@
+"""Events are cut where the standard says, and no byte is changed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guard.core.errors import OversizeError
+from guard.protocols.framing.sse import EventCutter, read_event
+
+STREAMS = st.lists(
+    st.sampled_from([b"data: a", b"data:b", b": c", b"id: 1", b"\n", b"\r\n", b"\r", b"\xc3\xa9"])
+).map(b"".join)
+
+
+@given(STREAMS, st.lists(st.integers(1, 7), min_size=1))
+def test_no_byte_is_lost_or_changed_however_the_stream_is_cut(
+    stream: bytes, sizes: list[int]
+) -> None:
+    """Feeding in any chunks releases the very bytes of the stream, in order."""
+    whole = EventCutter(10_000)
+    expected = [*whole.feed(stream), whole.rest()]
+    cutter, released, position, step = EventCutter(10_000), [], 0, 0
+    while position < len(stream):
+        size = sizes[step % len(sizes)]
+        released += cutter.feed(stream[position : position + size])
+        position, step = position + size, step + 1
+    released.append(cutter.rest())
+
+    assert b"".join(released) == b"".join(expected) == stream
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
+def test_an_event_ends_at_a_blank_line_of_any_kind(newline: bytes) -> None:
+    """LF, CRLF and CR are line ends alike."""
+    cutter = EventCutter(1000)
+    first = b"id: 1" + newline + b"data: one" + newline * 2
+
+    events = cutter.feed(first + b"data: two" + newline)
+
+    assert events == [first]
+    assert read_event(events[0]) == ("message", "one")
+
+
+def test_data_lines_are_joined_and_comments_are_not_data() -> None:
+    """The data of an event is its data lines joined by a line feed."""
+    assert read_event(b": hi\ndata: a\ndata:b\nevent: x\n\n") == ("x", "a\nb")
+
+
+def test_a_byte_order_mark_is_no_text_where_the_stream_begins_and_nowhere_else() -> None:
+    """The standard decodes the stream once; later the mark makes another field's name."""
+    marked = "\ufeffdata: x\n\n".encode()
+
+    assert read_event(marked, first=True) == ("message", "x")
+    assert read_event(marked) == ("message", "")
+
+
+def test_an_event_without_end_is_not_kept_for_ever() -> None:
+    """An event beyond the limit ends the stream."""
+    cutter = EventCutter(100)
+
+    with pytest.raises(OversizeError):
+        cutter.feed(b"data: " + b"x" * 200)

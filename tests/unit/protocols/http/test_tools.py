@@ -1,0 +1,154 @@
+"""Plain HTTP requests as tools."""
+
+import json
+
+import pytest
+
+from guard.core.errors import MessageError
+from guard.protocols import ProtocolResources, discover_protocols
+from guard.protocols.http.message import HttpRequest
+from guard.protocols.http.tool_table import HttpTool, HttpToolTable, UrlTemplate
+from guard.protocols.http.tools import HttpToolsProtocol
+
+BASE = "http://notes.test:8000"
+
+
+def entry(name, method, path, body="none", repeat=()):
+    """Return one tool of the notes service."""
+    return HttpTool(name, frozenset({method}), UrlTemplate.parse(BASE + path), body,
+                    frozenset(repeat))  # fmt: skip
+
+
+TABLE = HttpToolTable(
+    [
+        entry("notes.create", "POST", "/v1/notes", "json"),
+        entry("notes.search", "GET", "/v1/notes", repeat=["tag"]),
+        entry("notes.share", "POST", "/v1/notes/{note}/share", "form", ["to"]),
+        entry("notes.attach", "PUT", "/v1/notes/{note}/file", "multipart"),
+    ]
+)
+PROTOCOL = HttpToolsProtocol(lambda: TABLE)
+
+
+def request(method="POST", target="/v1/notes", body=b"{}", content_type="application/json",
+            host="notes.test:8000", **headers):  # fmt: skip
+    """Return a request to the notes service."""
+    lines = [("content-type", content_type)] if content_type else []
+    lines += [(name.replace("_", "-"), value) for name, value in headers.items()]
+    return HttpRequest(method, "http", host, target, tuple(lines), body, "l", "c")
+
+
+@pytest.mark.parametrize(
+    ("asked", "tool", "arguments"),
+    [
+        (
+            request(body=b'{"to": "a@example.com"}'),
+            "notes.create",
+            {"path": {}, "query": {}, "body": {"to": "a@example.com"}},
+        ),
+        (
+            request(target="/V1/Notes/?x=1", body=b"[]", content_type="application/note+json"),
+            "notes.create",
+            {"path": {}, "query": {"x": "1"}, "body": []},
+        ),
+        (
+            request("GET", "/v1/notes?q=a+b&tag=x&tag=y", b"", ""),
+            "notes.search",
+            {"path": {}, "query": {"q": "a b", "tag": ["x", "y"]}},
+        ),
+        (
+            request("POST", "/v1/notes/n%207/share", b"to=a%40b.test",
+                    "application/x-www-form-urlencoded; charset=utf-8"),
+            "notes.share",
+            {"path": {"note": "n 7"}, "query": {}, "body": {"to": ["a@b.test"]}},
+        ),
+        (
+            request("PUT", "/v1/notes/7/file",
+                    b'--B\r\nContent-Disposition: form-data; name="f"\r\n\r\nx\r\n--B--',
+                    "multipart/form-data; boundary=B"),
+            "notes.attach",
+            {"path": {"note": "7"}, "query": {}, "body": {"f": "x"}},
+        ),
+        (request("DELETE", "/v1/notes", b"", ""), "http.request", None),
+    ],
+)  # fmt: skip
+def test_a_request_is_a_call_of_its_tool(asked, tool, arguments):
+    """Arguments from path, query and body stay apart; another method is a plain request."""
+    assert PROTOCOL.claims(asked)
+    [call] = PROTOCOL.parse(asked).calls
+
+    assert call.tool == tool
+    if arguments is not None:
+        assert call.arguments == arguments
+
+
+@pytest.mark.parametrize(
+    ("asked", "claimed"),
+    [
+        (request(target="/other"), False),
+        (request(target="/v1/notes/7"), False),
+        (request(host="elsewhere.test:8000"), False),
+        (request(host="notes.test:8001"), False),
+        (request(target="/v1/notes?x=/v1"), True),
+        (request(target="/v1//notes"), True),
+        (request(target="/x/%2e%2e/v1/notes"), True),
+    ],
+)
+def test_what_may_be_a_tool_is_claimed(asked, claimed):
+    """A path that some server takes for a tool's is never left to the rest."""
+    assert PROTOCOL.claims(asked) is claimed
+    assert not HttpToolsProtocol().claims(asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (request(target="/v1//notes"), "ambiguous_path"),
+        (request(target="/x/../v1/notes"), "ambiguous_path"),
+        (request(target="/v1/notes;x=1"), "ambiguous_path"),
+        (request(target="/v1/notes?a=1#b"), "ambiguous_path"),
+        (request(x_http_method_override="DELETE"), "bad_http_method"),
+        (request(x_method_override="PUT"), "bad_http_method"),
+        (request("post"), "bad_http_method"),
+        (request(target="/v1/notes?a=1&a=2"), "duplicate_key"),
+        (request(target="/v1/notes?a=1;b=2"), "bad_fields"),
+        (request(body=b'{"to": 1, "to": 2}'), "duplicate_key"),
+        (request(body=b""), "bad_json"),
+        (request(body=b"to=1"), "bad_json"),
+        (request(content_type="text/plain"), "bad_content_type"),
+        (request(content_type=""), "bad_content_type"),
+        (request(content_type="application/x-www-form-urlencoded"), "bad_content_type"),
+        (request(content_type="application/json; charset=utf-16"), "bad_content_type"),
+        (request(content_type="application/json", **{"content-type": "text/plain"}),
+         "duplicate_header"),
+        (request("GET", body=b"x"), "unexpected_body"),
+        (request("POST", "/v1/notes/7/share", b"to=\xc3\xa9",
+                 "application/x-www-form-urlencoded"), "bad_fields"),
+        (request("POST", "/v1/notes/7/share", b"a=1&a=2",
+                 "application/x-www-form-urlencoded"), "duplicate_key"),
+        (request("PUT", "/v1/notes/7/file", b"x", "multipart/form-data"), "bad_content_type"),
+    ],
+)  # fmt: skip
+def test_what_can_be_read_in_two_ways_is_refused(asked, code):
+    """Path, method, query, content type and body each have one reading or none."""
+    assert PROTOCOL.claims(asked)
+    with pytest.raises(MessageError) as caught:
+        PROTOCOL.parse(asked)
+
+    assert caught.value.code == code
+    assert json.loads(PROTOCOL.unreadable(caught.value, "id").body)["guard"]["code"] == code
+
+
+def test_a_request_that_two_protocols_claim_is_claimed_by_both():
+    """An MCP header on a tool's URL frees nothing: two claimants are a refusal."""
+    asked = request("GET", "/v1/notes?secret=1", b"", "", mcp_session_id="s")
+
+    class Policy:
+        http_tools = TABLE
+
+    protocols = discover_protocols(ProtocolResources(policy=Policy))
+
+    assert {p.name for p in protocols if p.claims(asked) and not p.claims_rest} == {
+        "mcp",
+        "http_tools",
+    }

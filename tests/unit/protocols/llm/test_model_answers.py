@@ -1,0 +1,335 @@
+"""Text flows, a call waits, and nothing of a refused call reaches the client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.core.errors import MessageError
+from guard.protocols import Message, ParsedCall, discover_protocols
+from guard.protocols.framing.sse import EventCutter
+from guard.protocols.llm.model_answers import Held
+from tests.model_wires import FORMATS, Call, event, read_stream, stream, whole
+
+PROTOCOLS = {protocol.name: protocol for protocol in discover_protocols()}
+SECRET_LETTERS = "ΩΨΞΦΛΣ"
+NOTICE = "refused [7]"
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters=SECRET_LETTERS), max_size=40)
+PLAIN = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.text("xyz 😀é", max_size=9))
+SECRETS = st.dictionaries(
+    st.text("ΩΨΞ", min_size=1, max_size=3), st.text("ΦΛΣ", min_size=1, max_size=9), min_size=1
+)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> list[Call]:
+    """Return calls, of which those named `send` are to be refused."""
+    names = draw(st.lists(st.sampled_from(["send", "read"]), max_size=4))
+    return [
+        Call(
+            f"id{number}",
+            name,
+            draw(SECRETS if name == "send" else PLAIN),
+            draw(st.booleans()),
+        )
+        for number, name in enumerate(names)
+    ]
+
+
+def judge(call: Any) -> str | None:
+    """Refuse whatever is named `send`."""
+    return NOTICE if isinstance(call, MessageError) or call.tool == "send" else None
+
+
+def settle(piece: bytes | Held) -> bytes:
+    """Release a piece, or judge it and release what is left."""
+    if isinstance(piece, bytes):
+        return piece
+    return piece.settle([judge(call) for call in piece.calls])
+
+
+def through(kind: str, wire: bytes, sizes: list[int]) -> bytes:
+    """Return what a client gets of a stream that arrives in chunks of these sizes."""
+    reader, cutter, out, position, step = _reader(kind), EventCutter(100_000), b"", 0, 0
+    while position < len(wire):
+        size = sizes[step % len(sizes)]
+        for found in cutter.feed(wire[position : position + size]):
+            out += b"".join(settle(piece) for piece in reader.event(found))
+        position, step = position + size, step + 1
+    if rest := cutter.rest():
+        out += b"".join(settle(piece) for piece in reader.event(rest))
+    return out + b"".join(settle(piece) for piece in reader.end())
+
+
+def _reader(kind: str) -> Any:
+    return PROTOCOLS[kind].answer_reader(Message())
+
+
+def leaked(out: bytes) -> int:
+    """Return how many letters of refused arguments are there, plain or escaped."""
+    text = out.decode()
+    escapes = sum(text.lower().count(f"\\u{ord(letter):04x}") for letter in SECRET_LETTERS)
+    return escapes + sum(text.count(letter) for letter in SECRET_LETTERS)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@settings(max_examples=60)
+@given(TEXTS, calls(), st.integers(1, 12), st.lists(st.integers(1, 60), min_size=1))
+def test_no_byte_of_a_refused_call_reaches_the_client(
+    kind: str, text: str, asked: list[Call], size: int, sizes: list[int]
+) -> None:
+    """However the stream is cut: refused arguments leak nothing, the rest is what was sent."""
+    wire = stream(kind, text, asked, size)
+
+    out = through(kind, wire, sizes)
+
+    kept = [(c.id, c.name, c.arguments) for c in asked if c.name != "send"]
+    refused = len(asked) - len(kept)
+    got_text, got_calls, _ = read_stream(kind, out)
+    assert leaked(out) == 0
+    assert got_calls == kept
+    assert got_text.startswith(text)
+    assert got_text.count(NOTICE) == refused
+    if not refused:
+        assert out == wire
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@settings(max_examples=60)
+@given(TEXTS, calls())
+def test_a_whole_answer_is_judged_in_the_same_way(kind: str, text: str, asked: list[Call]) -> None:
+    """Without streaming a refused call is replaced in the body; otherwise no byte changes."""
+    document = whole(kind, text, asked)
+    raw = json.dumps(document, ensure_ascii=False).encode()
+
+    out = settle(_reader(kind).body(raw, document))
+
+    refused = sum(call.name == "send" for call in asked)
+    assert leaked(out) == 0
+    assert out.decode().count(NOTICE) == refused
+    for call in asked:
+        assert (f'"{call.id}"' in out.decode()) is (call.name != "send")
+    if not refused:
+        assert out == raw
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("openai_chat", "stop"),
+        ("anthropic_messages", "end_turn"),
+        ("openai_responses", "completed"),
+        ("gemini", "STOP"),
+    ],
+)
+def test_an_answer_without_calls_left_ends_as_one_without_calls(kind: str, reason: str) -> None:
+    """An agent that was told to expect calls and finds none would fail."""
+    wire = stream(kind, "hi", [Call("id0", "send", {"Ω": "Φ"})])
+
+    text, left, finish = read_stream(kind, through(kind, wire, [11]))
+
+    assert (text, left, finish) == (f"hi{NOTICE}", [], reason)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_text_is_released_with_its_own_event(kind: str) -> None:
+    """Nothing waits that is no call: each event of text comes out when it goes in."""
+    reader, cutter = _reader(kind), EventCutter(100_000)
+    for found in cutter.feed(stream(kind, "some text that flows", [])):
+        assert b"".join(settle(piece) for piece in reader.event(found)) == found
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_stream_that_breaks_off_inside_a_call_releases_nothing_of_it(kind: str) -> None:
+    """A lenient client would repair half a call and run it."""
+    wire = stream(kind, "hi", [Call("id0", "read", {"to": "ΩΨΞ"})])
+    end = wire.index("Ψ".encode())
+
+    try:
+        out = through(kind, wire[:end], [9])
+    except MessageError:
+        out = b""
+
+    assert leaked(out) == 0
+
+
+def chat(**delta: Any) -> bytes:
+    """Return one chunk of a chat completion."""
+    return event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+
+
+def fragment(**members: Any) -> bytes:
+    """Return a chunk with one fragment of a call."""
+    return chat(tool_calls=[{"index": 0, **members}])
+
+
+def block(index: int, **content: Any) -> bytes:
+    """Return the start of a content block."""
+    kind = "content_block_start"
+    return event({"type": kind, "index": index, "content_block": content}, kind)
+
+
+def item(kind: str = "response.output_item.done", **members: Any) -> bytes:
+    """Return an event of an item of a response."""
+    return event({"type": kind, "output_index": 0, "item": members}, kind)
+
+
+F = {"name": "read", "arguments": "{}"}
+TOOL = {"type": "tool_use", "id": "a", "name": "read", "input": {}}
+FUNCTION = {"type": "function_call", "call_id": "a", "name": "read", "arguments": "{}"}
+JSON_DELTA = {"type": "input_json_delta", "partial_json": "{}"}
+
+
+def delta(index: int, **members: Any) -> bytes:
+    """Return a delta of a content block."""
+    kind = "content_block_delta"
+    return event({"type": kind, "index": index, "delta": members}, kind)
+
+
+def parts(*found: Any) -> bytes:
+    """Return an event of a generation."""
+    return event({"candidates": [{"content": {"parts": list(found)}}]})
+
+
+AMBIGUOUS = [
+    pytest.param("openai_chat", b"data: {]\n\n", id="answer that is not json"),
+    pytest.param("openai_chat", b'data: {"choices":[],"choices":[]}\n\n', id="answer key twice"),
+    pytest.param("openai_chat", b"data: \xff\n\n", id="answer that is not utf-8"),
+    pytest.param("openai_chat", chat(Tool_Calls=[F]), id="calls in another case"),
+    pytest.param("openai_chat", chat(calls_of_tools=[F]), id="unknown list in a delta"),
+    pytest.param("openai_chat", event({"choices": {}}), id="choices that are no list"),
+    pytest.param(
+        "openai_chat",
+        event({"choices": [{"index": 0, "delta": {}, "message": {"tool_calls": [F]}}]}),
+        id="message in a chunk",
+    ),
+    pytest.param("openai_chat", chat(tool_calls=[{"id": "a", "function": F}]), id="no index"),
+    pytest.param(
+        "openai_chat", fragment(id="a", function=F) + fragment(id="b"), id="call with two ids"
+    ),
+    pytest.param(
+        "openai_chat",
+        fragment(id="a", function=F) + fragment(function={"name": "send"}),
+        id="call with two names",
+    ),
+    pytest.param(
+        "openai_chat", fragment(id="a", function=F, custom={"name": "x"}), id="call of two types"
+    ),
+    pytest.param(
+        "openai_chat",
+        'data: {"choices":[],"x":"\u2028data: {}"}\n\n'.encode(),
+        id="field behind an unusual line end",
+    ),
+    pytest.param("openai_chat", b"event: a\nevent: b\ndata: {}\n\n", id="event with two names"),
+    pytest.param("anthropic_messages", block(0, type="tool_use_v2", name="x"), id="unknown block"),
+    pytest.param("anthropic_messages", block(0, **TOOL) * 2, id="block that starts twice"),
+    pytest.param(
+        "anthropic_messages",
+        event({"type": "content_block_start", "index": 0, "content_block": TOOL}, "ping"),
+        id="event named otherwise",
+    ),
+    pytest.param(
+        "anthropic_messages",
+        block(0, type="text", text="") + delta(0, **JSON_DELTA),
+        id="arguments in a text block",
+    ),
+    pytest.param("anthropic_messages", delta(0, **JSON_DELTA), id="delta without a block"),
+    pytest.param(
+        "anthropic_messages",
+        event({"type": "message_start", "message": {"content": [TOOL]}}, "message_start"),
+        id="message that starts with a call",
+    ),
+    pytest.param("openai_responses", item(type="function_call_v2"), id="unknown item"),
+    pytest.param(
+        "openai_responses",
+        item("response.output_item.added", **FUNCTION)
+        + event(
+            {"type": "response.completed", "response": {"output": [FUNCTION]}},
+            "response.completed",
+        ),
+        id="response that ends inside a call",
+    ),
+    pytest.param(
+        "openai_responses",
+        item("response.something_new", **FUNCTION),
+        id="item in an unknown event",
+    ),
+    pytest.param("gemini", parts({"function_call": F}), id="call in snake case"),
+    pytest.param("gemini", parts({"callFunction": F}), id="unknown part"),
+    pytest.param("gemini", event([{"candidates": []}]), id="event that is a list"),
+]
+
+
+@pytest.mark.parametrize(("kind", "wire"), AMBIGUOUS)
+def test_an_answer_that_could_hide_a_call_is_refused(kind: str, wire: bytes) -> None:
+    """What two clients would read differently is not released."""
+    with pytest.raises(MessageError):
+        through(kind, wire, [1000])
+
+
+UNREADABLE = [
+    pytest.param("openai_chat", fragment(id="a", function={**F, "arguments": "{]"}), id="not json"),
+    pytest.param(
+        "openai_chat",
+        fragment(id="a", function={**F, "arguments": '{"to":1,"to":2}'}),
+        id="argument twice",
+    ),
+    pytest.param("openai_chat", fragment(id="a", function={"arguments": "{}"}), id="no name"),
+    pytest.param(
+        "anthropic_messages",
+        block(0, **{**TOOL, "input": {"a": 1}})
+        + delta(0, **JSON_DELTA)
+        + event({"type": "content_block_stop", "index": 0}, "content_block_stop"),
+        id="input twice",
+    ),
+    pytest.param(
+        "openai_responses",
+        item("response.output_item.added", **{**FUNCTION, "name": "other"}) + item(**FUNCTION),
+        id="name that changes",
+    ),
+    pytest.param(
+        "gemini",
+        parts({"functionCall": {"name": "read", "partialArgs": [], "willContinue": True}}),
+        id="call in pieces",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "wire"), UNREADABLE)
+def test_a_call_that_cannot_be_read_one_way_only_is_replaced(kind: str, wire: bytes) -> None:
+    """The answer goes on, the call does not."""
+    out = through(kind, wire, [1000])
+
+    assert NOTICE in out.decode()
+    assert b'"read"' not in out
+
+
+def test_the_final_response_is_held_to_what_was_judged() -> None:
+    """A call that only the last event names is judged there."""
+    hidden = {**FUNCTION, "name": "send", "arguments": '{"Ω":"Φ"}'}
+    response = {"output": [hidden], "status": "completed"}
+    wire = event({"type": "response.completed", "response": response}, "response.completed")
+
+    out = through("openai_responses", wire, [50])
+
+    assert leaked(out) == 0
+    assert NOTICE in out.decode()
+
+
+@pytest.mark.parametrize(
+    "kind", ["computer_call", "local_shell_call", "shell_call", "apply_patch_call"]
+)
+def test_calls_that_the_agent_carries_out_by_type_are_calls(kind: str) -> None:
+    """They have no name but their type, and are judged under it."""
+    reader = _reader("openai_responses")
+    made = {"type": kind, "call_id": "a", "action": {"command": ["ls"]}}
+
+    [piece] = reader.event(item(**made))
+
+    expected = ParsedCall(kind, {"action": {"command": ["ls"]}}, "a")
+    assert piece.calls == (expected,)

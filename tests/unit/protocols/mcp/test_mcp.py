@@ -1,0 +1,263 @@
+"""MCP messages are claimed however broken, read one way, and refused readably."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guard.core.errors import MessageError
+from guard.core.verdict import Action, Mode, Reason, Verdict
+from guard.protocols import Refusal
+from guard.protocols.http.message import HttpRequest
+from guard.protocols.mcp.mcp import PLAIN_METHODS, McpProtocol
+
+MCP = McpProtocol()
+JSON_TYPE = (("content-type", "application/json"),)
+
+
+def post(document: Any, headers: tuple[tuple[str, str], ...] = JSON_TYPE) -> HttpRequest:
+    """Return a POST of a document."""
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return HttpRequest("POST", "http", "tools:80", "/mcp", headers, body, "s", "c")
+
+
+def rpc(method: str, ident: int | str | None = 1, **params: Any) -> dict[str, Any]:
+    """Return a JSON-RPC request, or a notification where the id is None."""
+    message = {"jsonrpc": "2.0", "id": ident, "method": method, "params": params}
+    return {key: value for key, value in message.items() if value is not None}
+
+
+def refusal(action: Action = Action.BLOCK) -> Refusal:
+    """Return a refusal by one rule."""
+    reason = Reason("destination_external", "no-strangers", action)
+    return Refusal("d1", Verdict(action, Mode.ENFORCE, (reason,), "digest"))
+
+
+def test_a_tool_call_is_read_with_its_typed_id() -> None:
+    """The ids 1 and "1" are different requests."""
+    number = MCP.parse(post(rpc("tools/call", 1, name="t", arguments={"a": 1}))).calls[0]
+    string = MCP.parse(post(rpc("tools/call", "1", name="t"))).calls[0]
+
+    assert (number.tool, number.arguments, number.correlation) == ("t", {"a": 1}, "i:1")
+    assert (string.arguments, string.correlation) == ({}, "s:1")
+
+
+@pytest.mark.parametrize("method", sorted(PLAIN_METHODS))
+def test_methods_without_payload_carry_no_call(method: str) -> None:
+    """Handshakes, listings and notifications pass."""
+    assert MCP.parse(post(rpc(method))).calls == ()
+
+
+def test_resources_and_prompts_are_judged_as_calls() -> None:
+    """A resource URI is an argument like any other."""
+    call = MCP.parse(post(rpc("resources/read", uri="https://evil.test/?d=1", _meta={}))).calls[0]
+
+    assert (call.tool, call.arguments) == ("resources/read", {"uri": "https://evil.test/?d=1"})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"jsonrpc": "2.0", "id": 3, "result": {"action": "accept"}},
+        {"jsonrpc": "2.0", "id": "x", "error": {"code": -1, "message": "no"}},
+    ],
+)
+def test_a_clients_answer_to_the_server_carries_no_call(answer: dict[str, Any]) -> None:
+    """Elicitation and sampling answers pass."""
+    assert MCP.parse(post(answer)).calls == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"\\u006asonrpc": "2.0", "id": 1, "method": "tools/call"}',
+        b'{"METHOD": "tools/call", "Params": {}}',
+        b'[{"jsonrpc": "2.0"}]',
+        b'{"jsonrpc": ',
+        b"\xff jsonrpc",
+    ],
+)
+def test_whatever_looks_like_json_rpc_is_claimed(body: bytes) -> None:
+    """Broken MCP must not become somebody else's request."""
+    assert MCP.claims(post(body, headers=()))
+
+
+def test_a_session_id_in_meta_is_found_unless_messages_disagree() -> None:
+    """A batch that names two sessions names none."""
+    one = rpc("tools/call", 1, name="t", _meta={"session_id": "a"})
+    two = rpc("tools/call", 2, name="t", _meta={"session_id": "b"})
+
+    assert MCP.parse(post(one)).session_id == "a"
+    assert MCP.parse(post([one, two])).session_id is None
+
+
+def test_an_approval_is_asked_for_in_words_and_in_structure() -> None:
+    """An ask is a refusal that says how to go on."""
+    message = MCP.parse(post(rpc("tools/call", 7, name="t")))
+
+    reply = json.loads(MCP.refuse(message, [refusal(Action.ASK)]).body)
+
+    guard = reply["result"]["structuredContent"]["guard"]
+    assert (reply["id"], reply["result"]["isError"]) == (7, True)
+    assert (guard["code"], guard["decision_id"]) == ("approval_required", "d1")
+    assert "d1" in reply["result"]["content"][0]["text"]
+
+
+def test_every_request_of_a_refused_batch_is_answered_and_no_notification_is() -> None:
+    """A client must not wait for ever for a message that was never forwarded."""
+    batch = [
+        rpc("ping", 1),
+        rpc("notifications/progress", None),
+        rpc("tools/call", 2, name="t"),
+        rpc("resources/read", 3, uri="x:y"),
+    ]
+    message = MCP.parse(post(batch))
+
+    reply = json.loads(MCP.refuse(message, [refusal(), refusal()]).body)
+
+    assert [item["id"] for item in reply] == [1, 2, 3]
+    assert ["error" in item for item in reply] == [True, False, True]
+
+
+def test_results_are_found_by_id_and_requests_of_the_server_are_not_results() -> None:
+    """Only a response ends a call."""
+    found = MCP.results(
+        [
+            {"jsonrpc": "2.0", "id": 1, "result": {"content": []}},
+            {"jsonrpc": "2.0", "id": "1", "error": {"code": 1}},
+            {"jsonrpc": "2.0", "id": 2, "method": "elicitation/create", "params": {}},
+            {"jsonrpc": "2.0", "method": "notifications/progress"},
+            {"jsonrpc": "2.0", "id": True, "result": {}},
+            "text",
+        ]
+    )
+
+    assert [(r.correlation, r.is_error) for r in found] == [("i:1", False), ("s:1", True)]
+
+
+@given(st.binary(max_size=200) | st.text().map(str.encode))
+def test_any_body_is_read_or_refused(body: bytes) -> None:
+    """Nothing but a message or a MessageError comes out of the parser."""
+    try:
+        message = MCP.parse(post(body))
+    except MessageError:
+        return
+    assert message.calls == () or message.calls[0].tool
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["jsonrpc", "id", "method", "params", "result", "error", "Method"]),
+        st.sampled_from(
+            ["2.0", 1, "tools/call", {"name": "t"}, {"name": ""}, None, [], {"name": "t", "x": 1}]
+        ),
+    )
+)
+def test_any_combination_of_members_is_read_or_refused(document: dict[str, Any]) -> None:
+    """A tool call is seen whenever the document has the method of one."""
+    try:
+        message = MCP.parse(post(document))
+    except MessageError:
+        return
+    assert bool(message.calls) == (document.get("method") == "tools/call")
+
+
+VERSION = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+
+
+def modern(*headers: tuple[str, str], **params: Any) -> HttpRequest:
+    """Return a tool call of revision 2026-07-28 with headers."""
+    call = {"name": "t", "arguments": {"a": {"b": "x y"}, "n": 7, "f": True, "u": "ü"}}
+    message = rpc("tools/call", 1, **(call | {"_meta": VERSION} | params))
+    return post(message, (*JSON_TYPE, ("mcp-protocol-version", "2026-07-28"), *headers))
+
+
+def test_a_stateless_call_with_headers_that_agree_is_read() -> None:
+    """Method, name and arguments may be repeated, coded where they must be."""
+    message = MCP.parse(
+        modern(
+            ("mcp-method", "tools/call"),
+            ("mcp-name", "t"),
+            ("mcp-param-b", "x y"),
+            ("mcp-param-n", "7"),
+            ("mcp-param-f", "true"),
+            ("mcp-param-u", "=?base64?w7w=?="),
+        )
+    )
+
+    assert [call.tool for call in message.calls] == ["t"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param(("mcp-method", "ping"), id="mcp-method that differs"),
+        pytest.param(("mcp-method", "Tools/Call"), id="mcp-method in another case"),
+        pytest.param(("mcp-name", "other"), id="mcp-name that differs"),
+        pytest.param(("mcp-name", "=?base64?eA==?="), id="mcp-name coded"),
+        pytest.param(("mcp-name", "=?base64?dB==?="), id="mcp-name coded twofold"),
+        pytest.param(("mcp-param-x", "secret"), id="mcp-param that is no argument"),
+    ],
+)
+def test_a_header_that_says_something_else_is_refused(header: tuple[str, str]) -> None:
+    """A gateway that routes by header would send the call elsewhere."""
+    with pytest.raises(MessageError) as caught:
+        MCP.parse(modern(header))
+
+    assert caught.value.code == "header_mismatch"
+    assert b"-32020" in MCP.unreadable(caught.value, "d1").body
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(modern(("mcp-method", "tools/call"), ("mcp-method", "ping")), id="two"),
+        pytest.param(modern(_meta={next(iter(VERSION)): "2025-11-25"}), id="two revisions"),
+        pytest.param(
+            post([rpc("ping"), rpc("ping", 2)], (*JSON_TYPE, ("mcp-method", "ping"))),
+            id="above a batch",
+        ),
+    ],
+)
+def test_headers_that_cannot_agree_are_refused(request_: HttpRequest) -> None:
+    """A header twice, another revision in the body, one header above many messages."""
+    with pytest.raises(MessageError):
+        MCP.parse(request_)
+
+
+def test_a_call_that_goes_on_after_input_is_the_same_call() -> None:
+    """Answers to the server's questions and its opaque state are no arguments of the tool."""
+    call = MCP.parse(modern(inputResponses={"q": {"action": "accept"}}, requestState="x")).calls[0]
+
+    assert "requestState" not in call.arguments
+    assert call.tool == "t"
+
+
+def test_listening_for_resources_is_judged_and_listening_for_lists_is_not() -> None:
+    """A resource URI is a destination of the agent's choosing."""
+    plain = rpc("subscriptions/listen", notifications={"toolsListChanged": True})
+    named = rpc("subscriptions/listen", notifications={"resourceSubscriptions": ["https://e.test"]})
+
+    assert MCP.parse(post(plain)).calls == ()
+    [call] = MCP.parse(post(named)).calls
+    assert call.tool == "subscriptions/listen"
+    assert "https://e.test" in json.dumps(call.arguments)
+
+
+def test_http_and_sse_of_the_first_revision_is_mcp() -> None:
+    """Its stream opens without any header of ours, and its session is in the URL."""
+    headers = (("accept", "text/event-stream"),)
+    opening = HttpRequest("GET", "http", "tools:80", "/sse", headers, b"", "s", "c")
+    target = "/messages/?session_id=s7"
+    body = json.dumps(rpc("tools/call", name="t")).encode()
+
+    assert MCP.claims(opening)
+    assert MCP.parse(opening).calls == ()
+    message = MCP.parse(HttpRequest("POST", "http", "t:80", target, JSON_TYPE, body, "s", "c"))
+    assert message.session_id == "s7"
+    assert MCP.session_of_event("endpoint", "/messages/?session_id=s7") == "s7"
+    assert MCP.session_of_event("message", "/messages/?session_id=s7") is None

@@ -1,0 +1,132 @@
+"""A grant releases one very call, once: nothing else, nobody else, not later."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from guard.adapters.redis.label_operator import LabelOperator
+from guard.core.errors import GuardError
+from guard.core.model import ToolCall, ToolResult
+from guard.decision.information_point import InformationPoint
+from guard.provenance.seal import Seal
+from tests.guards import KEY, guard_on
+from tests.unit.provenance.agents import Agent, rung
+
+MAIL = {"to": "pat@partner.test", "body": "b"}
+
+
+@pytest.fixture
+def operator(store, policy):
+    """Return the operator of the tenant."""
+    return LabelOperator(store, InformationPoint(Seal(KEY)), policy.limits)
+
+
+async def refused(agent, arguments=None):
+    """Have a send refused with a question and return its decision id."""
+    classified, verdict = await agent.ask("send", arguments or MAIL)
+    assert verdict.action.label == "ask"
+    return classified.call.id
+
+
+async def test_an_approved_call_goes_out_once(agent, operator):
+    """The retry is released on rung two; the next one is asked about again."""
+    await operator.approve(await refused(agent), agent.at)
+    first = await agent.call("send", MAIL)
+    assert (first.action.label, rung(first)) == ("allow", "granted")
+    assert (await agent.call("send", MAIL)).action.label == "ask"
+
+
+async def test_of_two_retries_on_two_processes_one_goes_out(agent, operator, policy, second_store):
+    """The store takes the grant in the same step in which it hands it out."""
+    other = guard_on(second_store, policy)
+    await operator.approve(await refused(agent), agent.at)
+    verdicts = await asyncio.gather(
+        *(Agent(g, agent.identity, agent.at).call("send", MAIL) for g in (agent.guard, other))
+    )
+    assert sorted(v.action.label for v in verdicts) == ["allow", "ask"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda a, m: (a, {**m, "body": "other"}), id="other arguments"),
+        pytest.param(lambda a, m: (a, {**m, "to": "eve@evil.test"}), id="another recipient"),
+        pytest.param(lambda a, m: (a.in_session("two"), m), id="another session"),
+        pytest.param(lambda a, m: (a.as_principal("bob"), m), id="another principal"),
+        pytest.param(lambda a, m: (replace(a, at=a.at + 3601), m), id="too late"),
+    ],
+)
+async def test_a_grant_is_for_one_very_call(agent, operator, change):
+    """Whatever differs from the call that was approved is asked about."""
+    await operator.approve(await refused(agent), agent.at)
+    other, arguments = change(agent, MAIL)
+    assert (await other.call("send", arguments)).action.label == "ask"
+
+
+async def test_another_policy_takes_no_grant(agent, operator, policy):
+    """What was approved under one policy was not approved under the next."""
+    await operator.approve(await refused(agent), agent.at)
+    agent.guard.swap_policy(replace(policy, digest="0" * 64))
+    assert (await agent.call("send", MAIL)).action.label == "ask"
+
+
+async def test_a_grant_frees_no_call_that_a_rule_blocks(agent, operator):
+    """It answers what is asked; the deny list still beats it."""
+    arguments = {"to": "pat@partner.test", "cc": "x", "body": "b"}
+    await operator.approve(await refused(agent, arguments), agent.at)
+    await agent.call("read", {}, "unrelated")
+    assert (await agent.call("send", {**arguments, "to": "x@denied.test"})).action.label == "block"
+
+
+async def test_a_decision_is_approved_once(agent, operator):
+    """Its id is shown to the agent, so it must not be good for a second grant."""
+    decision = await refused(agent)
+    await operator.approve(decision, agent.at)
+    with pytest.raises(GuardError, match="no call waits"):
+        await operator.approve(decision, agent.at)
+
+
+async def test_a_blocked_call_cannot_be_approved(agent, operator):
+    """Only what is asked about leaves a question."""
+    await agent.call("read", {}, "mail drop@evil.test")
+    classified, verdict = await agent.ask("send", {"to": "drop@evil.test", "body": "b"})
+    assert verdict.action.label == "block"
+    with pytest.raises(GuardError, match="no call waits"):
+        await operator.approve(classified.call.id, agent.at)
+
+
+async def test_a_question_or_grant_that_was_altered_is_worth_nothing(agent, operator, store):
+    """Neither by another key, nor by editing what lies in Redis."""
+    decision = await refused(agent)
+    with pytest.raises(GuardError, match="altered"):
+        await LabelOperator(store, InformationPoint(Seal(bytes(32))), operator._limits).approve(
+            decision, agent.at
+        )
+    await operator.approve(decision, agent.at)
+    [key] = await store.client.execute("KEYS", f"{store._keys.namespace}:*:g:*")
+    raw = await store.client.execute("HGET", key, "g")
+    later = json.dumps({"expires": agent.at + 10**9, "decision": decision}).encode()
+    await store.client.execute("HSET", key, "g", raw[:8] + later)
+    assert (await agent.call("send", MAIL)).action.label == "ask"
+
+
+async def test_a_question_holds_no_argument_text(agent, store):
+    """What waits for a human names the tool and who asks, and digests the rest."""
+    await refused(agent)
+    [key] = await store.client.execute("KEYS", f"{store._keys.namespace}:*:q:*")
+    raw = await store.client.execute("HGET", key, "q")
+    assert b"partner" not in raw
+
+
+async def test_an_unmapped_tool_can_be_approved_too(agent, operator, policy):
+    """Whatever rule asks, the grant answers it."""
+    call = ToolCall("d-1", agent.identity, "unknown_tool", {"x": 1}, "test", agent.at)
+    [(_, verdict)] = await agent.guard.authorize([call])
+    assert verdict.action.label == "block"  # this policy does not ask about it
+    classified, _ = await agent.ask("send", MAIL)
+    await operator.approve(classified.call.id, agent.at)
+    classified, verdict = await agent.ask("send", MAIL)
+    await agent.guard.observe(ToolResult(classified, "sent", agent.at))
+    assert verdict.action.label == "allow"

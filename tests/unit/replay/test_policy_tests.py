@@ -1,0 +1,266 @@
+"""Tests of policies: what passes, what fails, what is no test."""
+
+import pytest
+
+from guard.core.errors import PolicyError
+from guard.core.model import Finding, PrincipalRung, Role, SessionRung
+from guard.policy_files import load_policies
+from guard.replay.described_calls import CallEntry, DescribedCall, judge, tool_call
+from guard.replay.policy_tests import Coverage, find_suites, load_suite, run_suite
+
+POLICY = """version: 1
+name: mail
+internal_domains: [example.com]
+tools:
+  - {match: [recall], role: recall}
+  - {match: [mail], role: send, destinations: ["$.to"]}
+rules:
+  - {id: no-outside, type: destination, roles: [send], standing: [external], effect: block}
+  - {id: loop, type: deny_loop, refusals: 3, effect: block}
+  - {id: few, type: rate, at_most: 3, roles: [send], effect: ask}
+  - {id: known, type: requires, tools: [mail], session: meta, effect: ask}
+  - {id: inside, type: destination, roles: [send], standing: [internal], effect: allow}
+  - {id: work, type: tool, roles: [recall], mapped: true, effect: allow}
+"""
+CASE = """  - name: {name}
+    trajectory: {trajectory}
+    call: {{tool: {tool}, arguments: {arguments}, identity: {{session_rung: {rung}}}}}
+    verdict: {verdict}
+    reasons: [{reasons}]
+    errors: {errors}
+"""
+
+
+class Scores:
+    """A detector that gives every call one score, or fails."""
+
+    name = "scores"
+
+    def __init__(self, fails=False):
+        self.fails = fails
+
+    def inspect(self, call, snapshot):
+        if self.fails:
+            raise OSError
+        return (Finding("scores", "prefix_score", 0.5, data={"model": "prefix-13"}),)
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """Return a builder of test files with one case."""
+
+    def build(**fields):
+        case = {
+            "name": "one",
+            "trajectory": "[]",
+            "tool": "mail",
+            "arguments": "{to: a@example.com}",
+            "rung": "meta",
+            "verdict": "allow",
+            "reasons": "inside",
+            "errors": 0,
+        } | fields
+        (tmp_path / "mail.yaml").write_text(POLICY, encoding="utf-8")
+        path = tmp_path / "mail_test.yaml"
+        path.write_text("version: 1\ntests:\n" + CASE.format(**case), encoding="utf-8")
+        return path
+
+    return build
+
+
+def complaints(path, detectors=()):
+    """Return the complaints about the one case of a test file."""
+    loaded = load_suite(path)
+    [outcome] = run_suite(loaded, detectors, Coverage(loaded.policy))
+    return outcome.complaints
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"reasons": "destination_internal"},
+        {"reasons": "inside, destination_internal"},
+        {"arguments": "{to: x@b.test}", "verdict": "block", "reasons": "no-outside"},
+        {"trajectory": "[mail, send, mail]", "verdict": "ask", "reasons": "rate_exceeded"},
+        {"trajectory": "{principal: [mail, mail], session: [mail]}", "verdict": "ask",
+         "reasons": "few"},
+        {"trajectory": "{refused: 2}"},
+        {"trajectory": "{refused: 3}", "verdict": "block", "reasons": "deny_loop"},
+        {"rung": "connection", "verdict": "ask", "reasons": "session_rung_low"},
+        {"tool": "unknown", "verdict": "block", "reasons": "no_rule_matched"},
+    ],
+)  # fmt: skip
+def test_a_right_answer_for_the_right_reason_passes(suite, fields):
+    """Codes and rule ids name reasons; what came before and who calls counts."""
+    assert complaints(suite(**fields)) == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"verdict": "block"}, "expected block, got allow: destination_internal (inside)"),
+        ({"reasons": "work"}, "allow, but not for `work`: destination_internal (inside)"),
+        ({"reasons": "inside, no-outside"}, "not for `no-outside`"),
+        (
+            {"arguments": "{to: x@b.test}", "rung": "connection", "verdict": "block",
+             "reasons": "known"},
+            "block, but not for `known`",
+        ),
+        ({"errors": 1}, "expected 1 errors, got 0: none"),
+    ],
+)  # fmt: skip
+def test_a_right_answer_for_a_wrong_reason_fails(suite, fields, complaint):
+    """A rule that matched with a weaker effect is no reason for the verdict."""
+    found = complaints(suite(**fields))
+
+    assert len(found) == 1
+    assert complaint in found[0]
+
+
+def test_a_detector_that_fails_is_an_error_of_the_verdict(suite):
+    """As in live traffic, it blocks; a test can expect it, by count."""
+    path = suite(verdict="block", reasons="guard_error", errors=1)
+
+    assert complaints(path, [Scores(fails=True)]) == ()
+    assert len(complaints(path, [Scores()])) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("version: 1\ntests: []\n", "is empty"),
+        ("version: true\ntests: []\n", "must be `1`"),
+        ("tests: 5\n", "missing field `version`"),
+        ("version: 1\ntests:\n" + CASE + CASE, "two tests are called `x`"),
+        ("version: 1\ntests:\n" + CASE.replace("name", "nam", 1), "did you mean `name`"),
+        ("version: 1\ntests:\n" + CASE.replace("{verdict}", "alow"), "did you mean `allow`"),
+        ("version: 1\ntests:\n" + CASE.replace("{reasons}", ""), "`reasons` is empty"),
+        ("version: 1\ntests:\n" + CASE.replace("{errors}", "-1"), "`errors`"),
+        ("version: 1\ntests:\n" + CASE.replace("{errors}", "'0'"), "`errors`"),
+        ("version: 1\ntests:\n" + CASE.replace("{rung}", "root"), "`session_rung` must be"),
+        ("version: 1\ntests:\n" + CASE.replace("{trajectory}", "5"), "`trajectory`"),
+        ("version: 1\nversion: 1\n", "duplicate key"),
+        ("version: 1\npolicy: [other.yaml]\ntests:\n" + CASE, "other.yaml"),
+        ("version: 1\ntests: &a [*a]\n", "anchor"),
+    ],
+)
+def test_what_is_no_test_file_is_refused_with_its_line(tmp_path, text, problem):
+    """As strict as policies: a test that is misread tests nothing."""
+    (tmp_path / "mail.yaml").write_text(POLICY, encoding="utf-8")
+    path = tmp_path / "mail_test.yaml"
+    for name in ("name", "verdict", "reasons", "errors", "rung", "trajectory", "tool", "arguments"):
+        values = {"verdict": "allow", "errors": "0", "trajectory": "[]", "arguments": "{}"}
+        text = text.replace("{" + name + "}", {"rung": "meta", **values}.get(name, "x"))
+    path.write_text(text.replace("{{", "{").replace("}}", "}"), encoding="utf-8")
+
+    with pytest.raises(PolicyError) as caught:
+        load_suite(path)
+
+    assert problem in str(caught.value)
+    assert f"{tmp_path}" in str(caught.value)
+
+
+def test_an_unknown_name_in_a_trajectory_is_refused(suite):
+    """A misspelt tool would otherwise count as nothing."""
+    loaded = load_suite(suite(trajectory="[recal]"))
+
+    with pytest.raises(PolicyError, match="`recal` in `trajectory`"):
+        run_suite(loaded, (), Coverage(loaded.policy))
+
+
+def test_coverage_names_what_no_test_used(suite):
+    """Rules that gave no reason and mappings that claimed no call, and the share of the rest."""
+    loaded = load_suite(suite())
+    used = Coverage(loaded.policy)
+    run_suite(loaded, (), used)
+
+    assert used.missed == (
+        "rule `no-outside`",
+        "rule `loop`",
+        "rule `few`",
+        "rule `known`",
+        "rule `work`",
+        "tool mapping `recall` (line 5)",
+    )
+    assert used.share == pytest.approx(2 / 8)
+
+
+def test_tests_are_found_beside_policies_and_under_directories(suite, tmp_path):
+    """A policy, its test file or a directory may be named; a policy without tests is an error."""
+    path = suite()
+    (tmp_path / "alone.yaml").write_text(POLICY, encoding="utf-8")
+
+    assert find_suites([tmp_path, tmp_path / "mail.yaml", path]) == [path]
+    for missing in ("alone.yaml", "none_test.yaml"):
+        with pytest.raises(PolicyError, match="no test file"):
+            find_suites([tmp_path / missing])
+
+
+def test_windows_are_those_of_the_store(suite):
+    """The principal's window holds earlier sessions and this one; refusals count as attempts."""
+    policy = load_suite(suite()).policy
+    described = DescribedCall(
+        trajectory={"session": ["recall"], "principal": ["mail"], "refused": 2},
+        call={"tool": "mail", "arguments": {}},
+    )
+
+    snapshot = judge(policy, (), described).snapshot
+
+    assert snapshot.session.trajectory.executed[0] == 1
+    assert snapshot.principal.trajectory.count(Role.SEND) == 1
+    assert snapshot.principal.trajectory.count(Role.RECALL) == 1
+    send = list(Role).index(Role.SEND)
+    assert (snapshot.session.attempted[send], snapshot.session.refused_in_a_row) == (2, 2)
+    assert snapshot.session.possible(Role.SEND) == 0
+    assert snapshot.principal.attempted[send] == 3
+
+
+@pytest.mark.parametrize("session", list(SessionRung))
+@pytest.mark.parametrize("principal", list(PrincipalRung))
+def test_every_rung_can_be_described(session, principal):
+    """The names in test files are those of the ladders."""
+    identity = {"principal_rung": principal.name.lower(), "session_rung": session.name.lower()}
+    described = tool_call(CallEntry(tool="t", identity=identity)).identity
+
+    assert (described.principal_rung, described.session_rung) == (principal, session)
+
+
+def test_an_empty_description_is_a_stranger(tmp_path):
+    """Nothing said about the caller means the lowest rungs."""
+    path = tmp_path / "p.yaml"
+    path.write_text(POLICY, encoding="utf-8")
+    described = DescribedCall(call={"tool": "mail", "arguments": {"to": "a@example.com"}})
+
+    verdict = judge(load_policies([path]), (), described).verdict
+
+    assert verdict.action.label == "ask"
+
+
+def test_a_guarded_value_can_be_described_as_traced(tmp_path):
+    """An amount or a link that came out of untrusted text is judged like such a destination."""
+    path = tmp_path / "pay.yaml"
+    path.write_text(
+        """version: 1
+name: pay
+internal_domains: [example.com]
+tools:
+  - {match: [pay], role: send, destinations: ["$.to"], guarded: ["$.amount", "$.text"]}
+rules:
+  - {id: traced, type: provenance, of: guarded, rungs: [tainted], effect: block}
+  - {id: inside, type: destination, roles: [send], standing: [internal], effect: allow}
+""",
+        encoding="utf-8",
+    )
+    policy = load_policies([path])
+    link = "https://elsewhere.test/x"
+
+    def action(**provenance):
+        arguments = {"to": "a@example.com", "amount": 5000, "text": f"see {link}"}
+        described = {"call": {"tool": "pay", "arguments": arguments}, "provenance": provenance}
+        return judge(policy, (), DescribedCall.model_validate(described)).verdict.action.label
+
+    assert action() == "allow"
+    assert action(**{"5000": "tainted"}) == "block"
+    assert action(**{link: "tainted"}) == "block"
+    assert action(**{"4999": "tainted"}) == "allow"

@@ -1,0 +1,326 @@
+"""Tests of open-loop replay, on a real Redis."""
+
+import io
+import json
+import random
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from guard.adapters.onnx import load_models
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.redis.store import RedisSessionStore
+from guard.cli.replay import replay as command
+from guard.core.errors import GuardError, StateError
+from guard.core.model import PrincipalRung, Role, SessionRung
+from guard.detectors import DetectorResources, create_detectors
+from guard.policy_files import load_policies
+from guard.replay.run import CHUNK, CONCURRENCY, Replay, fresh_store
+from guard.replay.traces import parse_run
+from guard.shipped import models_directory
+
+POLICY = """
+version: 1
+name: test
+mode: enforce
+internal_domains: [corp.test]
+tools:
+  - {match: [recall], role: recall}
+  - {match: [save], role: save}
+  - {match: [mail], role: send, destinations: ["$.to"], body: ["$.body"]}
+rules:
+  - {id: no-outside, type: destination, roles: [send], standing: [external], effect: block}
+  - {id: inside, type: destination, roles: [send], standing: [internal], effect: allow}
+  - {id: work, type: tool, mapped: true, roles: [recall, save], effect: allow}
+"""
+
+
+class Spy:
+    """A detector that keeps what it was shown and finds nothing."""
+
+    name = "spy"
+
+    def __init__(self):
+        self.seen = []
+
+    def inspect(self, call, snapshot):
+        self.seen.append((call.call, snapshot))
+        return ()
+
+
+@pytest.fixture(scope="module")
+def redis():
+    """One real Redis for the tests of this file."""
+    with EmbeddedRedis() as server:
+        yield server
+
+
+@pytest.fixture
+def policy(tmp_path):
+    """The test policy, loaded."""
+    return load_policies([write_policy(tmp_path)])
+
+
+def write_policy(folder, *, mode="enforce"):
+    """Write the test policy and return its path."""
+    path = folder / f"{mode}.yaml"
+    path.write_text(POLICY.replace("mode: enforce", f"mode: {mode}"), encoding="utf-8")
+    return path
+
+
+def call(tool, session="0", ts=None, **args):
+    """Return one recorded call as JSON, without its position."""
+    return {"session": session, "tool": tool, "args": args, **({"ts": ts} if ts else {})}
+
+
+def run(name, *calls, **fields):
+    """Return one recorded run as JSON."""
+    numbered = [{"i": i, **each} for i, each in enumerate(calls)]
+    return {"run_id": name, "calls": numbered, **fields}
+
+
+OUTSIDE = call("mail", to="x@evil.test")
+INSIDE = call("mail", to="a@corp.test")
+RECALL = call("recall", key="k")
+
+
+async def replay(redis, policy, documents, detectors=()):
+    """Replay runs and return the lines written, parsed, with the summary."""
+    out = io.StringIO()
+    runs = [parse_run(json.dumps(document).encode()) for document in documents]
+    async with fresh_store(redis.url, policy.limits) as store:
+        summary = await Replay(policy, store, detectors).run(runs, out.write)
+    return [json.loads(line) for line in out.getvalue().splitlines()], summary
+
+
+def shipped_detectors():
+    """Return the detectors around the shipped models, as live traffic has them."""
+    return create_detectors(DetectorResources(models=load_models(models_directory())))
+
+
+def mixed_runs():
+    """Return more runs than are replayed at once, some of shared principals."""
+    chooser = random.Random(7)
+    return [
+        run(
+            f"r{n}",
+            *(chooser.choice([RECALL, OUTSIDE, INSIDE, call("save")]) for _ in range(n % 6)),
+            principal=f"p{n % (2 * CONCURRENCY)}",
+            labels={"attack": bool(n % 2)},
+        )
+        for n in range(CHUNK + 20)
+    ]
+
+
+async def test_a_line_says_what_was_decided_and_why(redis, policy):
+    """Every field of the output format is there, with the recorded call's own names."""
+    [_, line], summary = await replay(
+        redis, policy, [run("r", RECALL, OUTSIDE)], shipped_detectors()
+    )
+    reasons = line.pop("reasons")
+    score = line.pop("score")
+    assert line == {
+        "run_id": "r",
+        "i": 1,
+        "session": "0",
+        "tool": "mail",
+        "role": "send",
+        "action": "block",
+        "mode": "enforce",
+        "rules": ["no-outside"],
+    }
+    assert 0 <= score <= 1
+    assert [(r["rule"], r["action"]) for r in reasons] == [("no-outside", "block")]
+    assert all({"code", "detail"} <= set(r) for r in reasons)
+    assert (summary.runs, summary.calls) == (1, 2)
+    assert summary.rows() == [("recall", [1, 0, 0, 0]), ("send", [0, 0, 0, 1])]
+
+
+async def test_a_call_that_is_not_a_send_has_no_score(redis, policy):
+    """The score is null where the classifier was not asked."""
+    [line], _ = await replay(redis, policy, [run("r", RECALL)], shipped_detectors())
+    assert line["score"] is None
+    assert line["action"] == "allow"
+
+
+async def test_replay_gives_the_same_verdicts_twice(redis, policy):
+    """Nothing of one replay is left for the next, and concurrency decides nothing."""
+    first = await replay(redis, policy, mixed_runs(), shipped_detectors())
+    second = await replay(redis, policy, mixed_runs(), shipped_detectors())
+    assert first == second
+
+
+async def test_replay_never_reads_labels(redis, policy):
+    """Labels removed, swapped or turned into nonsense change no byte of the output."""
+    documents = mixed_runs()
+    outputs = [await replay(redis, policy, documents, shipped_detectors())]
+    for labels in ({}, {"attack": "nonsense", "attacker_recipients": ["a@corp.test"]}):
+        changed = [{**document, "labels": labels} for document in documents]
+        outputs.append(await replay(redis, policy, changed, shipped_detectors()))
+    bare = [{k: v for k, v in document.items() if k != "labels"} for document in documents]
+    outputs.append(await replay(redis, policy, bare, shipped_detectors()))
+    assert all(output == outputs[0] for output in outputs)
+
+
+async def test_lines_leave_in_input_order(redis, policy):
+    """Principals run side by side, the output does not show it."""
+    documents = mixed_runs()
+    lines, summary = await replay(redis, policy, documents)
+    expected = [(d["run_id"], c["i"]) for d in documents for c in d["calls"]]
+    assert [(line["run_id"], line["i"]) for line in lines] == expected
+    assert summary.runs == len(documents)
+
+
+async def test_a_call_that_would_be_blocked_still_counts_as_executed(redis, policy):
+    """Open-loop: the recording is what happened, whatever the policy says of it."""
+    spy = Spy()
+    lines, _ = await replay(redis, policy, [run("r", OUTSIDE, OUTSIDE, RECALL)], [spy])
+    assert [line["action"] for line in lines] == ["block", "block", "allow"]
+    counts = [snapshot.session.trajectory.count(Role.SEND) for _, snapshot in spy.seen]
+    assert counts == [0, 1, 2]
+    assert all(sum(snapshot.session.refused) == 0 for _, snapshot in spy.seen)
+
+
+async def test_runs_of_one_principal_share_its_window_in_file_order(redis, policy):
+    """The second run sees the first one's calls as its principal's, not as its session's."""
+    spy = Spy()
+    documents = [run("a", RECALL, principal="p"), run("b", INSIDE, principal="p")]
+    await replay(redis, policy, documents, [spy])
+    _, snapshot = spy.seen[1]
+    assert snapshot.principal.trajectory.count(Role.RECALL) == 1
+    assert snapshot.session.trajectory.count(Role.RECALL) == 0
+
+
+async def test_runs_without_a_principal_do_not_see_each_other(redis, policy):
+    """A run is its own principal, and of its own tenant."""
+    spy = Spy()
+    await replay(redis, policy, [run("a", RECALL), run("b", INSIDE)], [spy])
+    assert all(sum(snapshot.principal.attempted) == 0 for _, snapshot in spy.seen)
+    assert {request.identity.tenant for request, _ in spy.seen} == {"a", "b"}
+
+
+async def test_sessions_of_one_run_are_apart_and_recorded(redis, policy):
+    """The identity says that it comes from a recording, and sessions keep their own window."""
+    spy = Spy()
+    await replay(redis, policy, [run("r", RECALL, call("mail", session="1"))], [spy])
+    request, snapshot = spy.seen[1]
+    assert request.identity.session_rung is SessionRung.RECORDED
+    assert request.identity.principal_rung is PrincipalRung.RECORDED
+    assert snapshot.session.trajectory.count(Role.RECALL) == 0
+    assert snapshot.principal.trajectory.count(Role.RECALL) == 1
+
+
+async def test_the_clock_is_the_recording_s(redis, policy):
+    """A call is judged at its own time, and one second later where none was recorded."""
+    spy = Spy()
+    await replay(redis, policy, [run("r", call("recall", ts=1000), RECALL)], [spy])
+    assert [request.at for request, _ in spy.seen] == [1000.0, 1001.0]
+
+
+async def test_a_replay_removes_its_keys_and_no_others(redis, policy):
+    """The server may be shared: what others keep there stays."""
+    bystander = RedisSessionStore.at(redis.url)
+    try:
+        await bystander.client.execute("SET", "guard-replay-of-somebody-else", "1")
+        async with fresh_store(redis.url, policy.limits) as store:
+            runs = [parse_run(json.dumps(document).encode()) for document in mixed_runs()]
+            await Replay(policy, store, ()).run(runs, lambda _: None)
+            assert await bystander.client.execute("DBSIZE") > CONCURRENCY
+        assert await bystander.client.execute("KEYS", "*") == [b"guard-replay-of-somebody-else"]
+    finally:
+        await bystander.client.execute("DEL", "guard-replay-of-somebody-else")
+        await bystander.aclose()
+
+
+async def test_a_store_that_fails_on_the_way_fails_the_replay(policy):
+    """Verdicts that only say that Redis was gone are not passed off as the policy's."""
+    with EmbeddedRedis() as server:
+        runs = [parse_run(json.dumps(run("r", RECALL)).encode())] * (CHUNK + 1)
+        with pytest.raises(GuardError):
+            async with fresh_store(server.url, policy.limits) as store:
+                await Replay(policy, store, ()).run(runs, lambda _: None, server.stop)
+
+
+async def test_a_store_that_is_not_there_is_a_state_error(tmp_path, policy):
+    """A replay without state does not start."""
+    with pytest.raises(StateError):
+        async with fresh_store(f"unix://{tmp_path}/nobody.sock", policy.limits):
+            pass
+
+
+def invoke(*arguments):
+    """Run the command as a user would."""
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """A trace file of two runs."""
+    path = tmp_path / "t.jsonl"
+    lines = [json.dumps(run("a", RECALL, OUTSIDE)), json.dumps(run("b", INSIDE))]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_the_command_writes_verdicts_to_stdout_and_a_summary_to_stderr(tmp_path, trace):
+    """The default is an embedded Redis; blocked calls are no failure of a replay."""
+    result = invoke(trace, "--policy", write_policy(tmp_path))
+    assert result.exit_code == 0, result.stderr
+    assert [json.loads(line)["action"] for line in result.stdout.splitlines()] == [
+        "allow",
+        "block",
+        "allow",
+    ]
+    assert "2 runs, 3 calls" in result.stderr
+
+
+def test_monitor_mode_shows_what_enforce_would_do(tmp_path, trace, redis):
+    """The action is the policy's decision; the mode says that it is not carried out."""
+    out = tmp_path / "out.jsonl"
+    monitor = write_policy(tmp_path, mode="monitor")
+    result = invoke(trace, "--policy", monitor, "--redis", redis.url, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [(line["action"], line["mode"]) for line in lines][1] == ("block", "monitor")
+    assert result.stdout == ""
+    assert "would block" in result.stderr
+
+
+def test_a_bad_trace_is_invalid_input_and_writes_nothing(tmp_path, trace):
+    """The bad line is named, and nothing is judged before all lines were read."""
+    with trace.open("a", encoding="utf-8") as stream:
+        stream.write('\n{"run_id": 1}')
+    out = tmp_path / "out.jsonl"
+    result = invoke(trace, "--policy", write_policy(tmp_path), "--out", out)
+    assert result.exit_code == 3
+    assert f"{trace}:3: run_id: " in result.stderr
+    assert not out.exists()
+
+
+def test_a_bad_policy_is_invalid_input(tmp_path, trace):
+    """Problems of the policy are shown with their place."""
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(POLICY + "extra: 1\n", encoding="utf-8")
+    result = invoke(trace, "--policy", bad)
+    assert result.exit_code == 3
+    assert "bad.yaml:" in result.stderr
+
+
+def test_the_verdicts_never_overwrite_a_trace(tmp_path, trace):
+    """A slip of the keyboard does not cost the recording."""
+    before = trace.read_bytes()
+    result = invoke(trace, "--policy", write_policy(tmp_path), "--out", trace)
+    assert result.exit_code == 3
+    assert trace.read_bytes() == before
+
+
+@pytest.mark.parametrize("option", ["--redis", "--models"])
+def test_a_missing_part_is_a_failure(tmp_path, trace, option):
+    """Neither without state nor without models is a replay started."""
+    value = f"unix://{tmp_path}/nobody.sock" if option == "--redis" else tmp_path / "none"
+    result = invoke(trace, "--policy", write_policy(tmp_path), option, value)
+    assert result.exit_code == 1
+    assert "the replay failed: " in result.stderr

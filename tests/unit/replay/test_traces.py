@@ -1,0 +1,121 @@
+"""Tests of trace format v1 reading."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guard.core.errors import GuardError
+from guard.replay.traces import Call, TraceClock, TraceError, parse_run, read_traces
+
+CALL = {"i": 0, "session": "0", "tool": "send", "args": {}}
+
+
+def line(**changes):
+    """Return one valid line with some fields changed."""
+    return json.dumps({"run_id": "r", "calls": [CALL], **changes}).encode()
+
+
+def write(path, *lines):
+    """Write a trace file and return its path."""
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
+
+
+def test_plain_and_gzipped_files_give_the_same_runs(tmp_path):
+    """Compression does not change what is read."""
+    plain = write(tmp_path / "a.jsonl", line(run_id="a"), line(run_id="b"))
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert list(read_traces([plain])) == list(read_traces([packed]))
+
+
+def test_runs_keep_file_order_over_several_files(tmp_path):
+    """Files are read in the order given, lines in the order written."""
+    first = write(tmp_path / "1.jsonl", line(run_id="c"), b"", line(run_id="a"))
+    second = write(tmp_path / "2.jsonl", line(run_id="b"))
+    assert [run.run_id for run in read_traces([first, second])] == ["c", "a", "b"]
+
+
+def test_the_principal_defaults_to_the_run():
+    """A run without a principal is its own principal; an empty one is kept."""
+    assert parse_run(line()).owner == "r"
+    assert parse_run(line(principal="p")).owner == "p"
+
+
+def test_a_timestamp_is_iso_8601_or_a_number():
+    """Both spellings of one moment give the same seconds; no offset means UTC."""
+    spellings = ["2026-07-01 00:00:00+00:00", "2026-07-01T02:00:00+02:00", "2026-07-01T00:00:00"]
+    seconds = {parse_run(line(calls=[{**CALL, "ts": ts}])).calls[0].ts for ts in spellings}
+    assert seconds == {1782864000.0}
+    assert parse_run(line(calls=[{**CALL, "ts": 1782864000}])).calls[0].ts == 1782864000.0
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1e9))))
+def test_the_clock_moves_on_where_no_time_was_recorded(times):
+    """A missing time is later than the one before it; a recorded one is kept as it is."""
+    clock, last = TraceClock(), 0.0
+    for ts in times:
+        at = clock.at(Call(i=0, ts=ts, session="0", tool="t", args={}))
+        assert at > last if ts is None else at == ts
+        last = at
+
+
+def test_unknown_fields_are_ignored():
+    """The format names what it needs; harness fields beside it do no harm."""
+    run = parse_run(line(extra=1, calls=[{**CALL, "more": [1]}]))
+    assert run.calls[0].tool == "send"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"{", "run: not JSON at column 2"),
+        (b"[]", "run: "),
+        (b"\xff{}", "run: not UTF-8 at byte 0"),
+        (b'{"run_id": "a", "run_id": "b", "calls": []}', "run: duplicate key `run_id`"),
+        (line(calls=[CALL]).replace(b'"args": {}', b'"args": {"to": 1, "to": 2}'), "`to`"),
+        (line(labels={}).replace(b'"labels": {}', b'"labels": {"a": 1, "a": 1}'), "`a`"),
+        (b'{"calls": []}', "run_id: field required"),
+        (b'{"run_id": "a"}', "calls: field required"),
+        (line(run_id=7), "run_id: input should be a valid string"),
+        (line(calls={}), "calls: "),
+        (line(calls=[{**CALL, "i": "0"}]), "calls.0.i: input should be a valid integer"),
+        (line(calls=[{**CALL, "i": True}]), "calls.0.i: "),
+        (line(calls=[CALL, {**CALL, "args": []}]), "calls.1.args: "),
+        (line(calls=[{**CALL, "result": 1}]), "calls.0.result"),
+        (line(calls=[{**CALL, "ts": "yesterday"}]), "calls.0.ts: `yesterday` is not a time"),
+        (line(calls=[{**CALL, "ts": True}]), "calls.0.ts: a time is a string"),
+        (line(calls=[{**CALL, "ts": 1}]).replace(b'"ts": 1', b'"ts": 1e999'), "finite"),
+        (line(calls=[{**CALL, "ts": 10**400}]), "calls.0.ts: a time must be a finite number"),
+        (line(calls=[{**CALL, "ts": 1}]).replace(b'"ts": 1', b'"ts": NaN'), "`NaN` is not JSON"),
+        (line(prompts=[{"session": "0"}]), "prompts.0.text: field required"),
+        (b"[" * 200_000, "run: "),
+        (b'{"run_id": ' + b"9" * 5000 + b"}", "run: "),
+    ],
+)
+def test_a_bad_line_is_named_by_file_line_and_field(tmp_path, text, message):
+    """What cannot be read one way only is an error that says where."""
+    path = write(tmp_path / "bad.jsonl", line(), text)
+    with pytest.raises(TraceError) as caught:
+        list(read_traces([path]))
+    assert str(caught.value).startswith(f"{path}:2: ")
+    assert message in str(caught.value)
+    assert caught.value.line == 2
+
+
+def test_a_missing_file_is_a_guard_error(tmp_path):
+    """The error names the file, and belongs to the guard's own errors."""
+    with pytest.raises(GuardError, match=r"nowhere\.jsonl: no such file"):
+        list(read_traces([tmp_path / "nowhere.jsonl"]))
+
+
+@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(line() * 100)[:-20]])
+def test_a_damaged_archive_is_a_trace_error(tmp_path, content):
+    """A truncated or mislabelled archive never passes as a shorter recording."""
+    path = tmp_path / "cut.jsonl.gz"
+    path.write_bytes(content)
+    with pytest.raises(TraceError):
+        list(read_traces([path]))

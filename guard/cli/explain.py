@@ -24,7 +24,6 @@ from guard.cli.terminal import plain
 from guard.core.errors import GuardError, MessageError, PolicyError
 from guard.core.policy import Policy
 from guard.core.verdict import Action, Reason
-from guard.lab.send_opinion import SendOpinion
 from guard.policy_files import load_policies
 from guard.policy_files.schema import validate
 from guard.protocols.framing.strict_json import parse_json
@@ -61,9 +60,7 @@ def explain(
         elif loaded is None:
             raise GuardError("give the policy with `--policy`, or the log with `--audit`")
         else:
-            judged = judge(
-                loaded, (*shipped_detectors(models), SendOpinion.shipped()), _described(what)
-            )
+            judged = judge(loaded, shipped_detectors(models), _described(what))
             document = _document(loaded, judged)
     except PolicyError as error:
         typer.echo(str(error), err=True)

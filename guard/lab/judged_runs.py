@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from guard.adapters.onnx import OnnxModel
     from guard.core.policy import Policy
-    from guard.core.ports import Detector
     from guard.replay.traces import Call, Run
 
 FLAGGED = frozenset({"ask", "block"})
@@ -105,7 +104,6 @@ class Bench:
         policy: Policy,
         *,
         memory: Path | None = None,
-        detectors: Sequence[Detector] = (),
     ) -> list[JudgedRun]:
         """Return the runs with a verdict for every call.
 
@@ -113,14 +111,13 @@ class Bench:
             runs: judged from fresh state.
             policy: what to judge by.
             memory: values with labels that are in every run's store before it starts.
-            detectors: asked besides those of live traffic.
 
         Raises:
             StateError: the store cannot be used.
             ReplayError: the store failed on the way.
         """
         lines: list[str] = []
-        asked = (*create_detectors(DetectorResources(models=self.models)), *detectors)
+        asked = create_detectors(DetectorResources(models=self.models))
         digests = {name: model.digest for name, model in self.models.items()}
         async with fresh_store(self.redis, policy.limits) as store:
             engine = Replay(policy, store, asked, digests, memory=_items(memory) if memory else ())

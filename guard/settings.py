@@ -1,7 +1,9 @@
 """Ports, URLs and paths: where the guard runs, never what it decides (that is policy).
 
 Every setting comes from the command line, else ``GUARD_*`` in the environment, else the TOML file
-named by ``--config``, else the default here.
+named by ``--config``, else the default here.  The models and policies that ship with the guard are
+found here as well: an installed wheel carries them inside the package (``guard/_shipped``), in a
+source checkout they lie beside it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import re
 import shlex
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -214,6 +217,37 @@ def state_directory() -> Path:
     """Return where the guard keeps what must outlive it, by the XDG convention."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "egress-guard"
+
+
+def models_directory() -> Path:
+    """Return the directory of the shipped models; it holds ``manifest.json``.
+
+    Raises:
+        FileNotFoundError: the installation carries no models.
+    """
+    return _shipped("models")
+
+
+def policies_directory() -> Path:
+    """Return the directory of the shipped policies; it holds ``default.yaml``.
+
+    Raises:
+        FileNotFoundError: the installation carries no policies.
+    """
+    return _shipped("policies")
+
+
+def _shipped(name: str) -> Path:
+    package = Path(str(files("guard")))
+    shipped = package / "_shipped" / name
+    if shipped.is_dir():
+        return shipped
+    checkout = package.parent
+    # Beside an installed package lie other people's packages; only a checkout has this file.
+    if (checkout / "pyproject.toml").is_file() and (checkout / name).is_dir():
+        return checkout / name
+    message = f"this installation carries no `{name}` directory, reinstall the package"
+    raise FileNotFoundError(message)
 
 
 _file_values: dict[str, Any] = {}

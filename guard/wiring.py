@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
+import shlex
 import signal
 import sys
 import time
@@ -17,8 +19,12 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.admin_server import AdminServer, HealthReport
 from guard.adapters.audit_log import open_audit_log
 from guard.adapters.authority import ensure_authority, joined_trust
+from guard.adapters.birth_note import BirthNote
+from guard.adapters.checker import CommandChecker
 from guard.adapters.decision_socket import DecisionServer
 from guard.adapters.heartbeat import Pulse
+from guard.adapters.label_key import label_key_path, load_label_key
+from guard.adapters.label_losses import LossReport
 from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.mitm.addon import GuardAddon
 from guard.adapters.mitm.forward import ForwardAddon
@@ -27,6 +33,13 @@ from guard.adapters.onnx import load_models
 from guard.adapters.policy_files import PolicyFiles, PolicyReloader
 from guard.adapters.prompt_channel import PromptChannel
 from guard.adapters.proofs import asks_certificates, load_digests, load_proofs
+from guard.adapters.recovery import Recovery
+from guard.adapters.redis.birth import BirthWatch
+from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.endpoint import parse_endpoint
+from guard.adapters.redis.staging import RedisStaging
+from guard.adapters.redis.store import RedisSessionStore
+from guard.adapters.store_questions import StoreQuestions
 from guard.adapters.write_credentials import load_write_credentials
 from guard.core.model import Identity
 from guard.core.policy import EgressLimits
@@ -37,9 +50,11 @@ from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.enforcement.declarations import DeclarationHandler
 from guard.enforcement.identity import Credentials
 from guard.enforcement.request import RequestHandler
-from guard.memory_wiring import label_store, memory_parts
+from guard.memory_gate.evidence import LabelledEvidence
+from guard.memory_gate.write_path import WritePath
 from guard.protocols import ProtocolResources, discover_protocols
-from guard.shipped import models_directory
+from guard.provenance.seal import Seal
+from guard.settings import EMBEDDED, child_environment, models_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,9 +62,8 @@ if TYPE_CHECKING:
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.adapters.mitm.master import LeanMaster
-    from guard.adapters.recovery import Recovery
-    from guard.adapters.redis.store import RedisSessionStore
-    from guard.core.policy import Policy
+    from guard.core.policy import Policy, StateLimits
+    from guard.core.ports import AuditLog, Metrics
     from guard.settings import Settings
 
 BEAT_SECONDS: Final = 0.1
@@ -141,6 +155,81 @@ def assemble(
         files=files, current=lambda: guard.policy, swap=swap, audit=audit, metrics=metrics
     )
     return Parts(guard, gate, store, metrics, audit, policy, reloader, memory.recovery)
+
+
+def label_store(  # noqa: PLR0913  (as the composition root)
+    settings: Settings,
+    url: str,
+    confdir: Path | None,
+    limits: StateLimits,
+    audit: AuditLog,
+    metrics: PrometheusMetrics,
+    now: Callable[[], float],
+) -> tuple[RedisSessionStore, Seal]:
+    """Return the store, which knows when it has lost labels, and the deployment's seal.
+
+    Raises:
+        GuardError: the URL or a file beside the label key cannot be used.
+    """
+    kept = settings.redis != EMBEDDED
+    # Labels of an embedded Redis need their key no longer than they live.
+    for_this_run = confdir / "label.key" if confdir and not kept else None
+    path = label_key_path(settings.label_key, for_this_run)
+    seal = Seal(load_label_key(path))
+    client = RedisClient(parse_endpoint(url), timeout=settings.state_timeout)
+    birth = BirthWatch(
+        client,
+        seal=seal,
+        note=BirthNote(path, "redis" if kept else EMBEDDED),
+        now=now,
+        told=LossReport(audit, metrics, kept=kept),
+        kept=kept,
+    )
+    return RedisSessionStore(client, limits=limits, birth=birth), seal
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryParts:
+    """What the gate is made of."""
+
+    path: WritePath
+    recovery: Recovery
+
+
+def memory_parts(  # noqa: PLR0913  (as the composition root)
+    settings: Settings,
+    policy: Policy,
+    client: RedisClient,
+    seal: Seal,
+    audit: AuditLog,
+    metrics: Metrics,
+    reached: Callable[[str], None],
+) -> MemoryParts:
+    """Join the parts of the memory gate."""
+    # Without a supervisor nobody knows what this worker's predecessor was called.
+    owner = settings.owner or f"{secrets.token_hex(8)}:0"
+    path = WritePath(
+        policy=policy,
+        staging=RedisStaging(client, owner=owner, seal=seal),
+        evidence=LabelledEvidence,
+        audit=audit,
+        metrics=metrics,
+        checker=CommandChecker(shlex.split(settings.memory_checker), child_environment([]))
+        if settings.memory_checker
+        else None,
+        reached=reached,
+    )
+    upstreams = {listener.port: listener.upstream for listener in settings.listeners}
+    recovery = Recovery(
+        client=client,
+        owner=owner,
+        memory=lambda: path.gated,
+        holds=path.is_committed,
+        ask=StoreQuestions(upstreams, settings.upstream_ca).ask,
+        audit=audit,
+        metrics=metrics,
+    )
+    return MemoryParts(path, recovery)
 
 
 async def serve(

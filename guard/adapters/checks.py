@@ -22,8 +22,7 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
 from guard.core.policy import StateLimits
 from guard.policy_files import load_policies
-from guard.settings import EMBEDDED
-from guard.shipped import models_directory
+from guard.settings import EMBEDDED, models_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

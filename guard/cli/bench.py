@@ -20,7 +20,7 @@ from guard.lab.bench_stream import bench_stream
 from guard.lab.bench_transparency import bench_transparency
 from guard.lab.write_path.bench import DATA, bench_write_path
 from guard.lab.write_path.tables import show_tables
-from guard.shipped import policies_directory
+from guard.settings import policies_directory
 
 app = typer.Typer(help="Measure the guard on this machine, side by side with what it replaces.")
 EXIT_FAILED = 1

@@ -63,7 +63,7 @@ def _checked_policy(attacker: str, errors: Console) -> Path:
     from guard.demo.narration import printable
     from guard.demo.play import passes_by_policy
     from guard.policy_files import load_policies
-    from guard.shipped import policies_directory
+    from guard.settings import policies_directory
 
     path = policies_directory() / "default.yaml"
     try:

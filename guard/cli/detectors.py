@@ -24,6 +24,6 @@ def shipped_detectors(models: Path | None) -> Sequence[Detector]:
     # Here: loading the model runtime takes longer than most commands.
     from guard.adapters.onnx import load_models
     from guard.detectors import DetectorResources, create_detectors
-    from guard.shipped import models_directory
+    from guard.settings import models_directory
 
     return create_detectors(DetectorResources(load_models(models or models_directory())))

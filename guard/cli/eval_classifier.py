@@ -37,7 +37,7 @@ from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.run import Replay, fresh_store
 from guard.replay.traces import TraceError, locate_runs
-from guard.shipped import policies_directory
+from guard.settings import policies_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,7 +25,7 @@ from guard.lab.drift import (
     since,
 )
 from guard.replay.reports import Report, machine
-from guard.shipped import models_directory
+from guard.settings import models_directory
 
 EXIT_FAILED: Final = 1
 EXIT_INVALID: Final = 3

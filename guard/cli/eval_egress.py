@@ -13,7 +13,7 @@ from guard.cli.progress import Bar
 from guard.cli.report_table import show
 from guard.core.errors import GuardError
 from guard.lab.eval_egress import eval_egress, read_cases
-from guard.shipped import policies_directory
+from guard.settings import policies_directory
 
 EXIT_FAILED = 1
 

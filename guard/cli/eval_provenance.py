@@ -14,7 +14,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from guard.cli.report_table import show
 from guard.core.errors import GuardError
 from guard.lab.eval_provenance import Options, eval_provenance
-from guard.shipped import policies_directory
+from guard.settings import policies_directory
 
 EXIT_FAILED = 1
 

@@ -24,8 +24,7 @@ from guard.policy_files import load_policies
 from guard.provenance.imports import read_items
 from guard.replay.run import Replay, Summary, fresh_store
 from guard.replay.traces import TraceError, read_traces
-from guard.settings import EMBEDDED
-from guard.shipped import models_directory
+from guard.settings import EMBEDDED, models_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

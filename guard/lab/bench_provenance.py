@@ -35,7 +35,7 @@ from guard.policy_files import load_policies
 from guard.provenance.label_sets import LabelSets
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.reports import Check, Report, machine
-from guard.shipped import models_directory
+from guard.settings import models_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

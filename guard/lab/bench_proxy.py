@@ -28,7 +28,7 @@ from guard.lab.load import generator, run_load
 from guard.lab.long_session import make_long
 from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine
-from guard.shipped import models_directory
+from guard.settings import models_directory
 
 if TYPE_CHECKING:
     from pathlib import Path

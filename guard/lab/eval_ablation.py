@@ -35,7 +35,7 @@ from guard.lab.recorded_sets import (
 from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.traces import read_traces
-from guard.shipped import models_directory, policies_directory
+from guard.settings import models_directory, policies_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

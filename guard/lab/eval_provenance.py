@@ -21,7 +21,7 @@ from guard.lab.judged_runs import Bench
 from guard.lab.rewrite.files import rewrite_files
 from guard.policy_files import load_policies
 from guard.replay.reports import Report, machine
-from guard.shipped import models_directory, policies_directory
+from guard.settings import models_directory, policies_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

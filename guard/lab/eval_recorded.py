@@ -18,7 +18,7 @@ from guard.lab.recorded_sets import (
 from guard.policy_files import load_policies
 from guard.replay.reports import Check
 from guard.replay.traces import read_traces
-from guard.shipped import policies_directory
+from guard.settings import policies_directory
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from guard.lab.bench_stream import EVENTS, bench_stream
-from guard.shipped import policies_directory
+from guard.settings import policies_directory
 
 
 def test_the_stream_benchmark_reports_every_figure_it_promises() -> None:

@@ -16,7 +16,7 @@ import pytest_asyncio
 from guard.demo.processes import Places, stage
 from guard.demo.routes import Via
 from guard.demo.scenario import Story, seed
-from guard.shipped import policies_directory
+from guard.settings import policies_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES_WORDS = "Q3 revenue"

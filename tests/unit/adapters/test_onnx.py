@@ -18,7 +18,7 @@ from guard.adapters.onnx import OnnxModel, load_models
 from guard.core.errors import ModelError
 from guard.core.model import Role
 from guard.core.trajectory import FEATURES_13, Trajectory
-from guard.shipped import models_directory
+from guard.settings import models_directory
 
 SHIPPED = models_directory()
 MODEL = load_models(SHIPPED)["prefix-13"]
@@ -191,7 +191,7 @@ def test_scoring_writes_nothing_and_leaves_no_device_id(tmp_path):
     """
     script = (
         "from guard.adapters.onnx import load_models\n"
-        "from guard.shipped import models_directory\n"
+        "from guard.settings import models_directory\n"
         "print(load_models(models_directory())['prefix-13'].score([0.0] * 13))\n"
     )
     # No folder of the caller's: whatever is written shows here.

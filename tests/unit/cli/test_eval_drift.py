@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from guard import cli
 from guard.adapters.metrics.labels import SCORE_BUCKETS
 from guard.lab.drift import read_card
-from guard.shipped import models_directory
+from guard.settings import models_directory
 
 CARD = models_directory() / "prefix-13.card.json"
 

@@ -11,7 +11,7 @@ from guard.core.model import ClassifiedCall, Identity, Role, ToolCall
 from guard.core.trajectory import FEATURES_13, FEATURES_19, Snapshot, Trajectory, Window
 from guard.detectors import DetectorResources, create_detectors, discover_detectors
 from guard.detectors.prefix_classifier import PrefixClassifier
-from guard.shipped import models_directory
+from guard.settings import models_directory
 
 
 class CountingModel:

@@ -22,7 +22,7 @@ from guard.policy_files import load_policies
 from guard.protocols import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.provenance.seal import Seal
-from guard.shipped import policies_directory
+from guard.settings import policies_directory
 
 if TYPE_CHECKING:
     from pathlib import Path

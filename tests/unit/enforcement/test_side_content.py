@@ -21,7 +21,7 @@ from guard.enforcement.response import ResponseHandler
 from guard.policy_files import load_policies
 from guard.protocols import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.shipped import policies_directory
+from guard.settings import policies_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 from guard.adapters.onnx import load_models
 from guard.lab.eval_recorded import AGENTDOJO, BENIGN_MEMORY, CONTACTS, LEONG, RECORDED
 from guard.lab.judged_runs import Bench
-from guard.shipped import models_directory
+from guard.settings import models_directory
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data/traces"
 EVERY = {LEONG: 80, BENIGN_MEMORY: 8, AGENTDOJO: 50}

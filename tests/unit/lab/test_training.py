@@ -18,7 +18,7 @@ from guard.lab.models import make
 from guard.lab.paper import Algorithm, FeatureSet
 from guard.lab.training import Order, train
 from guard.lab.truth import Labelling
-from guard.shipped import models_directory
+from guard.settings import models_directory
 
 
 def order(**changes):

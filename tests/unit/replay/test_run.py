@@ -18,7 +18,7 @@ from guard.detectors import DetectorResources, create_detectors
 from guard.policy_files import load_policies
 from guard.replay.run import CHUNK, CONCURRENCY, Replay, fresh_store
 from guard.replay.traces import parse_run
-from guard.shipped import models_directory
+from guard.settings import models_directory
 
 POLICY = """
 version: 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from guard.core.policy import (
 from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.policy_files.lint import lint
 from guard.policy_files.memory_schema import compile_memory
-from guard.policy_files.schema import NESTED, PolicyDocument, suggestion, validate
+from guard.policy_files.schema import NESTED, PolicyDocument, PolicyFile, suggestion, validate
 from guard.policy_files.yaml_loader import load_document
 from guard.protocols.http.tool_table import HttpTool, HttpToolTable, UrlTemplate
 from guard.rules import discover_rule_types
@@ -44,25 +44,7 @@ if TYPE_CHECKING:
         ToolEntry,
     )
     from guard.policy_files.yaml_loader import Document, Location
-    from guard.rules import RuleConfig
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyFile:
-    """One validated file."""
-
-    source: Document
-    content: PolicyDocument
-    rules: tuple[RuleConfig, ...]
-
-    @property
-    def canonical(self) -> Json:
-        """The content as JSON values, defaults filled in: what the digest is taken of."""
-        content = self.content.model_dump(mode="json", exclude={"rules"})
-        if not self.content.http_tools:
-            # Policies older than this field keep their digest, which audit lines and grants name.
-            del content["http_tools"]
-        return {**content, "rules": [rule.model_dump(mode="json") for rule in self.rules]}
+    from guard.rules.base import RuleConfig
 
 
 def load_policies(paths: Sequence[Path]) -> Policy:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 from pydantic import BaseModel, Field, create_model
 
 from guard.policy_files.schema import PolicyDocument
-from guard.rules import RuleConfig, discover_rule_types
+from guard.rules import discover_rule_types
+from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

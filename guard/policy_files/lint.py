@@ -9,18 +9,19 @@ from guard.core.errors import PolicyProblem
 from guard.core.jsonpath import compile_path
 from guard.core.model import Role
 from guard.core.verdict import Action, Mode
-from guard.policy_files.lint_http_tools import lint_http_tools
+from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
 from guard.policy_files.memory_schema import settings_of
-from guard.policy_files.shadow import shadowing_pattern
-from guard.rules import MappingOutline, PolicyOutline
+from guard.protocols.http.tool_table import UrlTemplate
+from guard.rules.base import MappingOutline, PolicyOutline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from guard.core.model import Destination
     from guard.core.tool_patterns import ToolPattern
-    from guard.policy_files.compile import PolicyFile
-    from guard.policy_files.schema import ToolEntry
+    from guard.policy_files.schema import PolicyFile, ToolEntry
 
+PROBE_WORD: Final = "guard-probe"
 PROBE: Final = {"guard-probe": {"guard-probe": "v"}, "guard-probe-list": [{"guard-probe": "v"}]}
 """Arguments no author thought of: a ``body`` or ``ignore`` path that selects one hides all."""
 
@@ -31,7 +32,7 @@ def lint(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     yield from _memory(files)
     yield from _lists(files)
     yield from _mappings(files)
-    yield from lint_http_tools(files)
+    yield from _http_tools(files)
     yield from _rules(files)
 
 
@@ -105,6 +106,35 @@ def _lists(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                     )
 
 
+def shadowing_pattern(text: str, denied: Sequence[str]) -> str | None:
+    """Return the first deny entry that matches all that an entry matches, as far as probes tell.
+
+    The probes are destinations that the entry matches, of every form it can match; an entry that
+    no probe fits is compared by its text.
+    """
+    matches = PatternSet((parse_pattern(text),))
+    probes = [probe for probe in _probes(text) if matches(probe)]
+    for candidate in denied:
+        if candidate == text:
+            return candidate
+        denies = PatternSet((parse_pattern(candidate),))
+        if probes and all(denies(probe) for probe in probes):
+            return candidate
+    return None
+
+
+def _probes(text: str) -> Iterator[Destination]:
+    bare = text.removeprefix("*.")
+    hosts = (bare, f"{PROBE_WORD}.{bare}")
+    texts = [text, text + PROBE_WORD, text.removeprefix("handle:"), text.split("/", maxsplit=1)[0]]
+    for host in hosts:
+        texts += [host, f"{PROBE_WORD}@{host}", f"https://{host}/{PROBE_WORD}"]
+    for probe in texts:
+        for destination in read_destinations(probe):
+            if destination.kind not in {"malformed", "missing"}:
+                yield destination
+
+
 @dataclass(frozen=True, slots=True)
 class _Claim:
     pattern: ToolPattern
@@ -160,6 +190,28 @@ def _mapping(entry: ToolEntry) -> Iterator[tuple[str, str]]:
                     "destinations in them; name the arguments"
                 )
                 yield name, message
+
+
+def _http_tools(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield tools that nothing maps, and requests that would be two tools."""
+    patterns = [
+        pattern for file in files for entry in file.content.tools for pattern in entry.match
+    ]
+    seen: dict[tuple[object, ...], str] = {}
+    for file in files:
+        for index, entry in enumerate(file.content.http_tools):
+            where = ("http_tools", index)
+            if not any(pattern.matches(entry.tool) is True for pattern in patterns):
+                message = f"no tool mapping claims `{entry.tool}`; say in `tools` what it does"
+                yield _problem(file, (*where, "tool"), message)
+            template = UrlTemplate.parse(entry.url)
+            for method in entry.method:
+                key = (method, template.origin, template.shape)
+                if key in seen:
+                    message = f"`{method}` of this URL is already a tool at {seen[key]}; keep one"
+                    yield _problem(file, (*where, "url"), message)
+                line = file.source.line((*where, "tool"))
+                seen.setdefault(key, f"{file.source.path}:{line}")
 
 
 def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:

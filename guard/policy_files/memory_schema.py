@@ -20,7 +20,7 @@ from guard.core.memory_policy import (
     WriteMapping,
 )
 from guard.policy_files.field_types import Duration, PathText
-from guard.rules import Pattern
+from guard.rules.base import Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PlainValidator,
     ValidationError,
 )
 
@@ -27,16 +29,28 @@ from guard.policy_files.field_types import (
     PrivateText,
     Version,
 )
-from guard.policy_files.http_tools_schema import HttpToolEntry
 from guard.policy_files.memory_schema import NESTED_MEMORY, MemoryEntry
-from guard.rules import Pattern
+from guard.protocols.http.tool_table import UrlTemplate
+from guard.rules.base import Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.policy_files.yaml_loader import Location
+    from guard.policy_files.yaml_loader import Document, Location
+    from guard.rules.base import RuleConfig
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def _template(value: Json) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a URL template is a text such as `https://api.example.com/v1/notes`")  # noqa: TRY004  (pydantic reports ValueErrors)
+    UrlTemplate.parse(value)
+    return value
+
+
+TemplateText = Annotated[str, PlainValidator(_template, json_schema_input_type=str)]
+HttpMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 class _Strict(BaseModel):
@@ -139,6 +153,24 @@ class ToolEntry(_Strict):
     """For people who read the policy."""
 
 
+class HttpToolEntry(_Strict):
+    """Plain HTTP requests that are calls of one tool, and where their arguments are."""
+
+    tool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}$")]
+    """The tool's name, which a mapping in ``tools`` must claim."""
+    method: Annotated[tuple[HttpMethod, ...], Field(min_length=1)]
+    """The methods that mean this tool."""
+    url: TemplateText
+    """``https://host/path/{variable}``; a variable is a whole segment.  Its arguments are
+    ``$.path.NAME``, those of the query ``$.query.NAME``."""
+    body: Literal["none", "json", "form", "multipart"] = "none"
+    """What the body is; its arguments are ``$.body``.  Another body is refused."""
+    repeat: tuple[str, ...] = ()
+    """Query and form fields that may occur more than once; their value is a list."""
+    description: Annotated[str, Field(max_length=2000)] = ""
+    """For people who read the policy."""
+
+
 class PolicyDocument(_Strict):
     """One policy file.  Its rules are validated one by one, each by its rule type."""
 
@@ -168,6 +200,24 @@ class PolicyDocument(_Strict):
     """Plain HTTP requests that are calls of tools."""
     rules: tuple[dict[str, Any], ...] = ()
     """Every rule is asked; their order means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFile:
+    """One validated file."""
+
+    source: Document
+    content: PolicyDocument
+    rules: tuple[RuleConfig, ...]
+
+    @property
+    def canonical(self) -> Json:
+        """The content as JSON values, defaults filled in: what the digest is taken of."""
+        content = self.content.model_dump(mode="json", exclude={"rules"})
+        if not self.content.http_tools:
+            # Policies older than this field keep their digest, which audit lines and grants name.
+            del content["http_tools"]
+        return {**content, "rules": [rule.model_dump(mode="json") for rule in self.rules]}
 
 
 NESTED: Final[dict[Location, type[BaseModel]]] = {

@@ -15,13 +15,13 @@ from guard.core.jsonpath import compile_path
 from guard.core.policy import PathQuery  # noqa: TC001  (pydantic reads annotations)
 from guard.core.tool_patterns import ToolPattern
 from guard.core.verdict import Action
-from guard.rules import RuleConfig
+from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from guard.core.model import Json, Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
-    from guard.rules import PolicyOutline
+    from guard.rules.base import PolicyOutline
 
 VALUE_LIMIT: Final = 10_000
 """Values one rule tests; a call with more cannot be judged, and is refused."""

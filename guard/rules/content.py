@@ -18,7 +18,7 @@ from guard.content.fragment_joining import leaves
 from guard.content.leak_patterns import ACCOUNT, CODES, HOST, SECRET, find_leaks, hides_data
 from guard.core.argument_texts import argument_texts
 from guard.core.verdict import Action
-from guard.rules import RuleConfig
+from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from guard.core.model import ClassifiedCall, Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
-    from guard.rules import PolicyOutline
+    from guard.rules.base import PolicyOutline
 
 LIMIT: Final = 256 * 1024
 """Characters looked through per call; what is larger is a reason of its own."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from guard.core.verdict import Action
-from guard.rules import RuleConfig
+from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from guard.core.model import Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
-    from guard.rules import PolicyOutline
+    from guard.rules.base import PolicyOutline
 
 
 class DenyLoopRule(RuleConfig):

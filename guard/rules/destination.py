@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from guard.core.model import DestinationStatus
-from guard.rules import RuleConfig
+from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from guard.core.model import Target

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import PlainSerializer, PlainValidator
 
 from guard.core.model import ROLES
-from guard.rules import RuleConfig
+from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from guard.core.model import Json, Target

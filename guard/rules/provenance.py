@@ -18,7 +18,7 @@ from pydantic import Field
 from guard.core.labels import Rung
 from guard.core.verdict import Action
 from guard.provenance.ladder import attestation_of
-from guard.rules import NEVER_ALLOWED, RuleConfig, RungName, on_rung
+from guard.rules.base import NEVER_ALLOWED, RuleConfig, RungName, on_rung
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from guard.core.model import ClassifiedCall, Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
-    from guard.rules import PolicyOutline
+    from guard.rules.base import PolicyOutline
 
 DETAILS = {
     Rung.LISTED: "internal or on the allowlist",

@@ -16,7 +16,7 @@ from pydantic import PlainSerializer, PlainValidator
 from guard.core.labels import Rung
 from guard.core.model import Integrity, PrincipalRung, SessionRung
 from guard.core.verdict import Action
-from guard.rules import RuleConfig
+from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json, Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
-    from guard.rules import PolicyOutline
+    from guard.rules.base import PolicyOutline
 
 RungT = TypeVar("RungT", bound=IntEnum)
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from guard.content.injection_text import LIMIT, instructs
 from guard.core.argument_texts import argument_texts
 from guard.core.verdict import Action
-from guard.rules import RuleConfig
+from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from guard.core.model import ClassifiedCall, Json, Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
-    from guard.rules import PolicyOutline
+    from guard.rules.base import PolicyOutline
 
 INJECTION: Final = "injection_in_result"
 OVERFLOW: Final = "result_too_large"

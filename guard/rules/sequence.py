@@ -12,7 +12,7 @@ from pydantic import Field
 
 from guard.core.model import Role
 from guard.core.verdict import Action
-from guard.rules import RuleConfig
+from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Situation
     from guard.core.trajectory import Window
     from guard.core.verdict import Reason
-    from guard.rules import PolicyOutline
+    from guard.rules.base import PolicyOutline
 
 
 class SequenceRule(RuleConfig):

@@ -46,7 +46,7 @@ class Broken(DetectorPlugin):
 BROKEN_RULE = """
 from typing import Literal
 
-from guard.rules import RuleConfig
+from guard.rules.base import RuleConfig
 
 
 class Broken(RuleConfig):

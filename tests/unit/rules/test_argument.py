@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from guard.rules import MappingOutline, PolicyOutline
+from guard.rules.base import MappingOutline, PolicyOutline
 
 NOTHING = PolicyOutline(())
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.rules import PolicyOutline
+from guard.rules.base import PolicyOutline
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from guard.core.model import Role
-from guard.rules import MappingOutline, PolicyOutline
+from guard.rules.base import MappingOutline, PolicyOutline
 
 SENDS = PolicyOutline((MappingOutline((), Role.SEND, has_targets=True),))
 

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from guard.core.labels import Attestation, Rung
 from guard.core.model import Identity, PrincipalRung, SessionRung
-from guard.rules import PolicyOutline
+from guard.rules.base import PolicyOutline
 
 
 def known(principal, session):

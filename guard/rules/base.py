@@ -1,0 +1,269 @@
+"""What every rule type has: base class, filters, and the types of its fields.  Pure: no I/O.
+
+A rule type is a :class:`RuleConfig` with a ``type: Literal["name"]`` and a ``judge``; its fields
+are what a policy may write.  The validated object is itself the compiled rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator  # noqa: TC003  (pydantic reads annotations)
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
+
+from guard.core.labels import RUNGS, Rung
+from guard.core.model import DestinationStatus, Role, Target
+from guard.core.tool_patterns import ToolPattern
+from guard.core.verdict import Action, Reason
+from guard.provenance.ladder import attestation_of
+
+if TYPE_CHECKING:
+    from guard.core.model import ClassifiedCall, Json
+    from guard.core.policy import Situation
+
+NEVER_ALLOWED: Final = frozenset(
+    {DestinationStatus.DENIED, DestinationStatus.MALFORMED, DestinationStatus.MISSING}
+)
+"""Standings that no rule can allow: nobody can mean to send there."""
+EVIDENCE_TARGETS: Final = 5
+"""Targets named in a reason; a call can have thousands."""
+EVIDENCE_PATH: Final = 64
+"""Characters of an argument path kept; the keys in it are the caller's text."""
+
+
+def _effect(value: Json) -> Action:
+    labels = {action.label: action for action in Action}
+    if not isinstance(value, str) or value not in labels:
+        raise ValueError("must be one of `allow`, `redact`, `ask`, `block`")
+    return labels[value]
+
+
+Effect = Annotated[
+    Action,
+    PlainValidator(_effect, json_schema_input_type=Literal["allow", "redact", "ask", "block"]),
+    PlainSerializer(lambda action: action.label),
+]
+Pattern = Annotated[
+    ToolPattern,
+    PlainValidator(ToolPattern.parse, json_schema_input_type=str | dict[Literal["re2"], str]),
+    PlainSerializer(lambda pattern: pattern.source),
+]
+
+
+def _rung(value: Json) -> Rung:
+    if not isinstance(value, str) or value not in RUNGS:
+        hint = ", ".join(f"`{name}`" for name in RUNGS)
+        raise ValueError(f"must be one of {hint}")
+    return Rung(RUNGS.index(value) + 1)
+
+
+RungLabel: Any = Literal[RUNGS]
+RungName = Annotated[
+    Rung,
+    PlainValidator(_rung, json_schema_input_type=RungLabel),
+    PlainSerializer(lambda rung: rung.label),
+]
+
+
+def on_rung(target: Target, rungs: tuple[Rung, ...]) -> bool:
+    """Return whether a value stands on one of some rungs."""
+    return attestation_of(target).rung in rungs
+
+
+@dataclass(frozen=True, slots=True)
+class MappingOutline:
+    """What a rule may know of a tool mapping when the policy is checked."""
+
+    patterns: tuple[ToolPattern, ...]
+    role: Role
+    has_targets: bool
+    """Whether its calls can have destinations."""
+    private: bool = False
+    """Whether what it returns is private."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutline:
+    """What a rule may know of the rest of its policy when it is checked."""
+
+    mappings: tuple[MappingOutline, ...]
+
+    @property
+    def roles(self) -> frozenset[Role]:
+        """Roles that some mapping has."""
+        return frozenset(mapping.role for mapping in self.mappings)
+
+    @property
+    def claims_everything(self) -> bool:
+        """Whether no tool is left unmapped."""
+        return any(p.is_everything for mapping in self.mappings for p in mapping.patterns)
+
+
+class RuleConfig(BaseModel):
+    """Base of every rule type: the filters that all rules share.
+
+    A restricting rule concerns a call if *any* of its targets has one of the ``standing`` values;
+    an allowing rule only if *all* have, and there is one.  Without ``standing``, an allowing rule
+    concerns a call whose every target could be allowed, and a send only if it has a target.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+    )
+
+    can_redact: ClassVar[bool] = False
+    """Whether the type says what to redact; ``effect: redact`` is an error otherwise."""
+    looks_at_guarded: ClassVar[bool] = True
+    """Whether the type may look at guarded values.  Tracing them costs look-ups in every call, so
+    a type that never does says so."""
+
+    traces_private: ClassVar[bool] = False
+    """Whether it looks for private text in bodies."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+    """Unique in the policy; it appears in audit lines, metrics and refusals."""
+    effect: Effect
+    """What happens to calls that the rule applies to; the strictest effect wins."""
+    roles: Annotated[tuple[Role, ...], Field(min_length=1)] | None = None
+    """Only calls of tools with one of these roles.  An unmapped tool has role ``other``."""
+    tools: Annotated[tuple[Pattern, ...], Field(min_length=1)] | None = None
+    """Only calls of tools whose name one of these patterns claims."""
+    mapped: bool | None = None
+    """Only calls of mapped tools (true), or only of unmapped ones (false)."""
+    standing: Annotated[tuple[DestinationStatus, ...], Field(min_length=1)] | None = None
+    """Only calls with destinations of these standings; see above for any and all."""
+    rungs: Annotated[tuple[RungName, ...], Field(min_length=1)] | None = None
+    """Only calls with destinations on these rungs of the ladder; any and all as above."""
+    remedy: Annotated[str, Field(max_length=500)] = ""
+    """What the agent is told would help; no line of it may name what a list contains."""
+    description: Annotated[str, Field(max_length=2000)] = ""
+    """For people who read the policy."""
+
+    @property
+    def detectors(self) -> frozenset[str]:
+        """Names of the detectors whose findings it needs, of those that are asked on demand."""
+        return frozenset()
+
+    def match(self, situation: Situation) -> Reason | None:
+        """Return why the rule applies, or None.  May raise: an error blocks the call."""
+        targets = self._concerned(situation.call)
+        return None if targets is None else self.judge(situation, targets)
+
+    def concerns(self, call: ClassifiedCall) -> bool:
+        """Return False where the filters keep a call out; see :meth:`Policy.rules_about`."""
+        return type(self).match is not RuleConfig.match or self._concerned(call) is not None
+
+    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
+        """Return the reason if the rule applies to a call that its filters let through.
+
+        Args:
+            situation: the call, the state before it, the findings.
+            targets: the destinations the rule is about: those with its standings, or all.
+        """
+        raise NotImplementedError
+
+    def guarded_kinds(self) -> frozenset[str] | None:
+        """Return the kinds of guarded values that this rule looks at; None: all."""
+        return None if self.looks_at_guarded else frozenset()
+
+    def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (for overriding)
+        """Yield what makes this rule useless or unsafe in its policy; each is an error."""
+        return ()
+
+    def reason(
+        self, code: str, detail: str, targets: tuple[Target, ...], **evidence: Json
+    ) -> Reason:
+        """Return a reason with this rule's id, effect and remedy, and no argument text."""
+        if targets:
+            evidence["targets"] = [
+                {
+                    "standing": str(target.standing),
+                    "kind": target.destination.kind,
+                    "path": target.path[:EVIDENCE_PATH],
+                    **(target.attestation.evidence() if target.attestation else {}),
+                }
+                for target in targets[:EVIDENCE_TARGETS]
+            ]
+            evidence["target_count"] = len(targets)
+        return Reason(code, self.id, self.effect, detail, evidence, self.remedy)
+
+    def _concerned(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
+        if not self._speaks_for(call):
+            return None
+        return self._allowable(call) if self.effect is Action.ALLOW else self._selected(call)
+
+    def _speaks_for(self, call: ClassifiedCall) -> bool:
+        """Return whether role, mapping and tool name are the rule's."""
+        if self.roles is not None and call.role not in self.roles:
+            return False
+        if self.mapped is not None and call.mapped is not self.mapped:
+            return False
+        return self.tools is None or any(p.matches(call.call.tool) for p in self.tools)
+
+    def _selected(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
+        """Return the destinations that a restricting rule is about."""
+        standing, rungs, targets = self.standing, self.rungs, call.targets
+        if standing is None and rungs is None:
+            return targets
+        selected = [
+            target
+            for target in targets
+            if (standing is None or target.standing in standing)
+            and (rungs is None or (target.attestation or attestation_of(target)).rung in rungs)
+        ]
+        return tuple(selected) or None
+
+    def _allowable(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
+        filtered = self.standing is not None or self.rungs is not None
+        to_nobody = call.role is Role.SEND and not call.may_be_nobody
+        if not call.targets and (to_nobody or filtered):
+            return None
+        if not NEVER_ALLOWED.isdisjoint([target.standing for target in call.targets]):
+            return None
+        selected = self._selected(call)
+        return selected if selected is not None and len(selected) == len(call.targets) else None
+
+    def filter_problems(self, outline: PolicyOutline) -> Iterator[str]:
+        """Yield what is wrong with the shared filters in this policy."""
+        if self.effect is Action.REDACT and not self.can_redact:
+            yield "effect `redact` needs a rule type that says what to redact; use `ask` or `block`"
+        if self.effect is Action.ALLOW and Rung.DENIED in (self.rungs or ()):
+            yield "a destination on rung `denied` can never be allowed; remove it"
+        if self.effect is Action.ALLOW and self.standing is not None:
+            for standing in sorted(NEVER_ALLOWED & set(self.standing)):
+                yield f"a destination that is `{standing}` can never be allowed; remove it"
+        if not self._can_match(outline):
+            yield f"the rule can never match: {self._why_never(outline)}"
+
+    def _can_match(self, outline: PolicyOutline) -> bool:
+        unmapped = (
+            self.mapped is not True
+            and (self.roles is None or Role.OTHER in self.roles)
+            and not outline.claims_everything
+        )
+        return unmapped or (
+            self.mapped is not False and any(self._meets(m) for m in outline.mappings)
+        )
+
+    def _meets(self, mapping: MappingOutline) -> bool:
+        return (
+            (self.roles is None or mapping.role in self.roles)
+            and ((self.standing is None and self.rungs is None) or mapping.has_targets)
+            and (
+                self.tools is None
+                or any(mine.overlaps(its) for mine in self.tools for its in mapping.patterns)
+            )
+        )
+
+    def _why_never(self, outline: PolicyOutline) -> str:
+        if self.mapped is False and outline.claims_everything:
+            return "a tool mapping claims every tool, so none is unmapped"
+        if self.mapped is False:
+            return "an unmapped tool has role `other`; remove `roles`"
+        if self.roles is not None and not outline.roles & set(self.roles):
+            names = ", ".join(f"`{role}`" for role in self.roles)
+            return f"no tool mapping has role {names}; map a tool to it or remove the rule"
+        if self.tools is not None:
+            return "no tool mapping with such a role claims a tool that `tools` names"
+        return "no tool mapping that it selects has `destinations`"

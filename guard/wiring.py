@@ -52,7 +52,7 @@ from guard.enforcement.identity import Credentials
 from guard.enforcement.request import RequestHandler
 from guard.memory_gate.evidence import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
-from guard.protocols import ProtocolResources, discover_protocols
+from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.provenance.seal import Seal
 from guard.settings import EMBEDDED, child_environment, models_directory
 

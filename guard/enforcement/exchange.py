@@ -10,7 +10,7 @@ from guard.core.model import SessionRung
 if TYPE_CHECKING:
     from guard.core.model import ClassifiedCall
     from guard.enforcement.model_answers import Origin
-    from guard.protocols import ProtocolModule
+    from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
 

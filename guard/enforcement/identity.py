@@ -26,8 +26,8 @@ from guard.core.model import Identity, PrincipalRung, SessionRung
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from guard.protocols import Message
     from guard.protocols.http.message import HttpRequest
+    from guard.protocols.messages import Message
 
 SESSION_HEADER: Final = "x-guard-session"
 NONCE_HEADER: Final = "x-guard-nonce"

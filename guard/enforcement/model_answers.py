@@ -20,8 +20,7 @@ from guard.core.model import ClassifiedCall, Role, ToolCall, ToolResult
 from guard.core.verdict import Mode
 from guard.decision.classification import classify
 from guard.decision.decision_ids import new_decision_id
-from guard.protocols import Refusal
-from guard.protocols.observation import sentence
+from guard.protocols.refusals import Refusal, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from guard.core.model import Identity
     from guard.core.ports import AuditLog, Clock, Metrics
     from guard.decision.guard import Guard
-    from guard.protocols import ParsedCall, ReportedResult
     from guard.protocols.llm.model_answers import Held, Proposal
+    from guard.protocols.messages import ParsedCall, ReportedResult
 
 PENDING_LIMIT: Final = 100_000
 """Calls whose results are awaited outside their own exchange; the oldest is forgotten first and

@@ -25,9 +25,9 @@ from guard.enforcement.model_answers import (
 from guard.enforcement.response import EventReader, ResponseHandler
 from guard.enforcement.rewriting import Rewriting
 from guard.enforcement.websocket_messages import WebSocketHandler
-from guard.protocols import Refusal
 from guard.protocols.framing.content_coding import StreamDecoder
 from guard.protocols.http.metadata import envelope_of
+from guard.protocols.refusals import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from guard.core.verdict import Verdict
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
-    from guard.protocols import Message, ParsedCall, ProtocolModule
+    from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest
+    from guard.protocols.messages import Message, ParsedCall
 
 
 class RequestHandler:

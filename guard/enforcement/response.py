@@ -15,9 +15,10 @@ from guard.core.errors import MessageError, OversizeError
 from guard.core.model import ClassifiedCall, Role, ToolResult
 from guard.decision.decision_ids import new_decision_id
 from guard.enforcement.model_answers import TASK
-from guard.protocols import ParsedResult, Refusal
 from guard.protocols.framing.sse import BOM, EventCutter, read_event, with_data
 from guard.protocols.framing.strict_json import parse_json
+from guard.protocols.messages import ParsedResult
+from guard.protocols.refusals import Refusal
 
 if TYPE_CHECKING:
     from guard.core.model import Json
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from guard.enforcement.declarations import DeclarationHandler
     from guard.enforcement.exchange import Exchange
     from guard.enforcement.model_answers import CallsInFlight, ModelAnswerHandler, ParseFailures
-    from guard.protocols import ProtocolModule
+    from guard.protocols.base import ProtocolModule
     from guard.protocols.framing.content_coding import StreamDecoder
     from guard.protocols.http.message import HttpReply
     from guard.protocols.llm.model_answers import AnswerReader

@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from guard.core.errors import MessageError
-from guard.protocols.http.rewriting import CODE
+from guard.protocols.http.message import REDACTION_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guard.core.model import Json
-    from guard.protocols import Message, ProtocolModule
+    from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest
+    from guard.protocols.messages import Message
 
 
 class Rewriting:
@@ -37,7 +38,7 @@ class Rewriting:
         """
         calls = self._message.calls
         if any(instead is not None for instead in arguments[len(calls) :]):
-            raise MessageError(CODE, "what a message says besides its calls is not rewritten")
+            raise MessageError(REDACTION_FAILED, "side content of a message is not rewritten")
         wanted = [
             dict(call.arguments if instead is None else instead)
             for call, instead in zip(calls, arguments[: len(calls)], strict=True)
@@ -45,5 +46,5 @@ class Rewriting:
         written = self._protocol.rewrite(self._original, wanted)
         read = self._protocol.parse(written)
         if [dict(call.arguments) for call in read.calls] != wanted:
-            raise MessageError(CODE, "the rewritten message says something else")
+            raise MessageError(REDACTION_FAILED, "the rewritten message says something else")
         self.request = written

@@ -17,7 +17,7 @@ from guard.core.errors import MessageError
 from guard.destinations.canonical import read_destinations
 from guard.destinations.hosts import canonical_host
 from guard.destinations.urls import read_url
-from guard.protocols import discover_protocols
+from guard.protocols.base import discover_protocols
 from guard.protocols.framing.content_coding import StreamDecoder, decode_content
 from guard.protocols.framing.sse import EventCutter, read_event
 from guard.protocols.framing.strict_json import parse_json
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.lab.fuzz_inputs import Mutator
-    from guard.protocols import ParsedCall, ProtocolModule
+    from guard.protocols.base import ProtocolModule
+    from guard.protocols.messages import ParsedCall
 
 LIMIT: Final = 1 << 20
 

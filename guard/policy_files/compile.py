@@ -29,7 +29,7 @@ from guard.policy_files.lint import lint
 from guard.policy_files.memory_schema import compile_memory
 from guard.policy_files.schema import NESTED, PolicyDocument, PolicyFile, suggestion, validate
 from guard.policy_files.yaml_loader import load_document
-from guard.protocols.http.tool_table import HttpTool, HttpToolTable, UrlTemplate
+from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.rules import discover_rule_types
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from guard.core.model import Role
 from guard.core.verdict import Action, Mode
 from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
 from guard.policy_files.memory_schema import settings_of
-from guard.protocols.http.tool_table import UrlTemplate
+from guard.protocols.http.tools import UrlTemplate
 from guard.rules.base import MappingOutline, PolicyOutline
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.core.model import Role
-from guard.protocols.http.tool_table import UrlTemplate
+from guard.protocols.http.tools import UrlTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -30,7 +30,7 @@ from guard.policy_files.field_types import (
     Version,
 )
 from guard.policy_files.memory_schema import NESTED_MEMORY, MemoryEntry
-from guard.protocols.http.tool_table import UrlTemplate
+from guard.protocols.http.tools import UrlTemplate
 from guard.rules.base import Pattern
 
 if TYPE_CHECKING:

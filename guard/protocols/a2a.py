@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
-from guard.protocols import Message, ParsedCall, ParsedResult, ProtocolModule
+from guard.protocols.base import ProtocolModule
 from guard.protocols.framing.jsonrpc import correlation, read_messages, refuse_lookalikes
 from guard.protocols.http.fields import check_charset
 from guard.protocols.http.message import HttpReply
-from guard.protocols.observation import observation, sentence, unreadable
+from guard.protocols.messages import Message, ParsedCall, ParsedResult
+from guard.protocols.refusals import observation, sentence, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guard.core.model import Json
-    from guard.protocols import Refusal
     from guard.protocols.framing.jsonrpc import RpcMessage
     from guard.protocols.http.message import HttpRequest
+    from guard.protocols.refusals import Refusal
 
 MESSAGE: Final = "a2a.message"
 """A message to another agent, with everything in it."""

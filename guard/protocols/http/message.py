@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import json
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 from guard.core.errors import MessageError
 from guard.protocols.framing.strict_json import parse_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from guard.core.model import Json
 
 
@@ -91,3 +96,45 @@ class HttpReply:
     content_type: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
+
+
+REDACTION_FAILED: Final = "redaction_failed"
+
+
+def rewritten(
+    request: HttpRequest,
+    *,
+    body: bytes | None = None,
+    target: str | None = None,
+    headers: tuple[tuple[str, str], ...] | None = None,
+) -> HttpRequest:
+    """Return a request with other parts, that has not been read yet."""
+    return replace(
+        request,
+        body=request.body if body is None else body,
+        target=request.target if target is None else target,
+        headers=request.headers if headers is None else headers,
+        _memo={},
+    )
+
+
+def json_body(request: HttpRequest, value: Json) -> bytes:
+    """Return a JSON body in place of a request's.
+
+    Raises:
+        MessageError: the request has a number that would come out as another.
+    """
+    json.loads(request.body, parse_float=_exact)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def fields_text(fields: Mapping[str, Json]) -> str:
+    """Return fields as a query or a form has them."""
+    return urlencode(fields, doseq=True)
+
+
+def _exact(text: str) -> float:
+    value = float(text)
+    if Decimal(text) != Decimal(repr(value)):
+        raise MessageError(REDACTION_FAILED, "the body has a number that no double is")
+    return value

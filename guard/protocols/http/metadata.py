@@ -16,7 +16,7 @@ from guard.content.leak_patterns import find_leaks
 from guard.content.secret_forms import OWN_FORMS, SecretForms, looks_random
 from guard.content.text_decodings import views
 from guard.core.bounded_cache import bounded_cache
-from guard.protocols import ParsedCall
+from guard.protocols.messages import ParsedCall
 
 if TYPE_CHECKING:
     from guard.core.model import Json

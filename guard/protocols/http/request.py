@@ -10,18 +10,18 @@ import json
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
-from guard.protocols import Message, ParsedCall, ProtocolModule
-from guard.protocols.http.message import HttpReply
+from guard.protocols.base import ProtocolModule
+from guard.protocols.http.message import REDACTION_FAILED, HttpReply, rewritten
 from guard.protocols.http.metadata import spoken_headers
-from guard.protocols.http.rewriting import CODE, rewritten
-from guard.protocols.observation import observation, sentence, unreadable
+from guard.protocols.messages import Message, ParsedCall
+from guard.protocols.refusals import observation, sentence, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guard.core.model import Json
-    from guard.protocols import Refusal
     from guard.protocols.http.message import HttpRequest
+    from guard.protocols.refusals import Refusal
 
 TOOL: Final = "http.request"
 TUNNEL: Final = "http.connect"
@@ -72,7 +72,7 @@ class HttpRequestProtocol(ProtocolModule):
         try:
             request.body.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise MessageError(CODE, "the body is not utf-8") from error
+            raise MessageError(REDACTION_FAILED, "the body is not utf-8") from error
         return rewritten(request, body=str(arguments[0]["body"]).encode())
 
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:

@@ -11,7 +11,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
-from guard.protocols import Message, ParsedCall, ReportedResult
 from guard.protocols.llm.model_answers import (
     CODE,
     AnswerEvent,
@@ -25,6 +24,7 @@ from guard.protocols.llm.model_answers import (
 )
 from guard.protocols.llm.model_requests import ModelApi, either, hosted, objects, past_call
 from guard.protocols.llm.user_role_claims import claimed
+from guard.protocols.messages import Message, ParsedCall, ReportedResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

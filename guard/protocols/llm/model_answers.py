@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.errors import MessageError
-from guard.protocols import ParsedCall
 from guard.protocols.framing.jsonrpc import refuse_lookalikes
 from guard.protocols.framing.sse import read_event
 from guard.protocols.framing.strict_json import parse_json
+from guard.protocols.messages import ParsedCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -15,18 +15,20 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import unquote
 
 from guard.core.errors import MessageError
-from guard.protocols import ParsedCall, ProtocolModule
+from guard.protocols.base import ProtocolModule
 from guard.protocols.framing.jsonrpc import refuse_lookalikes
 from guard.protocols.framing.strict_json import parse_json
 from guard.protocols.http.message import HttpReply
-from guard.protocols.observation import observation, sentence, unreadable
+from guard.protocols.messages import ParsedCall
+from guard.protocols.refusals import observation, sentence, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from guard.core.model import Json
-    from guard.protocols import Message, Refusal
     from guard.protocols.http.message import HttpRequest
+    from guard.protocols.messages import Message
+    from guard.protocols.refusals import Refusal
 
 CODE: Final = "bad_model_request"
 HOSTED: Final = "llm.hosted."

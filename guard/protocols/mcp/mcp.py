@@ -11,8 +11,8 @@ import json
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
-from guard.protocols import Message, ParsedCall, ParsedResult, ProtocolModule
 from guard.protocols.a2a import speaks_a2a
+from guard.protocols.base import ProtocolModule
 from guard.protocols.framing.jsonrpc import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -21,24 +21,167 @@ from guard.protocols.framing.jsonrpc import (
     read_messages,
     refuse_lookalikes,
 )
-from guard.protocols.http.message import HttpReply
-from guard.protocols.mcp.answers import answers_in
-from guard.protocols.mcp.argument_rewriting import with_arguments
+from guard.protocols.http.message import HttpReply, json_body, rewritten
 from guard.protocols.mcp.declarations import endpoint_path, told_in, without
 from guard.protocols.mcp.headers import CODE as HEADER_MISMATCH
-from guard.protocols.mcp.headers import check_headers, meta_session, query_session
-from guard.protocols.mcp.methods import CALL_METHODS, PLAIN_METHODS, TOOL_CALL
-from guard.protocols.mcp.tasks import announced_task, tasks_in
-from guard.protocols.observation import observation, sentence, unreadable
+from guard.protocols.mcp.headers import check_headers, meta_session, mirrored, query_session
+from guard.protocols.messages import Message, ParsedCall, ParsedResult
+from guard.protocols.refusals import observation, sentence, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from guard.core.declarations import Declaration
     from guard.core.model import Json
-    from guard.protocols import Refusal
     from guard.protocols.framing.jsonrpc import RpcMessage
     from guard.protocols.http.message import HttpRequest
+    from guard.protocols.refusals import Refusal
+
+TOOL_CALL: Final = "tools/call"
+CALL_METHODS: Final = frozenset(
+    {"resources/read", "resources/subscribe", "prompts/get", "completion/complete"}
+)
+"""Methods that carry arguments to the server or content back: judged as calls of that name."""
+PLAIN_METHODS: Final = frozenset(
+    {
+        "initialize",
+        "ping",
+        "tools/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/unsubscribe",
+        "prompts/list",
+        "logging/setLevel",
+        "tasks/get",
+        "tasks/list",
+        "tasks/cancel",
+        "tasks/result",
+        "tasks/update",
+        "server/discover",
+        "subscriptions/listen",
+        "notifications/initialized",
+        "notifications/cancelled",
+        "notifications/progress",
+        "notifications/message",
+        "notifications/roots/list_changed",
+        "notifications/tasks/status",
+        "notifications/elicitation/complete",
+    }
+)
+"""Methods that pass: they name no destination and carry no payload of the agent's choosing."""
+
+ELICITATION: Final = "mcp.elicitation"
+SAMPLING: Final = "mcp.sampling"
+ROOTS: Final = "mcp.roots"
+ANSWER: Final = "mcp.answer"
+"""Any other answer that has something in it, errors included."""
+TOOLS: Final = (ELICITATION, SAMPLING, ROOTS, ANSWER)
+RESPONSES: Final = "inputResponses"
+
+
+def answers_in(messages: Sequence[RpcMessage]) -> Iterator[ParsedCall]:
+    """Yield the client's answers to requests of the server: data on its way out.
+
+    A server may ask for a completion (sampling), for something only the user knows (elicitation)
+    or for the client's roots.  Up to 2025-11-25 the answer is a JSON-RPC response of the client;
+    since 2026-07-28 it is a member of the request that goes on.  Each answer that says anything is
+    a call of one of the names above, judged wherever the policy maps the name.
+
+    Raises:
+        MessageError: answers of a form that servers may read in different ways.
+    """
+    for message in messages:
+        if message.method is None:
+            yield from _client_answer(message.error if message.result is None else message.result)
+            continue
+        responses = message.params.get(RESPONSES)
+        if responses is None:
+            continue
+        if not isinstance(responses, dict | list):
+            raise MessageError("bad_call", f"`{RESPONSES}` must be an object")
+        for response in responses.values() if isinstance(responses, dict) else responses:
+            yield from _client_answer(_unwrapped(response))
+
+
+def _unwrapped(response: Json) -> Json:
+    """Return the result where a response is written as a JSON-RPC one."""
+    if isinstance(response, dict) and set(response) <= {"id", "jsonrpc", "method", "result"}:
+        return response.get("result", response)
+    return response
+
+
+def _client_answer(answer: Json) -> Iterator[ParsedCall]:
+    if answer in (None, {}, []) or answer in ({"action": "decline"}, {"action": "cancel"}):
+        return
+    members = answer if isinstance(answer, dict) else {}
+    name = ANSWER
+    if "action" in members:
+        name = ELICITATION
+    elif "roots" in members:
+        name = ROOTS
+    elif "role" in members and "content" in members:
+        name = SAMPLING
+    yield ParsedCall(name, {"answer": answer})
+
+
+TASK_METHODS: Final = frozenset({"tasks/result", "tasks/get"})
+"""Methods whose answers hold the result of a call that was made as a task."""
+
+
+def tasks_in(messages: Sequence[RpcMessage]) -> tuple[tuple[str | None, str], ...]:
+    """Return which task each request asks about."""
+    found: list[tuple[str | None, str]] = []
+    for rpc in messages:
+        if rpc.method in TASK_METHODS and rpc.id is not None:
+            refuse_lookalikes(rpc.params, ("taskId",))
+            task = rpc.params.get("taskId", "")
+            if not isinstance(task, str):
+                raise MessageError("bad_call", f"`taskId` of `{rpc.method}` must be a text")
+            found.append((rpc.correlation, task))
+    return tuple(found)
+
+
+def announced_task(content: Json) -> str | None:
+    """Return the id of a task that has no result yet (2025-11-25, and its later extension)."""
+    if not isinstance(content, dict) or "result" in content or "content" in content:
+        return None
+    inner = content.get("task")
+    task = inner if isinstance(inner, dict) else content
+    found = task.get("taskId")
+    return found if isinstance(found, str) and "status" in task else None
+
+
+def with_arguments(
+    request: HttpRequest,
+    arguments: Sequence[Mapping[str, Json]],
+    is_call: Callable[[RpcMessage], bool],
+) -> HttpRequest:
+    """Return a message that has been read, with these arguments in its calls and headers.
+
+    Raises:
+        MessageError: a header repeats what has become two different values, or a number of the
+            body would come out as another.
+    """
+    value = request.json()
+    items = value if isinstance(value, list) else [value]
+    pending = iter(arguments)
+    written: list[Json] = []
+    instead: list[tuple[Json, Json]] = []
+    for item, rpc in zip(items, read_messages(value), strict=True):
+        if not is_call(rpc):
+            written.append(item)
+            continue
+        wanted = dict(next(pending))
+        changed = {"arguments": wanted} if rpc.method == "tools/call" else wanted
+        params = {**rpc.params, **changed}
+        instead.append((rpc.params.get("arguments"), params.get("arguments")))
+        written.append({**item, "params": params})
+    return rewritten(
+        request,
+        body=json_body(request, written if isinstance(value, list) else written[0]),
+        headers=mirrored(request.headers, instead),
+    )
+
 
 LISTEN: Final = "subscriptions/listen"
 _ROUND_TRIP: Final = frozenset({"_meta", "inputResponses", "requestState"})
@@ -113,7 +256,7 @@ class McpProtocol(ProtocolModule):
         for rpc in rpc_messages:
             refusal = next(pending) if _is_call(rpc) else None
             if rpc.method is not None and rpc.id is not None:
-                answers.append(_answer(rpc, refusal))
+                answers.append(_refused(rpc, refusal))
         return _reply(200, answers if is_batch else answers[0])
 
     def refuse_whole(self, message: Message, refusal: Refusal) -> HttpReply:
@@ -262,7 +405,7 @@ def _calls(rpc: RpcMessage) -> list[ParsedCall]:
     return [ParsedCall(name, arguments, rpc.correlation)]
 
 
-def _answer(rpc: RpcMessage, refusal: Refusal | None) -> Json:
+def _refused(rpc: RpcMessage, refusal: Refusal | None) -> Json:
     if refusal is None:
         error = {
             "code": REFUSED,

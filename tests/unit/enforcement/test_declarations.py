@@ -19,7 +19,7 @@ from guard.detectors.injection_text import InjectionText
 from guard.enforcement.declarations import DeclarationHandler
 from guard.enforcement.request import RequestHandler
 from guard.policy_files import load_policies
-from guard.protocols import discover_protocols
+from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.provenance.seal import Seal
 from guard.settings import policies_directory

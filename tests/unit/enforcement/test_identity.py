@@ -10,8 +10,8 @@ import pytest
 from guard.core.errors import MessageError
 from guard.core.model import PrincipalRung, SessionRung
 from guard.enforcement.identity import Credentials, SharedSecrets, identify
-from guard.protocols import Message
 from guard.protocols.http.message import HttpRequest
+from guard.protocols.messages import Message
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 DIGESTS = {"mail-agent": hashlib.sha256(b"s3cret").hexdigest()}

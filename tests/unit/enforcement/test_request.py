@@ -16,7 +16,7 @@ from guard.decision.guard import Guard
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.request import RequestHandler
 from guard.policy_files import load_policies
-from guard.protocols import discover_protocols
+from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.settings import policies_directory
 

@@ -11,7 +11,7 @@ from guard.enforcement.exchange import Exchange
 from guard.enforcement.request import RequestHandler
 from guard.lab.write_path.rig import POLICY
 from guard.policy_files import load_policies
-from guard.protocols import discover_protocols
+from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpRequest
 from guard.replay.run import NullAuditLog
 from tests.guards import guard_on

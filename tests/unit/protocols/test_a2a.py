@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from guard.core.errors import MessageError
-from guard.protocols import discover_protocols
 from guard.protocols.a2a import MESSAGE, PUSH, TASK
+from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpRequest
 
 PROTOCOLS = discover_protocols()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import guard.protocols
-from guard.protocols import discover_protocols
+from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpRequest
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 GOPHER = '''
 """A protocol that a user dropped in."""
-from guard.protocols import Message, ParsedCall, ProtocolModule
+from guard.protocols.messages import Message, ParsedCall
+from guard.protocols.base import ProtocolModule
 from guard.protocols.http.message import HttpReply
 
 

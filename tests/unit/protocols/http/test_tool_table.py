@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guard.protocols.http.tool_table import HttpTool, HttpToolTable, UrlTemplate, read_path
+from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate, read_path
 
 
 def tool(url, *methods, name="t"):

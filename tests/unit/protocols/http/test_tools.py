@@ -5,10 +5,9 @@ import json
 import pytest
 
 from guard.core.errors import MessageError
-from guard.protocols import ProtocolResources, discover_protocols
+from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.protocols.http.message import HttpRequest
-from guard.protocols.http.tool_table import HttpTool, HttpToolTable, UrlTemplate
-from guard.protocols.http.tools import HttpToolsProtocol
+from guard.protocols.http.tools import HttpTool, HttpToolsProtocol, HttpToolTable, UrlTemplate
 
 BASE = "http://notes.test:8000"
 

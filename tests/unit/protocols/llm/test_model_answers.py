@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.core.errors import MessageError
-from guard.protocols import Message, ParsedCall, discover_protocols
+from guard.protocols.base import discover_protocols
 from guard.protocols.framing.sse import EventCutter
 from guard.protocols.llm.model_answers import Held
+from guard.protocols.messages import Message, ParsedCall
 from tests.model_wires import FORMATS, Call, event, read_stream, stream, whole
 
 PROTOCOLS = {protocol.name: protocol for protocol in discover_protocols()}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from guard.protocols import discover_protocols
+from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpRequest
 
 TO = "carol@partner.test"

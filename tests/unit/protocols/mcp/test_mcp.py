@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from guard.core.errors import MessageError
 from guard.core.verdict import Action, Mode, Reason, Verdict
-from guard.protocols import Refusal
 from guard.protocols.http.message import HttpRequest
 from guard.protocols.mcp.mcp import PLAIN_METHODS, McpProtocol
+from guard.protocols.refusals import Refusal
 
 MCP = McpProtocol()
 JSON_TYPE = (("content-type", "application/json"),)

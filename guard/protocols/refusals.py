@@ -6,6 +6,7 @@ retry, the decision id.  Never the contents of a list, never the text of the ref
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.core.verdict import Action
@@ -13,13 +14,21 @@ from guard.core.verdict import Action
 if TYPE_CHECKING:
     from guard.core.errors import MessageError
     from guard.core.model import Json
-    from guard.protocols import Refusal
+    from guard.core.verdict import Verdict
 
 APPROVAL = "a human can approve it: ask the operator to run `guard approve` with the decision id"
 WITHHELD: Final = frozenset({"injection_in_result", "result_too_large"})
 """Reasons that concern a result: its call did reach the tool."""
 RETRIED = frozenset({"guard_error", "gate_error", "write_conflict"})
 NO_RETRY = "do not retry the same call"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one call of a message does not go out."""
+
+    decision_id: str
+    verdict: Verdict
 
 
 def observation(refusal: Refusal) -> dict[str, Json]:

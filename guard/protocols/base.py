@@ -1,0 +1,197 @@
+"""What every wire format is made of: :class:`ProtocolModule`, and how the modules are found.
+
+A protocol module turns one HTTP request into tool calls exactly once (hop 2), words a refusal so
+that the client can act on it (hop 7), and finds tool results in what comes back.  A request that
+two modules match, or that its one match cannot read one way only, is refused.
+
+Adding a wire format is one new file in this package that defines a :class:`ProtocolModule`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import guard.protocols
+from guard.core.errors import MessageError
+from guard.protocols.messages import ParsedResult
+from guard.protocols.refusals import observation, sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
+
+    from guard.core.declarations import Declaration
+    from guard.core.model import Json
+    from guard.core.policy import Policy
+    from guard.protocols.http.message import HttpReply, HttpRequest
+    from guard.protocols.llm.model_answers import AnswerReader
+    from guard.protocols.messages import Message
+    from guard.protocols.refusals import Refusal
+
+
+def _no_policy() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolResources:
+    """What a protocol module may be built from."""
+
+    policy: Callable[[], Policy | None] = _no_policy
+    """Gives the policy in force: it may name requests that are calls of tools."""
+
+
+class ProtocolModule(ABC):
+    """One wire format."""
+
+    name: ClassVar[str]
+    claims_rest: ClassVar[bool] = False
+    """True for the one module that takes what nobody else claims."""
+    names_hosts: ClassVar[bool] = False
+    """Whether a request is claimed at hosts that the operator has named, and at no other."""
+    model_api: ClassVar[bool] = False
+    """True for a module whose requests carry no call of their own.  It is asked only about hosts
+    that the operator declared as model APIs: a path alone (many tools have a ``/v1/messages``)
+    must not turn a send into a conversation."""
+    event_names: ClassVar[frozenset[str]] = frozenset()
+    """Names of the server-sent events that carry its messages; such an event that cannot be read
+    one way only ends the stream."""
+
+    @classmethod
+    def create(cls, resources: ProtocolResources) -> Self:
+        """Return the module, ready to be asked.  Most need nothing."""
+        del resources
+        return cls()
+
+    @abstractmethod
+    def claims(self, request: HttpRequest) -> bool:
+        """Return whether the request is of this format, however broken."""
+
+    @abstractmethod
+    def parse(self, request: HttpRequest) -> Message:
+        """Read the request.
+
+        Raises:
+            MessageError: it cannot be read one way only.
+        """
+
+    @abstractmethod
+    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
+        """Return the answer to a message that is not forwarded.
+
+        Args:
+            message: the message as parsed.
+            refusals: one entry per call of the message, None for a call that by itself would
+                have been forwarded.
+        """
+
+    def refuse_whole(self, message: Message, refusal: Refusal) -> HttpReply | None:
+        """Return the answer to a message that is refused for what it says besides its calls.
+
+        None where plain HTTP says it as well.
+        """
+        del message, refusal
+        return None
+
+    @abstractmethod
+    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
+        """Return the answer to a request that could not be read."""
+
+    def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
+        """Return a request that has been read, with these arguments in its calls, in their order.
+
+        Raises:
+            MessageError: it cannot be done exactly; nothing is forwarded then.
+        """
+        del request, arguments
+        raise MessageError("redaction_failed", "messages of this kind are not rewritten")
+
+    def answer_reader(self, message: Message) -> AnswerReader | None:
+        """Return what reads the answer where it may carry calls (a model's), else None."""
+        return None
+
+    def results(self, content: Json) -> Sequence[ParsedResult]:
+        """Return the results in one answer body, or in one event of a streamed answer.
+
+        Args:
+            content: the parsed JSON where the body is JSON, else its text.
+        """
+        return (ParsedResult(None, content),)
+
+    def upstream(self, request: HttpRequest) -> str:
+        """Return the name of the server whose tools a request reaches, as definitions are pinned.
+
+        Empty where servers of this protocol do not define tools.
+        """
+        del request
+        return ""
+
+    def upstream_of_event(self, name: str, data: str) -> str | None:
+        """Return the path by which a stream's event says the server will be known."""
+        del name, data
+        return None
+
+    def told(self, content: Json) -> Sequence[Declaration]:
+        """Return what an answer, or an event of one, says besides results of calls."""
+        del content
+        return ()
+
+    def without(self, content: Json, withholds: Callable[[str, Json], bool]) -> Json:
+        """Return what an answer says besides results, without what is withheld of it.
+
+        Args:
+            content: as given to :meth:`told`.
+            withholds: says of a method and an entry of its listing whether it is left out.
+
+        Returns:
+            None where nothing is left out.
+        """
+        del content, withholds
+
+    def session_of_event(self, name: str, data: str) -> str | None:
+        """Return the session id by which a stream's event says later requests will be known."""
+        return None
+
+    def task_of(self, content: Json) -> str | None:
+        """Return the task that a result only announces or reports on; None where it is a result."""
+        del content
+        return None
+
+    def withhold(self, content: Json, refusals: Mapping[str | None, Refusal]) -> Json:
+        """Return an answer body, or event, with the results that are withheld replaced.
+
+        Args:
+            content: as given to :meth:`results`.
+            refusals: what the agent is told instead, by correlation.
+        """
+        del content
+        refusal = next(iter(refusals.values()))
+        return {"withheld": True, "detail": sentence(refusal), "guard": observation(refusal)}
+
+
+def discover_protocols(resources: ProtocolResources | None = None) -> tuple[ProtocolModule, ...]:
+    """Import every module of this package and return one instance of each protocol in it."""
+    resources = resources or ProtocolResources()
+    found: dict[str, ProtocolModule] = {}
+    for info in sorted(
+        pkgutil.walk_packages(guard.protocols.__path__, "guard.protocols."),
+        key=lambda item: item.name,
+    ):
+        module = importlib.import_module(info.name)
+        for item in vars(module).values():
+            if _is_concrete(item) and item.__module__ == module.__name__:
+                if item.name in found:
+                    msg = f"two protocol modules are named `{item.name}`"
+                    raise TypeError(msg)
+                found[item.name] = item.create(resources)
+    return tuple(sorted(found.values(), key=lambda p: p.claims_rest))
+
+
+def _is_concrete(item: object) -> bool:
+    is_protocol = isinstance(item, type) and issubclass(item, ProtocolModule)
+    return is_protocol and not inspect.isabstract(item)

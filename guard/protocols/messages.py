@@ -1,0 +1,61 @@
+"""What a message says once it has been read: its calls, results and side content.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from guard.core.model import Json
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedCall:
+    """One tool call as it stands in a message."""
+
+    tool: str
+    arguments: Mapping[str, Json]
+    correlation: str | None = None
+    """What its result will carry (a JSON-RPC id with its type); None where the result is the
+    answer to this very exchange."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedResult:
+    """The result of a call that was made elsewhere, as an agent reports it to its model."""
+
+    call: ParsedCall
+    """The call as the history has it; its correlation finds the call that was judged."""
+    content: Json
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request, read once."""
+
+    calls: tuple[ParsedCall, ...] = ()
+    reported: tuple[ReportedResult, ...] = ()
+    """Results in the request: of tools the agent runs itself, told to a model."""
+    tasks: tuple[tuple[str | None, str], ...] = ()
+    """Requests that ask what a task has come to: the request's correlation, the task's id."""
+    carried: tuple[ParsedCall, ...] = ()
+    """What it says besides its calls, each as a call that has no result: judged, all of them
+    before any call goes out, where the policy maps its name."""
+    claimed: tuple[str, ...] = ()
+    """Values that the agent says its user has just named, in a conversation with a model."""
+    session_id: str | None = None
+    """A session id found in the message (MCP ``_meta``), if any."""
+    parsed: Json = None
+    """What the protocol module wants to remember of the message, e.g. the ids in a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedResult:
+    """One result found in an answer."""
+
+    correlation: str | None
+    content: Json
+    is_error: bool = False

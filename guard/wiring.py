@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.admin_server import AdminServer, HealthReport
 from guard.adapters.audit_log import open_audit_log
 from guard.adapters.authority import ensure_authority, joined_trust
-from guard.adapters.birth_note import BirthNote
 from guard.adapters.checker import CommandChecker
 from guard.adapters.decision_socket import DecisionServer
 from guard.adapters.heartbeat import Pulse
 from guard.adapters.label_key import label_key_path, load_label_key
-from guard.adapters.label_losses import LossReport
 from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.mitm.addon import GuardAddon
 from guard.adapters.mitm.forward import ForwardAddon
@@ -34,8 +32,8 @@ from guard.adapters.policy_files import PolicyFiles, PolicyReloader
 from guard.adapters.prompt_channel import PromptChannel
 from guard.adapters.proofs import asks_certificates, load_digests, load_proofs
 from guard.adapters.recovery import Recovery
-from guard.adapters.redis.birth import BirthWatch
 from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
@@ -177,15 +175,15 @@ def label_store(  # noqa: PLR0913  (as the composition root)
     path = label_key_path(settings.label_key, for_this_run)
     seal = Seal(load_label_key(path))
     client = RedisClient(parse_endpoint(url), timeout=settings.state_timeout)
-    birth = BirthWatch(
+    continuity = ContinuityWatch(
         client,
         seal=seal,
-        note=BirthNote(path, "redis" if kept else EMBEDDED),
+        note=ContinuityNote(path, "redis" if kept else EMBEDDED),
         now=now,
-        told=LossReport(audit, metrics, kept=kept),
+        told=ContinuityReport(audit, metrics, kept=kept),
         kept=kept,
     )
-    return RedisSessionStore(client, limits=limits, birth=birth), seal
+    return RedisSessionStore(client, limits=limits, continuity=continuity), seal
 
 
 @dataclass(frozen=True, slots=True)

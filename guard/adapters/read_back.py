@@ -17,7 +17,7 @@ from guard.core.memory import Fate
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from guard.adapters.redis.staging.operator import GateOperator, Reviewed
+    from guard.adapters.redis.gate_operator import GateOperator, Reviewed
     from guard.core.memory_policy import MemoryPolicy, ReadBack
     from guard.core.model import Json
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.adapters.metrics.labels import RECOVERED
 from guard.adapters.read_back import fate_of
-from guard.adapters.redis.staging.operator import GateOperator
+from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.memory import Fate
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from guard.adapters.read_back import Ask
     from guard.adapters.redis.connection import RedisClient
-    from guard.adapters.redis.staging.operator import Reviewed
+    from guard.adapters.redis.gate_operator import Reviewed
     from guard.core.memory_policy import MemoryPolicy
     from guard.core.ports import AuditLog, Metrics
 

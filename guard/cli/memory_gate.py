@@ -15,7 +15,7 @@ from guard.adapters.audit_log import open_audit_log
 from guard.adapters.label_key import load_label_key
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
-from guard.adapters.redis.staging.operator import GateOperator
+from guard.adapters.redis.gate_operator import GateOperator
 from guard.cli.running import Redis
 from guard.core.errors import GuardError
 from guard.core.memory import MemoryClass, Trust

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from guard.adapters.label_key import load_label_key
-from guard.adapters.redis.birth import accept_loss
 from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.continuity import accept_loss
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.cli.memory_gate import Audit, put_on_record
 from guard.cli.memory_labels import TIMEOUT_SECONDS, Key
@@ -22,7 +22,7 @@ from guard.provenance.seal import Seal
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from guard.provenance.store_continuity import Birth
+    from guard.provenance.store_continuity import StoreIdentity
 
 EVENT = "guard.labels_loss_accepted"
 EXIT_FAILED = 1
@@ -62,7 +62,7 @@ def accept(
     )
 
 
-async def _accepted(redis: str, label_key: Path | None) -> Birth:
+async def _accepted(redis: str, label_key: Path | None) -> StoreIdentity:
     client = RedisClient(parse_endpoint(redis), timeout=TIMEOUT_SECONDS)
     try:
         return await accept_loss(client, Seal(load_label_key(label_key)))

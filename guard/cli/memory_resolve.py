@@ -11,7 +11,7 @@ import typer
 from guard.adapters.read_back import resolve as settle
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
-from guard.adapters.redis.staging.operator import GateOperator
+from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.errors import GuardError, PolicyError
 from guard.core.memory import Fate
 from guard.policy_files import load_policies

@@ -1,7 +1,7 @@
-"""When a label store began, and what it means to find another one in its place.  Pure: no I/O.
+"""Continuity of the label store: what another store, or an earlier state of it, means.  Pure: no I/O.
 
 An empty store looks like one in which nothing was ever read.  So each store carries a sealed record
-of its birth, every guard remembers which one it saw last and how far that had come, and a store
+of its identity, every guard remembers which one it saw last and how far that had come, and a store
 that does not fit the memory has lost labels: until those would have expired, they count as
 incomplete.  The record itself says until when, so all guards of a deployment agree.
 
@@ -41,7 +41,7 @@ class Loss(StrEnum):
 
 
 @frozen
-class Birth:
+class StoreIdentity:
     """The record of one label store."""
 
     id: bytes
@@ -55,7 +55,7 @@ class Birth:
 
 
 @frozen
-class Remembered:
+class LastSeen:
     """What a guard keeps of the record it saw last."""
 
     id: bytes
@@ -63,23 +63,25 @@ class Remembered:
     serial: int
 
 
-def sealed_birth(seal: Seal, namespace: str, birth: Birth) -> bytes:
+def sealed_identity(seal: Seal, namespace: str, identity: StoreIdentity) -> bytes:
     """Return the record behind its MAC."""
-    body = _BODY.pack(_VERSION, birth.id, birth.began, birth.incomplete_until, birth.serial)
+    body = _BODY.pack(
+        _VERSION, identity.id, identity.began, identity.incomplete_until, identity.serial
+    )
     return seal.sealed(_area(namespace), _FIELD, body)
 
 
-def opened_birth(seal: Seal, namespace: str, raw: bytes) -> Birth | None:
+def opened_identity(seal: Seal, namespace: str, raw: bytes) -> StoreIdentity | None:
     """Return the record, or None where its MAC does not fit."""
     body = seal.opened(_area(namespace), _FIELD, raw)
     if body is None or len(body) != _BODY.size or body[0] != _VERSION:
         return None
-    return Birth(*_BODY.unpack(body)[1:])
+    return StoreIdentity(*_BODY.unpack(body)[1:])
 
 
-def judged(
-    found: Birth | Loss, noted: Remembered | None, fresh: Birth, lifetime: int
-) -> tuple[Birth, Loss]:
+def judge_identity(
+    found: StoreIdentity | Loss, noted: LastSeen | None, fresh: StoreIdentity, lifetime: int
+) -> tuple[StoreIdentity, Loss]:
     """Return the record to write next, and what was lost.
 
     INVARIANT (loss is caution): whatever was found, unless it is the remembered store at least as
@@ -97,7 +99,7 @@ def judged(
         if found is Loss.EMPTY and noted is None:
             return fresh, Loss.NONE
         serial = noted.serial + 1 if noted is not None else 1
-        return Birth(fresh.id, fresh.began, until, serial), found
+        return StoreIdentity(fresh.id, fresh.began, until, serial), found
     loss = Loss.NONE
     serial = found.serial
     if noted is not None and noted.id != found.id:
@@ -106,7 +108,7 @@ def judged(
     elif noted is not None and found.serial < noted.serial:
         loss, serial = Loss.ROLLED_BACK, noted.serial
     until = max(until, found.incomplete_until) if loss is not Loss.NONE else found.incomplete_until
-    return Birth(found.id, found.began, until, serial + 1), loss
+    return StoreIdentity(found.id, found.began, until, serial + 1), loss
 
 
 def _area(namespace: str) -> LabelSet:

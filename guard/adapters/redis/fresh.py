@@ -7,15 +7,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.store import RedisSessionStore
-from guard.core.errors import StateError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from guard.adapters.redis.connection import RedisClient
     from guard.core.policy import StateLimits
 
-_SCAN_COUNT: Final = 512
 _TIMEOUT: Final = 10.0
 """Seconds for one answer of the store.  Nobody waits for a replay's verdict, so it may be long."""
 
@@ -38,24 +35,8 @@ async def fresh_store(url: str, limits: StateLimits) -> AsyncIterator[RedisSessi
         try:
             yield store
         finally:
-            await _unlink_all(store.client, namespace)
+            async for keys in store.client.scan(f"{namespace}:"):
+                if keys:
+                    await store.client.execute("UNLINK", *keys)
     finally:
         await store.aclose()
-
-
-async def _unlink_all(client: RedisClient, namespace: str) -> None:
-    """Remove a namespace: ``UNLINK`` over a ``SCAN``, as neither makes the server wait."""
-    cursor: bytes = b"0"
-    while True:
-        reply = await client.execute(
-            "SCAN", cursor, "MATCH", f"{namespace}:*", "COUNT", str(_SCAN_COUNT)
-        )
-        match reply:
-            case [bytes() as cursor, list() as keys]:
-                if keys:
-                    await client.execute("UNLINK", *keys)
-            case _:
-                message = "redis answered a SCAN with something else, check the keys of the replay"
-                raise StateError(message)
-        if cursor == b"0":
-            return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.scanning import keys_with
 from guard.core.errors import GuardError
 from guard.core.model import Identity
 from guard.core.ports import LabelSet
@@ -115,14 +114,15 @@ class LabelOperator:
         """Yield every record of the tenant's memories, in no order."""
         area = LabelSet("m", (self._tenant,))
         prefix = self._store.key_of(self._tenant, area).decode()
-        async for key in keys_with(self._store.client, prefix):
-            for field, raw in await self._fields(key):
-                if field[FINGERPRINT:] == HOPS:
-                    continue
-                record = self.seal.read(area, field, raw)
-                if record is not None:
-                    kind = KINDS.get(field[FINGERPRINT:], "value")
-                    yield Found(field[:FINGERPRINT], kind, record)
+        async for page in self._store.client.scan(prefix):
+            for key in page:
+                for field, raw in await self._fields(key):
+                    if field[FINGERPRINT:] == HOPS:
+                        continue
+                    record = self.seal.read(area, field, raw)
+                    if record is not None:
+                        kind = KINDS.get(field[FINGERPRINT:], "value")
+                        yield Found(field[:FINGERPRINT], kind, record)
 
     async def lookup(
         self, text: str, at: float, *, store: str = "", principal: str = ""

@@ -237,15 +237,18 @@ _PARTS: Final = {
     "attempt": ("window", "attempt"),
     "complete": ("window", "parsed_window", "labels", "complete"),
     "note": ("labels", "note"),
-    "birth": ("birth",),
+    "settle": ("drift", "settle"),
 }
-"""What each script is made of; Redis runs all of it on every call, so nothing is in it for show."""
+"""Scripts of more than one file.  Redis runs all of a script on every call, so each gets no more
+than it needs."""
 
 
+@lru_cache
 def load_script(name: str) -> Script:
-    """Return a script of this package behind the layout constants and the parts it needs."""
-    package = files("guard.adapters.redis")
-    parts = [package.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in _PARTS[name]]
+    """Return a script of ``scripts/`` behind the layout constants and the parts it needs."""
+    folder = files("guard.adapters.redis").joinpath("scripts")
+    names_of_parts = _PARTS.get(name, (name,))
+    parts = [folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in names_of_parts]
     names = set(_NAME.findall("\n".join(parts)))
     constants = [f"local {key} = {value}" for key, value in _constants().items() if key in names]
     text = "\n".join((*constants, *parts))

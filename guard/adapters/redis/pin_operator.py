@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.scanning import keys_with
 from guard.core.errors import GuardError
 from guard.core.model import Identity
 from guard.tool_pins.pins import MARKED, PINNED, area
@@ -42,13 +41,14 @@ class PinOperator:
         prefix = (
             one.rsplit(":", 2)[0] + ":"
         )  # Every upstream's; the digest of one is no part of it.
-        async for key in keys_with(self._store.client, prefix):
-            reply = await self._store.client.execute("HGETALL", key)
-            fields = reply if isinstance(reply, list) else []
-            for name, raw in zip(fields[::2], fields[1::2], strict=False):
-                pin = self._pins.found(bytes(name), bytes(raw))
-                if pin is None or pin.tool:
-                    yield pin
+        async for page in self._store.client.scan(prefix):
+            for key in page:
+                reply = await self._store.client.execute("HGETALL", key)
+                fields = reply if isinstance(reply, list) else []
+                for name, raw in zip(fields[::2], fields[1::2], strict=False):
+                    pin = self._pins.found(bytes(name), bytes(raw))
+                    if pin is None or pin.tool:
+                        yield pin
 
     async def compared(self, upstream: str, tool: str) -> tuple[Pin | None, Pin]:
         """Return the pin of a tool and the changed definition that waits.

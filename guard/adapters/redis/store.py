@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from guard.adapters.redis.birth import BirthWatch
+    from guard.adapters.redis.continuity import ContinuityWatch
     from guard.core.model import Identity
     from guard.core.ports import Attempt, Completion, LabelLookup, LabelSet, LabelWrite
 
@@ -39,7 +39,7 @@ class RedisSessionStore:
         client: the connection; the store closes it.
         namespace: first part of every key.
         limits: how long the windows outlive their last touch.
-        birth: tells whether the store has lost labels; without one it never has.
+        continuity: tells whether the store has lost labels; without it, it never has.
 
     Raises:
         StateError: the namespace or a limit cannot be used.
@@ -51,10 +51,10 @@ class RedisSessionStore:
         *,
         namespace: str = "guard",
         limits: StateLimits | None = None,
-        birth: BirthWatch | None = None,
+        continuity: ContinuityWatch | None = None,
     ) -> None:
         self.client = client
-        self._birth = birth
+        self._continuity = continuity
         self._keys = Keys(namespace)
         self._unfit = ""
         self.set_limits(limits or StateLimits())
@@ -123,11 +123,11 @@ class RedisSessionStore:
             msg = "redis answered an attempt with something else than windows and labels"
             raise StateError(msg)
         session, principal, full, taken, *labels = reply
-        birth = self._birth
-        if birth is not None and (principal == FRESH_WINDOW or birth.is_unseen):
+        continuity = self._continuity
+        if continuity is not None and (principal == FRESH_WINDOW or continuity.is_unseen):
             # A principal that is new to the store may be one that the store has lost.
-            await birth.look(self._labels)
-        incomplete = birth is not None and attempt.at < birth.incomplete_until
+            await continuity.look(self._labels)
+        incomplete = continuity is not None and attempt.at < continuity.incomplete_until
         window = decode_window(session)
         return Snapshot(
             window,
@@ -135,7 +135,7 @@ class RedisSessionStore:
             window if principal == session else decode_window(principal),
             tuple(labels),
             taken if isinstance(taken, bytes) else None,
-            full=full != 0 or (birth is not None and birth.kept and incomplete),
+            full=full != 0 or (continuity is not None and continuity.kept and incomplete),
             incomplete=incomplete,
         )
 
@@ -222,8 +222,8 @@ class RedisSessionStore:
             if sha != script.sha.encode():
                 msg = f"redis stored another `{script.name}` script than it was given"
                 raise StateError(msg)
-        if self._birth is not None:
-            await self._birth.look(self._labels)
+        if self._continuity is not None:
+            await self._continuity.look(self._labels)
 
     async def recheck(self) -> None:
         """Look once more whether the server may evict, and whether it is still the same store.
@@ -240,10 +240,10 @@ class RedisSessionStore:
             self._unfit = str(error)
         else:
             self._unfit = ""
-        if self._birth is not None:
+        if self._continuity is not None:
             # Gone or slow: every call sees that by itself.
             with suppress(StateError):
-                await self._birth.look(self._labels)
+                await self._continuity.look(self._labels)
 
     async def watch(self, seconds: float = RECHECK_SECONDS) -> None:
         """Recheck again and again: the server can be reconfigured, or replaced by its replica."""

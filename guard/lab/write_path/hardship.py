@@ -12,7 +12,7 @@ from guard.adapters.free_ports import free_port
 from guard.adapters.recovery import EVENT
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
-from guard.adapters.redis.staging.operator import GateOperator
+from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.memory import Fate
 from guard.lab.write_path.rig import variant
 

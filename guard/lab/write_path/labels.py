@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
-from guard.adapters.redis.staging.operator import GateOperator
+from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.memory import MemoryClass, SourceEvidence, SourceType, Trust
 from guard.core.memory_policy import DriftSettings
 from guard.core.model import Integrity

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from guard.adapters.read_back import resolve
+from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.staging import RedisStaging
-from guard.adapters.redis.staging.operator import GateOperator
 from guard.core.jsonpath import compile_path
 from guard.core.memory import Fate, MemoryClass
 from guard.core.memory_policy import MemoryPolicy, ReadBack, WriteMapping

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from guard.adapters.recovery import Recovery
+from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.staging import RedisStaging
-from guard.adapters.redis.staging.operator import GateOperator
 from guard.core.errors import AuditError
 from guard.core.jsonpath import compile_path
 from guard.core.memory import (

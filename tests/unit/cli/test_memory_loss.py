@@ -7,14 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.birth_note import BirthNote
 from guard.adapters.label_key import load_label_key
-from guard.adapters.redis.birth import BirthWatch
 from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.provenance.seal import Seal
-from guard.provenance.store_continuity import Remembered
+from guard.provenance.store_continuity import LastSeen
 
 DAY = 86_400
 
@@ -43,8 +42,8 @@ def look(server, key):
     async def once():
         client = RedisClient(parse_endpoint(server.url), timeout=5.0)
         try:
-            seal, note = Seal(load_label_key(key)), BirthNote(key, "redis")
-            birth = BirthWatch(client, seal=seal, note=note, now=lambda: 100.0 * DAY)
+            seal, note = Seal(load_label_key(key)), ContinuityNote(key, "redis")
+            birth = ContinuityWatch(client, seal=seal, note=note, now=lambda: 100.0 * DAY)
             await birth.look(90 * DAY)
             return birth.incomplete_until
         finally:
@@ -56,7 +55,7 @@ def look(server, key):
 def test_an_accepted_loss_is_on_record_and_ends(run, server, tmp_path):
     """The line names who and why; a second time there is nothing to accept."""
     key, log = tmp_path / "label.key", tmp_path / "audit.jsonl"
-    BirthNote(key, "redis").write(Remembered(bytes(16), 1))
+    ContinuityNote(key, "redis").write(LastSeen(bytes(16), 1))
     assert look(server, key) == 190 * DAY
 
     done = run("--reason", "restored from the archive", "--audit", log)

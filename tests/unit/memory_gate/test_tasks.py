@@ -5,7 +5,7 @@ import json
 import pytest
 
 from guard.adapters.metrics.prometheus import PrometheusMetrics
-from guard.adapters.redis.staging.operator import GateOperator
+from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.errors import MessageError
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.request import RequestHandler

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from guard.adapters.birth_note import BirthNote
-from guard.adapters.redis.birth import BirthWatch, accept_loss
 from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch, accept_loss
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.store import RedisSessionStore
@@ -55,9 +54,9 @@ async def start(server, tmp_path):
 
     async def started(policy, *, kept=True, at=NOW):
         client = RedisClient(parse_endpoint(server.url), timeout=5.0)
-        note = BirthNote(tmp_path / "label.key", "redis" if kept else "embedded")
-        birth = BirthWatch(client, seal=SEAL, note=note, now=lambda: at, kept=kept)
-        store = RedisSessionStore(client, limits=policy.limits, birth=birth)
+        note = ContinuityNote(tmp_path / "label.key", "redis" if kept else "embedded")
+        birth = ContinuityWatch(client, seal=SEAL, note=note, now=lambda: at, kept=kept)
+        store = RedisSessionStore(client, limits=policy.limits, continuity=birth)
         stores.append(store)
         await store.verify()
         return Guard(

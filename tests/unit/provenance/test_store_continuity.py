@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from guard.provenance.seal import Seal
 from guard.provenance.store_continuity import (
-    Birth,
+    LastSeen,
     Loss,
-    Remembered,
-    judged,
-    opened_birth,
-    sealed_birth,
+    StoreIdentity,
+    judge_identity,
+    opened_identity,
+    sealed_identity,
 )
 
 SEAL = Seal(bytes(range(32)))
@@ -23,41 +23,41 @@ LIFETIME = 90 * DAY
 NOW = 1_700_000_000
 
 births = st.builds(
-    Birth,
+    StoreIdentity,
     id=st.sampled_from([ONE, TWO]),
     began=st.integers(0, 2 * NOW),
     incomplete_until=st.integers(0, 3 * NOW),
     serial=st.integers(1, 20),
 )
 found = births | st.sampled_from([Loss.EMPTY, Loss.ALTERED])
-memories = st.none() | st.builds(Remembered, st.sampled_from([b"", ONE, TWO]), st.integers(0, 20))
+memories = st.none() | st.builds(LastSeen, st.sampled_from([b"", ONE, TWO]), st.integers(0, 20))
 
 
 def after(found, noted):
     """Return what is written now, and the loss."""
-    return judged(found, noted, Birth(FRESH, NOW), LIFETIME)
+    return judge_identity(found, noted, StoreIdentity(FRESH, NOW), LIFETIME)
 
 
 def test_a_new_deployment_has_lost_nothing():
     """No record and no memory of one."""
-    assert after(Loss.EMPTY, None) == (Birth(FRESH, NOW), Loss.NONE)
+    assert after(Loss.EMPTY, None) == (StoreIdentity(FRESH, NOW), Loss.NONE)
 
 
 def test_the_remembered_store_is_as_complete_as_its_record_says():
     """Only the serial grows; a loss that was noted before stays noted."""
-    seen = Birth(ONE, NOW - DAY, NOW + DAY, 5)
-    assert after(seen, Remembered(ONE, 5)) == (replace(seen, serial=6), Loss.NONE)
+    seen = StoreIdentity(ONE, NOW - DAY, NOW + DAY, 5)
+    assert after(seen, LastSeen(ONE, 5)) == (replace(seen, serial=6), Loss.NONE)
 
 
 @pytest.mark.parametrize(
     ("state", "noted", "loss"),
     [
-        (Loss.EMPTY, Remembered(ONE, 3), Loss.EMPTY),
-        (Loss.ALTERED, Remembered(ONE, 3), Loss.ALTERED),
+        (Loss.EMPTY, LastSeen(ONE, 3), Loss.EMPTY),
+        (Loss.ALTERED, LastSeen(ONE, 3), Loss.ALTERED),
         (Loss.ALTERED, None, Loss.ALTERED),
-        (Birth(TWO, NOW, serial=9), Remembered(ONE, 3), Loss.REPLACED),
-        (Birth(ONE, NOW, serial=2), Remembered(ONE, 3), Loss.ROLLED_BACK),
-        (Birth(ONE, NOW, serial=2), Remembered(b"", 0), Loss.REPLACED),
+        (StoreIdentity(TWO, NOW, serial=9), LastSeen(ONE, 3), Loss.REPLACED),
+        (StoreIdentity(ONE, NOW, serial=2), LastSeen(ONE, 3), Loss.ROLLED_BACK),
+        (StoreIdentity(ONE, NOW, serial=2), LastSeen(b"", 0), Loss.REPLACED),
     ],
 )
 def test_what_does_not_fit_the_memory_is_a_loss(state, noted, loss):
@@ -71,7 +71,7 @@ def test_what_does_not_fit_the_memory_is_a_loss(state, noted, loss):
 def test_a_loss_never_shortens_an_earlier_one():
     """The later of the two ends counts."""
     late = NOW + 2 * LIFETIME
-    written, _ = after(Birth(TWO, NOW, late), Remembered(ONE, 1))
+    written, _ = after(StoreIdentity(TWO, NOW, late), LastSeen(ONE, 1))
     assert written.incomplete_until == late
 
 
@@ -79,7 +79,7 @@ def test_a_loss_never_shortens_an_earlier_one():
 def test_only_the_remembered_store_or_a_first_one_is_taken_at_its_word(state, noted):
     """Everything else is incomplete for a whole lifetime, whatever the record claims."""
     written, loss = after(state, noted)
-    sound = isinstance(state, Birth)
+    sound = isinstance(state, StoreIdentity)
     trusted = (
         (state is Loss.EMPTY or sound)
         if noted is None
@@ -94,22 +94,22 @@ def test_guards_with_different_memories_agree_after_one_look_each(state, first, 
     """They never take turns replacing each other's record."""
     one, _ = after(state, first)
     two, _ = after(one, second)
-    again, loss = after(two, Remembered(one.id, one.serial))
+    again, loss = after(two, LastSeen(one.id, one.serial))
     assert (again.id, again.incomplete_until, loss) == (two.id, two.incomplete_until, Loss.NONE)
 
 
 @given(births, st.integers(0, 200), st.integers(1, 255))
 def test_a_record_is_read_back_and_no_changed_byte_is(birth, place, change):
     """The MAC covers every byte, and the namespace."""
-    raw = sealed_birth(SEAL, "guard", birth)
-    assert opened_birth(SEAL, "guard", raw) == birth
-    assert opened_birth(SEAL, "other", raw) is None
+    raw = sealed_identity(SEAL, "guard", birth)
+    assert opened_identity(SEAL, "guard", raw) == birth
+    assert opened_identity(SEAL, "other", raw) is None
     altered = bytearray(raw)
     altered[place % len(raw)] ^= change
-    assert opened_birth(SEAL, "guard", bytes(altered)) is None
+    assert opened_identity(SEAL, "guard", bytes(altered)) is None
 
 
 @pytest.mark.parametrize("raw", [b"", b"x", bytes(8), bytes(400)])
 def test_what_is_no_record_is_none(raw):
     """Nothing is guessed at, not even where the MAC of nonsense fits."""
-    assert opened_birth(SEAL, "guard", raw) is None
+    assert opened_identity(SEAL, "guard", raw) is None

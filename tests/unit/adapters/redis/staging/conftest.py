@@ -2,8 +2,8 @@
 
 import pytest
 
+from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.staging import RedisStaging
-from guard.adapters.redis.staging.operator import GateOperator
 from guard.provenance.seal import Seal
 
 

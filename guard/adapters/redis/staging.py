@@ -6,27 +6,26 @@ A staged candidate lives in Redis only and is no part of any memory store.  Time
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import secrets
-from functools import lru_cache
-from importlib.resources import files
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.layout import Script
-from guard.adapters.redis.staging.facts import TokenReader, facts_of, text_of
-from guard.adapters.redis.staging.keys import MemoryKeys
-from guard.adapters.redis.staging.record import record_of
+from guard.adapters.redis.layout import digest, load_script, tenant_tag
 from guard.core.errors import StateError
 from guard.core.memory import (
     AGENT_FAULTS,
     SOURCE_FAULTS,
     Fate,
+    MemoryClass,
     StagedFacts,
+    TokenState,
     Trust,
 )
 from guard.core.memory_policy import MemoryLimits
 from guard.memory_gate.drift import SUBJECTS, steps
 from guard.provenance.seal import KEY_BYTES, Seal
+from guard.provenance.senders import source_mark
 
 if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient
@@ -34,20 +33,193 @@ if TYPE_CHECKING:
     from guard.core.memory_policy import DriftSettings
     from guard.core.model import Identity
 
-SCRIPTS: Final = ("stage", "commit", "refuse", "settle", "reserve", "promote", "read")
+
+class MemoryKeys:
+    """Key names of the memory gate; whatever a client chose enters them as a digest only.
+
+    Args:
+        namespace: first part of every key.
+        tenant: of the principal; all keys of one candidate are in one hash slot.
+    """
+
+    def __init__(self, namespace: str, tenant: str) -> None:
+        self.prefix = f"{namespace}:{{{tenant_tag(tenant)}}}:m:"
+
+    def candidate(self, identifier: str) -> str:
+        """Return the key of a candidate's record."""
+        return f"{self.prefix}c:{digest(b'candidate', identifier)}"
+
+    def nonce(self, principal: str, nonce: str) -> str:
+        """Return the key of a nonce; nonces of two principals never meet."""
+        return f"{self.prefix}n:{digest(b'nonce', principal, nonce)}"
+
+    def item(self, store: str, partition: str, key: str) -> str:
+        """Return the key of what is known of a committed item."""
+        return f"{self.prefix}i:{digest(b'item', store, partition, key)}"
+
+    def binding(self, content: str, target: MemoryClass, principal: str) -> str:
+        """Return the key of the token for a content, a class and a principal."""
+        return f"{self.prefix}k:{digest(b'binding', content, target.name, principal)}"
+
+    def token(self, secret: str) -> str:
+        """Return the key of a token by its secret."""
+        return f"{self.prefix}t:{digest(b'token', secret)}"
+
+    def trust(self, kind: str, name: str) -> str:
+        """Return the key of the trust in a ``principal`` or a ``source``."""
+        if kind == "source":
+            return self.source(source_mark(name))
+        return f"{self.prefix}trust:{kind}:{digest(b'trust', kind, name)}"
+
+    def source(self, mark: bytes) -> str:
+        """Return the key of the trust in a source by its mark."""
+        return f"{self.prefix}trust:source:{mark.hex()}"
+
+    def sources(self, principal: str, session: str) -> str:
+        """Return the key of the sources that a session has read from."""
+        return f"{self.prefix}r:{digest(b'sources', principal, session)}"
+
+    def quarantine(self, store: str, partition: str) -> str:
+        """Return the key of a partition's quarantine."""
+        return f"{self.prefix}q:{digest(b'partition', store, partition)}"
+
+    def drift(self, principal: str) -> str:
+        """Return the key of what a principal's committed items say."""
+        return f"{self.prefix}d:{digest(b'drift', principal)}"
+
+    @property
+    def findings(self) -> str:
+        """Return the key of the drift findings."""
+        return f"{self.prefix}drift"
+
+    @property
+    def in_flight(self) -> str:
+        """Return the key of the committed candidates without an answer."""
+        return f"{self.prefix}inflight"
+
+    @property
+    def review(self) -> str:
+        """Return the key of the candidates that a person may want to see."""
+        return f"{self.prefix}review"
+
+
+def record_of(candidate: Candidate, receipt: str) -> list[str]:
+    """Return field and value pairs; what is too large is refused by its size and not kept."""
+    fields = {
+        "id": candidate.id,
+        "principal": candidate.identity.principal,
+        "session": candidate.identity.session,
+        "tool": candidate.tool,
+        "server": candidate.server,
+        "store": candidate.store,
+        "partition": candidate.partition,
+        "key": candidate.key,
+        "target": candidate.target.name,
+        "digest": candidate.digest,
+        "text_digest": candidate.text_digest,
+        "receipt": receipt,
+        "sources": ",".join(sorted(kind.value for kind in candidate.evidence.types)),
+        # A candidate that is too large is refused by its size; there is nothing to review in it.
+        "content": "" if candidate.problems else candidate.content,
+    }
+    return [part for field in fields.items() for part in field]
+
+
+SPENT: Final = 10_000
+"""Used promotion tokens that one process remembers."""
+_STAGED: Final = 8
+"""Values that the staging script answers."""
+
+
+class TokenReader:
+    """Tells tokens that an operator issued from what somebody has written to the store.
+
+    Args:
+        seal: the deployment's key.
+    """
+
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+        # A token that this process has seen used stays so, whatever is written to the store.
+        self._spent: OrderedDict[str, None] = OrderedDict()
+
+    def spend(self, mac: str) -> None:
+        """Remember that a token was used."""
+        self._spent[mac] = None
+        if len(self._spent) > SPENT:
+            self._spent.popitem(last=False)
+
+    def read(self, candidate: Candidate, target: MemoryClass, text: str) -> tuple[TokenState, str]:
+        """Return the state of a token and its MAC.
+
+        Args:
+            candidate: whose content and principal it must be for.
+            target: the class it must be for.
+            text: state, expiry (ms) and MAC with blanks between; the state alone for no token.
+        """
+        name, found, rest = text.partition(" ")
+        state = TokenState(name)
+        if not found:
+            return state, ""
+        until, _, mac = rest.partition(" ")
+        identity = candidate.identity
+        if not until.isdigit():
+            return TokenState.FORGED, ""
+        expected = self._seal.promotion(
+            identity.tenant, candidate.digest, target.name, identity.principal, int(until)
+        )
+        if not hmac.compare_digest(mac.encode(), expected.encode()):
+            return TokenState.FORGED, ""
+        return (TokenState.USED if mac in self._spent else state), mac
+
+
+def facts_of(
+    candidate: Candidate, lower: MemoryClass, reply: object, tokens: TokenReader
+) -> StagedFacts:
+    """Return the facts in an answer of the staging script.
+
+    Raises:
+        StateError: the answer is unsound, or the candidate's id was used twice.
+    """
+    if not isinstance(reply, list) or len(reply) != _STAGED or reply[0] != 1:
+        msg = "redis did not stage a memory write; an id was used twice or the answer is unsound"
+        raise StateError(msg)
+    nonce, item = text_of(reply[1]), text_of(reply[2])
+    try:
+        found = {
+            lower: tokens.read(candidate, lower, text_of(reply[5])),
+            candidate.target: tokens.read(candidate, candidate.target, text_of(reply[4])),
+        }
+        return StagedFacts(
+            nonce_used=nonce[:1] == "u",
+            nonce_digest=nonce[2:] if nonce[:1] == "s" else "",
+            item_class=MemoryClass(int(item)) if item else None,
+            item_version=int(reply[3]),
+            tokens={target: state for target, (state, _) in found.items()},
+            token_macs={target: mac for target, (_, mac) in found.items()},
+            trust=Trust(reply[7]),
+            quarantined=reply[6] != 0,
+        )
+    except (TypeError, ValueError) as error:
+        msg = "redis answered the staging of a memory write with something unsound"
+        raise StateError(msg) from error
+
+
+def text_of(reply: object) -> str:
+    """Return a text.
+
+    Raises:
+        StateError: it is none.
+    """
+    if not isinstance(reply, bytes):
+        msg = "redis answered the memory gate with something else than text"
+        raise StateError(msg)
+    return reply.decode("utf-8", "replace")
+
+
 SOURCES: Final = 16
 """Sources of one candidate whose trust is looked up; a candidate with more has no known source
 and its principal answers for it."""
-
-
-@lru_cache(maxsize=len(SCRIPTS))
-def staging_script(name: str) -> Script:
-    """Return a script of this package."""
-    parts = ("drift", name) if name == "settle" else (name,)
-    text = "\n".join(
-        files(__name__).joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in parts
-    )
-    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
 class RedisStaging:
@@ -103,7 +275,7 @@ class RedisStaging:
             *self._trust(keys, candidate),
         ]
         reply = await self._client.run(
-            staging_script("stage"),
+            load_script("stage"),
             len(names),
             *names,
             self.limits.stage_ttl * 1000,
@@ -136,7 +308,7 @@ class RedisStaging:
             *self._trust(keys, candidate),
         ]
         reply = await self._client.run(
-            staging_script("commit"),
+            load_script("commit"),
             len(names),
             *names,
             candidate.id,
@@ -171,7 +343,7 @@ class RedisStaging:
             *self._trust(keys, candidate),
         ]
         reply = await self._client.run(
-            staging_script("refuse"),
+            load_script("refuse"),
             len(names),
             *names,
             candidate.id,
@@ -215,7 +387,7 @@ class RedisStaging:
             watched += sorted(subjects)[:SUBJECTS]
         keep = self.limits.keep_refused * 1000
         reply = await self._client.run(
-            staging_script("settle"), len(names), *names, candidate.id, fate.value, keep, *watched
+            load_script("settle"), len(names), *names, candidate.id, fate.value, keep, *watched
         )
         return tuple(text_of(item) for item in reply) if isinstance(reply, list) else ()
 
@@ -229,7 +401,7 @@ class RedisStaging:
         names = [keys.source(mark) for mark in sorted(sources)]
         key = keys.sources(identity.principal, identity.session)
         ttl = self.limits.stage_ttl * 24 * 1000
-        await self._client.run(staging_script("read"), 1, key, ttl, SOURCES, *names)
+        await self._client.run(load_script("read"), 1, key, ttl, SOURCES, *names)
 
     async def is_closed(self, identity: Identity, store: str, partitions: frozenset[str]) -> bool:
         """Return whether the operator has closed any of the partitions of a store."""
@@ -243,7 +415,7 @@ class RedisStaging:
             candidate.identity.principal, candidate.nonce
         )
         ttl = self.limits.nonce_ttl * 1000
-        script = staging_script("reserve")
+        script = load_script("reserve")
         return await self._client.run(script, 1, key, candidate.text_digest, ttl) == 1
 
     def _trust(self, keys: MemoryKeys, candidate: Candidate) -> list[str]:

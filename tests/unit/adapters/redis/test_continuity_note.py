@@ -4,11 +4,11 @@ import concurrent.futures
 
 import pytest
 
-from guard.adapters.birth_note import BirthNote
+from guard.adapters.redis.continuity import ContinuityNote
 from guard.core.errors import GuardError
-from guard.provenance.store_continuity import Remembered
+from guard.provenance.store_continuity import LastSeen
 
-SEEN = Remembered(bytes(range(16)), 7)
+SEEN = LastSeen(bytes(range(16)), 7)
 
 
 @pytest.fixture
@@ -19,18 +19,18 @@ def key(tmp_path):
 
 def test_a_note_is_private_and_read_back(key):
     """Mode 0600, beside the key, and no draft is left."""
-    note = BirthNote(key, "redis")
+    note = ContinuityNote(key, "redis")
     assert note.read() is None
     assert note.write(SEEN)
-    assert BirthNote(key, "redis").read() == SEEN
+    assert ContinuityNote(key, "redis").read() == SEEN
     [file] = key.parent.iterdir()
     assert (file.name, file.stat().st_mode & 0o777) == ("label.key.redis-birth", 0o600)
 
 
 def test_an_embedded_store_has_a_note_of_its_own(key):
     """Trying a guard out on a machine says nothing about the store of the one that serves."""
-    BirthNote(key, "embedded").write(SEEN)
-    assert BirthNote(key, "redis").read() is None
+    ContinuityNote(key, "embedded").write(SEEN)
+    assert ContinuityNote(key, "redis").read() is None
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_an_embedded_store_has_a_note_of_its_own(key):
 def test_a_note_that_is_no_note_fits_no_store(key, text):
     """Half a file must not look like a first start."""
     key.with_name("label.key.redis-birth").write_text(text, encoding="utf-8")
-    bounded_cache = BirthNote(key, "redis").read()
+    bounded_cache = ContinuityNote(key, "redis").read()
     assert bounded_cache is not None
     assert bounded_cache.id == b""
 
@@ -48,21 +48,21 @@ def test_a_note_that_cannot_be_read_stops_the_guard(key):
     """A directory in its place is not a first start either."""
     key.with_name("label.key.redis-birth").mkdir()
     with pytest.raises(GuardError, match="cannot be read"):
-        BirthNote(key, "redis").read()
+        ContinuityNote(key, "redis").read()
 
 
 def test_a_note_that_cannot_be_written_is_said(tmp_path):
     """The guard serves without it."""
-    assert not BirthNote(tmp_path / "missing" / "label.key", "redis").write(SEEN)
+    assert not ContinuityNote(tmp_path / "missing" / "label.key", "redis").write(SEEN)
 
 
 def test_workers_that_write_at_once_leave_one_whole_note(key):
     """Whoever reads meanwhile reads all of one of them."""
-    note = BirthNote(key, "redis")
+    note = ContinuityNote(key, "redis")
     names = [bytes([number]) * 16 for number in range(64)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda name: note.write(Remembered(name, name[0])), names))
+        list(pool.map(lambda name: note.write(LastSeen(name, name[0])), names))
     bounded_cache = note.read()
     assert bounded_cache is not None
-    assert bounded_cache == Remembered(names[bounded_cache.serial], bounded_cache.serial)
+    assert bounded_cache == LastSeen(names[bounded_cache.serial], bounded_cache.serial)
     assert len(list(key.parent.iterdir())) == 1

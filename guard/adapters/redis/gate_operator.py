@@ -1,6 +1,6 @@
 """What an operator does at the memory gate: promote, quarantine, review, restore trust.
 
-Every step is asked for by a person, on the command line; nothing here is on the road of a call.
+Every step is asked for by a person, on the command line; no call waits for any of it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.staging import staging_script
-from guard.adapters.redis.staging.keys import MemoryKeys
+from guard.adapters.redis.layout import load_script
+from guard.adapters.redis.staging import MemoryKeys
 from guard.core.errors import GuardError, StateError
 from guard.memory_gate.candidate import content_digest
 
@@ -104,7 +104,7 @@ class GateOperator:
         binding = self._keys.binding(digest, target, principal)
         names = (binding, self._keys.token(secret))
         mac = seal.promotion(self._tenant, digest, target.name, principal, until)
-        script = staging_script("promote")
+        script = load_script("promote")
         await self._client.run(script, 2, *names, binding, seconds * 1000, issuer, until, mac)
         return secret
 
@@ -167,7 +167,7 @@ class GateOperator:
             self._keys.trust("principal", fields["principal"]),
         )
         await self._client.run(
-            staging_script("settle"), len(names), *names, reviewed.id, fate.value, seconds * 1000
+            load_script("settle"), len(names), *names, reviewed.id, fate.value, seconds * 1000
         )
 
     async def drift(self) -> list[tuple[str, str]]:

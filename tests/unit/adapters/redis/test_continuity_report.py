@@ -5,11 +5,10 @@ import json
 import pytest
 
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.label_losses import LossReport
 from guard.adapters.metrics.prometheus import PrometheusMetrics
-from guard.adapters.redis.birth import Sighting
+from guard.adapters.redis.continuity import ContinuityCheck, ContinuityReport
 from guard.core.errors import AuditError
-from guard.provenance.store_continuity import Birth, Loss
+from guard.provenance.store_continuity import Loss, StoreIdentity
 from guard.replay.run import NullAuditLog
 
 NOW = 1_700_000_000
@@ -18,7 +17,7 @@ UNTIL = NOW + 90 * 86_400
 
 def seen(loss=Loss.NONE, until=0, at=NOW, *, noted=True):
     """Return one look."""
-    return Sighting(Birth(bytes(16), NOW, until), loss, at, noted)
+    return ContinuityCheck(StoreIdentity(bytes(16), NOW, until), loss, at, noted)
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def shown(metrics):
 
 def test_a_first_run_says_nothing(metrics, audit, capsys):
     """Neither at the start nor at any look after it."""
-    report = LossReport(audit[0], metrics, kept=True)
+    report = ContinuityReport(audit[0], metrics, kept=True)
     for _ in range(3):
         report(seen())
 
@@ -51,7 +50,7 @@ def test_a_first_run_says_nothing(metrics, audit, capsys):
 
 def test_a_loss_is_told_once_with_what_to_do(metrics, audit, capsys):
     """And its end, whichever way it comes."""
-    report = LossReport(audit[0], metrics, kept=True)
+    report = ContinuityReport(audit[0], metrics, kept=True)
     report(seen())
     report(seen(Loss.EMPTY, UNTIL))
     report(seen(until=UNTIL))
@@ -78,7 +77,7 @@ def test_a_loss_is_told_once_with_what_to_do(metrics, audit, capsys):
 
 def test_a_loss_of_an_earlier_run_is_told_at_the_start(metrics, audit, capsys):
     """Whoever starts a guard learns in what state it begins."""
-    LossReport(audit[0], metrics, kept=True)(seen(until=UNTIL))
+    ContinuityReport(audit[0], metrics, kept=True)(seen(until=UNTIL))
 
     assert audit[1]()[0]["loss"] == "earlier"
     assert "labels were lost earlier" in capsys.readouterr().err
@@ -86,7 +85,7 @@ def test_a_loss_of_an_earlier_run_is_told_at_the_start(metrics, audit, capsys):
 
 def test_an_embedded_store_says_how_to_keep_labels(metrics, audit, capsys):
     """There is nothing to accept: the next stop forgets again."""
-    LossReport(audit[0], metrics, kept=False)(seen(Loss.EMPTY, UNTIL))
+    ContinuityReport(audit[0], metrics, kept=False)(seen(Loss.EMPTY, UNTIL))
 
     words = capsys.readouterr().err
     assert "--redis URL" in words
@@ -95,7 +94,7 @@ def test_an_embedded_store_says_how_to_keep_labels(metrics, audit, capsys):
 
 def test_a_note_that_cannot_be_written_is_told_once(metrics, audit, capsys):
     """Not every ten seconds."""
-    report = LossReport(audit[0], metrics, kept=True)
+    report = ContinuityReport(audit[0], metrics, kept=True)
     for _ in range(3):
         report(seen(noted=False))
     assert capsys.readouterr().err.count("would go unnoticed") == 1
@@ -109,7 +108,7 @@ def test_without_an_audit_log_the_gauge_still_shows(metrics, monkeypatch):
 
     log = NullAuditLog()
     monkeypatch.setattr(log, "event", fail)
-    LossReport(log, metrics, kept=True)(seen(Loss.EMPTY, UNTIL))
+    ContinuityReport(log, metrics, kept=True)(seen(Loss.EMPTY, UNTIL))
 
     assert shown(metrics) == 1
     assert metrics.registry.get_sample_value("guard_errors_total", {"stage": "audit"}) == 1

@@ -1,4 +1,4 @@
--- Replace the birth record of the label store, if it is still what was read.
+-- Replace the identity record of the label store, if it is still what was read.
 -- KEYS: the record.
 -- ARGV: what was read, empty for no record or a key of another type; the new record.
 local raw = redis.pcall('GET', KEYS[1])

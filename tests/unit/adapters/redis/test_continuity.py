@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from guard.adapters.birth_note import BirthNote
-from guard.adapters.redis.birth import BirthWatch, Sighting, accept_loss
 from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.continuity import (
+    ContinuityCheck,
+    ContinuityNote,
+    ContinuityWatch,
+    accept_loss,
+)
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.store import RedisSessionStore
@@ -20,7 +24,7 @@ from guard.core.model import Identity, Role
 from guard.core.policy import StateLimits
 from guard.core.ports import Attempt
 from guard.provenance.seal import Seal
-from guard.provenance.store_continuity import Birth, Loss, sealed_birth
+from guard.provenance.store_continuity import Loss, StoreIdentity, sealed_identity
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -38,21 +42,21 @@ class Deployment:
     def __init__(self, directory: Path) -> None:
         self.key = directory / "label.key"
         self.at = NOW
-        self.seen: list[Sighting] = []
+        self.seen: list[ContinuityCheck] = []
         self.stores: list[RedisSessionStore] = []
 
     def guard(self, url: str, *, kept: bool = True, seal: Seal = SEAL) -> RedisSessionStore:
         """Return the store of a guard that has just started."""
         client = RedisClient(parse_endpoint(url), timeout=5.0, backoff=(0.0, 0.0))
-        birth = BirthWatch(
+        birth = ContinuityWatch(
             client,
             seal=seal,
-            note=BirthNote(self.key, "redis" if kept else "embedded"),
+            note=ContinuityNote(self.key, "redis" if kept else "embedded"),
             now=lambda: self.at,
             told=self.seen.append,
             kept=kept,
         )
-        store = RedisSessionStore(client, birth=birth)
+        store = RedisSessionStore(client, continuity=birth)
         self.stores.append(store)
         return store
 
@@ -262,7 +266,7 @@ async def test_a_record_of_another_key_or_type_is_a_loss(
 async def own_seal_record(deployment: Deployment, url: str, seal: Seal) -> None:
     """Write a record under another key."""
     client = RedisClient(parse_endpoint(url), timeout=5.0)
-    record = sealed_birth(seal, "guard", Birth(bytes(16), int(deployment.at)))
+    record = sealed_identity(seal, "guard", StoreIdentity(bytes(16), int(deployment.at)))
     await client.execute("SET", KEY, record)
     await client.aclose()
 
@@ -270,7 +274,7 @@ async def own_seal_record(deployment: Deployment, url: str, seal: Seal) -> None:
 async def test_an_earlier_state_of_the_store_is_a_loss(
     deployment: Deployment, own_server: EmbeddedRedis
 ) -> None:
-    """A snapshot of minutes ago has its own birth record, and lacks what was read since."""
+    """A snapshot of minutes ago has its own identity record, and lacks what was read since."""
     store = deployment.guard(own_server.url)
     await store.verify()
     snapshot = await store.client.execute("DUMP", KEY)
@@ -289,14 +293,14 @@ async def test_workers_that_start_at_once_agree_on_one_birth(
     """Against an empty server, new and after a loss."""
     workers = [deployment.guard(own_server.url) for _ in range(4)]
     await asyncio.gather(*(worker.verify() for worker in workers))
-    assert len({seen.birth.id for seen in deployment.seen}) == 1
+    assert len({seen.identity.id for seen in deployment.seen}) == 1
     assert not any(seen.incomplete for seen in deployment.seen)
 
     await flush(workers[0])
     await asyncio.gather(*(worker.recheck() for worker in workers))
     await asyncio.gather(*(worker.recheck() for worker in workers))
     last = deployment.seen[-4:]
-    assert len({(seen.birth.id, seen.birth.incomplete_until) for seen in last}) == 1
+    assert len({(seen.identity.id, seen.identity.incomplete_until) for seen in last}) == 1
     assert all(seen.incomplete and seen.loss is Loss.NONE for seen in last)
 
 
@@ -330,7 +334,7 @@ async def test_an_operator_accepts_a_loss_once(
     with pytest.raises(StateError, match="another key"):
         await accept_loss(store.client, Seal(bytes(32)))
     await flush(store)
-    with pytest.raises(StateError, match="no birth record"):
+    with pytest.raises(StateError, match="no identity record"):
         await accept_loss(store.client, SEAL)
 
 

@@ -1,4 +1,4 @@
-"""Continuity of the label store: what another store, or an earlier state of it, means.  Pure: no I/O.
+"""Continuity of the label store: what another store, or an earlier state, means.  Pure: no I/O.
 
 An empty store looks like one in which nothing was ever read.  So each store carries a sealed record
 of its identity, every guard remembers which one it saw last and how far that had come, and a store

@@ -26,7 +26,7 @@ from guard.enforcement.response import EventReader, ResponseHandler
 from guard.enforcement.rewriting import Rewriting
 from guard.enforcement.websocket_messages import WebSocketHandler
 from guard.protocols.framing.content_coding import StreamDecoder
-from guard.protocols.http.metadata import envelope_of
+from guard.protocols.http.metadata import metadata_call
 from guard.protocols.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class RequestHandler:
         texts: DeclarationHandler | None = None,
     ) -> None:
         self._guard = guard
-        self._protocols = [p for p in protocols if not p.claims_rest]
-        self._rest = next(p for p in protocols if p.claims_rest)
+        self._protocols = [p for p in protocols if not p.is_fallback]
+        self._rest = next(p for p in protocols if p.is_fallback)
         self._model_apis = frozenset(name.lower() for name in model_apis)
         self._metrics = metrics
         self._clock = clock
@@ -123,8 +123,8 @@ class RequestHandler:
             withheld = await self._model_calls.observe_reported(origin, message.reported)
             if withheld is not None:
                 return protocol.refuse(message, [withheld])
-        if message.claimed:
-            await self._guard.note_claims(identity, message.claimed, self._clock.now())
+        if message.user_role_claims:
+            await self._guard.note_claims(identity, message.user_role_claims, self._clock.now())
         owner = (identity.principal, identity.session)
         reader = protocol.answer_reader(message)
         exchange = Exchange(protocol, request.server, owner, origin=origin, reader=reader)
@@ -200,14 +200,14 @@ class RequestHandler:
         """Return what a message says besides its calls, as far as the policy has a word on it."""
         if protocol is self._rest:
             return []
-        found = [*message.carried]
+        found = [*message.side_content]
         plain: Sequence[ParsedCall] = ()
         if request.chosen and not protocol.names_hosts:
             # The agent chose the host, and nothing in the calls says where they go.
             bare = request if not message.calls else replace(request, body=b"")
             plain = self._rest.parse(bare).calls
         elif not protocol.model_api:
-            found += envelope_of(request, reads_query=not protocol.names_hosts)
+            found += metadata_call(request, reads_query=not protocol.names_hosts)
         policy = self._guard.policy
         return [
             *(call for call in found if policy is not None and policy.mapping(call.tool)),
@@ -257,7 +257,7 @@ class RequestHandler:
         host = request.host.lower()
         speaks_model = not self._model_apis.isdisjoint({host, host.rpartition(":")[0]})
         asked = (p for p in self._protocols if speaks_model or not p.model_api)
-        claimants = [p for p in asked if p.claims(request)]
+        claimants = [p for p in asked if p.matches(request)]
         if len(claimants) > 1:
             raise MessageError("two_protocols", "two protocols claim this request")
         return claimants[0] if claimants else self._rest

@@ -210,10 +210,10 @@ class ResponseHandler:
                 refusals[result.correlation] = refusal
         left: Json = None
         if self._texts is not None and exchange.origin is not None:
-            for told in exchange.protocol.told(content):
+            for told in exchange.protocol.declarations(content):
                 await self._texts.note(exchange.origin, exchange.upstream, told)
             withholds = partial(self._texts.withholds, exchange.origin)
-            left = exchange.protocol.without(content, withholds)
+            left = exchange.protocol.without_declarations(content, withholds)
         if refusals:
             left = exchange.protocol.withhold(content if left is None else left, refusals)
         return None if left is None else json.dumps(left).encode()

@@ -144,7 +144,7 @@ def _guard_calls(body: bytes) -> tuple[ParsedCall, ...]:
         server="fuzz",
         connection="fuzz",
     )
-    claimants = [one for one in _PROTOCOLS if not one.claims_rest and one.claims(request)]
+    claimants = [one for one in _PROTOCOLS if not one.is_fallback and one.matches(request)]
     if len(claimants) > 1:
         raise MessageError("two_protocols", "two protocols claim this request")
     protocol = claimants[0] if claimants else _PROTOCOLS[-1]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
-from guard.protocols.framing.jsonrpc import correlation, read_messages, refuse_lookalikes
+from guard.protocols.framing.jsonrpc import correlation, read_messages, reject_lookalike_keys
 from guard.protocols.http.fields import check_charset
 from guard.protocols.http.message import HttpReply
 from guard.protocols.messages import Message, ParsedCall, ParsedResult
@@ -85,7 +85,7 @@ class A2aProtocol(ProtocolModule):
     names_hosts: ClassVar[bool] = True
     event_names: ClassVar[frozenset[str]] = frozenset({"message"})
 
-    def claims(self, request: HttpRequest) -> bool:
+    def matches(self, request: HttpRequest) -> bool:
         """Return whether the body is a request of A2A."""
         if request.method != "POST" or not request.body:
             return False
@@ -107,7 +107,7 @@ class A2aProtocol(ProtocolModule):
         (rpc,) = read_messages(request.json())
         if rpc.id is None or rpc.method is None:
             raise MessageError("call_without_id", "an a2a message must be a request, with an id")
-        refuse_lookalikes(rpc.params, _MEMBERS)
+        reject_lookalike_keys(rpc.params, _MEMBERS)
         arguments = {
             "url": request.url,
             "host": request.host,
@@ -123,7 +123,7 @@ class A2aProtocol(ProtocolModule):
         return self.refuse_whole(message, refusal)
 
     def refuse_whole(self, message: Message, refusal: Refusal) -> HttpReply:
-        """Return the same, where it is refused for what it says besides."""
+        """Return the same, where it is refused for its side content."""
         rpc: RpcMessage = message.parsed
         return _error(200, rpc.id, sentence(refusal), observation(refusal))
 
@@ -140,8 +140,8 @@ class A2aProtocol(ProtocolModule):
         answer = found.get("error" if failed else "result")
         return (ParsedResult(correlation(found["id"]), answer, failed),)
 
-    def told(self, content: Json) -> Sequence[Declaration]:
-        """Return the answer once more as text that is read: a stream has many of one id."""
+    def declarations(self, content: Json) -> Sequence[Declaration]:
+        """Return the answer as text that is read: a stream has many answers of one id."""
         found = _response(content)
         answer = found.get("result") if found is not None else None
         return () if answer is None else (Declaration(MESSAGE, answer, is_read=True),)

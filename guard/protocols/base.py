@@ -50,10 +50,10 @@ class ProtocolModule(ABC):
     """One wire format."""
 
     name: ClassVar[str]
-    claims_rest: ClassVar[bool] = False
-    """True for the one module that takes what nobody else claims."""
+    is_fallback: ClassVar[bool] = False
+    """True for the one module that takes what no other matches."""
     names_hosts: ClassVar[bool] = False
-    """Whether a request is claimed at hosts that the operator has named, and at no other."""
+    """Whether it matches requests to hosts that the operator has named, and to no other."""
     model_api: ClassVar[bool] = False
     """True for a module whose requests carry no call of their own.  It is asked only about hosts
     that the operator declared as model APIs: a path alone (many tools have a ``/v1/messages``)
@@ -69,7 +69,7 @@ class ProtocolModule(ABC):
         return cls()
 
     @abstractmethod
-    def claims(self, request: HttpRequest) -> bool:
+    def matches(self, request: HttpRequest) -> bool:
         """Return whether the request is of this format, however broken."""
 
     @abstractmethod
@@ -91,9 +91,9 @@ class ProtocolModule(ABC):
         """
 
     def refuse_whole(self, message: Message, refusal: Refusal) -> HttpReply | None:
-        """Return the answer to a message that is refused for what it says besides its calls.
+        """Return the answer to a message that is refused for its side content.
 
-        None where plain HTTP says it as well.
+        None: it is answered as plain HTTP.
         """
         del message, refusal
         return None
@@ -136,16 +136,18 @@ class ProtocolModule(ABC):
         del name, data
         return None
 
-    def told(self, content: Json) -> Sequence[Declaration]:
-        """Return what an answer, or an event of one, says besides results of calls."""
+    def declarations(self, content: Json) -> Sequence[Declaration]:
+        """Return the server's declarations in an answer, or in one event of it: listings,
+        instructions, its own requests.
+        """
         del content
         return ()
 
-    def without(self, content: Json, withholds: Callable[[str, Json], bool]) -> Json:
-        """Return what an answer says besides results, without what is withheld of it.
+    def without_declarations(self, content: Json, withholds: Callable[[str, Json], bool]) -> Json:
+        """Return an answer without the declarations that are withheld.
 
         Args:
-            content: as given to :meth:`told`.
+            content: as given to :meth:`declarations`.
             withholds: says of a method and an entry of its listing whether it is left out.
 
         Returns:
@@ -189,7 +191,7 @@ def discover_protocols(resources: ProtocolResources | None = None) -> tuple[Prot
                     msg = f"two protocol modules are named `{item.name}`"
                     raise TypeError(msg)
                 found[item.name] = item.create(resources)
-    return tuple(sorted(found.values(), key=lambda p: p.claims_rest))
+    return tuple(sorted(found.values(), key=lambda p: p.is_fallback))
 
 
 def _is_concrete(item: object) -> bool:

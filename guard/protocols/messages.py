@@ -38,14 +38,15 @@ class Message:
 
     calls: tuple[ParsedCall, ...] = ()
     reported: tuple[ReportedResult, ...] = ()
-    """Results in the request: of tools the agent runs itself, told to a model."""
+    """Results that the request reports to a model: of tools that the agent runs itself."""
     tasks: tuple[tuple[str | None, str], ...] = ()
     """Requests that ask what a task has come to: the request's correlation, the task's id."""
-    carried: tuple[ParsedCall, ...] = ()
-    """What it says besides its calls, each as a call that has no result: judged, all of them
-    before any call goes out, where the policy maps its name."""
-    claimed: tuple[str, ...] = ()
-    """Values that the agent says its user has just named, in a conversation with a model."""
+    side_content: tuple[ParsedCall, ...] = ()
+    """What else leaves with the message, each part as a call without a result.  Where the policy
+    maps its name it is judged, before any call goes out."""
+    user_role_claims: tuple[str, ...] = ()
+    """Values in the newest turn of the role ``user`` of a conversation with a model: the agent's
+    claim that its user has named them."""
     session_id: str | None = None
     """A session id found in the message (MCP ``_meta``), if any."""
     parsed: Json = None

@@ -66,7 +66,7 @@ def read_messages(value: Json) -> tuple[RpcMessage, ...]:
 def _read(item: Json) -> RpcMessage:
     if not isinstance(item, dict):
         raise MessageError(CODE, "a json-rpc message must be an object")
-    refuse_lookalikes(item, _MEMBERS)
+    reject_lookalike_keys(item, _MEMBERS)
     if unknown := item.keys() - _MEMBERS:
         raise MessageError(CODE, f"unknown member `{min(unknown)[:40]}` in a json-rpc message")
     if item.get("jsonrpc") != "2.0":
@@ -94,7 +94,7 @@ def _read_request(item: dict[str, Json], identifier: str | int | None) -> RpcMes
     return RpcMessage(method, identifier, params)
 
 
-def refuse_lookalikes(value: Mapping[str, Json], names: Iterable[str]) -> None:
+def reject_lookalike_keys(value: Mapping[str, Json], names: Iterable[str]) -> None:
     """Refuse keys that differ from a known name, or from each other, in case only.
 
     A reader that ignores case (Go's ``encoding/json`` does) would take them for the same key.

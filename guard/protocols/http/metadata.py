@@ -1,8 +1,8 @@
-"""What an HTTP message says besides its body: query and headers.  Pure: no I/O.
+"""HTTP metadata that can carry data: query and headers of a request.  Pure: no I/O.
 
-Every byte of a message can carry data.  A plain request has its headers among its arguments; a
-message of another protocol that says more around its body than such messages do is, besides its own
-calls, one call ``http.envelope``, wherever the policy maps that name.
+A plain request has its notable headers among its arguments.  A message of another protocol whose
+query or headers are not those of any client brings one more call with them, ``http.envelope``,
+which is judged wherever the policy maps that name.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _ID: Final = re.compile(r"[0-9a-fA-F-]+|[A-Za-z_-]+")
 """A number as programs draw it, or words."""
 
 
-def spoken_headers(request: HttpRequest) -> dict[str, Json]:
+def notable_headers(request: HttpRequest) -> dict[str, Json]:
     """Return the headers that say more than any client's, values of one name as a list."""
     found: dict[str, Json] = {}
     framing = _FRAMING | _HANDSHAKE if request.has_header("upgrade") else _FRAMING
@@ -99,8 +99,8 @@ def spoken_headers(request: HttpRequest) -> dict[str, Json]:
     return found
 
 
-def envelope_of(request: HttpRequest, *, reads_query: bool) -> list[ParsedCall]:
-    """Return what a message with calls of its own says around them, as one call or none.
+def metadata_call(request: HttpRequest, *, reads_query: bool) -> list[ParsedCall]:
+    """Return the metadata of a message that has calls of its own, as one call; none if ordinary.
 
     Args:
         request: the message.
@@ -108,7 +108,7 @@ def envelope_of(request: HttpRequest, *, reads_query: bool) -> list[ParsedCall]:
     """
     headers = {
         name: value
-        for name, value in spoken_headers(request).items()
+        for name, value in notable_headers(request).items()
         if not name.startswith(_MIRRORED) and name not in _CREDENTIALS
     }
     arguments: dict[str, Json] = {"method": request.method}

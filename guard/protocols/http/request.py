@@ -1,4 +1,4 @@
-"""What no other protocol claims: an HTTP request is itself a call, named ``http.request``.
+"""What no other protocol matches: an HTTP request is itself a call, named ``http.request``.
 
 Never a free pass.  The policy decides on its URL like on any destination; refusals are RFC 9457
 problem documents.  Pure: no I/O.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
 from guard.protocols.http.message import REDACTION_FAILED, HttpReply, rewritten
-from guard.protocols.http.metadata import spoken_headers
+from guard.protocols.http.metadata import notable_headers
 from guard.protocols.messages import Message, ParsedCall
 from guard.protocols.refusals import observation, sentence, unreadable
 
@@ -32,9 +32,9 @@ class HttpRequestProtocol(ProtocolModule):
     """The protocol of last resort."""
 
     name: ClassVar[str] = "http"
-    claims_rest: ClassVar[bool] = True
+    is_fallback: ClassVar[bool] = True
 
-    def claims(self, request: HttpRequest) -> bool:
+    def matches(self, request: HttpRequest) -> bool:
         """Return True: whatever is left."""
         del request
         return True
@@ -57,7 +57,7 @@ class HttpRequestProtocol(ProtocolModule):
             "content_type": media,
             "body": request.body.decode("utf-8", "replace"),
         }
-        headers = spoken_headers(request)
+        headers = notable_headers(request)
         if headers:
             arguments["headers"] = headers
         tool = TUNNEL if request.method == "CONNECT" else TOOL

@@ -211,7 +211,7 @@ class HttpToolsProtocol(ProtocolModule):
 
         return cls(table)
 
-    def claims(self, request: HttpRequest) -> bool:
+    def matches(self, request: HttpRequest) -> bool:
         """Return whether the path is a tool's, whatever the method, or may be taken for one."""
         tools = self._table().at(request.scheme, request.host)
         if not tools:

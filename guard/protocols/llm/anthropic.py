@@ -17,11 +17,11 @@ from guard.protocols.llm.model_answers import (
     expect_text,
     join,
     proposal,
-    refuse_strangers,
+    reject_unknown_members,
     render_event,
 )
 from guard.protocols.llm.model_requests import ModelApi, hosted, objects, past_call, text_content
-from guard.protocols.llm.user_role_claims import claimed
+from guard.protocols.llm.user_role_claims import claimed_values
 from guard.protocols.messages import Message, ParsedCall, ReportedResult
 
 if TYPE_CHECKING:
@@ -104,6 +104,8 @@ class _Seen:
 class MessagesAnswer(AnswerReader):
     """Holds from the start of a call's block until every such block is complete."""
 
+    call_members: ClassVar[frozenset[str]] = frozenset({"content"})
+
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[int, _Block] = {}
@@ -115,7 +117,7 @@ class MessagesAnswer(AnswerReader):
         kind = document.get("type") if document is not None else None
         if document is None or kind not in _EVENTS or event.name not in {kind, "message"}:
             raise MessageError(CODE, "an event is not one of this api")
-        refuse_strangers(document, _EVENT, "an event")
+        reject_unknown_members(document, _EVENT, "an event")
         if kind == "message_start":
             self._start_message(document)
         elif kind == "content_block_start":
@@ -134,7 +136,7 @@ class MessagesAnswer(AnswerReader):
         message = document.get("message")
         if not isinstance(message, dict) or message.get("content") or self._seen.kinds:
             raise MessageError(CODE, "a message must start empty, once")
-        refuse_strangers(message, _MESSAGE, "a message")
+        reject_unknown_members(message, _MESSAGE, "a message")
 
     def _start_block(self, document: Mapping[str, Json]) -> None:
         index, block = _index(document), document.get("content_block")
@@ -197,7 +199,7 @@ class MessagesAnswer(AnswerReader):
             raise MessageError(CODE, "an answer must be an object")
         if content.get("type") == "error" and "content" not in content:
             return raw
-        refuse_strangers(content, _MESSAGE, "a message")
+        reject_unknown_members(content, _MESSAGE, "a message")
         if not isinstance(content.get("content"), list):
             raise MessageError(CODE, "a message must have content")
         blocks = expect_list(content["content"], "content")
@@ -225,7 +227,7 @@ def _whole(block: Mapping[str, Json]) -> Proposal:
 def _kind(block: Mapping[str, Json]) -> str:
     kind = block.get("type")
     if kind == CALL:
-        refuse_strangers(block, _BLOCK, "a tool call")
+        reject_unknown_members(block, _BLOCK, "a tool call")
     elif kind not in _PASSIVE and kind not in _HOSTED:
         raise MessageError(CODE, f"content blocks of type `{str(kind)[:40]}` are not known")
     return str(kind)
@@ -283,8 +285,8 @@ class AnthropicMessagesProtocol(ModelApi):
         servers = objects(body.get("mcp_servers"), "mcp_servers")
         calls += [hosted("mcp", server) for server in servers]
         history = objects(body.get("messages"), "messages")
-        named = claimed(history, body.get("system"))
-        return Message(tuple(calls), tuple(_reported(history)), claimed=named)
+        named = claimed_values(history, body.get("system"))
+        return Message(tuple(calls), tuple(_reported(history)), user_role_claims=named)
 
     def answer_reader(self, message: Message) -> AnswerReader:
         """Return the reader of a message."""

@@ -19,11 +19,11 @@ from guard.protocols.llm.model_answers import (
     compact,
     expect_list,
     proposal,
-    refuse_strangers,
+    reject_unknown_members,
     render_event,
 )
 from guard.protocols.llm.model_requests import ModelApi, either, hosted, objects, past_call
-from guard.protocols.llm.user_role_claims import claimed
+from guard.protocols.llm.user_role_claims import claimed_values
 from guard.protocols.messages import Message, ParsedCall, ReportedResult
 
 if TYPE_CHECKING:
@@ -85,7 +85,10 @@ class GeminiProtocol(ModelApi):
         reported, counts = _reported(history)
         told = (body.get("systemInstruction"), body.get("system_instruction"))
         return Message(
-            tuple(calls), tuple(reported), claimed=claimed(history, *told), parsed=counts
+            tuple(calls),
+            tuple(reported),
+            user_role_claims=claimed_values(history, *told),
+            parsed=counts,
         )
 
     def answer_reader(self, message: Message) -> AnswerReader:
@@ -130,6 +133,8 @@ class GeminiAnswer(AnswerReader):
     Args:
         called: how often each function was called in the history.
     """
+
+    call_members: ClassVar[frozenset[str]] = frozenset({"candidates"})
 
     def __init__(self, called: Counter[str]) -> None:
         super().__init__()
@@ -191,17 +196,17 @@ def _name(event: AnswerEvent) -> str:
 
 def _calls(document: Mapping[str, Json]) -> Iterator[tuple[int, int]]:
     """Yield the place of every function call: candidate and part."""
-    refuse_strangers(document, _TOP, "an answer")
+    reject_unknown_members(document, _TOP, "an answer")
     if not document.keys() & {"candidates", "error", "usageMetadata", "promptFeedback"}:
         raise MessageError(CODE, "an answer must have candidates")
     for number, candidate in enumerate(expect_list(document.get("candidates"), "candidates")):
-        refuse_strangers(candidate, _CANDIDATE, "a candidate")
+        reject_unknown_members(candidate, _CANDIDATE, "a candidate")
         content = candidate.get("content") or {}
         if not isinstance(content, dict):
             raise MessageError(CODE, "the content of a candidate must be an object")
-        refuse_strangers(content, ("parts",), "a content")
+        reject_unknown_members(content, ("parts",), "a content")
         for place, part in enumerate(expect_list(content.get("parts"), "parts")):
-            refuse_strangers(part, _PART, "a part")
+            reject_unknown_members(part, _PART, "a part")
             if any(_plain(key) == "functioncall" and key != "functionCall" for key in part):
                 raise MessageError("ambiguous_key", "`functionCall` is written in another case")
             if "functionCall" in part:

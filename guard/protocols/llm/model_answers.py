@@ -12,10 +12,10 @@ import json
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from guard.core.errors import MessageError
-from guard.protocols.framing.jsonrpc import refuse_lookalikes
+from guard.protocols.framing.jsonrpc import reject_lookalike_keys
 from guard.protocols.framing.sse import read_event
 from guard.protocols.framing.strict_json import parse_json
 from guard.protocols.messages import ParsedCall
@@ -60,6 +60,10 @@ Piece: TypeAlias = "bytes | Held"
 class AnswerReader(ABC):
     """Reads one answer, streamed or whole."""
 
+    call_members: ClassVar[frozenset[str]] = frozenset()
+    """Members, in lower case, under which an answer of this format can carry calls.  An error answer
+    without any of them is released unread.  A format that names none has its errors read like its
+    other answers."""
     def __init__(self) -> None:
         self.held: list[AnswerEvent] = []
         """What of the stream has arrived and is not yet in a piece."""
@@ -81,6 +85,20 @@ class AnswerReader(ABC):
         self.size += len(event)
         self.held.append(AnswerEvent(event, name, document))
         return self.chunk(self.held[-1])
+
+    def is_plain_error(self, body: bytes, content: Json) -> bool:
+        """Return whether the body of an error answer cannot carry a call.
+
+        Args:
+            body: as it came.
+            content: its JSON; None where the body is no JSON that can be read one way only.
+        """
+        if content is None:
+            # What begins like JSON may be JSON to a more lenient reader.
+            return body.lstrip(b" \t\r\n\xef\xbb\xbf")[:1] not in {b"{", b"["}
+        if not isinstance(content, dict) or not self.call_members:
+            return False
+        return self.call_members.isdisjoint(key.casefold() for key in content)
 
     @abstractmethod
     def chunk(self, event: AnswerEvent) -> Sequence[Piece]:
@@ -167,7 +185,7 @@ def proposal(tool: Json, arguments: Json, correlation: Json) -> Proposal:
             raise MessageError("bad_call", "the arguments of a tool call must be an object")
         if not isinstance(correlation, (str, type(None))) or correlation == "":
             raise MessageError("bad_call", "the id of a tool call must be a string")
-        refuse_lookalikes(arguments, ())
+        reject_lookalike_keys(arguments, ())
     except MessageError as error:
         return error
     except UnicodeEncodeError:
@@ -175,14 +193,14 @@ def proposal(tool: Json, arguments: Json, correlation: Json) -> Proposal:
     return ParsedCall(tool, arguments, correlation)
 
 
-def refuse_strangers(value: Mapping[str, Json], known: Iterable[str], where: str) -> None:
+def reject_unknown_members(value: Mapping[str, Json], known: Iterable[str], where: str) -> None:
     """Refuse members that are not known and could hold a call: everything but scalars.
 
     Raises:
         MessageError: there is one, or one that differs from a known name in case only.
     """
     known = frozenset(known)
-    refuse_lookalikes(value, known)
+    reject_lookalike_keys(value, known)
     for key, inner in value.items():
         if key not in known and isinstance(inner, (dict, list)) and inner:
             raise MessageError(CODE, f"unknown member `{key[:40]}` in {where}")

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
-from guard.protocols.framing.jsonrpc import refuse_lookalikes
+from guard.protocols.framing.jsonrpc import reject_lookalike_keys
 from guard.protocols.framing.strict_json import parse_json
 from guard.protocols.http.message import HttpReply
 from guard.protocols.messages import ParsedCall
@@ -58,7 +58,7 @@ class ModelApi(ProtocolModule):
             MessageError: they cannot be read one way only.
         """
 
-    def claims(self, request: HttpRequest) -> bool:
+    def matches(self, request: HttpRequest) -> bool:
         """Return whether the path is one of its own, and the body not an MCP message."""
         return self.serves(_path_of(request)) and not _is_rpc(request)
 
@@ -114,7 +114,7 @@ def _read_body(request: HttpRequest, known: Iterable[str]) -> dict[str, Json]:
     value = request.json() if request.body else {}
     if not isinstance(value, dict):
         raise MessageError(CODE, "a request to a model must be an object")
-    refuse_lookalikes(value, known)
+    reject_lookalike_keys(value, known)
     return value
 
 
@@ -137,7 +137,7 @@ def either(value: Mapping[str, Json], *names: str) -> Json:
     Raises:
         MessageError: it is there under two of them, or under one in another case.
     """
-    refuse_lookalikes(value, names)
+    reject_lookalike_keys(value, names)
     found = [value[name] for name in names if name in value]
     if len(found) > 1:
         raise MessageError("ambiguous_key", f"`{names[0]}` is there under two names")

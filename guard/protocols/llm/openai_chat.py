@@ -17,11 +17,11 @@ from guard.protocols.llm.model_answers import (
     expect_text,
     join,
     proposal,
-    refuse_strangers,
+    reject_unknown_members,
     render_event,
 )
 from guard.protocols.llm.model_requests import ModelApi, hosted, objects, past_call, text_content
-from guard.protocols.llm.user_role_claims import claimed
+from guard.protocols.llm.user_role_claims import claimed_values
 from guard.protocols.messages import Message, ParsedCall, ReportedResult
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class PartialCall:
         Raises:
             MessageError: readers would put it together differently.
         """
-        refuse_strangers(fragment, _CALL, "a tool call")
+        reject_unknown_members(fragment, _CALL, "a tool call")
         if "function" in fragment and "custom" in fragment:
             raise MessageError(CODE, "a tool call is a function or custom, not both")
         self.custom = self.custom or "custom" in fragment
@@ -101,7 +101,7 @@ class PartialCall:
         if not isinstance(inner, dict):
             raise MessageError(CODE, "the function of a tool call must be an object")
         text = "input" if self.custom else "arguments"
-        refuse_strangers(inner, {"name", text}, "the function of a tool call")
+        reject_unknown_members(inner, {"name", text}, "the function of a tool call")
         identifier, name = expect_text(fragment.get("id"), "id"), expect_text(inner.get("name"), "")
         if (identifier and self.id) or (name and self.name):
             raise MessageError(CODE, "a tool call has its id or its name twice")
@@ -122,10 +122,10 @@ def read_choices(document: Mapping[str, Json]) -> list[dict[str, Json]]:
     Raises:
         MessageError: they cannot be read one way only.
     """
-    refuse_strangers(document, _TOP, "an answer")
+    reject_unknown_members(document, _TOP, "an answer")
     choices = expect_list(document.get("choices"), "choices")
     for choice in choices:
-        refuse_strangers(choice, _CHOICE, "a choice")
+        reject_unknown_members(choice, _CHOICE, "a choice")
     return choices
 
 
@@ -140,7 +140,7 @@ def calls_in(
     index, message = choice.get("index", 0), message if message is not None else {}
     if not isinstance(index, int) or isinstance(index, bool) or not isinstance(message, dict):
         raise MessageError(CODE, "a choice must have an index and a message")
-    refuse_strangers(message, _DELTA, "a message")
+    reject_unknown_members(message, _DELTA, "a message")
     calls = []
     is_delta = "delta" in choice
     for number, call in enumerate(expect_list(message.get("tool_calls"), "tool_calls")):
@@ -160,6 +160,8 @@ _Place = tuple[int, int]
 
 class ChatAnswer(AnswerReader):
     """Holds from the first fragment of a call until every choice with calls has finished."""
+
+    call_members: ClassVar[frozenset[str]] = frozenset({"choices"})
 
     def __init__(self) -> None:
         super().__init__()
@@ -355,7 +357,9 @@ class OpenAiChatProtocol(ModelApi):
         if body.get("web_search_options") is not None:
             calls.append(hosted("web_search", body["web_search_options"]))
         history = objects(body.get("messages"), "messages")
-        return Message(tuple(calls), tuple(_reported(history)), claimed=claimed(history))
+        return Message(
+            tuple(calls), tuple(_reported(history)), user_role_claims=claimed_values(history)
+        )
 
     def answer_reader(self, message: Message) -> AnswerReader:
         """Return the reader of a completion."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
-from guard.protocols.framing.jsonrpc import refuse_lookalikes
+from guard.protocols.framing.jsonrpc import reject_lookalike_keys
 from guard.protocols.llm.model_answers import (
     CODE,
     AnswerEvent,
@@ -21,7 +21,7 @@ from guard.protocols.llm.model_answers import (
     render_event,
 )
 from guard.protocols.llm.model_requests import ModelApi, hosted, objects, past_call, text_content
-from guard.protocols.llm.user_role_claims import claimed
+from guard.protocols.llm.user_role_claims import claimed_values
 from guard.protocols.messages import Message, ParsedCall, ReportedResult
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _PLAIN: Final = frozenset({"id", "type", "status", "call_id", "caller"})
 def read_item(item: Mapping[str, Json]) -> Proposal:
     """Return the call that an item is."""
     try:
-        refuse_lookalikes(item, _ITEM)
+        reject_lookalike_keys(item, _ITEM)
     except MessageError as error:
         return error
     kind, key = item["type"], item.get("call_id", item.get("id"))
@@ -233,6 +233,8 @@ class _Item:
 class ResponsesAnswer(AnswerReader):
     """Holds from the start of a call's item until every such item is complete."""
 
+    call_members: ClassVar[frozenset[str]] = frozenset({"output"})
+
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[int, _Item] = {}
@@ -244,7 +246,7 @@ class ResponsesAnswer(AnswerReader):
         document = event.document
         if document is None:
             return self.end()
-        refuse_lookalikes(document, _MEMBERS)
+        reject_lookalike_keys(document, _MEMBERS)
         kind = document.get("type")
         if event.name not in {kind, "message"}:
             raise MessageError(CODE, "an event has two types")
@@ -341,7 +343,7 @@ class ResponsesAnswer(AnswerReader):
         if not isinstance(content, dict):
             raise MessageError(CODE, "an answer must be an object")
         if "output" not in content and (content.get("error") or content.get("deleted")):
-            refuse_lookalikes(content, ("output",))
+            reject_lookalike_keys(content, ("output",))
             return raw
         held = self._whole(content)
 
@@ -352,7 +354,7 @@ class ResponsesAnswer(AnswerReader):
         return Held(tuple(held.calls), settle)
 
     def _whole(self, response: Mapping[str, Json]) -> WholeResponse:
-        refuse_lookalikes(response, ("output",))
+        reject_lookalike_keys(response, ("output",))
         if not isinstance(response.get("output"), list):
             raise MessageError(CODE, "a response must have an output")
         whole = WholeResponse(response, self._judged)
@@ -394,8 +396,8 @@ class OpenAiResponsesProtocol(ModelApi):
         history = body.get("input")
         items = [] if isinstance(history, str) else objects(history, "input")
         said = [{"role": "user", "content": history}] if isinstance(history, str) else items
-        named = claimed(said, body.get("instructions"))
-        return Message(tuple(calls), tuple(_reported(items)), claimed=named)
+        named = claimed_values(said, body.get("instructions"))
+        return Message(tuple(calls), tuple(_reported(items)), user_role_claims=named)
 
     def answer_reader(self, message: Message) -> AnswerReader:
         """Return the reader of a response."""

@@ -1,4 +1,4 @@
-"""What the role ``user`` of a conversation names: only the agent's claim of it.  Pure: no I/O.
+"""Values that a conversation has its user name: a claim of the agent.  Pure: no I/O.
 
 Frameworks put retrieved text into messages of that role, so a value counts only if it stands in
 the newest turn, in the user's own words, and nowhere else in the conversation before.
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from guard.core.model import Json
 
 CLAIM_LIMIT: Final = 64
-"""Values of one request that are claimed."""
+"""Values that one request may claim."""
 _PLAIN: Final = frozenset({None, "text", "input_text"})
 """Types of the parts in which a user's words stand."""
 
 
-def claimed(messages: Sequence[Json], *elsewhere: Json) -> tuple[str, ...]:
+def claimed_values(messages: Sequence[Json], *elsewhere: Json) -> tuple[str, ...]:
     """Return the values that the newest turn of the user names.
 
     Args:
         messages: the conversation, oldest first, each with a ``role``.
-        elsewhere: what else the model is told: instructions, which memory may stand in.
+        elsewhere: what else the model reads: instructions, which memory may stand in.
     """
     turns = [dict(message) for message in messages if isinstance(message, dict)]
     start = len(turns)

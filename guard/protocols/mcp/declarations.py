@@ -1,6 +1,6 @@
-"""What an MCP server says besides results: listings, instructions, its own requests.  Pure: no I/O.
+"""Declarations of MCP servers: listings, instructions, requests of the server.  Pure: no I/O.
 
-Told by its form and not by the request it answers: a listing may come back in another exchange.
+Known by their form and not by the request they answer: a listing may come in another exchange.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def endpoint_path(target: str) -> str:
     return "/" + urlsplit(target).path.strip("/")
 
 
-def told_in(content: Json) -> list[Declaration]:
-    """Return what the messages of a body, or of an event, say besides results of calls."""
+def declarations_in(content: Json) -> list[Declaration]:
+    """Return the declarations in the messages of a body or of an event."""
     items = content if isinstance(content, list) else [content]
-    return [told for item in items if isinstance(item, dict) for told in _told(item)]
+    return [found for item in items if isinstance(item, dict) for found in _declarations(item)]
 
 
-def _told(item: dict[str, Json]) -> Iterator[Declaration]:
+def _declarations(item: dict[str, Json]) -> Iterator[Declaration]:
     method, result = item.get("method"), item.get("result")
     if isinstance(method, str):
         if method in _READ | _SHOWN:
@@ -89,7 +89,7 @@ def _left_of(item: Json, withholds: Callable[[str, Json], bool]) -> Json:
             kept = [entry for entry in entries if not withholds(source, entry)]
             if len(kept) < len(entries):
                 changed[member] = kept
-    told = result.get("instructions")
-    if isinstance(told, str) and withholds("initialize", told):
+    instructions = result.get("instructions")
+    if isinstance(instructions, str) and withholds("initialize", instructions):
         changed["instructions"] = ""
     return {**item, "result": {**result, **changed}} if changed else item

@@ -19,10 +19,10 @@ from guard.protocols.framing.jsonrpc import (
     REFUSED,
     correlation,
     read_messages,
-    refuse_lookalikes,
+    reject_lookalike_keys,
 )
 from guard.protocols.http.message import HttpReply, json_body, rewritten
-from guard.protocols.mcp.declarations import endpoint_path, told_in, without
+from guard.protocols.mcp.declarations import declarations_in, endpoint_path, without
 from guard.protocols.mcp.headers import CODE as HEADER_MISMATCH
 from guard.protocols.mcp.headers import check_headers, meta_session, mirrored, query_session
 from guard.protocols.messages import Message, ParsedCall, ParsedResult
@@ -133,7 +133,7 @@ def tasks_in(messages: Sequence[RpcMessage]) -> tuple[tuple[str | None, str], ..
     found: list[tuple[str | None, str]] = []
     for rpc in messages:
         if rpc.method in TASK_METHODS and rpc.id is not None:
-            refuse_lookalikes(rpc.params, ("taskId",))
+            reject_lookalike_keys(rpc.params, ("taskId",))
             task = rpc.params.get("taskId", "")
             if not isinstance(task, str):
                 raise MessageError("bad_call", f"`taskId` of `{rpc.method}` must be a text")
@@ -199,7 +199,7 @@ class McpProtocol(ProtocolModule):
     name: ClassVar[str] = "mcp"
     event_names: ClassVar[frozenset[str]] = frozenset({"message"})
 
-    def claims(self, request: HttpRequest) -> bool:
+    def matches(self, request: HttpRequest) -> bool:
         """Return whether it is MCP, however broken: by header, by body, by what it looks like."""
         if any(request.has_header(name) for name in _HEADERS):
             return True
@@ -234,7 +234,7 @@ class McpProtocol(ProtocolModule):
         session = meta_session(messages) or query_session(request.target)
         return Message(
             calls,
-            carried=tuple(answers_in(messages)),
+            side_content=tuple(answers_in(messages)),
             tasks=tasks_in(messages),
             session_id=session,
             parsed=(isinstance(value, list), messages),
@@ -309,11 +309,11 @@ class McpProtocol(ProtocolModule):
         """Return the path in the URL that an HTTP+SSE server tells its client to post to."""
         return endpoint_path(data) if name == "endpoint" else None
 
-    def told(self, content: Json) -> Sequence[Declaration]:
+    def declarations(self, content: Json) -> Sequence[Declaration]:
         """Return listings, instructions, and what the server wants a model or a user to read."""
-        return told_in(content)
+        return declarations_in(content)
 
-    def without(self, content: Json, withholds: Callable[[str, Json], bool]) -> Json:
+    def without_declarations(self, content: Json, withholds: Callable[[str, Json], bool]) -> Json:
         """Return the messages without the entries of listings that are withheld."""
         return without(content, withholds)
 
@@ -339,8 +339,8 @@ def _withheld(item: Json, refusals: Mapping[str | None, Refusal]) -> Json:
     if refusal is None:
         return item
     content = [{"type": "text", "text": sentence(refusal)}]
-    told = {"guard": observation(refusal)}
-    result = {"content": content, "structuredContent": told, "isError": True}
+    fields = {"guard": observation(refusal)}
+    result = {"content": content, "structuredContent": fields, "isError": True}
     return {"jsonrpc": "2.0", "id": item["id"], "result": result}
 
 
@@ -376,7 +376,7 @@ def _subscribed(rpc: RpcMessage) -> Json:
         return None
     if not isinstance(wanted, dict):
         raise MessageError("bad_call", "`notifications` must be an object")
-    refuse_lookalikes(wanted, ("resourceSubscriptions",))
+    reject_lookalike_keys(wanted, ("resourceSubscriptions",))
     return wanted.get("resourceSubscriptions")
 
 
@@ -388,10 +388,10 @@ def _calls(rpc: RpcMessage) -> list[ParsedCall]:
     if rpc.id is None:
         raise MessageError("call_without_id", f"`{rpc.method}` must be a request, with an id")
     if rpc.method != TOOL_CALL:
-        refuse_lookalikes(rpc.params, _ROUND_TRIP)
+        reject_lookalike_keys(rpc.params, _ROUND_TRIP)
         arguments = {k: value for k, value in rpc.params.items() if k not in _ROUND_TRIP}
         return [ParsedCall(rpc.method, arguments, rpc.correlation)]
-    refuse_lookalikes(rpc.params, _CALL_MEMBERS)
+    reject_lookalike_keys(rpc.params, _CALL_MEMBERS)
     if unknown := rpc.params.keys() - _CALL_MEMBERS:
         raise MessageError("bad_call", f"unknown member `{min(unknown)[:40]}` in a tool call")
     name, arguments = rpc.params.get("name"), rpc.params.get("arguments", {})
@@ -401,7 +401,7 @@ def _calls(rpc: RpcMessage) -> list[ParsedCall]:
         arguments = {}
     if not isinstance(arguments, dict):
         raise MessageError("bad_call", "the arguments of a tool call must be an object")
-    refuse_lookalikes(arguments, ())
+    reject_lookalike_keys(arguments, ())
     return [ParsedCall(name, arguments, rpc.correlation)]
 
 

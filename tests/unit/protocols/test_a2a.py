@@ -31,7 +31,7 @@ def rpc(method: str, params: Any = TEXT, **members: Any) -> dict[str, Any]:
 
 def claimants(sent: HttpRequest) -> list[str]:
     """Return who claims a request."""
-    return [p.name for p in PROTOCOLS if not p.claims_rest and not p.model_api and p.claims(sent)]
+    return [p.name for p in PROTOCOLS if not p.is_fallback and not p.model_api and p.matches(sent)]
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_answers_are_results_and_every_update_of_a_stream_is_text_that_is_read()
     update = {"jsonrpc": "2.0", "id": 1, "result": {"kind": "status-update", "status": {}}}
 
     (result,) = A2A.results(update)
-    (told,) = A2A.told(update)
+    (told,) = A2A.declarations(update)
 
     assert (result.correlation, result.is_error) == ("i:1", False)
     assert (told.source, told.is_read) == (MESSAGE, True)
     assert A2A.results({"jsonrpc": "2.0", "id": 1, "error": {"code": 1}})[0].is_error
-    assert A2A.results("text") == A2A.told([]) == ()
+    assert A2A.results("text") == A2A.declarations([]) == ()

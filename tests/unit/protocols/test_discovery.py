@@ -23,7 +23,7 @@ from guard.protocols.http.message import HttpReply
 class Gopher(ProtocolModule):
     name = "gopher"
 
-    def claims(self, request):
+    def matches(self, request):
         return request.target.startswith("/gopher")
 
     def parse(self, request):
@@ -45,7 +45,7 @@ def test_a_dropped_in_protocol_is_found_and_reads_its_requests(
     monkeypatch.setattr(guard.protocols, "__path__", [*guard.protocols.__path__, str(tmp_path)])
     request = HttpRequest("GET", "http", "h", "/gopher/1", (), b"", "s", "c")
 
-    found = [p for p in discover_protocols() if p.claims(request) and not p.claims_rest]
+    found = [p for p in discover_protocols() if p.matches(request) and not p.is_fallback]
 
     assert [p.name for p in found] == ["gopher"]
     assert found[0].parse(request).calls[0].tool == "gopher.get"
@@ -55,5 +55,5 @@ def test_exactly_one_protocol_takes_the_rest_and_it_is_asked_last() -> None:
     """Whatever nobody claims is still a call."""
     protocols = discover_protocols()
 
-    assert [p.claims_rest for p in protocols].count(True) == 1
-    assert protocols[-1].claims_rest
+    assert [p.is_fallback for p in protocols].count(True) == 1
+    assert protocols[-1].is_fallback

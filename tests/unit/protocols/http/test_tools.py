@@ -73,7 +73,7 @@ def request(method="POST", target="/v1/notes", body=b"{}", content_type="applica
 )  # fmt: skip
 def test_a_request_is_a_call_of_its_tool(asked, tool, arguments):
     """Arguments from path, query and body stay apart; another method is a plain request."""
-    assert PROTOCOL.claims(asked)
+    assert PROTOCOL.matches(asked)
     [call] = PROTOCOL.parse(asked).calls
 
     assert call.tool == tool
@@ -95,8 +95,8 @@ def test_a_request_is_a_call_of_its_tool(asked, tool, arguments):
 )
 def test_what_may_be_a_tool_is_claimed(asked, claimed):
     """A path that some server takes for a tool's is never left to the rest."""
-    assert PROTOCOL.claims(asked) is claimed
-    assert not HttpToolsProtocol().claims(asked)
+    assert PROTOCOL.matches(asked) is claimed
+    assert not HttpToolsProtocol().matches(asked)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_may_be_a_tool_is_claimed(asked, claimed):
 )  # fmt: skip
 def test_what_can_be_read_in_two_ways_is_refused(asked, code):
     """Path, method, query, content type and body each have one reading or none."""
-    assert PROTOCOL.claims(asked)
+    assert PROTOCOL.matches(asked)
     with pytest.raises(MessageError) as caught:
         PROTOCOL.parse(asked)
 
@@ -147,7 +147,7 @@ def test_a_request_that_two_protocols_claim_is_claimed_by_both():
 
     protocols = discover_protocols(ProtocolResources(policy=Policy))
 
-    assert {p.name for p in protocols if p.claims(asked) and not p.claims_rest} == {
+    assert {p.name for p in protocols if p.matches(asked) and not p.is_fallback} == {
         "mcp",
         "http_tools",
     }

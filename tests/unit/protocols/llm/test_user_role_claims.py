@@ -24,7 +24,7 @@ def claimed(name, body):
     request = HttpRequest(
         "POST", "https", "model.test", PATHS[name], headers, json.dumps(body).encode(), "l", "c"
     )
-    return PROTOCOLS[name].parse(request).claimed
+    return PROTOCOLS[name].parse(request).user_role_claims
 
 
 def chat(*turns):

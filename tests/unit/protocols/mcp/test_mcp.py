@@ -83,7 +83,7 @@ def test_a_clients_answer_to_the_server_carries_no_call(answer: dict[str, Any]) 
 )
 def test_whatever_looks_like_json_rpc_is_claimed(body: bytes) -> None:
     """Broken MCP must not become somebody else's request."""
-    assert MCP.claims(post(body, headers=()))
+    assert MCP.matches(post(body, headers=()))
 
 
 def test_a_session_id_in_meta_is_found_unless_messages_disagree() -> None:
@@ -255,7 +255,7 @@ def test_http_and_sse_of_the_first_revision_is_mcp() -> None:
     target = "/messages/?session_id=s7"
     body = json.dumps(rpc("tools/call", name="t")).encode()
 
-    assert MCP.claims(opening)
+    assert MCP.matches(opening)
     assert MCP.parse(opening).calls == ()
     message = MCP.parse(HttpRequest("POST", "http", "t:80", target, JSON_TYPE, body, "s", "c"))
     assert message.session_id == "s7"

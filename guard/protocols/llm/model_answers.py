@@ -61,9 +61,10 @@ class AnswerReader(ABC):
     """Reads one answer, streamed or whole."""
 
     call_members: ClassVar[frozenset[str]] = frozenset()
-    """Members, in lower case, under which an answer of this format can carry calls.  An error answer
+    """Members, in lower case, under which an answer of this format can carry calls.  An error
     without any of them is released unread.  A format that names none has its errors read like its
     other answers."""
+
     def __init__(self) -> None:
         self.held: list[AnswerEvent] = []
         """What of the stream has arrived and is not yet in a piece."""

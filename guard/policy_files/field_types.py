@@ -65,7 +65,7 @@ def _allowed(value: Json) -> str:
     text = _destination(value)
     if text.strip() == "*":
         raise ValueError(
-            "`*` would allow every destination; write a `destination` rule with standing "
+            "`*` would allow every destination; write a `destination` rule with status "
             "`external` if that is meant"
         )
     return text

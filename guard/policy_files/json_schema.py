@@ -14,7 +14,7 @@ from itertools import pairwise
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import AliasChoices, BaseModel, Field, create_model
 
 from guard.policy_files.schema import PolicyDocument
 from guard.rules import discover_rule_types
@@ -44,6 +44,7 @@ def policy_schema() -> dict[str, Any]:
         target = schema if found is model else definitions.get(found.__name__)
         if target is not None:
             _describe(target, found)
+            _accept_old_names(target, found)
     return {
         "$schema": SCHEMA,
         **schema,
@@ -119,6 +120,20 @@ def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
             field["description"] = texts[attribute]
 
 
+def _accept_old_names(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Add the old spelling of each renamed field, marked as deprecated."""
+    for info in model.model_fields.values():
+        if not isinstance(info.validation_alias, AliasChoices):
+            continue
+        new, old = map(str, info.validation_alias.choices)
+        field = schema["properties"][new]
+        text = f"Old spelling of `{new}`."
+        schema["properties"][old] = {**field, "description": text, "deprecated": True}
+        if new in schema.get("required", ()):
+            schema["required"].remove(new)
+            schema["oneOf"] = [{"required": [new]}, {"required": [old]}]
+
+
 def _attribute_texts(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
     """Yield the text that stands under each field in the source."""
     try:
@@ -149,11 +164,10 @@ def _section(title: str, text: str, schema: dict[str, Any], hidden: set[str]) ->
 
 
 def _rows(schema: dict[str, Any], hidden: Iterable[str]) -> Iterator[str]:
-    required = set(schema.get("required", ()))
     for name, field in schema.get("properties", {}).items():
-        if name in hidden:
+        if name in hidden or field.get("deprecated"):
             continue
-        default = "" if name in required else f"`{json.dumps(field.get('default'))}`"
+        default = f"`{json.dumps(field['default'])}`" if "default" in field else ""
         text = field.get("description", "").replace("``", "`").replace("|", "\\|")
         yield f"| `{name}` | {_kind(field)} | {default} | {text} |"
 

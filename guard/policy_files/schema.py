@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -217,7 +218,19 @@ class PolicyFile:
         if not self.content.http_tools:
             # Policies older than this field keep their digest, which audit lines and grants name.
             del content["http_tools"]
-        return {**content, "rules": [rule.model_dump(mode="json") for rule in self.rules]}
+        return {
+            **content,
+            "rules": [_first_named(rule) for rule in self.rules],
+        }
+
+
+def _first_named(rule: RuleConfig) -> dict[str, Json]:
+    """Return a rule as JSON values, each renamed field under its oldest spelling."""
+    dumped = rule.model_dump(mode="json")
+    for name, info in type(rule).model_fields.items():
+        if isinstance(info.validation_alias, AliasChoices):
+            dumped[str(info.validation_alias.choices[-1])] = dumped.pop(name)
+    return dumped
 
 
 NESTED: Final[dict[Location, type[BaseModel]]] = {
@@ -303,7 +316,7 @@ def _message(item: Any, nested: dict[Location, type[BaseModel]]) -> str:
 
 
 def _field(location: Location) -> str:
-    """Return the name of a field for messages: ``standing``, or ``standing[0]`` for an item."""
+    """Return the name of a field for messages: ``status``, or ``status[0]`` for an item."""
     last = location[-1] if location else "policy"
     if isinstance(last, int):
         return f"{location[-2]}[{last}]" if len(location) > 1 else f"item {last}"

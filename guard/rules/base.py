@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator  # noqa: TC003  (pydantic reads a
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from guard.core.labels import RUNGS, Rung
 from guard.core.model import DestinationStatus, Role, Target
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 NEVER_ALLOWED: Final = frozenset(
     {DestinationStatus.DENIED, DestinationStatus.MALFORMED, DestinationStatus.MISSING}
 )
-"""Standings that no rule can allow: nobody can mean to send there."""
+"""What no rule can allow: nobody can mean to send there."""
+STATUS: Final = AliasChoices("status", "standing")
+"""The field and its old spelling, of which the digest of a policy is taken: it stays what it was.
+"""
 EVIDENCE_TARGETS: Final = 5
 """Targets named in a reason; a call can have thousands."""
 EVIDENCE_PATH: Final = 64
@@ -103,8 +106,8 @@ class PolicyOutline:
 class RuleConfig(BaseModel):
     """Base of every rule type: the filters that all rules share.
 
-    A restricting rule concerns a call if *any* of its targets has one of the ``standing`` values;
-    an allowing rule only if *all* have, and there is one.  Without ``standing``, an allowing rule
+    A restricting rule concerns a call if *any* of its targets has one of the ``status`` values;
+    an allowing rule only if *all* have, and there is one.  Without ``status``, an allowing rule
     concerns a call whose every target could be allowed, and a send only if it has a target.
     """
 
@@ -131,8 +134,10 @@ class RuleConfig(BaseModel):
     """Only calls of tools whose name one of these patterns claims."""
     mapped: bool | None = None
     """Only calls of mapped tools (true), or only of unmapped ones (false)."""
-    standing: Annotated[tuple[DestinationStatus, ...], Field(min_length=1)] | None = None
-    """Only calls with destinations of these standings; see above for any and all."""
+    status: Annotated[tuple[DestinationStatus, ...], Field(min_length=1)] | None = Field(
+        None, validation_alias=STATUS
+    )
+    """Only calls with destinations of this status; see above for any and all."""
     rungs: Annotated[tuple[RungName, ...], Field(min_length=1)] | None = None
     """Only calls with destinations on these rungs of the ladder; any and all as above."""
     remedy: Annotated[str, Field(max_length=500)] = ""
@@ -159,7 +164,7 @@ class RuleConfig(BaseModel):
 
         Args:
             situation: the call, the state before it, the findings.
-            targets: the destinations the rule is about: those with its standings, or all.
+            targets: the destinations the rule is about: those with its status, or all.
         """
         raise NotImplementedError
 
@@ -203,19 +208,19 @@ class RuleConfig(BaseModel):
 
     def _selected(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
         """Return the destinations that a restricting rule is about."""
-        standing, rungs, targets = self.standing, self.rungs, call.targets
-        if standing is None and rungs is None:
+        status, rungs, targets = self.status, self.rungs, call.targets
+        if status is None and rungs is None:
             return targets
         selected = [
             target
             for target in targets
-            if (standing is None or target.standing in standing)
+            if (status is None or target.standing in status)
             and (rungs is None or (target.attestation or attestation_of(target)).rung in rungs)
         ]
         return tuple(selected) or None
 
     def _allowable(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
-        filtered = self.standing is not None or self.rungs is not None
+        filtered = self.status is not None or self.rungs is not None
         to_nobody = call.role is Role.SEND and not call.may_be_nobody
         if not call.targets and (to_nobody or filtered):
             return None
@@ -230,9 +235,9 @@ class RuleConfig(BaseModel):
             yield "effect `redact` needs a rule type that says what to redact; use `ask` or `block`"
         if self.effect is Action.ALLOW and Rung.DENIED in (self.rungs or ()):
             yield "a destination on rung `denied` can never be allowed; remove it"
-        if self.effect is Action.ALLOW and self.standing is not None:
-            for standing in sorted(NEVER_ALLOWED & set(self.standing)):
-                yield f"a destination that is `{standing}` can never be allowed; remove it"
+        if self.effect is Action.ALLOW and self.status is not None:
+            for status in sorted(NEVER_ALLOWED & set(self.status)):
+                yield f"a destination that is `{status}` can never be allowed; remove it"
         if not self._can_match(outline):
             yield f"the rule can never match: {self._why_never(outline)}"
 
@@ -249,7 +254,7 @@ class RuleConfig(BaseModel):
     def _meets(self, mapping: MappingOutline) -> bool:
         return (
             (self.roles is None or mapping.role in self.roles)
-            and ((self.standing is None and self.rungs is None) or mapping.has_targets)
+            and ((self.status is None and self.rungs is None) or mapping.has_targets)
             and (
                 self.tools is None
                 or any(mine.overlaps(its) for mine in self.tools for its in mapping.patterns)

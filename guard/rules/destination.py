@@ -1,7 +1,7 @@
-"""Rule type ``destination``: speaks for calls by where their destinations stand.  Pure: no I/O.
+"""Rule type ``destination``: speaks for calls by the status of their destinations.  Pure: no I/O.
 
 Reason codes: ``destination_denied``, ``destination_malformed``, ``destination_missing``,
-``destination_external``, ``destination_allowed``, ``destination_internal``: the worst standing
+``destination_external``, ``destination_allowed``, ``destination_internal``: the worst status
 among the destinations the rule is about.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from guard.core.model import DestinationStatus
-from guard.rules.base import RuleConfig
+from guard.rules.base import STATUS, RuleConfig
 
 if TYPE_CHECKING:
     from guard.core.model import Target
@@ -35,15 +35,17 @@ DETAILS: Final = {
 
 
 class DestinationRule(RuleConfig):
-    """Applies to calls with destinations of the given standings."""
+    """Applies to calls with destinations of the given status."""
 
     looks_at_guarded = False
     type: Literal["destination"]
-    standing: Annotated[tuple[DestinationStatus, ...], Field(min_length=1)]
-    """The standings that the rule is about: any of a call's for a restricting rule, all for an
-    allowing one."""
+    status: Annotated[tuple[DestinationStatus, ...], Field(min_length=1)] = Field(
+        validation_alias=STATUS
+    )
+    """The status that the rule is about: of any of a call's destinations for a restricting rule, of
+    all for an allowing one."""
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:  # noqa: ARG002  (the filters have looked at the call)
-        """Return the reason, named after the worst standing among the targets."""
+        """Return the reason, named after the worst status among the targets."""
         worst = min((target.standing for target in targets), key=WORST_FIRST.index)
         return self.reason(f"destination_{worst.value}", DETAILS[worst], targets)

@@ -42,7 +42,7 @@ VARIABLES: Final[dict[str, tuple[str, Callable[[Situation], Any]]]] = {
     "mapped": ("whether a mapping claims the tool", lambda s: s.call.mapped),
     "args": ("the call's arguments, as sent", lambda s: dict(s.call.call.arguments)),
     "destinations": (
-        "a list of `{kind, host, canonical, standing, path}`",
+        "a list of `{kind, host, canonical, status, path}`",
         lambda s: [_destination(target) for target in s.call.targets],
     ),
     "principal": ("the principal's name", lambda s: s.call.call.identity.principal),
@@ -190,6 +190,7 @@ def _destination(target: Target) -> dict[str, str]:
         "kind": found.kind,
         "host": found.host,
         "canonical": found.canonical,
+        "status": target.standing.value,
         "standing": target.standing.value,
         "path": target.path,
     }

@@ -60,5 +60,5 @@ class ResultRule(RuleConfig):
         """Yield effects that a result cannot have, and filters that concern calls."""
         if self.effect is not Action.BLOCK:
             yield "a result is withheld or released; use effect `block`"
-        if self.standing is not None or self.rungs is not None:
-            yield "a result has no destinations; remove `standing` and `rungs`"
+        if self.status is not None or self.rungs is not None:
+            yield "a result has no destinations; remove `status` and `rungs`"

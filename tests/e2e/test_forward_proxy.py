@@ -44,8 +44,8 @@ tools:
     destinations: ["$.to"]
     body: ["$.subject", "$.body"]
 rules:
-  - {id: known, type: destination, roles: [send], standing: [internal, allowed], effect: allow}
-  - {id: unknown, type: destination, roles: [send], standing: [external], effect: block}
+  - {id: known, type: destination, roles: [send], status: [internal, allowed], effect: allow}
+  - {id: unknown, type: destination, roles: [send], status: [external], effect: block}
 """
 
 

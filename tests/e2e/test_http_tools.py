@@ -24,7 +24,7 @@ tools:
     ignore: ["$.path.note"]
   - {{match: [notes.search], role: retrieve}}
 rules:
-  - {{id: no-strangers, type: destination, roles: [send], standing: [external], effect: block}}
+  - {{id: no-strangers, type: destination, roles: [send], status: [external], effect: block}}
 """
 INSIDE, STRANGER = "team@example.com", "x@elsewhere.test"
 FORM = "application/x-www-form-urlencoded"

@@ -51,7 +51,7 @@ def rules(draw, effects=("allow", "redact", "ask", "block")):
     if draw(st.booleans()):
         raw["mapped"] = draw(st.booleans())
     if kind == "destination" or draw(st.booleans()):
-        raw["standing"] = draw(_subset(DestinationStatus))
+        raw["status"] = draw(_subset(DestinationStatus))
     if kind == "provenance":
         raw["of"] = draw(st.sampled_from(["destinations", "guarded"]))
     if kind == "provenance" or draw(st.booleans()):

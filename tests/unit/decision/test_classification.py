@@ -25,7 +25,7 @@ tools:
   - match: [recall]
     role: recall
 rules:
-  - {id: allow, type: destination, roles: [send], standing: [internal], effect: allow}
+  - {id: allow, type: destination, roles: [send], status: [internal], effect: allow}
 """
 
 

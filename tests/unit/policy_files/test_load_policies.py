@@ -19,7 +19,7 @@ rules:
   - id: allow-internal
     type: destination
     roles: [send]
-    standing: [internal, allowed]
+    status: [internal, allowed]
     effect: allow
 """
 EFFECTS = "`allow`, `redact`, `ask`, `block`"

@@ -31,8 +31,8 @@ tools:
   - {match: [hints], role: retrieve, source: advisory}
   - {match: [read], role: retrieve}
 rules:
-  - {id: denied, type: destination, standing: [denied], effect: block}
-  - {id: bad, type: destination, roles: [send], standing: [malformed, missing], effect: block}
+  - {id: denied, type: destination, status: [denied], effect: block}
+  - {id: bad, type: destination, roles: [send], status: [malformed, missing], effect: block}
   - {id: tainted, type: provenance, roles: [send], rungs: [tainted], effect: block}
   - {id: guarded, type: provenance, roles: [send], of: guarded, rungs: [tainted], effect: ask}
   - {id: unknown, type: provenance, roles: [send], rungs: [claimed, unknown], effect: ask}

@@ -15,11 +15,11 @@ tools:
   - {match: [recall], role: recall}
   - {match: [mail], role: send, destinations: ["$.to"]}
 rules:
-  - {id: no-outside, type: destination, roles: [send], standing: [external], effect: block}
+  - {id: no-outside, type: destination, roles: [send], status: [external], effect: block}
   - {id: loop, type: deny_loop, refusals: 3, effect: block}
   - {id: few, type: rate, at_most: 3, roles: [send], effect: ask}
   - {id: known, type: requires, tools: [mail], session: meta, effect: ask}
-  - {id: inside, type: destination, roles: [send], standing: [internal], effect: allow}
+  - {id: inside, type: destination, roles: [send], status: [internal], effect: allow}
   - {id: work, type: tool, roles: [recall], mapped: true, effect: allow}
 """
 CASE = """  - name: {name}
@@ -248,7 +248,7 @@ tools:
   - {match: [pay], role: send, destinations: ["$.to"], guarded: ["$.amount", "$.text"]}
 rules:
   - {id: traced, type: provenance, of: guarded, rungs: [tainted], effect: block}
-  - {id: inside, type: destination, roles: [send], standing: [internal], effect: allow}
+  - {id: inside, type: destination, roles: [send], status: [internal], effect: allow}
 """,
         encoding="utf-8",
     )

@@ -30,8 +30,8 @@ tools:
   - {match: [save], role: save}
   - {match: [mail], role: send, destinations: ["$.to"], body: ["$.body"]}
 rules:
-  - {id: no-outside, type: destination, roles: [send], standing: [external], effect: block}
-  - {id: inside, type: destination, roles: [send], standing: [internal], effect: allow}
+  - {id: no-outside, type: destination, roles: [send], status: [external], effect: block}
+  - {id: inside, type: destination, roles: [send], status: [internal], effect: allow}
   - {id: work, type: tool, mapped: true, roles: [recall, save], effect: allow}
 """
 

@@ -5,16 +5,16 @@ import pytest
 ALL = ["denied", "malformed", "missing", "external", "allowed", "internal"]
 
 
-@pytest.mark.parametrize("standing", ALL)
-def test_the_code_names_the_standing(rule, situation, standing):
-    """Each standing has one reason code."""
-    reason = rule("destination", standing=ALL).match(situation(standings=[standing]))
-    assert reason.code == f"destination_{standing}"
+@pytest.mark.parametrize("status", ALL)
+def test_the_code_names_the_status(rule, situation, status):
+    """Each status has one reason code."""
+    reason = rule("destination", status=ALL).match(situation(standings=[status]))
+    assert reason.code == f"destination_{status}"
 
 
 def test_the_worst_standing_gives_the_code(rule, situation):
     """A call with several destinations is named after its worst."""
-    reason = rule("destination", standing=ALL).match(
+    reason = rule("destination", status=ALL).match(
         situation(standings=["internal", "external", "denied"])
     )
     assert reason.code == "destination_denied"
@@ -22,7 +22,7 @@ def test_the_worst_standing_gives_the_code(rule, situation):
 
 def test_one_external_recipient_among_many_is_enough_to_block(rule, situation):
     """An attacker hides the address among internal ones."""
-    blocked = rule("destination", standing=["external"]).match(
+    blocked = rule("destination", status=["external"]).match(
         situation(standings=["internal"] * 50 + ["external"])
     )
     assert blocked.evidence["target_count"] == 1
@@ -30,7 +30,7 @@ def test_one_external_recipient_among_many_is_enough_to_block(rule, situation):
 
 def test_one_external_recipient_among_many_is_enough_not_to_allow(rule, situation):
     """The same call is not allowed by the rule for internal ones."""
-    allowing = rule("destination", "allow", standing=["internal", "allowed"])
+    allowing = rule("destination", "allow", status=["internal", "allowed"])
     assert allowing.match(situation(standings=["internal"] * 50 + ["external"])) is None
     assert (
         allowing.match(situation(standings=["internal", "allowed"])).code == "destination_allowed"

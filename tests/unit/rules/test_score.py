@@ -41,5 +41,5 @@ def test_calls_that_are_no_send_need_no_score(rule, situation):
 
 def test_a_send_that_the_filters_leave_out_needs_no_score(rule, situation):
     """A rule about external sends says nothing about internal ones."""
-    about_external = rule("score", model="prefix-13", at_least=0.5, standing=["external"])
+    about_external = rule("score", model="prefix-13", at_least=0.5, status=["external"])
     assert about_external.match(situation(standings=["internal"])) is None

@@ -16,15 +16,15 @@ from guard.core.verdict import Action
         ({"mapped": True}, {}, True),
         ({"mapped": False}, {}, False),
         ({"mapped": False}, {"role": "other", "mapped": False}, True),
-        ({"standing": ["external"]}, {"standings": ["internal", "external"]}, True),
-        ({"standing": ["external"]}, {"standings": ["internal"]}, False),
-        ({"standing": ["external"]}, {}, False),
+        ({"status": ["external"]}, {"standings": ["internal", "external"]}, True),
+        ({"status": ["external"]}, {"standings": ["internal"]}, False),
+        ({"status": ["external"]}, {}, False),
     ],
 )
 def test_a_restricting_rule_applies_where_all_its_filters_do(
     rule, situation, filters, call, applies
 ):
-    """For a restricting rule one target of a standing is enough."""
+    """For a restricting rule one target of a status is enough."""
     assert (rule("tool", **filters).match(situation(**call)) is not None) is applies
 
 
@@ -37,10 +37,10 @@ def test_a_restricting_rule_applies_where_all_its_filters_do(
         ({}, {"standings": ["external", "denied"]}, False),
         ({}, {"standings": ["malformed"]}, False),
         ({}, {"standings": ["missing"]}, False),
-        ({"standing": ["internal"]}, {"standings": ["internal", "internal"]}, True),
-        ({"standing": ["internal"]}, {"standings": ["internal", "external"]}, False),
-        ({"standing": ["internal"]}, {"role": "draft"}, False),
-        ({"standing": ["denied"]}, {"standings": ["denied"]}, False),
+        ({"status": ["internal"]}, {"standings": ["internal", "internal"]}, True),
+        ({"status": ["internal"]}, {"standings": ["internal", "external"]}, False),
+        ({"status": ["internal"]}, {"role": "draft"}, False),
+        ({"status": ["denied"]}, {"standings": ["denied"]}, False),
     ],
 )
 def test_an_allowing_rule_needs_every_target(rule, situation, filters, call, applies):

@@ -8,6 +8,7 @@
 * A client that waits for an answer is not idle, however quiet the answer is; mitmproxy would cut
   a stream off after ten minutes without a byte.
 * A fatal alert behind a handshake ends the connection; mitmproxy only logs it and waits.
+* Where clients are asked for certificates, TLS sessions are not resumed.
 
 Installed by replacing names in ``mitmproxy.proxy``; :func:`verify` is asked at start, because a
 guard whose replacement did not take must not serve.
@@ -19,9 +20,11 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from mitmproxy.connection import ConnectionState
+from mitmproxy.net import tls as net_tls
 from mitmproxy.proxy import commands, events, layer, server
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers import tls as tls_layers
@@ -239,8 +242,27 @@ def receive_data(self: tls_layers.TLSLayer, data: bytes) -> layer.CommandGenerat
         yield from self.event_to_child(events.ConnectionClosed(self.conn))
 
 
+_client_context: Final[Any] = net_tls.create_client_proxy_context.__wrapped__
+
+
+@lru_cache(256)
+def client_context(**parameters: Any) -> SSL.Context:
+    """Return the TLS context of client connections, shared by all with the same parameters.
+
+    Without resumption where certificates are asked for: a resumed handshake shows none, and OpenSSL
+    breaks it off, so that clients that keep sessions (Node's agent) could not reconnect.  Set here
+    because pyOpenSSL (from version 26 on) refuses to change a context that made a connection.
+    """
+    context: SSL.Context = _client_context(**parameters)
+    if parameters["request_client_cert"]:
+        context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+        context.set_options(SSL.OP_NO_TICKET)
+    return context
+
+
 def install() -> None:
     """Put the guard's layers in the place of mitmproxy's."""
+    net_tls.create_client_proxy_context = client_context
     tls_layers.TLSLayer.receive_data = receive_data  # type: ignore[method-assign]
     server.TimeoutWatchdog = PatientWatchdog  # type: ignore[misc]
     http_layers.HttpStream = GuardedHttpStream  # type: ignore[misc]

@@ -10,12 +10,11 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Final
 
-from mitmproxy import ctx, options
+from mitmproxy import options
 from mitmproxy.addonmanager import AddonManager
 from mitmproxy.addons import core, proxyserver, tlsconfig
 from mitmproxy.exceptions import AddonHalt
 from mitmproxy.master import Master
-from OpenSSL import SSL
 
 from guard.adapters.mitm import layers
 from guard.adapters.mitm.tunnel_layers import TunnelNextLayer
@@ -78,22 +77,7 @@ class ListenerTable(AddonManager):
 
 
 class GuardedTls(tlsconfig.TlsConfig):
-    """TLS as the guard needs it.
-
-    Towards clients, without resumption where certificates are asked for; towards a store, with
-    the guard's certificate on a committed write.
-
-    A resumed handshake shows no certificate, and OpenSSL breaks it off where one was demanded and
-    no session context is set; clients that keep sessions (Node's agent) could not reconnect.
-    """
-
-    def tls_start_client(self, tls_start: TlsData) -> None:
-        """Make the connection; its context is shared by all that follow."""
-        super().tls_start_client(tls_start)
-        if ctx.options.request_client_cert and tls_start.ssl_conn is not None:
-            context = tls_start.ssl_conn.get_context()
-            context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
-            context.set_options(SSL.OP_NO_TICKET)
+    """mitmproxy's TLS settings; a committed write shows its store the guard's certificate."""
 
     def tls_start_server(self, tls_start: TlsData) -> None:
         """Make the connection, and show the certificate where it is a writer's."""

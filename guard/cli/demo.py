@@ -39,7 +39,7 @@ def demo(
     # Here, so that `guard run` does not wait for the MCP SDK to load.
     from guard.demo.narration import Narrator, printable
     from guard.demo.play import play, report
-    from guard.demo.processes import DemoError
+    from guard.demo.stage import DemoError
 
     errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
     policy = _checked_policy(attacker, errors)

@@ -13,7 +13,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent
 
-from guard.demo.processes import Stage
+from guard.demo.stage import Stage
 
 SESSION_HEADER: Final = "X-Guard-Session"
 SHARE: Final = "notes.share"

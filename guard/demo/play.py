@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from guard.core.errors import GuardError
 from guard.core.model import DestinationStatus
 from guard.core.policy import Policy
 from guard.demo.narration import Narrator
-from guard.demo.processes import DemoError, Places, stage
 from guard.demo.routes import Via
-from guard.demo.scenario import Ending, Step, Story, Tell, seed
+from guard.demo.scenario import Ending, Step, Story, seed
+from guard.demo.stage import DemoError, Places, stage
 from guard.destinations.canonical import read_destinations
 from guard.replay.reports import Check, Report, machine
 
@@ -62,9 +63,12 @@ def play(policy: Path, attacker: str, via: Via, *, keep: bool, narrator: Narrato
         narrator.opening(policy.name)
         seed(places, attacker)
         try:
-            ending = asyncio.run(_sessions(places, attacker, via, narrator, tell))
+            with _stopped_cleanly(), stage(places) as running:
+                story = Story(running, places, tell)
+                asyncio.run(_sessions(story, attacker, via, narrator))
         except Exception as error:
             raise DemoError(_cause(error)) from error
+        ending = story.ending
         seconds = time.perf_counter() - started
         narrator.ending(ending, seconds)
         if keep:
@@ -114,23 +118,26 @@ def report(played: Played, attacker: str, via: Via) -> Report:
     )
 
 
-async def _sessions(
-    places: Places, attacker: str, via: Via, narrator: Narrator, tell: Tell
-) -> Ending:
-    _stop_cleanly_on_sigterm()
-    async with asyncio.timeout(WHOLE_SECONDS), stage(places) as running:
-        story = Story(running, places, tell)
+async def _sessions(story: Story, attacker: str, via: Via, narrator: Narrator) -> None:
+    async with asyncio.timeout(WHOLE_SECONDS):
         narrator.benign()
         await story.benign()
         narrator.attack(via, attacker)
         await story.attack(via)
-        return story.ending
 
 
-def _stop_cleanly_on_sigterm() -> None:
-    task = asyncio.current_task()
-    if task is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+@contextmanager
+def _stopped_cleanly() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -147,4 +154,4 @@ def _cause(error: BaseException) -> str:
     """Return the message of the first cause inside the groups that task groups wrap errors in."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error) if isinstance(error, DemoError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, GuardError) else f"{type(error).__name__}: {error}"

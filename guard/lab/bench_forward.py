@@ -20,21 +20,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from mitmproxy.certs import CertStore
 
-from guard.adapters.free_ports import free_port
+from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
-from guard.lab.bench_processes import (
-    directory_and_processes,
-    find_mitmdump,
-    spawn,
-    spawn_guard,
-    spawn_server,
-    wait_for,
-)
-from guard.lab.load import CALL, Load
+from guard.lab.load import CALL, UPSTREAM, Load, find_mitmdump
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable
     from pathlib import Path
 
@@ -60,8 +51,8 @@ def bench_forward(
     Raises:
         GuardError: a part could not be started, or refused the benchmark's own call.
     """
-    with directory_and_processes() as (directory, processes):
-        ways = _start(directory, policy, processes)
+    with Rig() as rig:
+        ways = _start(rig, policy)
         progress("warming up", 0.05)
         for way in ways.values():
             asyncio.run(_load(way, 4, 1.0))
@@ -103,27 +94,26 @@ def bench_forward(
     )
 
 
-def _start(directory: Path, policy: Path, processes: list[subprocess.Popen[str]]) -> dict[str, Way]:
+def _start(rig: Rig, policy: Path) -> dict[str, Way]:
     """Start upstream, mitmdump and guard; return the ways through them."""
+    directory = rig.directory
     chain, authority = _certificate(directory / "upstream")
-    port = spawn_server("guard.lab.bench_upstream", processes, str(chain))
+    port = rig.server(UPSTREAM, str(chain))
     plain, guarded = free_port(), free_port()
     confdir = directory / "mitmdump"
     command = [find_mitmdump(), "-q", "--mode", f"regular@127.0.0.1:{plain}"]
     command += ["--set", f"confdir={confdir}"]
-    spawn([*command, "--set", f"ssl_verify_upstream_trusted_ca={authority}"], processes)
+    command += ["--set", f"ssl_verify_upstream_trusted_ca={authority}"]
+    stock = rig.start("mitmdump", *command)
     opened = directory / "opened.yaml"
     limits = f"egress: {{ports: [{port}], private: [{NAME}]}}\n"
     opened.write_text(f"version: 1\nname: opened\n{limits}", encoding="utf-8")
-    spawn_guard(
-        directory / "audit.jsonl",
-        processes,
-        *("--policy", str(policy), "--policy", str(opened)),
+    rig.begin_guard(
+        *("--policy", str(policy.resolve()), "--policy", str(opened)),
         *("--forward", f"127.0.0.1:{guarded}", "--ca", str(directory / "ca")),
         *("--upstream-ca", str(authority)),
-    )
-    for waited in (plain, guarded):
-        wait_for(waited, processes)
+    ).wait_ready()
+    stock.wait_listening(plain)
     return {
         "direct": Way(0, port, authority),
         "mitmdump": Way(plain, port, confdir / "mitmproxy-ca-cert.pem"),

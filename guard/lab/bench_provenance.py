@@ -27,10 +27,7 @@ from guard.decision.decision_ids import new_decision_id
 from guard.decision.guard import Guard
 from guard.decision.information_point import InformationPoint
 from guard.detectors import DetectorResources, create_detectors
-from guard.lab.bench_processes import rig
-from guard.lab.bench_proxy import HEADROOM, Rounds
-from guard.lab.load import generator, run_load
-from guard.lab.long_session import make_long
+from guard.lab.load import contestants, generator, make_long, side_by_side
 from guard.policy_files import load_policies
 from guard.provenance.label_sets import LabelSets
 from guard.provenance.seal import KEY_BYTES, Seal
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
     from guard.core.model import ClassifiedCall
     from guard.core.policy import Policy
     from guard.core.ports import LabelSet
-    from guard.lab.long_session import Progress
+    from guard.lab.load import Progress
 
 SESSION: Final = "now"
 PARTNER: Final = "partner@desk.example.net"
@@ -268,31 +265,17 @@ async def _calls_growth(
 
 
 def _side_by_side(policy: Path, size: Size, progress: Progress) -> Check:
-    identifier, target = "ratio_vs_mitmdump_c16", ">= 0.9, goal 1.1"
+    target = ">= 0.9, goal 1.1"
     if not size.rounds:
         reason = "left out, as asked"
-        return Check(id=identifier, value=None, unit="ratio", target=target, reason=reason)
-    rounds = Rounds()
-    with rig(policy) as ports:
-        for port in (ports.upstream, ports.mitmdump, ports.guard):
-            run_load(port, 16, 1.0)
-        for number in range(size.rounds):
-            stage = f"16 connections, round {number + 1} of {size.rounds}"
-            progress(stage, 0.75 + 0.25 * number / size.rounds)
-            rounds.direct.append(run_load(ports.upstream, 16, size.seconds / 2).per_second)
-            rounds.mitmdump.append(run_load(ports.mitmdump, 16, size.seconds).per_second)
-            rounds.guard.append(run_load(ports.guard, 16, size.seconds).per_second)
-    headroom = median(rounds.direct) / max(median(rounds.mitmdump), median(rounds.guard))
-    short = f"the generator does only {headroom:.1f} times the fastest proxy, not {HEADROOM}"
-    fits = headroom >= HEADROOM
-    return Check(
-        id=identifier,
-        value=round(rounds.ratio(), 3) if fits else None,
-        unit="ratio",
-        n=size.rounds,
-        target=target,
-        reason=None if fits else short,
-    )
+        return Check(
+            id="ratio_vs_mitmdump_c16", value=None, unit="ratio", target=target, reason=reason
+        )
+    with contestants(policy) as ports:
+        rounds = side_by_side(
+            ports, size.rounds, size.seconds, lambda what, done: progress(what, 0.75 + 0.25 * done)
+        )
+    return rounds.check(target)
 
 
 async def _info(store: RedisSessionStore, section: str, pattern: re.Pattern[str]) -> int:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.loopback import Rig
 from guard.core.errors import GuardError
-from guard.lab.bench_processes import guard_before
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
@@ -50,9 +50,10 @@ def bench_stream(policy: Path, *, rounds: int, progress: Callable[[str], None]) 
 async def _bench(policy: Path, rounds: int, progress: Callable[[str], None]) -> Report:
     server = await asyncio.start_server(_serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    starting = guard_before(port, policy)
-    guarded = await asyncio.to_thread(starting.__enter__)
+    rig = Rig()
     try:
+        model = ("--model-api", f"127.0.0.1:{port}")
+        guarded = await asyncio.to_thread(rig.guard, policy, port, *model)
         measured = {
             (kind, name): Times() for kind in ("mcp", "model") for name in ("direct", "guard")
         }
@@ -70,7 +71,7 @@ async def _bench(policy: Path, rounds: int, progress: Callable[[str], None]) -> 
         for _, writer in clients.values():
             writer.close()
     finally:
-        await asyncio.to_thread(starting.__exit__, None, None, None)
+        await asyncio.to_thread(rig.stop)
         server.close()
     return _report(measured, rounds)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.lab.bench_processes import directory_and_processes, fixture_server, guard_before
+from guard.adapters.loopback import Rig
 from guard.lab.conformance import REVISIONS, Suite
 from guard.lab.mcp_scenarios import STEPS, run
 from guard.lab.modern_scenarios import MODERN, run_modern
@@ -41,15 +41,14 @@ def bench_transparency(
     """
     direct: dict[str, Seen] = {}
     through: dict[str, Seen] = {}
-    with fixture_server() as server, guard_before(server, policy) as guarded:
+    with Rig() as rig:
+        server = rig.server("guard.lab.fixture_server")
         direct[OLD] = asyncio.run(_all(run, server, SCENARIOS, progress))
-        through[OLD] = asyncio.run(_all(run, guarded, SCENARIOS, progress))
-    with (
-        fixture_server("guard.lab.modern_server") as server,
-        guard_before(server, policy) as guarded,
-    ):
+        through[OLD] = asyncio.run(_all(run, rig.guard(policy, server), SCENARIOS, progress))
+    with Rig() as rig:
+        server = rig.server("guard.lab.modern_server")
         direct[NEW] = asyncio.run(_all(run_modern, server, MODERN, progress))
-        through[NEW] = asyncio.run(_all(run_modern, guarded, MODERN, progress))
+        through[NEW] = asyncio.run(_all(run_modern, rig.guard(policy, server), MODERN, progress))
     if suite is not None:
         _run_suite(Suite(suite), policy, progress, (direct, through))
     return _report(direct, through, with_suite=suite is not None)
@@ -61,12 +60,10 @@ def _run_suite(
     progress: Callable[[str], None],
     ways: tuple[dict[str, Seen], dict[str, Seen]],
 ) -> None:
-    with (
-        directory_and_processes() as (_, processes),
-        guard_before(suite.server(processes), policy) as guarded,
-    ):
-        direct = suite.see(suite.port, progress)
-        through = suite.see(guarded, progress)
+    with Rig() as rig:
+        server = suite.server(rig)
+        direct = suite.see(server, progress)
+        through = suite.see(rig.guard(policy, server), progress)
     for revision in REVISIONS:
         ways[0][revision].update(direct[revision])
         ways[1][revision].update(through[revision])

@@ -10,11 +10,11 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.free_ports import free_port
+from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
-from guard.lab.bench_processes import directory_and_processes, spawn, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,15 +50,13 @@ class Suite:
             raise GuardError(msg)
         self._folder, self._python = folder, str(python)
         self._node, self._runner = node, str(runner)
-        self.port = free_port()
-        """Of the fixture server."""
 
-    def server(self, processes: list[subprocess.Popen[str]]) -> int:
+    def server(self, rig: Rig) -> int:
         """Start the fixture server and return its port."""
+        port = free_port()
         server = str(self._folder / "fixture_server.py")
-        spawn([self._python, server, str(self.port)], processes)
-        wait_for(self.port, processes)
-        return self.port
+        rig.start("fixture_server", self._python, server, str(port)).wait_listening(port)
+        return port
 
     def see(self, port: int, progress: Callable[[str], None]) -> dict[str, Seen]:
         """Run everything against a port; return what was seen, by revision."""
@@ -79,9 +77,9 @@ class Suite:
                 yield f"{name}/{step}", seen
 
     def _suite(self, url: str, revision: str) -> Iterator[tuple[str, Json]]:
-        with directory_and_processes() as (directory, _):
+        with TemporaryDirectory(prefix="guard-conformance-") as directory:
             command = [self._node, self._runner, "server", "--url", url, "--suite", "all"]
-            command += ["--spec-version", revision, "-o", str(directory)]
+            command += ["--spec-version", revision, "-o", directory]
             printed = _run(command).stdout
         summary = printed.partition("=== SUMMARY")[2]
         for name, passed, failed in _LINE.findall(summary):

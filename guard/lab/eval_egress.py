@@ -12,16 +12,14 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.free_ports import free_port
+from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
-from guard.lab.bench_processes import directory_and_processes, spawn_guard, wait_for
 from guard.lab.egress_routes import Roads
 from guard.lab.egress_world import World
 from guard.lab.figures import wilson
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
@@ -55,23 +53,19 @@ def eval_egress(cases: Sequence[Case], policy: Path, *, progress: Callable[[], o
     Raises:
         GuardError: the guard did not start.
     """
-    with directory_and_processes() as (directory, processes):
-        outcomes = asyncio.run(_travel(cases, policy, directory, processes, progress))
+    with Rig() as rig:
+        outcomes = asyncio.run(_travel(cases, policy, rig, progress))
     return _report(cases, outcomes, policy)
 
 
 async def _travel(
-    cases: Sequence[Case],
-    policy: Path,
-    directory: Path,
-    processes: list[subprocess.Popen[str]],
-    progress: Callable[[], object],
+    cases: Sequence[Case], policy: Path, rig: Rig, progress: Callable[[], object]
 ) -> list[Outcome]:
     secrets = [
         hashlib.sha256(f"case {number}".encode()).hexdigest() for number in range(len(cases))
     ]
-    async with World(directory / "world") as world:
-        roads = await asyncio.to_thread(_start, world, policy, directory, processes, secrets)
+    async with World(rig.directory / "world") as world:
+        roads = await asyncio.to_thread(_start, world, policy, rig, secrets)
         outcomes: list[Outcome] = []
         for case, secret in zip(cases, secrets, strict=True):
             outcomes.append(await roads.travel(case, secret))
@@ -79,30 +73,21 @@ async def _travel(
     return outcomes
 
 
-def _start(
-    world: World,
-    policy: Path,
-    directory: Path,
-    processes: list[subprocess.Popen[str]],
-    secrets: Sequence[str],
-) -> Roads:
+def _start(world: World, policy: Path, rig: Rig, secrets: Sequence[str]) -> Roads:
+    directory = rig.directory
     credentials = directory / "credentials.toml"
     digests = (hashlib.sha256(secret.encode()).hexdigest() for secret in secrets)
     lines = [f'case-{number} = "{digest}"' for number, digest in enumerate(digests)]
     credentials.write_text("\n".join(lines), encoding="utf-8")
     forward, reverse = free_port(), free_port()
     decisions = directory / "decide.sock"
-    spawn_guard(
-        directory / "audit.jsonl",
-        processes,
-        *("--policy", str(policy), "--credentials", str(credentials)),
+    rig.begin_guard(
+        *("--policy", str(policy.resolve()), "--credentials", str(credentials)),
         *("--forward", f"127.0.0.1:{forward}", "--ca", str(directory / "ca")),
         *("--upstream-proxy", f"http://127.0.0.1:{world.port}"),
         *("--upstream-ca", str(world.authority), "--decisions", str(decisions)),
         *("--reverse", f"127.0.0.1:{reverse}=http://127.0.0.1:{world.port}"),
-    )
-    for port in (forward, reverse):
-        wait_for(port, processes)
+    ).wait_ready()
     authority = directory / "ca" / "mitmproxy-ca-cert.pem"
     return Roads(world, forward, reverse, decisions, policy, authority, directory)
 

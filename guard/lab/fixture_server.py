@@ -13,7 +13,7 @@ from mcp.server.fastmcp import Context, FastMCP
 from mcp.types import SamplingMessage, TextContent
 from pydantic import BaseModel
 
-from guard.adapters.loopback_server import serve_on_loopback
+from guard.adapters.loopback import serve_on_loopback
 
 Session = Context[Any, Any, Any]
 

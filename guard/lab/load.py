@@ -1,4 +1,9 @@
-"""The load generator: ``wrk`` where it is installed, else raw asyncio streams."""
+"""What the proxy benchmarks share: the upstream, the contestants, the load, and long sessions.
+
+The load generator is ``wrk`` where it is installed, else raw asyncio streams.  The upstream does
+nothing but answer: ``python -m guard.lab.load [CHAIN]`` prints its port and serves, over TLS where
+a chain file is named, until its standard input ends.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,37 @@ import asyncio
 import json
 import re
 import shutil
+import ssl
 import subprocess
+import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
+from guard.core.model import Role
+from guard.core.ports import Attempt, Completion
+from guard.replay.reports import Check
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from guard.core.model import Identity
+    from guard.core.ports import SessionStore
+
+    Progress = Callable[[str, float], object]
+    """Told what is going on and which share of the whole is done."""
+
+UPSTREAM: Final = "guard.lab.load"
+AT_ONCE: Final = 250
+"""Calls on their way at a time."""
+HEADROOM: Final = 10.0
+"""The generator must do this many times the fastest proxy, or the ratio would measure it."""
 CALL: Final = json.dumps(
     {
         "jsonrpc": "2.0",
@@ -28,6 +55,102 @@ CALL: Final = json.dumps(
 )
 """A send to an internal address: judged in full, allowed, forwarded."""
 _UNITS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+
+
+_BODY: Final = json.dumps(
+    {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "sent"}]}}
+).encode()
+ANSWER: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+    % (len(_BODY), _BODY)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contestants:
+    """Ports of what is compared; the proxies have the same upstream."""
+
+    direct: int
+    mitmdump: int
+    guard: int
+    audit: Path
+
+
+@contextmanager
+def contestants(policy: Path) -> Iterator[Contestants]:
+    """Start the upstream, stock mitmdump and a guard, and end them with the block.
+
+    Raises:
+        GuardError: mitmdump is not installed, or something did not start.
+    """
+    mitmdump = find_mitmdump()
+    with Rig() as rig:
+        upstream, plain = rig.server(UPSTREAM), free_port()
+        mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{plain}"
+        confdir = f"confdir={rig.directory / 'mitm'}"
+        stock = rig.start("mitmdump", mitmdump, "-q", "--mode", mode, "--set", confdir)
+        guarded = rig.guard(policy, upstream)
+        stock.wait_listening(plain)
+        yield Contestants(upstream, plain, guarded, rig.audit)
+
+
+def find_mitmdump() -> str:
+    """Return the stock mitmdump.
+
+    Raises:
+        GuardError: it is not installed.
+    """
+    found = shutil.which("mitmdump") or str(Path(sys.executable).with_name("mitmdump"))
+    if not Path(found).exists():
+        msg = "`mitmdump` is not installed beside this python; the ratio needs it"
+        raise GuardError(msg)
+    return found
+
+
+@dataclass(slots=True)
+class Rounds:
+    """Requests per second of each contestant at 16 connections, round by round."""
+
+    direct: list[float] = field(default_factory=list)
+    mitmdump: list[float] = field(default_factory=list)
+    guard: list[float] = field(default_factory=list)
+
+    def check(self, target: str) -> Check:
+        """Return the median over rounds of guard / mitmdump, where the generator is fast enough."""
+        headroom = median(self.direct) / max(median(self.mitmdump), median(self.guard))
+        fits = headroom >= HEADROOM
+        slow = f"the generator does only {headroom:.1f} times the fastest proxy, not {HEADROOM}"
+        ratio = median(g / m for g, m in zip(self.guard, self.mitmdump, strict=True))
+        return Check(
+            id="ratio_vs_mitmdump_c16",
+            value=round(ratio, 3) if fits else None,
+            unit="ratio",
+            n=len(self.guard),
+            target=target,
+            reason=None if fits else slow,
+        )
+
+
+def side_by_side(
+    ports: Contestants, number: int, seconds: float, told: Callable[[str, float], object]
+) -> Rounds:
+    """Warm up, then load the contestants in turns, so that a noisy machine is noisy for all.
+
+    Args:
+        ports: of the contestants.
+        number: how many rounds.
+        seconds: length of a round.
+        told: is told the round, and the share of them that is done.
+    """
+    rounds = Rounds()
+    for port in (ports.direct, ports.mitmdump, ports.guard):
+        run_load(port, 16, 1.0)
+    for done in range(number):
+        told(f"16 connections, round {done + 1} of {number}", done / number)
+        rounds.direct.append(run_load(ports.direct, 16, seconds / 2).per_second)
+        rounds.mitmdump.append(run_load(ports.mitmdump, 16, seconds).per_second)
+        rounds.guard.append(run_load(ports.guard, 16, seconds).per_second)
+    return rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +230,74 @@ async def _streams(port: int, connections: int, seconds: float) -> Load:
 
     await asyncio.gather(*(client() for _ in range(connections)))
     return Load(len(times) / seconds, median(times) * 1000, bad)
+
+
+async def make_long(
+    store: SessionStore, identity: Identity, calls: int, told: Callable[[float], object]
+) -> None:
+    """Make a session so many executed sends long, with the store's own scripts.
+
+    What is in the store afterwards is what as many sends through the guard leave behind.
+
+    Args:
+        store: where.
+        identity: whose session.
+        calls: how many sends.
+        told: is told the share that is done, now and then.
+
+    Raises:
+        StateError: the store failed.
+    """
+    for done in range(0, calls, AT_ONCE):
+        names = [f"past-{number}" for number in range(done, min(done + AT_ONCE, calls))]
+        await asyncio.gather(
+            *(store.attempt(Attempt(name, identity, Role.SEND, 0.0)) for name in names)
+        )
+        await asyncio.gather(
+            *(
+                store.complete(Completion(name, identity, Role.SEND, 0.0, executed=True))
+                for name in names
+            )
+        )
+        told((done + len(names)) / calls)
+
+
+class Responder(asyncio.Protocol):
+    """Answers every complete request with the same bytes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember where to answer."""
+        if isinstance(transport, asyncio.Transport):
+            self._transport = transport
+        self._buffer = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Answer as many requests as are complete."""
+        self._buffer += data
+        while True:
+            head, blank, rest = self._buffer.partition(b"\r\n\r\n")
+            if not blank:
+                return
+            _, found, length = head.lower().partition(b"content-length:")
+            size = int(length.split(b"\r\n", 1)[0]) if found else 0
+            if len(rest) < size:
+                return
+            self._buffer = rest[size:]
+            self._transport.write(ANSWER)
+
+
+async def main() -> None:
+    """Serve on a free port of the loopback interface."""
+    loop = asyncio.get_running_loop()
+    context = None
+    if sys.argv[1:]:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(sys.argv[1])
+    server = await loop.create_server(Responder, "127.0.0.1", 0, ssl=context)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+    server.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

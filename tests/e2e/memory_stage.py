@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
-import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from guard.adapters.free_ports import free_port
+from guard.adapters.loopback import Child, free_port, start
 from guard.lab.write_path.store import VectorMemory
 from tests.e2e.running_guard import ROOT, RunningGuard, start_guard
 
@@ -30,7 +28,7 @@ class MemoryStage:
     """The server, its files, and the guards."""
 
     directory: Path
-    server: subprocess.Popen[bytes]
+    server: Child
     port: int
     store: VectorMemory
     guards: list[RunningGuard] = field(default_factory=list)
@@ -70,28 +68,17 @@ class MemoryStage:
         """Stop everything."""
         for guard in self.guards:
             guard.stop()
-        if self.server.stdin and self.server.stdout:
-            self.server.stdin.close()
-            self.server.wait(20)
-            self.server.stdout.close()
+        self.server.stop()
 
 
 @contextmanager
 def memory_stage(directory: Path) -> Iterator[MemoryStage]:
     """Start the memory server."""
     (directory / "secret").write_text(SECRET, encoding="utf-8")
-    command = [sys.executable, "-m", "guard.lab.write_path.server"]
-    command += [
-        "--db",
-        str(directory / "memory.sqlite"),
-        "--secret-file",
-        str(directory / "secret"),
-    ]
-    server = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT
-    )
-    assert server.stdout
-    port = int(server.stdout.readline())
+    command = ["-m", "guard.lab.write_path.server", "--db", str(directory / "memory.sqlite")]
+    command += ["--secret-file", str(directory / "secret")]
+    server = start(directory / "server.log", *command, read=True)
+    port = server.printed_port()
     stage = MemoryStage(directory, server, port, VectorMemory(directory / "memory.sqlite"))
     try:
         yield stage

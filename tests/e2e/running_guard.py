@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from guard.adapters.free_ports import free_port
+from guard.adapters.loopback import Child, free_port, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,13 +110,22 @@ def json_response(document: Any) -> bytes:
 class RunningGuard:
     """A ``guard run`` process and what the tests ask of it."""
 
-    process: subprocess.Popen[bytes]
+    child: Child
     port: int
     admin: int
     audit_path: Path
-    log_path: Path
     upstream: Upstream
     ports: list[int] = field(default_factory=list)
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The supervisor's process."""
+        return self.child.process
+
+    @property
+    def log_path(self) -> Path:
+        """What it wrote to standard output and error."""
+        return self.child.log
 
     def send(self, data: bytes, *, port: int | None = None, close: bool = False) -> bytes:
         """Send raw bytes and return everything that comes back until the guard is silent."""
@@ -161,9 +168,7 @@ class RunningGuard:
 
     def stop(self) -> int:
         """Stop the guard as an operator would and return its exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.child.stop()
 
 
 def read_response(client: socket.socket) -> bytes:
@@ -196,34 +201,19 @@ def start_guard(
     """Start ``guard run`` as a user would and wait for its ready line."""
     directory.mkdir(parents=True, exist_ok=True)
     port, admin = port or free_port(), free_port()
-    audit, log = directory / "audit.jsonl", directory / "guard.log"
-    command = [sys.executable, "-m", "guard", "run", "--policy"]
-    command += [str(policy or ROOT / "policies" / "default.yaml")]
+    audit = directory / "audit.jsonl"
+    command = ["-m", "guard", "run", "--policy", str(policy or ROOT / "policies" / "default.yaml")]
     command += ["--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream.port}"]
     command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit), *options]
-    with log.open("wb") as output:
-        # Guards of one test are one deployment; those of another are another.
-        key = {"GUARD_LABEL_KEY": str(directory.parent / "label.key")}
-        variables = {**os.environ, **key, **(environment or {})}
-        # The worker runs with -O: without its bytecode cache every start compiles every library.
-        variables.pop("PYTHONDONTWRITEBYTECODE", None)
-        process = subprocess.Popen(command, stderr=output, stdout=output, cwd=ROOT, env=variables)
-    guard = RunningGuard(process, port, admin, audit, log, upstream)
+    # Guards of one test are one deployment; those of another are another.
+    key = {"GUARD_LABEL_KEY": str(directory.parent / "label.key")}
+    variables = {**os.environ, **key, **(environment or {})}
+    # The worker runs with -O: without its bytecode cache every start compiles every library.
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
+    child = start(directory / "guard.log", *command, environment=variables)
     if wait:
-        ready(guard)
-    return guard
-
-
-def ready(guard: RunningGuard, times: int = 1) -> None:
-    """Wait until the guard has said that it is ready so many times."""
-
-    def said() -> bool:
-        if guard.process.poll() is not None:
-            pytest.fail(f"the guard ended: {guard.log_path.read_text('utf-8')}")
-        return guard.log_path.read_text("utf-8").count("guard ready") >= times
-
-    # The first start on a machine compiles every library once more, for -O.
-    wait_until(said, "the guard's ready line", seconds=150)
+        child.wait_ready()
+    return RunningGuard(child, port, admin, audit, upstream)
 
 
 def tool_call(

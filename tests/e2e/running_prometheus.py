@@ -6,8 +6,6 @@ import http
 import json
 import re
 import shutil
-import signal
-import subprocess
 import threading
 import time
 import urllib.error
@@ -18,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from guard.adapters.free_ports import free_port
+from guard.adapters.loopback import Child, free_port, start
 from tests.e2e.running_guard import ROOT, RunningGuard, tool_call, wait_until
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ def in_fast_motion(text: str) -> str:
 class RunningPrometheus:
     """A Prometheus process and what the tests ask of it."""
 
-    process: subprocess.Popen[bytes]
+    child: Child
     port: int
     started: float
 
@@ -86,8 +84,7 @@ class RunningPrometheus:
 
     def stop(self) -> None:
         """Stop the process."""
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(20)
+        self.child.stop()
 
 
 def start_prometheus(directory: Path, admins: Sequence[int]) -> RunningPrometheus:
@@ -104,13 +101,12 @@ def start_prometheus(directory: Path, admins: Sequence[int]) -> RunningPrometheu
     port = free_port()
     command = [str(BINARY), f"--config.file={config}", f"--storage.tsdb.path={directory / 'data'}"]
     command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
-    with (directory / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    running = RunningPrometheus(process, port, time.time())
+    child = start(directory / "prometheus.log", *command)
+    running = RunningPrometheus(child, port, time.time())
 
     def scraped() -> bool:
         threading.Event().wait(0.1)
-        assert process.poll() is None, (directory / "prometheus.log").read_text("utf-8")
+        assert child.process.poll() is None, child.said()
         with suppress(OSError):
             return len(running.query('up{job="guard"} == 1')) == len(admins)
         return False

@@ -11,11 +11,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from guard.demo.processes import Places, stage
 from guard.demo.routes import Via
 from guard.demo.scenario import Story, seed
+from guard.demo.stage import Places, stage
 from guard.settings import policies_directory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,12 +42,12 @@ def outbox(directory):
         return database.execute("SELECT recipient, body FROM outbox").fetchall()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory):
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
     """Start the servers and the guard once for all addresses."""
     places = Places(tmp_path_factory.mktemp("demo"), policies_directory() / "default.yaml")
     seed(places, "nobody")
-    async with stage(places) as ready:
+    with stage(places) as ready:
         yield ready, places
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from guard.adapters.redis.embedded import EmbeddedRedis
-from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, ready, tool_call, wait_until
+from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, tool_call, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -215,7 +215,7 @@ def test_a_detector_that_never_ends_costs_the_worker_and_not_the_data(
     )
     assert lost[0]["judging"]["tool"] == "email_send_email"
     assert len(guard.upstream.received) == received
-    ready(guard, times=2)
+    guard.child.wait_ready(times=2)
     assert passes(guard)
     assert guard.metric("guard_worker_restarts") == 1
 
@@ -266,7 +266,7 @@ def test_a_killed_worker_is_replaced_and_forgets_nothing(launch: Launch) -> None
     wait_until(lambda: worker_of(guard), "a worker")
 
     os.kill(worker_of(guard) or 0, signal.SIGKILL)
-    ready(guard, times=2)
+    guard.child.wait_ready(times=2)
 
     _, answer = guard.post(tool_call("a@evil.test"), headers)
     rules = [r["rule"] for r in answer["result"]["structuredContent"]["guard"]["reasons"]]

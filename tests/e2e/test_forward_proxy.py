@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from guard.adapters.free_ports import free_port
+from guard.adapters.loopback import free_port
 from tests.e2e.running_guard import RunningGuard, start_guard, tool_call, wait_until
 from tests.e2e.tls_upstream import NAME, NextProxy, TlsUpstream, Tunnel, post_http2
 

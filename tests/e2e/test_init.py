@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from guard.lab.bench_processes import fixture_server
+from guard.adapters.loopback import Rig
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,7 +26,8 @@ def run(*words, cwd):
 
 def test_a_clients_configuration_becomes_a_policy_that_passes_its_tests(tmp_path):
     """Listed through the official SDK, written once, valid, tested, and never overwritten."""
-    with fixture_server() as port:
+    with Rig() as rig:
+        port = rig.server("guard.lab.fixture_server")
         servers = {
             "tools": {"url": f"http://127.0.0.1:{port}/mcp"},
             "files": {"command": "no-such-command"},

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from guard.adapters.free_ports import free_port
-from guard.lab.bench_processes import fixture_server
+from guard.adapters.loopback import Rig, free_port
 from guard.lab.bench_transparency import SCENARIOS
 from guard.lab.mcp_scenarios import Client, run, session
 from guard.lab.modern_scenarios import MODERN, run_modern
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Return the URLs of the fixture servers, directly and through one watching guard."""
-    with fixture_server() as port, fixture_server("guard.lab.modern_server") as modern:
+    with Rig() as rig:
+        port = rig.server("guard.lab.fixture_server")
+        modern = rig.server("guard.lab.modern_server")
         second = free_port()
         guard = start_guard(
             tmp_path_factory.mktemp("guard"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from guard.adapters.free_ports import free_port
+from guard.adapters.loopback import free_port
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.endpoint import parse_endpoint

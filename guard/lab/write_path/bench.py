@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from guard.lab.load import UPSTREAM
 from guard.lab.write_path import hardship, labels, recorded
 from guard.lab.write_path.normal import normal_writes
-from guard.lab.write_path.rig import POLICY, Rig, rig, ungated, variant
+from guard.lab.write_path.rig import POLICY, Rig, ungated, variant
 from guard.lab.write_path.speed import cost
 from guard.lab.write_path.trials import ATTACKS, SYSTEMS, Outcome, run_trial, trial
 from guard.replay.reports import Check, Report, machine
@@ -66,7 +67,7 @@ def bench_write_path(
         GuardError: something did not start.
     """
     measured = Measured(runs)
-    with rig() as running:
+    with Rig() as running:
         progress("starting")
         _start(running)
         for system in SYSTEMS:
@@ -97,17 +98,17 @@ def bench_write_path(
 
 
 def _start(running: Rig) -> None:
-    running.server("plain", protected=False)
-    running.server("protected", protected=True)
+    running.memory_server("plain", protected=False)
+    running.memory_server("protected", protected=True)
     late = variant(running, "s3", {"memory:\n": "memory:\n  coupling: false\n"})
     plain, protected = running.server_ports["plain"], running.server_ports["protected"]
-    running.guard("open", ungated(running), upstream=plain)
-    running.guard("s3", late, upstream=protected)
-    running.guard("s4", POLICY, upstream=protected)
-    running.guard("s4b", POLICY, upstream=protected)
-    answering = running.responder()
-    running.guard("fast-gated", POLICY, upstream=answering)
-    running.guard("fast-open", ungated(running), upstream=answering)
+    running.worker("open", ungated(running), upstream=plain)
+    running.worker("s3", late, upstream=protected)
+    running.worker("s4", POLICY, upstream=protected)
+    running.worker("s4b", POLICY, upstream=protected)
+    answering = running.server(UPSTREAM)
+    running.worker("fast-gated", POLICY, upstream=answering)
+    running.worker("fast-open", ungated(running), upstream=answering)
 
 
 def _core(measured: Measured) -> None:

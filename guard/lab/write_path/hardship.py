@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.free_ports import free_port
+from guard.adapters.loopback import free_port
 from guard.adapters.recovery import EVENT
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
@@ -54,20 +54,19 @@ def _crash(rig: Rig, point: str, number: int) -> list[str]:
     write = {"key": nonce, "content": content, "memory_class": "L4", "nonce": nonce}
     policy = variant(rig, "crashing", {"memory:\n": "memory:\n  limits: {unknown_after: 1s}\n"})
     dying = f"{nonce}:0"
-    rig.guard("crashing", policy, upstream=upstream, point=point, port=port, owner=dying)
+    rig.worker("crashing", policy, upstream=upstream, point=point, port=port, owner=dying)
     acknowledged = False
     with suppress(OSError, ValueError):
         acknowledged = not rig.agent("crashing", principal).call("memory_write", write).is_error
-    rig.processes["crashing"].wait(20)
+    rig.guards["crashing"].process.wait(20)
     formed = store.trace(content)
     # The next worker of the same guard listens where the last one did, and finds what it left.
-    place = rig.guard("crashing", policy, upstream=upstream, port=port, owner=f"{nonce}:1")
+    place = rig.worker("crashing", policy, upstream=upstream, port=port, owner=f"{nonce}:1")
     unsettled = asyncio.run(_unsettled(rig, dying))
     fates = _resolved(place / "audit.jsonl")
     again = rig.agent("crashing", principal).call("memory_write", write)
     after = store.trace(content)
-    rig.processes["crashing"].terminate()
-    rig.processes["crashing"].wait(20)
+    rig.guards["crashing"].stop()
     spent = point in {"committed", *SENT_BEFORE}
     wrong = {
         "half formed": formed.rows != formed.vectors,

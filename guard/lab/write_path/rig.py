@@ -7,29 +7,19 @@ import http.client
 import json
 import os
 import secrets
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Self
 
-from guard.adapters.free_ports import free_port
+from guard.adapters import loopback
+from guard.adapters.loopback import Child, free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.core.errors import GuardError
 from guard.lab.write_path.store import VectorMemory
 from guard.settings import Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 POLICY: Final = Path(__file__).with_name("gate.yaml")
 PRINCIPALS: Final = 1200
 """Agents the guards know; each trial is one of them, so that no trial lowers another's trust."""
-START_LINES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +76,42 @@ class Agent:
         return Answer(shown + json.dumps(told), failed, codes)
 
 
-@dataclass(slots=True)
-class Rig:
-    """Everything that runs."""
+class Rig(loopback.Rig):
+    """Everything that runs: memory servers, an embedded Redis, guards that know many agents."""
 
-    directory: Path
-    redis: str
-    secrets: list[str]
-    stack: ExitStack
-    stores: dict[str, VectorMemory] = field(default_factory=dict)
-    server_ports: dict[str, int] = field(default_factory=dict)
-    guard_ports: dict[str, int] = field(default_factory=dict)
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    admin_ports: dict[str, int] = field(default_factory=dict)
-    used: int = 0
-    front_end: str = field(default_factory=lambda: secrets.token_hex(16))
-    """Credential of the prompt channel."""
+    def __init__(self) -> None:
+        super().__init__()
+        self._redis = EmbeddedRedis()
+        self.secrets = [secrets.token_hex(8) for _ in range(PRINCIPALS)]
+        self.stores: dict[str, VectorMemory] = {}
+        self.server_ports: dict[str, int] = {}
+        self.guard_ports: dict[str, int] = {}
+        self.guards: dict[str, Child] = {}
+        self.admin_ports: dict[str, int] = {}
+        self.used = 0
+        self.front_end = secrets.token_hex(16)
+        """Credential of the prompt channel."""
+
+    def __enter__(self) -> Self:
+        agents = {f"agent{i}": secret for i, secret in enumerate(self.secrets)}
+        self._write_digests("agents", agents)
+        self._write_digests("front_ends", {"bench": self.front_end})
+        (self.directory / "secret").write_text(secrets.token_hex(16), encoding="utf-8")
+        self._redis.start()
+        self.redis = self._redis.url
+        return self
+
+    def stop(self) -> None:
+        """End every process and the Redis."""
+        super().stop()
+        self._redis.stop()
+
+    def _write_digests(self, name: str, known: dict[str, str]) -> None:
+        lines = "".join(
+            f'{who} = "{hashlib.sha256(secret.encode()).hexdigest()}"\n'
+            for who, secret in known.items()
+        )
+        (self.directory / f"{name}.toml").write_text(lines, encoding="utf-8")
 
     def agent(self, guard: str, principal: int | None = None) -> Agent:
         """Return an agent that nobody has been before, or the one of a number."""
@@ -110,36 +120,15 @@ class Rig:
             self.used += 1
         return Agent(self.guard_ports[guard], self.secrets[principal % len(self.secrets)])
 
-    def server(self, name: str, *, protected: bool) -> None:
+    def memory_server(self, name: str, *, protected: bool) -> None:
         """Start a memory server on a file of its own."""
         database = self.directory / f"{name}.sqlite"
-        command = [sys.executable, "-m", "guard.lab.write_path.server", "--db", str(database)]
-        if protected:
-            command += ["--secret-file", str(self.directory / "secret")]
-        process = subprocess.Popen(  # noqa: S603  (our own module)
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        self.stack.callback(_stop, process)
-        if process.stdout is None:
-            msg = "the memory server has no output"
-            raise GuardError(msg)
-        self.server_ports[name] = int(process.stdout.readline() or 0)
+        secret = ("--secret-file", str(self.directory / "secret")) if protected else ()
+        module = "guard.lab.write_path.server"
+        self.server_ports[name] = self.server(module, "--db", str(database), *secret)
         self.stores[name] = VectorMemory(database)
 
-    def responder(self) -> int:
-        """Start an upstream that only answers; return its port."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "guard.lab.bench_upstream"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        self.stack.callback(_stop, process)
-        if process.stdout is None:
-            msg = "the upstream has no output"
-            raise GuardError(msg)
-        return int(process.stdout.readline())
-
-    def guard(
+    def worker(
         self,
         name: str,
         policy: Path,
@@ -163,15 +152,12 @@ class Rig:
             f'secret_file = "{self.directory / "secret"}"\n',
             encoding="utf-8",
         )
-        front_ends = place / "front_ends.toml"
-        digest = hashlib.sha256(self.front_end.encode()).hexdigest()
-        front_ends.write_text(f'bench = "{digest}"\n', encoding="utf-8")
         admin = self.admin_ports[name] = free_port()
         settings = Settings(
             policy=[policy],
             reverse=[f"127.0.0.1:{listen}=http://127.0.0.1:{upstream}"],
             admin=f"127.0.0.1:{admin}",
-            prompt_credentials=front_ends,
+            prompt_credentials=self.directory / "front_ends.toml",
             label_key=self.directory / "label.key",
             audit=place / "audit.jsonl",
             credentials=self.directory / "agents.toml",
@@ -179,39 +165,15 @@ class Rig:
             state_timeout=2.0,
             owner=owner,
         )
-        optimise = [] if point else ["-O"]
-        command = [sys.executable, *optimise, "-m", "guard.worker", str(os.getpid()), str(place)]
-        command += [self.redis, *([point] if point else [])]
-        log = (place / "log").open("wb")
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log)  # noqa: S603  (ours)
-        self.stack.callback(log.close)
-        self.stack.callback(_stop, process)
-        if process.stdin is not None:
-            process.stdin.write(settings.model_dump_json().encode() + b"\n")
-            process.stdin.close()
-        self.processes[name] = process
+        optimise = () if point else ("-O",)
+        command = (*optimise, "-m", "guard.worker", str(os.getpid()), str(place), self.redis)
+        worker = self.guards[name] = self.start(place.name, *command, *([point] if point else []))
+        if worker.process.stdin is not None:
+            worker.process.stdin.write(settings.model_dump_json().encode() + b"\n")
+            worker.process.stdin.close()
         self.guard_ports[name] = listen
-        _wait(place / "log", process)
+        worker.wait_ready()
         return place
-
-
-@contextmanager
-def rig() -> Iterator[Rig]:
-    """Make the directory, the secrets and a Redis, and end everything with the block."""
-    directory = Path(tempfile.mkdtemp(prefix="guard-write-path-"))
-    agents = [secrets.token_hex(8) for _ in range(PRINCIPALS)]
-    (directory / "secret").write_text(secrets.token_hex(16), encoding="utf-8")
-    (directory / "agents.toml").write_text(
-        "".join(
-            f'agent{i} = "{hashlib.sha256(secret.encode()).hexdigest()}"\n'
-            for i, secret in enumerate(agents)
-        ),
-        encoding="utf-8",
-    )
-    with ExitStack() as stack:
-        stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        redis = stack.enter_context(EmbeddedRedis())
-        yield Rig(directory, redis.url, agents, stack)
 
 
 def variant(rig_: Rig, name: str, replace: dict[str, str]) -> Path:
@@ -231,31 +193,3 @@ def ungated(rig_: Rig) -> Path:
     path = rig_.directory / "ungated.yaml"
     path.write_text(head + "rules:\n" + rest.partition("rules:\n")[2], encoding="utf-8")
     return path
-
-
-def _wait(log: Path, process: subprocess.Popen[bytes]) -> None:
-    import time
-
-    for _ in range(START_LINES):
-        if b"guard ready" in log.read_bytes():
-            return
-        if process.poll() is not None:
-            break
-        time.sleep(0.1)
-    msg = f"a guard did not start: {log.read_text(encoding='utf-8', errors='replace')[-300:]}"
-    raise GuardError(msg)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        with suppress(OSError):
-            process.stdin.close()
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    if process.stdout is not None:
-        process.stdout.close()

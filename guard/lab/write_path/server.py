@@ -6,7 +6,6 @@ else; over stdio the secret has to be in ``MEMORY_SECRET``.
 
 from __future__ import annotations
 
-import argparse
 import hmac
 import os
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from mcp.server.fastmcp import Context, FastMCP
 
-from guard.adapters.loopback_server import serve_on_loopback
+from guard.adapters.loopback import serve_on_loopback, server_options
 from guard.lab.write_path.store import VectorMemory
 
 
@@ -74,8 +73,7 @@ def _authorise(context: Context[Any, Any, Any], secret: str) -> None:
 
 def main() -> None:
     """Serve until told to stop, or until standard input ends."""
-    parser = argparse.ArgumentParser(description="The memory server that writes are measured on.")
-    parser.add_argument("--db", type=Path, required=True, help="the SQLite file")
+    parser = server_options("The memory server that writes are measured on.")
     parser.add_argument("--secret-file", type=Path, help="who knows it may write")
     parser.add_argument("--stdio", action="store_true", help="speak on standard input and output")
     options = parser.parse_args()
@@ -84,7 +82,7 @@ def main() -> None:
     if options.stdio:
         server.run("stdio")
         return
-    serve_on_loopback(server.streamable_http_app)
+    serve_on_loopback(server.streamable_http_app, options.port)
 
 
 if __name__ == "__main__":

@@ -2,17 +2,17 @@
 
 import pytest
 
-from guard.adapters.free_ports import free_port
+from guard.adapters.loopback import Rig, free_port
 from guard.adapters.store_questions import StoreQuestions
 from guard.core.memory_policy import ReadBack
-from guard.lab.bench_processes import fixture_server
 
 ECHO = ReadBack("echo", {"text": "$.value"})
 
 
 async def test_the_store_behind_a_listener_is_asked_with_the_arguments():
     """Over MCP, by the recall that the policy names."""
-    with fixture_server() as port:
+    with Rig() as rig:
+        port = rig.server("guard.lab.fixture_server")
         questions = StoreQuestions({8080: f"http://127.0.0.1:{port}"})
 
         assert "the red door" in await questions.ask("x:8080", ECHO, {"text": "the red door"})

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from guard.adapters import free_ports
-from guard.adapters.free_ports import free_port
+from guard.adapters import loopback
+from guard.adapters.loopback import free_port
 from guard.core.errors import GuardError
 
 
@@ -18,10 +18,10 @@ def test_no_connection_is_given_the_port_meanwhile(tmp_path, monkeypatch, file, 
     """The kernel gives connections their ports from a range of its own; ours lie below it."""
     if file is not None:
         (tmp_path / "range").write_text(file, encoding="ascii")
-    monkeypatch.setattr(free_ports, "_RANGE", tmp_path / "range")
-    span = first - free_ports.LOWEST
+    monkeypatch.setattr(loopback, "_RANGE", tmp_path / "range")
+    span = first - loopback.LOWEST
     asked = []
-    monkeypatch.setattr(free_ports.secrets, "randbelow", lambda n: asked.append(n) or len(asked))
+    monkeypatch.setattr(loopback.secrets, "randbelow", lambda n: asked.append(n) or len(asked))
 
     assert free_port() < first
     assert set(asked) == {span}
@@ -29,8 +29,8 @@ def test_no_connection_is_given_the_port_meanwhile(tmp_path, monkeypatch, file, 
 
 def test_a_process_is_never_given_a_port_twice(monkeypatch):
     """Two listeners of one test are started long after both were chosen."""
-    monkeypatch.setattr(free_ports.secrets, "randbelow", _repeats(5, 5, 6))
-    monkeypatch.setattr(free_ports, "_given", set())
+    monkeypatch.setattr(loopback.secrets, "randbelow", _repeats(5, 5, 6))
+    monkeypatch.setattr(loopback, "_given", set())
 
     assert free_port() != free_port()
 
@@ -38,9 +38,9 @@ def test_a_process_is_never_given_a_port_twice(monkeypatch):
 def test_a_port_that_somebody_listens_on_is_not_free(monkeypatch):
     """And where none is, that is said instead of tried for ever."""
     with socket.create_server(("127.0.0.1", free_port())) as taken:
-        offset = taken.getsockname()[1] - free_ports.LOWEST
-        monkeypatch.setattr(free_ports.secrets, "randbelow", lambda _: offset)
-        monkeypatch.setattr(free_ports, "_given", set())
+        offset = taken.getsockname()[1] - loopback.LOWEST
+        monkeypatch.setattr(loopback.secrets, "randbelow", lambda _: offset)
+        monkeypatch.setattr(loopback, "_given", set())
 
         with pytest.raises(GuardError, match="is free"):
             free_port()

@@ -1,0 +1,99 @@
+"""The demo's files, and its processes on loopback, which end whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from guard.adapters.loopback import Rig, free_port
+from guard.core.errors import GuardError
+
+NOTES_POLICY: Final = """version: 1
+name: notes
+http_tools:
+  - tool: notes.share
+    method: [POST]
+    url: http://127.0.0.1:{port}/v1/{{notebook}}/share
+    body: json
+tools:
+  - match: [notes.share]
+    role: send
+    destinations: ["$.body.to"]
+    body: ["$.body.text"]
+    ignore: ["$.path.notebook"]
+"""
+"""Beside the shipped policy, whose rules speak for this tool as for any other that sends."""
+SERVERS: Final = ("mail", "memory", "notes")
+
+
+class DemoError(GuardError):
+    """The demo could not be played; says nothing about the guard's verdicts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The running processes, as the agent reaches them: through the guard only."""
+
+    mail_url: str
+    memory_url: str
+    notes_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The demo's files, all in one directory; ``NAME.sqlite`` is a server's."""
+
+    directory: Path
+    policy: Path
+
+    @property
+    def mail(self) -> Path:
+        """SQLite file of the mail server."""
+        return self.directory / "mail.sqlite"
+
+    @property
+    def memory(self) -> Path:
+        """SQLite file of the memory server."""
+        return self.directory / "memory.sqlite"
+
+    @property
+    def notes(self) -> Path:
+        """SQLite file of the notes service."""
+        return self.directory / "notes.sqlite"
+
+    @property
+    def audit(self) -> Path:
+        """The guard's audit log."""
+        return self.directory / "audit.jsonl"
+
+
+@contextmanager
+def stage(places: Places) -> Iterator[Stage]:
+    """Start the servers and the guard in front of them; stop them on the way out.
+
+    Raises:
+        GuardError: a process ended before it was ready, or took too long.
+    """
+    upstreams = {name: free_port() for name in SERVERS}
+    listeners = {name: free_port() for name in SERVERS}
+    # What makes the notes service's requests calls of tools; its port is known only now.
+    notes_policy = places.directory / "notes.yaml"
+    notes_policy.write_text(NOTES_POLICY.format(port=upstreams["notes"]), encoding="utf-8")
+    options = [f"--policy={places.policy}", f"--policy={notes_policy}", "--redis=embedded"]
+    with Rig(places.directory) as rig:
+        # All at once: nobody needs another to start, and each takes seconds to load.
+        servers = []
+        for name, port in upstreams.items():
+            database = str(places.directory / f"{name}.sqlite")
+            words = (name, "--port", str(port), "--db", database)
+            servers.append(rig.begin_server("guard.demo.servers", *words))
+            options.append(f"--reverse=127.0.0.1:{listeners[name]}=http://127.0.0.1:{port}")
+        guard = rig.begin_guard(*options)
+        for server in servers:
+            server.printed_port()
+        guard.wait_ready()
+        urls = [f"http://127.0.0.1:{port}" for port in listeners.values()]
+        yield Stage(f"{urls[0]}/mcp", f"{urls[1]}/mcp", f"{urls[2]}/v1")

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from guard.core.model import Json, Target
+    from guard.core.calls import Target
+    from guard.core.model import Json
     from guard.core.ports import AuditLog, DecisionRecord
     from guard.core.verdict import Reason
 

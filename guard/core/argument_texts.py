@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from guard.core.model import Json
+    from guard.core.model import Json, Span
 
 LONG_NUMBER: Final = 10**9
 """From here on a number may be that of an account."""
@@ -31,17 +31,6 @@ class ArgumentText:
     def named(self) -> str:
         """The text behind its name, as an assignment would have it."""
         return f"{self.name}={self.text}" if self.name else self.text
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A part of one text of the arguments."""
-
-    path: tuple[str | int, ...]
-    start: int
-    end: int
-    kind: str
-    """What it is, from a closed set; it stands in the replacement."""
 
 
 def argument_texts(arguments: Json) -> Iterator[ArgumentText]:

@@ -166,3 +166,58 @@ class Context:
     """Whether the session has read memory; a reply must then not carry it outside."""
     values: dict[str, Evidence] = field(default_factory=dict)
     """By value."""
+
+
+@frozen
+class LabelSet:
+    """One bounded set of label records in the store.
+
+    Records lie in areas by field; an area is one key, so it expires as a whole.
+    """
+
+    kind: str
+    """What it holds, one word: a part of the key's name."""
+    owner: tuple[str, ...]
+    """Whose it is; texts of any length, digested into the key's name."""
+    part: str = ""
+    """Which part of a set that is spread over several keys."""
+    ttl: int = 0
+    """Milliseconds it outlives its last write; 0 keeps it."""
+    limit: int = 0
+    """Fields it may have; beyond it nothing is added and the principal is marked full."""
+
+
+@frozen
+class LabelLookup:
+    """Fields of one area to read with an attempt."""
+
+    area: LabelSet
+    fields: tuple[bytes, ...]
+    chained: int = 0
+    """How many of the last fields hold records that end in names, to be looked up in the same
+    area (rung 4).
+
+    Of the look-ups of an attempt, only the last one can have any."""
+
+
+class LabelWriteMode(StrEnum):
+    """What happens where the field is there already."""
+
+    KEEP = "keep"
+    """The first record stays."""
+    RAISE = "raise"
+    """A record of a higher label replaces it."""
+    REPLACE = "replace"
+    APPEND = "append"
+    """It is one more entry of a bounded list; where there is no room it is left out, silently."""
+
+
+@frozen
+class LabelWrite:
+    """Records to add to one area with a completion."""
+
+    area: LabelSet
+    mode: LabelWriteMode
+    entries: tuple[tuple[bytes, bytes], ...]
+    unless: LabelSet | None = None
+    """Skip an entry whose field, with ``A`` behind it, is in this area."""

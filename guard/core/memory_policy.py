@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from guard.core.memory import Permission, SecondLook, SourceType
-    from guard.core.policy import PathQuery
+    from guard.core.tool_mapping import PathQuery
 
 
 @dataclass(frozen=True, slots=True)

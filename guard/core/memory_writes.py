@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from guard.core.memory_policy import MemoryPolicy
-    from guard.core.model import ClassifiedCall, Json, ToolCall
-    from guard.core.policy import PathQuery
+    from guard.core.model import Json, ToolCall
+    from guard.core.tool_mapping import PathQuery
 
 UNMAPPED: Final = WriteMapping("", lambda _: True, "default", MemoryClass.L1)
 """A save that no entry of ``memory.writes`` claims counts as a write of the highest class."""
 
 
-def write_of(memory: MemoryPolicy | None, classified: ClassifiedCall) -> WriteMapping | None:
+def write_of(memory: MemoryPolicy | None, call: ToolCall, role: Role) -> WriteMapping | None:
     """Return what the policy says of a call as a write; None where it is none."""
     if memory is None:
         return None
-    call, method, path = classified.call, "", ""
+    method, path = "", ""
     if call.protocol == "http":
         method = str(call.arguments.get("method", ""))
         path = urlsplit(str(call.arguments.get("url", ""))).path
     found = memory.write(call.tool, method, path)
-    return found or (UNMAPPED if classified.role is Role.SAVE else None)
+    return found or (UNMAPPED if role is Role.SAVE else None)
 
 
 def remembered_texts(call: ToolCall, mapping: WriteMapping) -> list[str]:

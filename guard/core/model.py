@@ -10,11 +10,6 @@ from guard.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from guard.core.argument_texts import Span
-    from guard.core.labels import Attestation, PrivateText, SavedText
-    from guard.core.ports import LabelWrite
-
 Json: TypeAlias = Any
 """A parsed JSON value: None, bool, int, float, str, list of Json, dict of str to Json."""
 
@@ -108,21 +103,6 @@ class ToolCall:
     """Its place in a recorded run; live calls are counted by the store."""
 
 
-@frozen
-class ToolResult:
-    """What a tool answered, matched to its call by the protocol (JSON-RPC id, not exchange)."""
-
-    call: ClassifiedCall
-    content: Json
-    """The parsed result: a string, or structured JSON; None where nothing was returned."""
-    at: float
-    is_error: bool = False
-    is_lost: bool = False
-    """No readable answer came: nobody can say whether the tool carried the call out."""
-    sources: frozenset[bytes] | None = None
-    """Marks of whom an untrusted result comes from; None until they have been worked out."""
-
-
 class DestinationStatus(StrEnum):
     """Where a destination stands before any rule is asked."""
 
@@ -152,45 +132,14 @@ class Destination:
 
 
 @frozen
-class Target:
-    """A destination of a call and where it stands under the policy."""
+class Span:
+    """A part of one text of the arguments."""
 
-    destination: Destination
-    standing: DestinationStatus
-    path: str = ""
-    """JSONPath of the argument it was read from."""
-    attestation: Attestation | None = None
-    """Where it came from; None until the state before the call is known."""
-
-
-@frozen
-class ClassifiedCall:
-    """A call with what the policy says about its tool: role, destinations, body."""
-
-    call: ToolCall
-    role: Role
-    mapped: bool
-    """False where no tool mapping claims the tool; it then counts as ``other`` and, for the
-    rules, as unmapped.  An unmapped name must never silently disable a detector."""
-    targets: tuple[Target, ...] = ()
-    body: tuple[str, ...] = ()
-    """The texts the policy declares as payload, and every text it declares as nothing else."""
-    may_be_nobody: bool = False
-    """A send that names nobody and, as the policy says, then sends nothing."""
-    guarded: tuple[Target, ...] = ()
-    """Values of arguments that the policy traces like destinations (amounts, subjects, links)."""
-    on_executed: tuple[LabelWrite, ...] = ()
-    """Labels of what it saves, decided before it runs and stored once it has."""
-    index: int = -1
-    """Its place in the recorded run or in its session, once the state before it is known."""
-    private: PrivateText | None = None
-    """Private text in its body, where the policy traces that."""
-    memory_label: Integrity | None = None
-    """Of the item that a recall asks for, where it has a record."""
-    saved: SavedText | None = None
-    """What its text is made of, where it writes memory and the state before it is known."""
-    redefined: bool = False
-    """Whether the tool's definition has changed since it was pinned, and nobody has approved it."""
+    path: tuple[str | int, ...]
+    start: int
+    end: int
+    kind: str
+    """What it is, from a closed set; it stands in the replacement."""
 
 
 @frozen

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from guard.core.verdict import Action, Mode, Reason, Verdict
 
 if TYPE_CHECKING:
-    from guard.core.model import ClassifiedCall, Json
+    from guard.core.calls import ClassifiedCall
+    from guard.core.model import Json
     from guard.core.policy import Policy, Situation
 
 

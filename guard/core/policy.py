@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from guard.core.frozen import frozen
-from guard.core.model import DestinationStatus, Integrity
+from guard.core.model import DestinationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
+    from guard.core.calls import ClassifiedCall, TracedCall
     from guard.core.memory_policy import MemoryPolicy
-    from guard.core.model import ClassifiedCall, Destination, Finding, Json, Role
-    from guard.core.tool_patterns import ToolPattern
+    from guard.core.model import Destination, Finding, Json
+    from guard.core.tool_mapping import ToolMapping
     from guard.core.trajectory import Snapshot
     from guard.core.verdict import Action, Mode, Reason
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class Situation:
     """Everything the PDP may look at for one call; nothing else reaches a rule."""
 
-    call: ClassifiedCall
+    call: TracedCall
     snapshot: Snapshot
     findings: tuple[Finding, ...]
     errors: tuple[str, ...] = ()
@@ -64,87 +65,6 @@ class JudgesResults(Protocol):
     def match_result(self, call: ClassifiedCall, content: Json) -> Reason | None:
         """Return why a result must not be released, or None.  May raise: it is withheld."""
         ...
-
-
-class PathQuery(Protocol):
-    """A compiled JSONPath (RFC 9535): the values it selects, with their normalised paths."""
-
-    text: str
-
-    def find(self, document: Json) -> Iterable[tuple[str, Json]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FieldLabel:
-    """A part of a result with a label of its own."""
-
-    path: PathQuery
-    label: Integrity
-
-
-@dataclass(frozen=True, slots=True)
-class MessageFields:
-    """Where messages are in a result, and what a user may call each by."""
-
-    each: PathQuery
-    id: PathQuery
-    sender: PathQuery
-    names: tuple[PathQuery, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LinkFields:
-    """Where in a result messages with links are, and by what a user may name their place."""
-
-    each: PathQuery
-    text: PathQuery
-    sender: PathQuery
-    place: PathQuery | None = None
-    """In the arguments: the channel or the person whose messages are read."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolMapping:
-    """What the policy says of the tools that one pattern claims."""
-
-    pattern: str
-    """The globs or expressions as written, for messages."""
-    matches: Callable[[str], bool]
-    role: Role
-    destinations: tuple[PathQuery, ...] = ()
-    body: tuple[PathQuery, ...] = ()
-    ignore: tuple[PathQuery, ...] = ()
-    """Arguments that are neither; what is declared nowhere is looked through for destinations."""
-    source: Integrity = Integrity.UNTRUSTED
-    """Label of what its results contain."""
-    fields: tuple[FieldLabel, ...] = ()
-    """Parts of its results that have a label of their own."""
-    store: str = ""
-    """Name of the memory it reads or writes, empty where it is none."""
-    item: PathQuery | None = None
-    """Where the arguments name the item of that memory."""
-    guarded: tuple[PathQuery, ...] = ()
-    """Arguments whose values are traced like destinations."""
-    reply: PathQuery | None = None
-    """Where the arguments name the message that is answered."""
-    messages: MessageFields | None = None
-    """Where in its results messages are."""
-    private: bool = False
-    """Whether what it returns must not go out to whom nobody vouches for."""
-    links: LinkFields | None = None
-    """Messages whose links count word for word where the user named their sender or place."""
-    named_by: PathQuery | None = None
-    """Where the arguments name the page that is read; one that the user named vouches for the
-    addresses on it that bear its name."""
-    may_be_nobody: bool = False
-    """A send without a destination sends nothing (a calendar entry without guests)."""
-    line: int = 0
-    patterns: tuple[ToolPattern, ...] = ()
-    """One by one what ``pattern`` and ``matches`` join."""
-
-    def claimant(self, tool: str) -> str:
-        """Return the one pattern, as written, that claims a tool this mapping claims."""
-        return next((p.text for p in self.patterns if p.matches(tool) is True), self.pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +146,7 @@ class Policy:
                 self._memo[tool] = found
             return found
 
-    def rules_about(self, call: ClassifiedCall) -> tuple[Rule, ...]:
+    def rules_about(self, call: TracedCall) -> tuple[Rule, ...]:
         """Return the rules to ask about a call: all but some that would say nothing of it.
 
         INVARIANT (filters): ``concerns`` of a rule looks at nothing of a call that is not in
@@ -235,8 +155,10 @@ class Policy:
         if len(call.targets) > KEY_TARGETS:
             return self.rules
         targets = tuple([(t.standing, t.attestation and t.attestation.rung) for t in call.targets])
-        marks = call.mapped, call.may_be_nobody, call.redefined, bool(call.guarded)
-        key = (call.call.tool, call.role, marks, targets)
+        known = call.classified
+        # Which mapping it is follows from the tool's name.
+        marks = known.mapping is None, call.redefined, bool(call.guarded)
+        key = (known.call.tool, known.role, marks, targets)
         found = self._about.get(key)
         if found is None:
             found = tuple(rule for rule in self.rules if _concerns(rule, call))
@@ -261,7 +183,7 @@ class Policy:
         )
 
 
-def _concerns(rule: Rule, call: ClassifiedCall) -> bool:
+def _concerns(rule: Rule, call: TracedCall) -> bool:
     concerns = getattr(rule, "concerns", None)
     try:
         return concerns is None or concerns(call) is not False

@@ -9,12 +9,12 @@ from guard.core.verdict import Action, Reason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.core.model import ClassifiedCall
+    from guard.core.calls import TracedCall
     from guard.core.verdict import Verdict
     from guard.memory_gate.write_path import WritePath
 
-    Judged: TypeAlias = tuple[ClassifiedCall, Verdict, float]
-    Recorder: TypeAlias = Callable[[ClassifiedCall, Verdict, float], Verdict]
+    Judged: TypeAlias = tuple[TracedCall, Verdict, float]
+    Recorder: TypeAlias = Callable[[TracedCall, Verdict, float], Verdict]
 
 REFUSED: Final = Reason(
     "batch_refused",
@@ -33,8 +33,8 @@ def all_or_none(judged: list[Judged]) -> list[Judged]:
 
 
 async def commit_whole(
-    memory: WritePath, answers: list[tuple[ClassifiedCall, Verdict]], record: Recorder
-) -> list[tuple[ClassifiedCall, Verdict]]:
+    memory: WritePath, answers: list[tuple[TracedCall, Verdict]], record: Recorder
+) -> list[tuple[TracedCall, Verdict]]:
     """Commit the staged writes of a message that is about to go out, all or none.
 
     Args:
@@ -46,10 +46,10 @@ async def commit_whole(
         for classified, _ in answers:
             await memory.discard(classified.call.id)
         return answers
-    done = [(c, await memory.commit(c, v), v) for c, v in answers]
+    done = [(c, await memory.commit(c.call.id, v), v) for c, v in answers]
     if all(after is before for _, after, before in done):
         return answers
-    final: list[tuple[ClassifiedCall, Verdict]] = []
+    final: list[tuple[TracedCall, Verdict]] = []
     enforced = all(after.enforced.forwards for _, after, _ in done)
     for classified, after, before in done:
         verdict = after

@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from guard.core.calls import ClassifiedCall, Target
 from guard.core.jsonpath import member_path
-from guard.core.model import ClassifiedCall, Destination, DestinationStatus, Role, Target
+from guard.core.memory_writes import write_of
+from guard.core.model import Destination, DestinationStatus, Role
 from guard.destinations.amounts import number_value
 from guard.destinations.canonical import MISSING, read_destinations
 from guard.destinations.hosts import malformed
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from guard.core.model import Json, ToolCall
-    from guard.core.policy import PathQuery, Policy, ToolMapping
+    from guard.core.policy import Policy
+    from guard.core.tool_mapping import PathQuery, ToolMapping
 
 SCAN_LIMIT: Final = 1024 * 1024
 """Characters of undeclared arguments looked through per call.  What is beyond makes the call
@@ -45,14 +48,19 @@ def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
         return ClassifiedCall(
             call=call,
             role=Role.OTHER,
-            mapped=False,
+            memory_write=write_of(policy.memory, call, Role.OTHER),
             targets=tuple(_undeclared(policy, call.arguments, frozenset())),
             body=texts,
         )
     if mapping.role is not Role.SEND and not (
         mapping.destinations or mapping.body or mapping.guarded
     ):
-        return ClassifiedCall(call=call, role=mapping.role, mapped=True)
+        return ClassifiedCall(
+            call=call,
+            role=mapping.role,
+            mapping=mapping,
+            memory_write=write_of(policy.memory, call, mapping.role),
+        )
     return _classify_mapped(policy, call, mapping)
 
 
@@ -81,10 +89,10 @@ def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> Cl
     return ClassifiedCall(
         call=call,
         role=mapping.role,
-        mapped=True,
+        mapping=mapping,
+        memory_write=write_of(policy.memory, call, mapping.role),
         targets=tuple(targets),
         body=tuple(body),
-        may_be_nobody=mapping.may_be_nobody,
         guarded=tuple(_guarded(policy, call.arguments, mapping)),
     )
 

@@ -11,7 +11,8 @@ from guard.core.ports import TextDetector
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from guard.core.model import Finding, Json, ToolResult
+    from guard.core.calls import ToolResult
+    from guard.core.model import Finding, Json
     from guard.core.ports import AuditLog, Detector, Metrics
 
 EVENT: Final = "guard.finding"

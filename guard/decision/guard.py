@@ -12,9 +12,10 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
+from guard.core.calls import ClassifiedCall, untraced
 from guard.core.errors import AuditError, GuardError
 from guard.core.memory import Fate
-from guard.core.model import ClassifiedCall, Identity, Role
+from guard.core.model import Identity, Role
 from guard.core.pdp import decide, decide_result
 from guard.core.policy import Situation
 from guard.core.ports import DecisionRecord, DetectorOnDemand
@@ -30,7 +31,8 @@ from guard.provenance.seal import KEY_BYTES, Seal
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from guard.core.model import Finding, Integrity, ToolCall, ToolResult
+    from guard.core.calls import ToolResult, TracedCall
+    from guard.core.model import Finding, Integrity, ToolCall
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Detector, Metrics, SessionStore
     from guard.core.trajectory import Snapshot
@@ -105,7 +107,7 @@ class Guard:
 
     async def authorize(
         self, calls: Sequence[ToolCall], rewrite: Rewrite | None = None
-    ) -> list[tuple[ClassifiedCall, Verdict]]:
+    ) -> list[tuple[TracedCall, Verdict]]:
         """Judge the calls of one message; one round trip however many there are.
 
         Never raises: whatever goes wrong is a block with an audit line and a counter.  A refused
@@ -122,7 +124,7 @@ class Guard:
                 judged = list(await asyncio.gather(*(self._judge(call) for call in calls)))
         judged = forwarded(judged, rewrite)
         judged = all_or_none(judged)
-        answers: list[tuple[ClassifiedCall, Verdict]] = []
+        answers: list[tuple[TracedCall, Verdict]] = []
         for classified, verdict, seconds in judged:
             final = self._record(classified, verdict, seconds)
             answers.append((classified, final))
@@ -131,16 +133,18 @@ class Guard:
         refused = [(c, v) for c, v in answers if not v.enforced.forwards]
         if refused and not self._open_loop:
             with self._store.together():
-                await asyncio.gather(*(self._state.refused(self._policy, c, v) for c, v in refused))
+                await asyncio.gather(
+                    *(self._state.refused(self._policy, c.classified, v) for c, v in refused)
+                )
         return answers
 
-    def is_committed(self, calls: Sequence[ClassifiedCall]) -> bool:
+    def is_committed(self, calls: Sequence[TracedCall]) -> bool:
         """Return whether every one of the calls is a memory write that the gate has committed."""
         memory = self._memory
         return (
             memory is not None
             and bool(calls)
-            and all(memory.is_committed(classified.call.id) for classified in calls)
+            and all(memory.is_committed(one.call.id) for one in calls)
         )
 
     async def observe(self, result: ToolResult) -> Verdict | None:
@@ -173,7 +177,7 @@ class Guard:
         policy = self._policy
         if policy is None or not policy.result_rules:
             return None
-        verdict = decide_result(policy, result.call, result.content)
+        verdict = decide_result(policy, result.call.classified, result.content)
         if verdict is None:
             return None
         if verdict.errors:
@@ -209,42 +213,42 @@ class Guard:
         writes = self._provenance.imported(self._policy, tenant, items, at)
         await self._store.note(Identity("", "", tenant=tenant), writes)
 
-    async def _judge(self, call: ToolCall) -> tuple[ClassifiedCall, Verdict, float]:
+    async def _judge(self, call: ToolCall) -> tuple[TracedCall, Verdict, float]:
         started = time.perf_counter()
         policy = self._policy
         errors: list[str] = []
         try:
             if policy is None:
-                classified = ClassifiedCall(call, Role.OTHER, mapped=False)
+                classified = ClassifiedCall(call, Role.OTHER)
             else:
                 classified = classify(policy, call)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
-            classified = ClassifiedCall(call, Role.OTHER, mapped=False)
+            classified = ClassifiedCall(call, Role.OTHER)
             errors.append(f"classify: {type(error).__name__}")
             self._metrics.error("parse")
         question, snapshot = await self._state.attempt(policy, classified, errors)
         if self._entering is not None:
             self._entering(call)
-        granted = False
+        traced, granted = untraced(classified), False
         try:
-            classified, granted = self._provenance.trace(policy, classified, question, snapshot)
+            traced, granted = self._provenance.trace(policy, classified, question, snapshot)
         except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)
             errors.append(f"provenance: {type(error).__name__}")
             self._metrics.error("provenance")
         findings = self._detect(policy, classified, snapshot, errors)
-        situation = Situation(classified, snapshot, tuple(findings), tuple(errors), granted)
+        situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
         verdict = decide(policy, situation)
         if self._entering is not None:
             self._entering(None)
         if len(verdict.errors) > len(errors):
             self._metrics.error("rule")
         if policy is not None and verdict.enforced is Action.REDACT:
-            classified, verdict = redact(
+            traced, verdict = redact(
                 policy, situation, verdict, lambda c: self._find(policy, c, snapshot)
             )
         if self._memory is not None:
-            verdict = await self._memory.judge(classified, snapshot, verdict)
-        return classified, verdict, time.perf_counter() - started
+            verdict = await self._memory.judge(traced, snapshot, verdict)
+        return traced, verdict, time.perf_counter() - started
 
     def _find(
         self, policy: Policy, classified: ClassifiedCall, snapshot: Snapshot
@@ -280,9 +284,9 @@ class Guard:
                 self._metrics.error("detector")
         return findings
 
-    def _record(self, classified: ClassifiedCall, verdict: Verdict, seconds: float) -> Verdict:
+    def _record(self, traced: TracedCall, verdict: Verdict, seconds: float) -> Verdict:
         """Write the audit line; a verdict that cannot be recorded is a block."""
-        record = DecisionRecord(classified, verdict, seconds, self._model_digests)
+        record = DecisionRecord(traced.classified, verdict, seconds, self._model_digests)
         try:
             self._audit.decision(record)
         except AuditError:
@@ -290,7 +294,7 @@ class Guard:
             self._metrics.fail_closed("audit", active=True)
             reason = Reason("audit_error", "", Action.BLOCK, "the decision could not be recorded")
             verdict = verdict.blocked(reason, "audit")
-            record = DecisionRecord(classified, verdict, seconds, self._model_digests)
+            record = DecisionRecord(traced.classified, verdict, seconds, self._model_digests)
         else:
             self._metrics.fail_closed("audit", active=False)
         self._metrics.decision(record)

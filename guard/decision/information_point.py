@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from guard.core.calls import untraced
 from guard.core.ports import Attempt
 from guard.core.verdict import Action
 from guard.provenance.approvals import Approvals
@@ -18,9 +19,10 @@ from guard.tool_pins.pins import Pins
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from guard.core.model import ClassifiedCall, Identity, Integrity, ToolResult
+    from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
+    from guard.core.labels import LabelWrite
+    from guard.core.model import Identity, Integrity, ToolCall
     from guard.core.policy import Policy
-    from guard.core.ports import LabelWrite
     from guard.core.trajectory import Snapshot
     from guard.core.verdict import Verdict
     from guard.provenance.label_query import LabelQuery
@@ -53,7 +55,7 @@ class InformationPoint:
         if policy is None:
             return None, Attempt(call.id, call.identity, role, call.at, unlabelled)
         question = self.ledger.ask(policy, classified)
-        lookups = self.ledger.lookups(policy, classified, question)
+        lookups = self.ledger.lookups(classified, question)
         if call.upstream:
             # First, and taken off again before the question reads its own answers.
             lookups = (self.pins.mark_of(call.upstream, call.tool), *lookups)
@@ -66,32 +68,32 @@ class InformationPoint:
         classified: ClassifiedCall,
         question: LabelQuery | None,
         snapshot: Snapshot,
-    ) -> tuple[ClassifiedCall, bool]:
+    ) -> tuple[TracedCall, bool]:
         """Return the call with the rung of each value, and whether a human granted it.
 
         Raises:
             ValueError: the store's answer does not fit the question.
         """
         if policy is None or question is None:
-            return classified, False
+            return untraced(classified), False
         granted = snapshot.grant is not None and self.approvals.holds(
             policy, classified.call, snapshot.grant
         )
         if not classified.call.upstream:
-            traced = self.ledger.trace(policy, classified, question, snapshot, granted=granted)
+            traced = self.ledger.trace(classified, question, snapshot, granted=granted)
             return traced, granted
         mark, *labels = snapshot.labels
         known = replace(snapshot, labels=tuple(labels))
-        traced = self.ledger.trace(policy, classified, question, known, granted=granted)
+        traced = self.ledger.trace(classified, question, known, granted=granted)
         return (traced if mark is None else replace(traced, redefined=True)), granted
 
     def question(
-        self, policy: Policy | None, classified: ClassifiedCall, verdict: Verdict
+        self, policy: Policy | None, call: ToolCall, verdict: Verdict
     ) -> tuple[LabelWrite, ...]:
         """Return what ``guard approve`` needs to know of a call that a human may release."""
         if policy is None or verdict.action is not Action.ASK:
             return ()
-        return (self.approvals.question(policy, classified.call),)
+        return (self.approvals.question(policy, call),)
 
     def learn(
         self, policy: Policy | None, result: ToolResult

@@ -15,9 +15,11 @@ from guard.core.ports import Completion
 from guard.core.trajectory import Snapshot
 
 if TYPE_CHECKING:
-    from guard.core.model import ClassifiedCall, Json, ToolCall, ToolResult
+    from guard.core.calls import ClassifiedCall, ToolResult
+    from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.ports import Metrics, SessionStore
+    from guard.core.tool_mapping import ToolMapping
     from guard.core.verdict import Verdict
     from guard.decision.information_point import InformationPoint
     from guard.provenance.label_query import LabelQuery
@@ -81,7 +83,12 @@ class TrajectoryRecorder:
         """Mark the call of a result executed and label what it brings or saved."""
         call = result.call.call
         completion = Completion(
-            call.id, call.identity, result.call.role, result.at, executed=True, overflow=True
+            call.id,
+            call.identity,
+            result.call.classified.role,
+            result.at,
+            executed=True,
+            overflow=True,
         )
         try:
             if _is_large(result.content):
@@ -91,7 +98,10 @@ class TrajectoryRecorder:
                 writes, overflow = self._provenance.learn(policy, result)
             self._metrics.saturation("result", reached=overflow)
             completion = replace(
-                completion, writes=writes, overflow=overflow, source=_source(policy, call)
+                completion,
+                writes=writes,
+                overflow=overflow,
+                source=_source(result.call.classified.mapping),
             )
         except Exception:  # noqa: BLE001  (a result that could not be labelled leaves a mark)
             self._metrics.error("provenance")
@@ -103,7 +113,7 @@ class TrajectoryRecorder:
     ) -> None:
         """Mark a call refused, and note the question where a human may release it."""
         call = classified.call
-        writes = self._provenance.question(policy, classified, verdict)
+        writes = self._provenance.question(policy, call, verdict)
         await self._complete(
             Completion(
                 call.id, call.identity, classified.role, call.at, executed=False, writes=writes
@@ -137,7 +147,6 @@ def _is_large(content: Json) -> bool:
     return room <= 0
 
 
-def _source(policy: Policy | None, call: ToolCall) -> str:
+def _source(mapping: ToolMapping | None) -> str:
     """Return what the labels of a call's result count against: its mapping."""
-    mapping = policy.mapping(call.tool) if policy is not None else None
     return mapping.pattern[:SOURCE_NAME] if mapping is not None else "unmapped"

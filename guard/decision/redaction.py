@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
-    from guard.core.model import ClassifiedCall, Finding, Json
+    from guard.core.calls import ClassifiedCall, TracedCall
+    from guard.core.model import Finding, Json
     from guard.core.policy import Policy, Situation
     from guard.core.verdict import Verdict
 
@@ -33,7 +34,7 @@ def redact(
     situation: Situation,
     verdict: Verdict,
     detect: Callable[[ClassifiedCall], Sequence[Finding]],
-) -> tuple[ClassifiedCall, Verdict]:
+) -> tuple[TracedCall, Verdict]:
     """Return the call without what the verdict says to redact, or as it is, refused.
 
     Args:
@@ -47,16 +48,16 @@ def redact(
     spans = [s for finding in situation.findings if finding.code in codes for s in finding.spans]
     arguments = without_spans(dict(whole.call.arguments), spans)
     again = classify(policy, replace(whole.call, arguments=arguments))
-    clean = replace(whole, call=again.call, body=again.body)
-    if not spans or _receivers(again) != _receivers(whole):
+    clean = replace(whole, classified=replace(whole.classified, call=again.call, body=again.body))
+    if not spans or _receivers(again) != _receivers(whole.classified):
         return whole, refused(verdict)
-    left = decide(policy, replace(situation, call=clean, findings=tuple(detect(clean))))
+    left = decide(policy, replace(situation, call=clean, findings=tuple(detect(clean.classified))))
     return (clean, verdict) if left.action is Action.ALLOW else (whole, refused(verdict))
 
 
 def forwarded(
-    judged: Sequence[tuple[ClassifiedCall, Verdict, float]], rewrite: Rewrite | None
-) -> list[tuple[ClassifiedCall, Verdict, float]]:
+    judged: Sequence[tuple[TracedCall, Verdict, float]], rewrite: Rewrite | None
+) -> list[tuple[TracedCall, Verdict, float]]:
     """Return the calls of one message once it has been rewritten, refused where it cannot be.
 
     Args:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Self
 
-    from guard.core.model import ClassifiedCall, Finding
+    from guard.core.calls import ClassifiedCall
+    from guard.core.model import Finding
     from guard.core.ports import ModelRunner
     from guard.core.trajectory import Snapshot
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from guard.core.model import ClassifiedCall
+    from guard.core.calls import ClassifiedCall
     from guard.core.ports import ModelRunner
     from guard.core.trajectory import Snapshot
     from guard.detectors import DetectorResources

@@ -18,8 +18,8 @@ from guard.content.fragment_joining import guises, joined, leaves
 from guard.content.leak_patterns import SECRET
 from guard.content.secret_forms import OWN_FORMS, SecretForm, SecretForms
 from guard.content.text_decodings import views
-from guard.core.argument_texts import Span, argument_texts
-from guard.core.model import Finding
+from guard.core.argument_texts import argument_texts
+from guard.core.model import Finding, Span
 from guard.detectors import DetectorPlugin
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from detect_secrets.plugins.base import RegexBasedDetector
 
     from guard.core.argument_texts import ArgumentText
-    from guard.core.model import ClassifiedCall, Json
+    from guard.core.calls import ClassifiedCall
+    from guard.core.model import Json
     from guard.core.trajectory import Snapshot
     from guard.detectors import DetectorResources
 

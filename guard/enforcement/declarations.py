@@ -11,16 +11,18 @@ import json
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import GuardError, MessageError
-from guard.core.model import ClassifiedCall, Role, ToolCall, ToolResult
+from guard.core.model import Role, ToolCall
 from guard.core.verdict import Mode
 from guard.decision.decision_ids import new_decision_id
 
 if TYPE_CHECKING:
     from guard.core.declarations import Declaration
+    from guard.core.labels import LabelWrite
     from guard.core.model import Identity, Json
     from guard.core.policy import Policy
-    from guard.core.ports import Clock, LabelWrite, Metrics, SessionStore
+    from guard.core.ports import Clock, Metrics, SessionStore
     from guard.decision.guard import Guard
     from guard.decision.information_point import InformationPoint
     from guard.enforcement.model_answers import Origin
@@ -127,7 +129,8 @@ class DeclarationHandler:
 
     def _as_result(self, origin: Origin, source: str, content: Json) -> ToolResult:
         """Return what a server says as the result of a call that has the method's name."""
-        now = self._clock.now()
+        now, policy = self._clock.now(), self._guard.policy
+        mapping = policy.mapping(source) if policy is not None else None
         call = ToolCall(
             id=new_decision_id(),
             identity=origin.identity,
@@ -137,7 +140,7 @@ class DeclarationHandler:
             at=now,
             server=origin.server,
         )
-        return ToolResult(ClassifiedCall(call, Role.OTHER, mapped=False), content, now)
+        return ToolResult(untraced(ClassifiedCall(call, Role.OTHER, mapping)), content, now)
 
 
 def _fields(origin: Origin, upstream: str) -> dict[str, Json]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from guard.core.model import SessionRung
 
 if TYPE_CHECKING:
-    from guard.core.model import ClassifiedCall
+    from guard.core.calls import TracedCall
     from guard.enforcement.model_answers import Origin
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest
@@ -23,7 +23,7 @@ class Exchange:
     server: str
     owner: tuple[str, str] = ("", "")
     """Principal and session: a JSON-RPC id is unique within them and nowhere else."""
-    calls: dict[str | None, ClassifiedCall] = field(default_factory=dict)
+    calls: dict[str | None, TracedCall] = field(default_factory=dict)
     """Calls still without a result, by correlation."""
     is_write: bool = False
     """Whether every call of it is a committed memory write: it may carry the write credential."""

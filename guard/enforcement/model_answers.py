@@ -15,8 +15,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import AuditError, MessageError
-from guard.core.model import ClassifiedCall, Role, ToolCall, ToolResult
+from guard.core.model import Role, ToolCall
 from guard.core.verdict import Mode
 from guard.decision.classification import classify
 from guard.decision.decision_ids import new_decision_id
@@ -25,6 +26,7 @@ from guard.protocols.refusals import Refusal, sentence
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from guard.core.calls import TracedCall
     from guard.core.model import Identity
     from guard.core.ports import AuditLog, Clock, Metrics
     from guard.decision.guard import Guard
@@ -45,16 +47,16 @@ class CallsInFlight:
     """Calls that were released and whose results may come back anywhere, by some key."""
 
     def __init__(self, limit: int = PENDING_LIMIT) -> None:
-        self._calls: OrderedDict[tuple[str, ...], ClassifiedCall] = OrderedDict()
+        self._calls: OrderedDict[tuple[str, ...], TracedCall] = OrderedDict()
         self._limit = limit
 
-    def add(self, key: tuple[str, ...], call: ClassifiedCall) -> None:
+    def add(self, key: tuple[str, ...], call: TracedCall) -> None:
         """Remember a call."""
         self._calls[key] = call
         while len(self._calls) > self._limit:
             self._calls.popitem(last=False)
 
-    def take(self, key: tuple[str, ...]) -> ClassifiedCall | None:
+    def take(self, key: tuple[str, ...]) -> TracedCall | None:
         """Return a call and forget it, None where it is not known."""
         return self._calls.pop(key, None)
 
@@ -184,7 +186,7 @@ class ModelAnswerHandler:
         while len(self._reported) > PENDING_LIMIT:
             self._reported.popitem(last=False)
         pending = self._pending.take((principal, result.call.correlation or ""))
-        classified = pending or self._classify(self._call(origin, result.call))
+        classified = pending or untraced(self._classify(self._call(origin, result.call)))
         at = self._clock.now()
         verdict = await self._guard.observe(
             ToolResult(classified, result.content, at, result.is_error)
@@ -196,5 +198,5 @@ class ModelAnswerHandler:
     def _classify(self, call: ToolCall) -> ClassifiedCall:
         policy = self._guard.policy
         if policy is None:
-            return ClassifiedCall(call, Role.OTHER, mapped=False)
+            return ClassifiedCall(call, Role.OTHER)
         return classify(policy, call)

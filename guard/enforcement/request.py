@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
-from guard.core.model import UNKNOWN_TASK, ClassifiedCall, Role, ToolCall, ToolResult
+from guard.core.model import UNKNOWN_TASK, Role, ToolCall
 from guard.decision.decision_ids import new_decision_id
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.identity import NONCE_HEADER, TOKEN_HEADER, Credentials, identify
@@ -32,6 +33,7 @@ from guard.protocols.refusals import Refusal
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from guard.core.calls import TracedCall
     from guard.core.model import Identity
     from guard.core.ports import AuditLog, Clock, Metrics
     from guard.core.verdict import Verdict
@@ -227,7 +229,7 @@ class RequestHandler:
                 call = ToolCall(
                     new_decision_id(), identity, UNKNOWN_TASK, {}, name, at, exchange.server
                 )
-                classified = ClassifiedCall(call, Role.OTHER, mapped=False)
+                classified = untraced(ClassifiedCall(call, Role.OTHER))
             exchange.calls[correlation] = classified
             if correlation is not None:
                 self._pending.add((*exchange.owner, correlation), classified)
@@ -263,7 +265,7 @@ class RequestHandler:
         return claimants[0] if claimants else self._rest
 
 
-def _refused(answers: Sequence[tuple[ClassifiedCall, Verdict]]) -> Refusal | None:
+def _refused(answers: Sequence[tuple[TracedCall, Verdict]]) -> Refusal | None:
     """Return why one of some calls is refused: by itself, rather than with the others."""
     refused = [
         Refusal(classified.call.id, verdict)

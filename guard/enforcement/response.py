@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError, OversizeError
-from guard.core.model import ClassifiedCall, Role, ToolResult
+from guard.core.model import Role
 from guard.decision.decision_ids import new_decision_id
 from guard.enforcement.model_answers import TASK
 from guard.protocols.framing.sse import BOM, EventCutter, read_event, with_data
@@ -236,7 +237,8 @@ class ResponseHandler:
             # comes along is text like any other, and settles nothing.
             self._pending.add((*exchange.owner, TASK, task), classified)
             early = replace(classified.call, id=new_decision_id())
-            classified = ClassifiedCall(early, Role.OTHER, classified.mapped)
+            mapping = classified.classified.mapping
+            classified = untraced(ClassifiedCall(early, Role.OTHER, mapping))
         now = self._clock.now()
         verdict = await self._guard.observe(
             ToolResult(classified, result.content, now, result.is_error, is_lost)

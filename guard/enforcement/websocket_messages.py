@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from guard.content.fragment_joining import join_pieces
+from guard.core.calls import ToolResult
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
-from guard.core.model import ToolCall, ToolResult
+from guard.core.model import ToolCall
 from guard.decision.decision_ids import new_decision_id
 
 if TYPE_CHECKING:

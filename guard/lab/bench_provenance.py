@@ -19,10 +19,10 @@ from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.store import RedisSessionStore
+from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
-from guard.core.labels import Channel, LabelRecord
-from guard.core.model import Identity, Integrity, ToolCall, ToolResult
-from guard.core.ports import LabelWrite, LabelWriteMode
+from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
+from guard.core.model import Identity, Integrity, ToolCall
 from guard.decision.decision_ids import new_decision_id
 from guard.decision.guard import Guard
 from guard.decision.information_point import InformationPoint
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from guard.core.model import ClassifiedCall
+    from guard.core.calls import TracedCall
+    from guard.core.labels import LabelSet
     from guard.core.policy import Policy
-    from guard.core.ports import LabelSet
     from guard.lab.load import Progress
 
 SESSION: Final = "now"
@@ -106,7 +106,7 @@ class Driver:
             await self._store.note(identity, writes)
             told(min(start + BATCH, count) / count)
 
-    async def judge(self, principal: str, session: str = SESSION) -> ClassifiedCall:
+    async def judge(self, principal: str, session: str = SESSION) -> TracedCall:
         """Judge a send to the partner and return it.
 
         Raises:
@@ -126,7 +126,7 @@ class Driver:
             raise GuardError(msg)
         return classified
 
-    async def finish(self, classified: ClassifiedCall) -> None:
+    async def finish(self, classified: TracedCall) -> None:
         """Observe the result."""
         await self.guard.observe(ToolResult(classified, "sent", 0.0))
 

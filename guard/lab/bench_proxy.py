@@ -18,8 +18,9 @@ from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.store import RedisSessionStore
+from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
-from guard.core.model import Identity, ToolCall, ToolResult
+from guard.core.model import Identity, ToolCall
 from guard.decision.decision_ids import new_decision_id
 from guard.decision.guard import Guard
 from guard.detectors import DetectorResources, create_detectors

@@ -13,10 +13,11 @@ from guard.core.memory_writes import hidden_paths, texts_at, without_members, wr
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from guard.core.calls import ClassifiedCall
     from guard.core.memory import SourceEvidence
     from guard.core.memory_policy import MemoryLimits, ProposalMapping, WriteMapping
-    from guard.core.model import ClassifiedCall, Json
-    from guard.core.policy import PathQuery
+    from guard.core.model import Json
+    from guard.core.tool_mapping import PathQuery
 
 ID_LIMIT: Final = 512
 """Characters of a key, partition or nonce that are told apart; longer ones are refused."""

@@ -15,7 +15,7 @@ from guard.core.memory import NO_EVIDENCE, SourceEvidence, SourceType
 from guard.core.model import Integrity, Role
 
 if TYPE_CHECKING:
-    from guard.core.model import ClassifiedCall
+    from guard.core.calls import TracedCall
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot, Window
 
@@ -28,7 +28,7 @@ READ_AND_WRITTEN: Final = frozenset({SourceType.MODEL_INFERENCE, SourceType.TOOL
 class EvidenceSource(Protocol):
     """Says where the text of a save comes from."""
 
-    def evidence(self, classified: ClassifiedCall, snapshot: Snapshot) -> SourceEvidence:
+    def evidence(self, call: TracedCall, snapshot: Snapshot) -> SourceEvidence:
         """Return the sources of a save.  May raise: an error refuses the write."""
         ...
 
@@ -47,9 +47,9 @@ class TrajectoryEvidence:
         # Tools that no mapping claims have role `other`, and their results are untrusted.
         self._tainting = tuple((untrusted | {Role.OTHER}) & READS)
 
-    def evidence(self, classified: ClassifiedCall, snapshot: Snapshot) -> SourceEvidence:
+    def evidence(self, call: TracedCall, snapshot: Snapshot) -> SourceEvidence:
         """Return model inference, and tool results where any untrusted one was read."""
-        del classified
+        del call
         if self._has_read(snapshot.session) or self._has_read(snapshot.principal):
             return SourceEvidence(READ_AND_WRITTEN, Integrity.UNTRUSTED)
         # Without an authenticated prompt channel, nothing proves that the user said it.
@@ -70,9 +70,9 @@ class LabelledEvidence:
     def __init__(self, policy: Policy) -> None:
         self._trajectory = TrajectoryEvidence(policy)
 
-    def evidence(self, classified: ClassifiedCall, snapshot: Snapshot) -> SourceEvidence:
+    def evidence(self, call: TracedCall, snapshot: Snapshot) -> SourceEvidence:
         """Return the user's input where the user said all of it, else the worse of the two."""
-        saved = classified.saved
+        saved = call.saved
         if saved is None:
             return NO_EVIDENCE
         sources = tuple(sorted(saved.origins))
@@ -80,4 +80,4 @@ class LabelledEvidence:
             return SourceEvidence(frozenset({SourceType.USER_INPUT}), saved.label)
         if saved.label is Integrity.UNTRUSTED:
             return replace(NO_EVIDENCE, types=READ_AND_WRITTEN, sources=sources)
-        return self._trajectory.evidence(classified, snapshot)
+        return self._trajectory.evidence(call, snapshot)

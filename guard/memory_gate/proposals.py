@@ -17,9 +17,9 @@ from guard.memory_gate.refusal import with_reasons
 from guard.provenance.sources import marks_of
 
 if TYPE_CHECKING:
+    from guard.core.calls import ToolResult
     from guard.core.memory import Candidate, MemoryClass
     from guard.core.memory_policy import MemoryPolicy, ProposalMapping
-    from guard.core.model import ToolResult
     from guard.core.policy import Policy
     from guard.memory_gate.gate import CommitGate
     from guard.memory_gate.gate_log import GateLog
@@ -83,11 +83,13 @@ class Proposals:
         return None
 
     def _candidates(self, result: ToolResult, mapping: ProposalMapping) -> list[Candidate]:
-        marks = sorted(marks_of(result, self._policy.mapping(result.call.call.tool)))
+        marks = sorted(marks_of(result))
         kinds = frozenset({SourceType.TOOL_RESULT})
         evidence = SourceEvidence(kinds, Integrity.UNTRUSTED, tuple(marks), certain=True)
         limits = self._memory.limits
-        return candidates_of_result(result.call, mapping, result.content, evidence, limits)
+        return candidates_of_result(
+            result.call.classified, mapping, result.content, evidence, limits
+        )
 
     async def _propose(
         self, candidate: Candidate

@@ -9,8 +9,9 @@ from guard.core.memory import MemoryClass
 from guard.memory_gate.refusal import with_reasons
 
 if TYPE_CHECKING:
+    from guard.core.calls import ClassifiedCall
     from guard.core.memory_policy import MemoryPolicy, ReadMapping
-    from guard.core.model import ClassifiedCall, Json
+    from guard.core.model import Json
     from guard.core.verdict import Verdict
     from guard.memory_gate.staging import Staging
 

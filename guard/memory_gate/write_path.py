@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from guard.core.errors import AuditError, StateError
 from guard.core.memory import Fate, SecondLook
 from guard.core.memory_policy import MemoryPolicy
-from guard.core.memory_writes import write_of
 from guard.memory_gate.candidate import candidate_of_call, receipt_of
 from guard.memory_gate.drift import endorsed
 from guard.memory_gate.evidence import READS
@@ -29,9 +28,8 @@ from guard.provenance.sources import marks_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from guard.core.calls import ToolResult, TracedCall
     from guard.core.memory import Candidate, GateDecision
-    from guard.core.memory_policy import WriteMapping
-    from guard.core.model import ClassifiedCall, ToolResult
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Metrics
     from guard.core.trajectory import Snapshot
@@ -92,18 +90,13 @@ class WritePath:
         """The policy's ``memory`` section in force; None where nothing is gated."""
         return self._policy.memory
 
-    def mapping(self, classified: ClassifiedCall) -> WriteMapping | None:
-        """Return what the policy says of a call as a write; None where it is none."""
-        return write_of(self._policy.memory, classified)
-
-    async def judge(
-        self, classified: ClassifiedCall, snapshot: Snapshot, verdict: Verdict
-    ) -> Verdict:
+    async def judge(self, call: TracedCall, snapshot: Snapshot, verdict: Verdict) -> Verdict:
         """Stage and check a call that the policy lets through; return its verdict with the gate's.
 
         Never raises: whatever goes wrong refuses the write.
         """
-        mapping = self.mapping(classified)
+        classified = call.classified
+        mapping = classified.memory_write
         if mapping is None:
             return await judge_read(self._memory, self._staging, classified, verdict)
         if not verdict.action.forwards:
@@ -111,7 +104,7 @@ class WritePath:
         self._reached("asked")
         candidate: Candidate | None = None
         try:
-            evidence = self._evidence.evidence(classified, snapshot)
+            evidence = self._evidence.evidence(call, snapshot)
             candidate = candidate_of_call(classified, mapping, evidence, self._memory.limits)
             reasons, decision = await self._stage(candidate)
         except Exception as error:  # noqa: BLE001  (any failure of the gate refuses the write)
@@ -149,9 +142,9 @@ class WritePath:
             return decision
         return replace(decision, commits=False, reasons=("second_look_failed",))
 
-    async def commit(self, classified: ClassifiedCall, verdict: Verdict) -> Verdict:
+    async def commit(self, call_id: str, verdict: Verdict) -> Verdict:
         """Commit a staged call right before it is forwarded; return a block where that fails."""
-        write = self._staged.pop(classified.call.id, None)
+        write = self._staged.pop(call_id, None)
         if write is None:
             return verdict
         try:
@@ -160,7 +153,7 @@ class WritePath:
             )
             if not reason:
                 self._reached("committed")
-                self._committed[classified.call.id] = write
+                self._committed[call_id] = write
                 self._bound(self._committed)
                 self._log.count("committed", (), write.decision.target)
                 return verdict
@@ -182,10 +175,6 @@ class WritePath:
     def is_committed(self, call_id: str) -> bool:
         """Return whether a call is a write that was committed and has no answer yet."""
         return call_id in self._committed
-
-    def is_write(self, classified: ClassifiedCall) -> bool:
-        """Return whether a call counts as a memory write."""
-        return self.mapping(classified) is not None
 
     async def settle(self, call_id: str, fate: Fate) -> None:
         """Say what became of a call; before its answer is released."""
@@ -210,11 +199,10 @@ class WritePath:
 
         Never raises: of a result without them, the principal is to blame.
         """
-        if self._memory is NO_GATE or result.call.role not in READS or result.is_error:
+        if self._memory is NO_GATE or result.call.classified.role not in READS or result.is_error:
             return result
         try:
-            mapping = self._policy.mapping(result.call.call.tool)
-            return replace(result, sources=marks_of(result, mapping))
+            return replace(result, sources=marks_of(result))
         except Exception:  # noqa: BLE001  (blame then falls on the principal)
             self._log.failed()
             return result

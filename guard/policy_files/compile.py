@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING
 
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.jsonpath import compile_path
-from guard.core.policy import (
-    EgressLimits,
-    FieldLabel,
-    LinkFields,
-    MessageFields,
-    Policy,
-    StateLimits,
-    ToolMapping,
-)
+from guard.core.policy import EgressLimits, Policy, StateLimits
+from guard.core.tool_mapping import FieldLabel, LinkFields, MessageFields, ToolMapping
 from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.policy_files.lint import lint
 from guard.policy_files.memory_schema import compile_memory

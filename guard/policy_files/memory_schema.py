@@ -25,7 +25,7 @@ from guard.rules.base import Pattern
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from guard.core.policy import PathQuery
+    from guard.core.tool_mapping import PathQuery
 
 ClassName = Literal["L1", "L2", "L3", "L4"]
 PermissionName = Literal["commit", "elevated", "token", "refuse"]

@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Final
 
-from guard.core.ports import LabelWrite, LabelWriteMode
+from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.provenance import label_sets
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from guard.content.shingles import passages_kept
-from guard.core.labels import Channel, LabelRecord
+from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import DestinationStatus, Integrity, Role
-from guard.core.ports import LabelWrite, LabelWriteMode
 from guard.destinations.amounts import find_numbers, number_value
 from guard.destinations.canonical import read_destinations
 from guard.destinations.field_values import whole_values
@@ -25,9 +24,11 @@ from guard.provenance.sources import marks_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import Json, ToolResult
-    from guard.core.policy import MessageFields, Policy, ToolMapping
-    from guard.core.ports import LabelSet
+    from guard.core.calls import ToolResult
+    from guard.core.labels import LabelSet
+    from guard.core.model import Json
+    from guard.core.policy import Policy
+    from guard.core.tool_mapping import MessageFields, ToolMapping
     from guard.provenance.result_documents import Root
     from guard.provenance.result_fields import Leaf
     from guard.provenance.seal import Seal
@@ -70,10 +71,10 @@ class ResultIntake:
     def writes(self) -> tuple[list[LabelWrite], bool]:
         """Return the records to store, and whether a bound cut values off."""
         call = self.result.call.call
-        mapping = self.policy.mapping(call.tool)
+        mapping = self.result.call.classified.mapping
         default = mapping.source if mapping is not None else Integrity.UNTRUSTED
         roots = roots_of(self.result.content)
-        self._sources = marks_of(self.result, mapping)
+        self._sources = marks_of(self.result)
         only = next(iter(self._sources)) if len(self._sources) == 1 else b""
         private = self.policy.traces_private and mapping is not None and mapping.private
         read_untrusted = False
@@ -228,7 +229,7 @@ class ResultIntake:
     def _reads(self, mapping: ToolMapping | None) -> bool:
         """Return whether the result is something the session has now read, and nobody vouches."""
         call = self.result.call
-        if call.role in WRITING:
+        if call.classified.role in WRITING:
             return bool(self._untrusted)
         if mapping is None or not mapping.store or call.memory_label is None:
             return True

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from guard.core.labels import Evidence
+from guard.core.labels import Evidence, LabelLookup
 from guard.core.model import Integrity
-from guard.core.ports import LabelLookup
 from guard.destinations.values import SAID
 from guard.provenance.label_sets import (
     ATTESTED,
@@ -26,9 +25,8 @@ from guard.provenance.seal import FINGERPRINT, NAMES_AT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from guard.core.labels import LabelRecord
+    from guard.core.labels import LabelRecord, LabelSet
     from guard.core.model import Identity
-    from guard.core.ports import LabelSet
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from guard.core.ports import LabelSet
+from guard.core.labels import LabelSet
 
 if TYPE_CHECKING:
     from guard.core.model import Identity

@@ -15,8 +15,9 @@ from guard.destinations.values import hints_of, taints_of
 from guard.provenance.message_titles import values_asked
 
 if TYPE_CHECKING:
+    from guard.core.calls import Target
     from guard.core.labels import Evidence, LabelRecord
-    from guard.core.model import Destination, Target
+    from guard.core.model import Destination
 
 _NOTHING_KNOWN: Final = Context(session=b"")
 _BY_STANDING: Final = {

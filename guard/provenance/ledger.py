@@ -11,11 +11,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from guard.content.shingles import passages_sent
-from guard.core.labels import Channel, Context, LabelRecord, PrivateText
-from guard.core.memory_writes import remembered_texts, write_of
-from guard.core.model import ClassifiedCall, DestinationStatus, Identity, Integrity, Role, Target
+from guard.core.calls import Target, TracedCall
+from guard.core.labels import (
+    Channel,
+    Context,
+    LabelLookup,
+    LabelRecord,
+    LabelWrite,
+    LabelWriteMode,
+    PrivateText,
+)
+from guard.core.memory_writes import remembered_texts
+from guard.core.model import DestinationStatus, Identity, Integrity, Role
 from guard.core.policy import StateLimits
-from guard.core.ports import LabelLookup, LabelWrite, LabelWriteMode
 from guard.destinations.amounts import find_numbers
 from guard.destinations.values import find_values, hints_of, leaf_value, taints_of
 from guard.provenance.intake import REMEMBERING, ResultIntake
@@ -31,8 +39,9 @@ from guard.provenance.saves import Save, item_value, label_write, saved_values, 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import ToolResult
-    from guard.core.policy import Policy, ToolMapping
+    from guard.core.calls import ClassifiedCall, ToolResult
+    from guard.core.policy import Policy
+    from guard.core.tool_mapping import ToolMapping
     from guard.core.trajectory import Snapshot
     from guard.provenance.seal import Seal
 
@@ -71,7 +80,7 @@ class Ledger:
         # Private text is a matter of sends to somebody outside.
         if policy.traces_private and question.values and classified.role is Role.SEND:
             question.add_passages(passages_sent(classified.body))
-        mapping = policy.mapping(call.tool)
+        mapping = classified.mapping
         if mapping is not None and mapping.store:
             question.item = item_value(mapping, call.arguments)
             if saves_in(mapping):
@@ -80,36 +89,33 @@ class Ledger:
                 question.add(plain)
                 question.add(disguised)
                 question.complete = question.complete and not overflow
-        write = write_of(policy.memory, classified)
+        write = classified.memory_write
         if write is not None:
             question.saves = True
             ask_saved(question, remembered_texts(call, write))
         return question
 
-    def lookups(
-        self, policy: Policy, classified: ClassifiedCall, question: LabelQuery
-    ) -> tuple[LabelLookup, ...]:
+    def lookups(self, classified: ClassifiedCall, question: LabelQuery) -> tuple[LabelLookup, ...]:
         """Return the look-ups of a question; of a save, what its session has recalled first."""
         asked = question.lookups()
-        if not saves_in(policy.mapping(classified.call.tool)):
+        if not saves_in(classified.mapping):
             return asked
         return LabelLookup(question.areas.session(question.identity), (RECALLS,)), *asked
 
     def trace(
         self,
-        policy: Policy,
         classified: ClassifiedCall,
         question: LabelQuery,
         snapshot: Snapshot,
         *,
         granted: bool,
-    ) -> ClassifiedCall:
+    ) -> TracedCall:
         """Return the call with the rung of every value in it.
 
         Raises:
             ValueError: the answer does not fit the question.
         """
-        mapping = policy.mapping(classified.call.tool)
+        mapping = classified.mapping
         recalled, labels = snapshot.labels[:1], snapshot.labels
         if saves_in(mapping):
             labels = labels[1:]
@@ -130,15 +136,12 @@ class Ledger:
             recalls = read_recalls(self.seal, session, RECALLS, *recalled)
             save = Save(question, classified, mapping, context, recalls)
             writes = tuple(save.writes(call_index(classified, snapshot)))
-        write = write_of(policy.memory, classified)
-        saved = saved_text(question, context, unsure=cut_off) if write is not None else None
-        return ClassifiedCall(
-            call=classified.call,
-            role=classified.role,
-            mapped=classified.mapped,
+        saved = None
+        if classified.memory_write is not None:
+            saved = saved_text(question, context, unsure=cut_off)
+        return TracedCall(
+            classified,
             targets=tuple([_traced(target, context) for target in classified.targets]),
-            body=classified.body,
-            may_be_nobody=classified.may_be_nobody,
             guarded=tuple([_traced(target, context) for target in classified.guarded]),
             private=_private(question),
             on_executed=writes,
@@ -165,7 +168,7 @@ class Ledger:
         intake = ResultIntake(self.seal, areas, policy, result, is_read=is_read)
         intake.session = self.session_digest(result.call.call.identity)
         writes, overflow = intake.writes()
-        mapping = policy.mapping(result.call.call.tool)
+        mapping = result.call.classified.mapping
         if is_read and mapping is not None and mapping.store and mapping.role in REMEMBERING:
             recalled = self._recalled(result, mapping, intake, whole=not overflow)
             area = areas.session(result.call.call.identity)

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final
 from guard.provenance.seal import FINGERPRINT, SEAL, SOURCE_LIMIT, pack_record, unpack_record
 
 if TYPE_CHECKING:
-    from guard.core.labels import LabelRecord
+    from guard.core.labels import LabelRecord, LabelSet
     from guard.core.model import Identity
-    from guard.core.ports import LabelSet
     from guard.provenance.seal import Seal
 
 LIST_LIMIT: Final = 16

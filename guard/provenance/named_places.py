@@ -20,10 +20,10 @@ from guard.provenance.result_documents import messages_document
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from guard.core.labels import LabelRecord
-    from guard.core.model import Json, ToolCall, ToolResult
-    from guard.core.policy import LinkFields, PathQuery
-    from guard.core.ports import LabelSet
+    from guard.core.calls import ToolResult
+    from guard.core.labels import LabelRecord, LabelSet
+    from guard.core.model import Json, ToolCall
+    from guard.core.tool_mapping import LinkFields, PathQuery
     from guard.provenance.result_documents import Root
     from guard.provenance.seal import Seal
 

@@ -6,14 +6,13 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from guard.content.shingles import KEPT
-from guard.core.ports import LabelWrite, LabelWriteMode
+from guard.core.labels import LabelWrite, LabelWriteMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.labels import LabelRecord
+    from guard.core.labels import LabelRecord, LabelSet
     from guard.core.model import Identity
-    from guard.core.ports import LabelSet
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 

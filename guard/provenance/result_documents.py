@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.core.model import Json
-    from guard.core.policy import LinkFields, MessageFields, ToolMapping
+    from guard.core.tool_mapping import LinkFields, MessageFields, ToolMapping
 
 YAML_LIMIT: Final = 64 * 1024
 PYTHON_LIMIT: Final = 64 * 1024

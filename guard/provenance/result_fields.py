@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from guard.core.model import Json
-    from guard.core.policy import ToolMapping
+    from guard.core.tool_mapping import ToolMapping
     from guard.provenance.result_documents import Root
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from guard.core.labels import Channel, LabelRecord
+from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity, Role
-from guard.core.ports import LabelWrite, LabelWriteMode
 from guard.destinations.values import find_values, leaf_value
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, principal_digest, write_hop
@@ -22,9 +21,10 @@ from guard.provenance.saved_text import label_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from guard.core.calls import ClassifiedCall
     from guard.core.labels import Context
-    from guard.core.model import ClassifiedCall, Json
-    from guard.core.policy import ToolMapping
+    from guard.core.model import Json
+    from guard.core.tool_mapping import ToolMapping
     from guard.provenance.label_query import LabelQuery
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.lineage import Recalls

@@ -19,7 +19,7 @@ from guard.core.model import Integrity
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.ports import LabelSet
+    from guard.core.labels import LabelSet
 
 FINGERPRINT: Final = 12
 """Bytes of a fingerprint."""

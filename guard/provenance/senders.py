@@ -10,7 +10,7 @@ from guard.destinations.canonical import find_destinations
 
 if TYPE_CHECKING:
     from guard.core.model import Json
-    from guard.core.policy import MessageFields
+    from guard.core.tool_mapping import MessageFields
 
 
 @lru_cache(maxsize=8192)

@@ -17,23 +17,25 @@ from guard.provenance.senders import senders_in, source_mark
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from guard.core.model import Json, ToolResult
-    from guard.core.policy import MessageFields, ToolMapping
+    from guard.core.calls import ToolResult
+    from guard.core.model import Json
+    from guard.core.tool_mapping import MessageFields, ToolMapping
 
 MOST: Final = 64
 """Sources of one result; beyond it the rest is not looked at, and the session has no known one."""
 NONE: Final = frozenset[str]()
 
 
-def marks_of(result: ToolResult, mapping: ToolMapping | None) -> frozenset[bytes]:
+def marks_of(result: ToolResult) -> frozenset[bytes]:
     """Return the marks of an untrusted result's sources; worked out where it lacks them."""
     if result.sources is not None:
         return result.sources
-    return frozenset(source_mark(name) for name in sources_of(result, mapping))
+    return frozenset(source_mark(name) for name in sources_of(result))
 
 
-def sources_of(result: ToolResult, mapping: ToolMapping | None) -> frozenset[str]:
+def sources_of(result: ToolResult) -> frozenset[str]:
     """Return the sources of an untrusted result; nothing for what the policy trusts."""
+    mapping = result.call.classified.mapping
     if mapping is not None and mapping.source is not Integrity.UNTRUSTED:
         return NONE
     found: set[str] = set()

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from guard.core.frozen import frozen
-from guard.core.ports import LabelSet
+from guard.core.labels import LabelSet
 
 if TYPE_CHECKING:
     from guard.provenance.seal import Seal

@@ -11,16 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from guard.core.calls import ClassifiedCall, untraced
 from guard.core.labels import Attestation, Rung
-from guard.core.model import (
-    ROLES,
-    ClassifiedCall,
-    Identity,
-    PrincipalRung,
-    Role,
-    SessionRung,
-    ToolCall,
-)
+from guard.core.model import ROLES, Identity, PrincipalRung, Role, SessionRung, ToolCall
 from guard.core.pdp import decide
 from guard.core.policy import Situation
 from guard.core.ports import DetectorOnDemand
@@ -33,7 +26,8 @@ from guard.destinations.values import leaf_value
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from guard.core.model import Finding, Json, Target
+    from guard.core.calls import Target, TracedCall
+    from guard.core.model import Finding, Json
     from guard.core.policy import Policy
     from guard.core.ports import Detector
     from guard.core.verdict import Verdict
@@ -134,11 +128,9 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
     try:
         classified = classify(policy, call)
     except Exception as error:  # noqa: BLE001  (as in live traffic: whatever it is, it blocks)
-        classified = ClassifiedCall(call, Role.OTHER, mapped=False)
+        classified = ClassifiedCall(call, Role.OTHER)
         errors.append(f"classify: {type(error).__name__}")
-    classified = replace(
-        _traced(classified, described.provenance), redefined=described.call.redefined
-    )
+    traced = replace(_traced(classified, described.provenance), redefined=described.call.redefined)
     snapshot = _snapshot(policy, described.trajectory, classified.role)
     findings: list[Finding] = []
     for detector in detectors:
@@ -148,12 +140,13 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
             findings.extend(detector.inspect(classified, snapshot))
         except Exception as error:  # noqa: BLE001  (as above)
             errors.append(f"detector `{detector.name}`: {type(error).__name__}")
-    situation = Situation(classified, snapshot, tuple(findings), tuple(errors))
+    situation = Situation(traced, snapshot, tuple(findings), tuple(errors))
     return Judgement(classified, snapshot, tuple(findings), decide(policy, situation))
 
 
-def _traced(call: ClassifiedCall, rungs: Mapping[str, str]) -> ClassifiedCall:
+def _traced(classified: ClassifiedCall, rungs: Mapping[str, str]) -> TracedCall:
     """Return the call with the rungs that its description gives to values in it."""
+    call = untraced(classified)
     if not rungs:
         return call
     by_text = {text: Attestation(Rung[name.upper()], "described") for text, name in rungs.items()}

@@ -15,15 +15,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.fresh import fresh_store
+from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
-from guard.core.model import (
-    ROLES,
-    Identity,
-    PrincipalRung,
-    SessionRung,
-    ToolCall,
-    ToolResult,
-)
+from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.verdict import Action
 from guard.decision.guard import Guard
 from guard.replay.traces import TraceClock
@@ -31,7 +25,8 @@ from guard.replay.traces import TraceClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from guard.core.model import ClassifiedCall, Integrity, Json
+    from guard.core.calls import ClassifiedCall
+    from guard.core.model import Integrity, Json
     from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord, Detector, SessionStore
     from guard.core.trajectory import Window
@@ -236,9 +231,9 @@ class Replay:
             at=at,
             index=call.i,
         )
-        [(classified, verdict)] = await self._guard.authorize([request], _as_recorded)
-        await self._guard.observe(ToolResult(classified, call.result, at))
-        return _line(run, call, classified, verdict)
+        [(traced, verdict)] = await self._guard.authorize([request], _as_recorded)
+        await self._guard.observe(ToolResult(traced, call.result, at))
+        return _line(run, call, traced.classified, verdict)
 
 
 def _as_recorded(arguments: Sequence[Mapping[str, Json] | None]) -> None:

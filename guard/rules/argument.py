@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from guard.core.jsonpath import compile_path
-from guard.core.policy import PathQuery  # noqa: TC001  (pydantic reads annotations)
+from guard.core.tool_mapping import PathQuery  # noqa: TC001  (pydantic reads annotations)
 from guard.core.tool_patterns import ToolPattern
 from guard.core.verdict import Action
 from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
-    from guard.core.model import Json, Target
+    from guard.core.calls import Target
+    from guard.core.model import Json
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
     from guard.rules.base import PolicyOutline

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from guard.core.labels import RUNGS, Rung
-from guard.core.model import DestinationStatus, Role, Target
+from guard.core.model import DestinationStatus, Role
 from guard.core.tool_patterns import ToolPattern
 from guard.core.verdict import Action, Reason
 from guard.provenance.ladder import attestation_of
 
 if TYPE_CHECKING:
-    from guard.core.model import ClassifiedCall, Json
+    from guard.core.calls import ClassifiedCall, Target, TracedCall
+    from guard.core.model import Json
     from guard.core.policy import Situation
 
 NEVER_ALLOWED: Final = frozenset(
@@ -33,6 +34,11 @@ EVIDENCE_TARGETS: Final = 5
 """Targets named in a reason; a call can have thousands."""
 EVIDENCE_PATH: Final = 64
 """Characters of an argument path kept; the keys in it are the caller's text."""
+
+
+def _lacks_receiver(call: ClassifiedCall) -> bool:
+    """Return whether a call without destinations is a send, and the policy does not allow that."""
+    return call.role is Role.SEND and not call.may_be_nobody
 
 
 def _effect(value: Json) -> Action:
@@ -155,7 +161,7 @@ class RuleConfig(BaseModel):
         targets = self._concerned(situation.call)
         return None if targets is None else self.judge(situation, targets)
 
-    def concerns(self, call: ClassifiedCall) -> bool:
+    def concerns(self, call: TracedCall) -> bool:
         """Return False where the filters keep a call out; see :meth:`Policy.rules_about`."""
         return type(self).match is not RuleConfig.match or self._concerned(call) is not None
 
@@ -193,8 +199,8 @@ class RuleConfig(BaseModel):
             evidence["target_count"] = len(targets)
         return Reason(code, self.id, self.effect, detail, evidence, self.remedy)
 
-    def _concerned(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
-        if not self._speaks_for(call):
+    def _concerned(self, call: TracedCall) -> tuple[Target, ...] | None:
+        if not self._speaks_for(call.classified):
             return None
         return self._allowable(call) if self.effect is Action.ALLOW else self._selected(call)
 
@@ -206,7 +212,7 @@ class RuleConfig(BaseModel):
             return False
         return self.tools is None or any(p.matches(call.call.tool) for p in self.tools)
 
-    def _selected(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
+    def _selected(self, call: TracedCall) -> tuple[Target, ...] | None:
         """Return the destinations that a restricting rule is about."""
         status, rungs, targets = self.status, self.rungs, call.targets
         if status is None and rungs is None:
@@ -219,10 +225,9 @@ class RuleConfig(BaseModel):
         ]
         return tuple(selected) or None
 
-    def _allowable(self, call: ClassifiedCall) -> tuple[Target, ...] | None:
+    def _allowable(self, call: TracedCall) -> tuple[Target, ...] | None:
         filtered = self.status is not None or self.rungs is not None
-        to_nobody = call.role is Role.SEND and not call.may_be_nobody
-        if not call.targets and (to_nobody or filtered):
+        if not call.targets and (filtered or _lacks_receiver(call.classified)):
             return None
         if not NEVER_ALLOWED.isdisjoint([target.standing for target in call.targets]):
             return None

@@ -23,7 +23,7 @@ from guard.rules.base import RuleConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import ClassifiedCall, Target
+    from guard.core.calls import Target, TracedCall
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
     from guard.rules.base import PolicyOutline
@@ -80,7 +80,7 @@ class ContentRule(RuleConfig):
             yield f"only `{SECRET}` can be redacted; use `ask` or `block` for the rest"
 
 
-def _found(call: ClassifiedCall, wanted: set[str]) -> set[str]:
+def _found(call: TracedCall, wanted: set[str]) -> set[str]:
     found: set[str] = set()
     room = LIMIT
     for text in argument_texts(dict(call.call.arguments)):

@@ -16,7 +16,7 @@ from guard.rules.base import RuleConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import ClassifiedCall, Target
+    from guard.core.calls import Target, TracedCall
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
     from guard.rules.base import PolicyOutline
@@ -28,7 +28,7 @@ class DefinitionRule(RuleConfig):
     looks_at_guarded = False
     type: Literal["definition"]
 
-    def concerns(self, call: ClassifiedCall) -> bool:
+    def concerns(self, call: TracedCall) -> bool:
         """Return False for a tool that is as it was."""
         return call.redefined and super().concerns(call)
 

@@ -15,7 +15,7 @@ from guard.rules.base import RuleConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import Target
+    from guard.core.calls import Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
     from guard.rules.base import PolicyOutline

@@ -15,7 +15,7 @@ from guard.core.model import DestinationStatus
 from guard.rules.base import STATUS, RuleConfig
 
 if TYPE_CHECKING:
-    from guard.core.model import Target
+    from guard.core.calls import Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
 

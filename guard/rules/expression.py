@@ -17,7 +17,8 @@ from guard.core.model import ROLES
 from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
-    from guard.core.model import Json, Target
+    from guard.core.calls import Target
+    from guard.core.model import Json
     from guard.core.policy import Situation
     from guard.core.trajectory import Window
     from guard.core.verdict import Reason
@@ -38,8 +39,8 @@ FUNCTIONS: Final = _TYPES | {
 
 VARIABLES: Final[dict[str, tuple[str, Callable[[Situation], Any]]]] = {
     "tool": ("the tool's name", lambda s: s.call.call.tool),
-    "role": ("its role", lambda s: s.call.role.value),
-    "mapped": ("whether a mapping claims the tool", lambda s: s.call.mapped),
+    "role": ("its role", lambda s: s.call.classified.role.value),
+    "mapped": ("whether a mapping claims the tool", lambda s: s.call.classified.mapped),
     "args": ("the call's arguments, as sent", lambda s: dict(s.call.call.arguments)),
     "destinations": (
         "a list of `{kind, host, canonical, status, path}`",

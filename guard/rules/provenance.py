@@ -23,7 +23,7 @@ from guard.rules.base import NEVER_ALLOWED, RuleConfig, RungName, on_rung
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import ClassifiedCall, Target
+    from guard.core.calls import Target, TracedCall
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
     from guard.rules.base import PolicyOutline
@@ -72,17 +72,17 @@ class ProvenanceRule(RuleConfig):
             return frozenset()
         return None if self.kinds is None else frozenset(self.kinds)
 
-    def concerns(self, call: ClassifiedCall) -> bool:
+    def concerns(self, call: TracedCall) -> bool:
         """Return False where the filters keep a call out."""
         if self.of == "destinations":
             return self._concerned(call) is not None
-        return bool(call.guarded) and self._speaks_for(call)
+        return bool(call.guarded) and self._speaks_for(call.classified)
 
     def match(self, situation: Situation) -> Reason | None:
         """Return why the rule applies, or None."""
         if self.of == "destinations":
             return RuleConfig.match(self, situation)
-        if not self._speaks_for(situation.call):
+        if not self._speaks_for(situation.call.classified):
             return None
         return self.judge(
             situation, tuple(t for t in situation.call.guarded if on_rung(t, self.rungs))

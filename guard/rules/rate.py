@@ -16,7 +16,7 @@ from guard.rules.base import RuleConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import Target
+    from guard.core.calls import Target
     from guard.core.policy import Situation
     from guard.core.trajectory import Window
     from guard.core.verdict import Reason
@@ -43,8 +43,8 @@ class RateRule(RuleConfig):
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if a window of the scope is full."""
-        counted = self.counts or (situation.call.role,)
-        own = int(situation.call.role in counted)
+        counted = self.counts or (situation.call.classified.role,)
+        own = int(situation.call.classified.role in counted)
         for name, window in self._windows(situation):
             before = sum(_asked_for(window, role) for role in counted)
             if before + own > self.at_most:

@@ -21,7 +21,8 @@ from guard.rules.base import RuleConfig
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.core.model import Json, Target
+    from guard.core.calls import Target
+    from guard.core.model import Json
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
     from guard.rules.base import PolicyOutline

@@ -18,7 +18,8 @@ from guard.rules.base import RuleConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import ClassifiedCall, Json, Target
+    from guard.core.calls import ClassifiedCall, Target
+    from guard.core.model import Json
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
     from guard.rules.base import PolicyOutline

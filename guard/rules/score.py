@@ -16,7 +16,7 @@ from guard.rules.base import RuleConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import Target
+    from guard.core.calls import Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
     from guard.rules.base import PolicyOutline
@@ -50,7 +50,7 @@ class ScoreRule(RuleConfig):
             if finding.code == CODE and finding.data.get("model") == self.model
         ]
         if not scores:
-            if situation.call.role is Role.SEND:
+            if situation.call.classified.role is Role.SEND:
                 raise ValueError(f"model `{self.model}` gave this send no score")
             return None
         worst = -1.0

@@ -17,7 +17,7 @@ from guard.rules.base import RuleConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.model import Target
+    from guard.core.calls import Target
     from guard.core.policy import Situation
     from guard.core.trajectory import Window
     from guard.core.verdict import Reason
@@ -44,9 +44,9 @@ class SequenceRule(RuleConfig):
         before = self._before(situation)
         if not before:
             return None
-        is_rbs = situation.call.role is Role.SEND and Role.RECALL in before
+        is_rbs = situation.call.classified.role is Role.SEND and Role.RECALL in before
         names = ", ".join(role.value for role in before)
-        detail = f"this {situation.call.role.value} comes after: {names}"
+        detail = f"this {situation.call.classified.role.value} comes after: {names}"
         return self.reason(
             "recall_before_send" if is_rbs else "sequence",
             detail,

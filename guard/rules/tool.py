@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
-    from guard.core.model import Target
+    from guard.core.calls import Target
     from guard.core.policy import Situation
     from guard.core.verdict import Reason
 
@@ -23,7 +23,7 @@ class ToolRule(RuleConfig):
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason:
         """Return the reason; the filters have decided already."""
-        call = situation.call
+        call = situation.call.classified
         if not call.mapped:
             return self.reason("tool_unmapped", "no tool mapping claims this tool", targets)
         return self.reason("tool_role", f"the tool has role {call.role.value}", targets)

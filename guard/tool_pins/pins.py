@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from guard.core.declarations import ALTERED, CHANGED, NEW, UNPINNED
-from guard.core.ports import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
+from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.provenance.seal import FINGERPRINT, SEAL
 
 if TYPE_CHECKING:

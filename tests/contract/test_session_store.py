@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import StateError
+from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import ROLES, Identity, Role
-from guard.core.ports import (
-    Attempt,
-    Completion,
-    LabelLookup,
-    LabelSet,
-    LabelWrite,
-    LabelWriteMode,
-    SessionStore,
-)
+from guard.core.ports import Attempt, Completion, SessionStore
 from guard.core.trajectory import Snapshot, Trajectory, Window
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from guard.core.calls import untraced
 from guard.core.model import Identity, ToolCall
 from guard.core.pdp import decide
 from guard.core.policy import Situation
@@ -90,6 +91,6 @@ def test_the_readme_policy_judges_what_the_readme_says(tool, arguments, action, 
     policy = load_policies((path,))
     call = ToolCall("1", Identity("p", "s"), tool, arguments, "mcp", at=0.0)
 
-    verdict = decide(policy, Situation(classify(policy, call), Snapshot(), ()))
+    verdict = decide(policy, Situation(untraced(classify(policy, call)), Snapshot(), ()))
 
     assert action == verdict.action.label

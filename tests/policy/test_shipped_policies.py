@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from guard.core.calls import untraced
 from guard.core.model import Finding, Identity, Role, ToolCall
 from guard.core.pdp import decide
 from guard.core.policy import Situation
@@ -35,7 +36,7 @@ def _decide(policy, tool, arguments, before=(), score=0.1):
     found = ()
     if score is not None:
         found = (Finding("d", "prefix_score", score, data={"model": "prefix-13"}),)
-    return decide(policy, Situation(call, Snapshot(window, window), found))
+    return decide(policy, Situation(untraced(call), Snapshot(window, window), found))
 
 
 def _mail(to, **more):

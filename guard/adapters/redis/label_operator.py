@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
+from guard.core.labels import LabelSet
 from guard.core.model import Identity
-from guard.core.ports import LabelSet
 from guard.destinations.values import find_values, leaf_value
 from guard.provenance.approvals import QUESTION_FIELD, Approvals
 from guard.provenance.label_sets import (

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from guard.adapters.redis.layout import Keys
-    from guard.core.ports import LabelLookup, LabelWrite
+    from guard.core.labels import LabelLookup, LabelWrite
 
 
 def packed_writes(

@@ -27,8 +27,8 @@ from guard.provenance.seal import FINGERPRINT, LABEL_BYTE, NAMES_AT
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from guard.core.labels import LabelSet
     from guard.core.model import Identity
-    from guard.core.ports import LabelSet
 
 WINDOW_VERSION: Final = 1
 """First byte of every window; another version is refused, never guessed at."""

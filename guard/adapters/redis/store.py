@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from guard.adapters.redis.continuity import ContinuityWatch
+    from guard.core.labels import LabelLookup, LabelSet, LabelWrite
     from guard.core.model import Identity
-    from guard.core.ports import Attempt, Completion, LabelLookup, LabelSet, LabelWrite
+    from guard.core.ports import Attempt, Completion
 
 RECHECK_SECONDS: Final = 10.0
 SOURCE_LIMIT: Final = 1_000_000

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
+from guard.core.calls import ToolResult
 from guard.core.json_values import strings_in_order
-from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall, ToolResult
+from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.decision.guard import Guard
 from guard.memory_gate.evidence import LabelledEvidence
 from guard.memory_gate.write_path import WritePath

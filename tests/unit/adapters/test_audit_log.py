@@ -18,19 +18,19 @@ from guard.adapters.audit_log import (
     masked_path,
     open_audit_log,
 )
+from guard.core.calls import ClassifiedCall, Target
 from guard.core.errors import AuditError
 from guard.core.model import (
-    ClassifiedCall,
     Destination,
     DestinationStatus,
     Identity,
     PrincipalRung,
     Role,
     SessionRung,
-    Target,
     ToolCall,
 )
 from guard.core.ports import DecisionRecord
+from guard.core.tool_mapping import ToolMapping
 from guard.core.verdict import Action, Mode, Reason, Verdict
 
 MARKER = "wibble-marker"
@@ -53,7 +53,9 @@ def record(
         "agent", session, "default", PrincipalRung.CREDENTIAL, SessionRung.GUARD_HEADER
     )
     call = ToolCall(call_id, identity, tool, arguments or {}, "mcp", 1_700_000_000.25, "mail")
-    classified = ClassifiedCall(call, Role.SEND, mapped=True, targets=tuple(targets))
+    classified = ClassifiedCall(
+        call, Role.SEND, ToolMapping("*", bool, Role.SEND), targets=tuple(targets)
+    )
     if reasons is None:
         reasons = (Reason("destination_external", "no-outside", Action.BLOCK, "not on a list"),)
     verdict = Verdict(

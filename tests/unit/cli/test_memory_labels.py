@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from guard import cli
 from guard.adapters.label_key import load_label_key
 from guard.adapters.redis.store import RedisSessionStore
-from guard.core.model import Identity, ToolCall, ToolResult
+from guard.core.calls import ToolResult
+from guard.core.model import Identity, ToolCall
 from guard.decision.guard import Guard
 from guard.decision.information_point import InformationPoint
 from guard.policy_files import load_policies

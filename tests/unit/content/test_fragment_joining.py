@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.content.fragment_joining import LIMIT, PIECES, guises, join_pieces, joined
-from guard.core.model import ClassifiedCall, Identity, Role, ToolCall
+from guard.core.calls import ClassifiedCall
+from guard.core.model import Identity, Role, ToolCall
 from guard.core.trajectory import Snapshot
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
@@ -22,7 +23,7 @@ DETECTOR = Secrets.create(DetectorResources())
 def finds(arguments: dict[str, object]) -> bool:
     """Return whether the detector finds a secret in a call's arguments."""
     call = ToolCall("id", Identity("p", "s"), "mail_send", arguments, "mcp", 0.0)
-    return bool(DETECTOR.inspect(ClassifiedCall(call, Role.SEND, mapped=True), Snapshot()))
+    return bool(DETECTOR.inspect(ClassifiedCall(call, Role.SEND), Snapshot()))
 
 
 @pytest.mark.parametrize(

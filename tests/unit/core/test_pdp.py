@@ -7,19 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guard.core.calls import ClassifiedCall, Target, untraced
 from guard.core.labels import RUNGS, Attestation, Rung
-from guard.core.model import (
-    ClassifiedCall,
-    Destination,
-    DestinationStatus,
-    Finding,
-    Identity,
-    Role,
-    Target,
-    ToolCall,
-)
+from guard.core.model import Destination, DestinationStatus, Finding, Identity, Role, ToolCall
 from guard.core.pdp import decide
 from guard.core.policy import Policy, Situation
+from guard.core.tool_mapping import ToolMapping
 from guard.core.trajectory import Snapshot, Trajectory, Window
 from guard.core.verdict import Action, Mode
 from guard.rules import discover_rule_types
@@ -90,15 +83,10 @@ def situations(draw):
     found = (
         () if score is None else (Finding("d", "prefix_score", score, data={"model": "prefix-13"}),)
     )
+    mapping = ToolMapping("*", bool, role, may_be_nobody=draw(st.booleans())) if mapped else None
+    classified = ClassifiedCall(call, role, mapping, targets=draw(TARGETS), guarded=draw(TARGETS))
     return Situation(
-        ClassifiedCall(
-            call,
-            role,
-            mapped,
-            draw(TARGETS),
-            may_be_nobody=draw(st.booleans()),
-            guarded=draw(TARGETS),
-        ),
+        untraced(classified),
         Snapshot(draw(WINDOWS), draw(WINDOWS)),
         found,
     )
@@ -233,7 +221,7 @@ def test_monitor_mode_carries_out_nothing_and_records_everything(action):
     raw = {"id": "r", "type": "tool", "effect": action.label}
     rule = TYPES["tool"].model_validate_json(json.dumps(raw))
     call = ToolCall("id", Identity("p", "s"), "t", {}, "mcp", 0.0)
-    situation = Situation(ClassifiedCall(call, Role.RECALL, mapped=True), Snapshot(), ())
+    situation = Situation(untraced(ClassifiedCall(call, Role.RECALL)), Snapshot(), ())
 
     verdict = decide(replace(EMPTY, mode=Mode.MONITOR, rules=(rule,)), situation)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from guard.core.model import ClassifiedCall, DestinationStatus, Identity, Role, ToolCall
+from guard.core.calls import ClassifiedCall
+from guard.core.model import DestinationStatus, Identity, Role, ToolCall
 from guard.decision.classification import classify
 from guard.policy_files import load_policies
 

@@ -6,8 +6,10 @@ import pytest
 
 import guard.detectors as package
 from guard.adapters.onnx import load_models
+from guard.core.calls import ClassifiedCall
 from guard.core.errors import GuardError, ModelError
-from guard.core.model import ClassifiedCall, Identity, Role, ToolCall
+from guard.core.model import Identity, Role, ToolCall
+from guard.core.tool_mapping import ToolMapping
 from guard.core.trajectory import FEATURES_13, FEATURES_19, Snapshot, Trajectory, Window
 from guard.detectors import DetectorResources, create_detectors, discover_detectors
 from guard.detectors.prefix_classifier import PrefixClassifier
@@ -32,7 +34,7 @@ class CountingModel:
 def call(role, *, mapped=True):
     """Return a classified call of a role."""
     request = ToolCall("d", Identity("p", "s"), "tool", {}, "trace", 0.0)
-    return ClassifiedCall(request, role, mapped=mapped)
+    return ClassifiedCall(request, role, ToolMapping("*", bool, role) if mapped else None)
 
 
 def snapshot(session, principal):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core.argument_texts import argument_texts, without_spans
-from guard.core.model import ClassifiedCall, Identity, Role, ToolCall
+from guard.core.calls import ClassifiedCall
+from guard.core.model import Identity, Role, ToolCall
 from guard.core.trajectory import Snapshot
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets, forms
@@ -20,7 +21,7 @@ DETECTOR = Secrets.create(DetectorResources())
 def look(arguments):
     """Return what is found in arguments."""
     call = ToolCall("id", Identity("p", "s"), "mail_send", arguments, "mcp", 0.0)
-    return DETECTOR.inspect(ClassifiedCall(call, Role.SEND, mapped=True), Snapshot())
+    return DETECTOR.inspect(ClassifiedCall(call, Role.SEND), Snapshot())
 
 
 def percent(text):

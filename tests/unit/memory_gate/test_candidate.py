@@ -2,10 +2,11 @@
 
 import pytest
 
+from guard.core.calls import ClassifiedCall
 from guard.core.jsonpath import compile_path
 from guard.core.memory import NO_EVIDENCE, MemoryClass
 from guard.core.memory_policy import MemoryLimits, ProposalMapping, WriteMapping
-from guard.core.model import ClassifiedCall, Identity, Role, ToolCall
+from guard.core.model import Identity, Role, ToolCall
 from guard.memory_gate.candidate import candidate_of_call, candidates_of_result
 
 LIMITS = MemoryLimits(max_chars=200)
@@ -13,7 +14,7 @@ LIMITS = MemoryLimits(max_chars=200)
 
 def _call(arguments, protocol="mcp", **fields):
     call = ToolCall("id-1", Identity("p", "s"), "save", arguments, protocol, 0.0, **fields)
-    return ClassifiedCall(call, Role.SAVE, mapped=True)
+    return ClassifiedCall(call, Role.SAVE)
 
 
 def _mapping(**paths):

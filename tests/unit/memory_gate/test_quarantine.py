@@ -2,10 +2,11 @@
 
 import pytest
 
+from guard.core.calls import ClassifiedCall
 from guard.core.errors import StateError
 from guard.core.jsonpath import compile_path
 from guard.core.memory_policy import MemoryPolicy, ReadMapping
-from guard.core.model import ClassifiedCall, Identity, Role, ToolCall
+from guard.core.model import Identity, Role, ToolCall
 from guard.core.verdict import Action, Mode, Verdict
 from guard.memory_gate.quarantine import judge_read
 
@@ -31,7 +32,7 @@ def _policy(partition="$.groups"):
 
 def _call(arguments, tool="find"):
     call = ToolCall("id", Identity("p", "s"), tool, arguments, "mcp", 0.0)
-    return ClassifiedCall(call, Role.RECALL, mapped=True)
+    return ClassifiedCall(call, Role.RECALL)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import AuditError, StateError
 from guard.core.memory import Fate, MemoryClass, SecondLook, StagedFacts, Trust
-from guard.core.model import ClassifiedCall, Identity, Role, ToolCall, ToolResult
+from guard.core.model import Identity, Role, ToolCall
 from guard.core.trajectory import Snapshot
 from guard.core.verdict import Action, Mode, Verdict
+from guard.decision.classification import classify
 from guard.lab.write_path.rig import POLICY
 from guard.memory_gate.evidence import TrajectoryEvidence
 from guard.memory_gate.write_path import WritePath
@@ -108,14 +110,14 @@ def path(store, seen):
 def _write(target="L4"):
     arguments = {"key": "k", "content": "a fact", "memory_class": target}
     call = ToolCall(f"c{next(SERIAL)}", Identity("p", "s"), "memory_write", arguments, "mcp", 0.0)
-    return ClassifiedCall(call, Role.SAVE, mapped=True)
+    return untraced(classify(load_policies([POLICY]), call))
 
 
 async def _through(path, classified):
     """Take a write up to its forwarding; return the verdict."""
     verdict = await path.judge(classified, Snapshot(), ALLOW)
     if verdict.action.forwards:
-        verdict = await path.commit(classified, verdict)
+        verdict = await path.commit(classified.call.id, verdict)
     return verdict
 
 
@@ -231,7 +233,7 @@ async def test_a_result_whose_proposal_was_not_judged_is_withheld(path, store, s
     update = {"memory_update": {"content": "secret text", "memory_class": "L4", "nonce": "n"}}
 
     verdict = await path.judge_result(
-        ToolResult(ClassifiedCall(call, Role.RETRIEVE, mapped=True), update, 0.0)
+        ToolResult(untraced(ClassifiedCall(call, Role.RETRIEVE)), update, 0.0)
     )
 
     assert verdict is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field, replace
 
-from guard.core.model import Identity, ToolCall, ToolResult
+from guard.core.calls import ToolResult
+from guard.core.model import Identity, ToolCall
 
 POLICY = """
 version: 1

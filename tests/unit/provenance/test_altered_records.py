@@ -2,8 +2,8 @@
 
 import pytest
 
+from guard.core.labels import LabelSet
 from guard.core.model import Identity, Integrity
-from guard.core.ports import LabelSet
 from guard.provenance.seal import ALTERED, Seal
 from tests.guards import KEY
 from tests.unit.provenance.agents import Agent, rung, why

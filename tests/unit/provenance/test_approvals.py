@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from guard.adapters.redis.label_operator import LabelOperator
+from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
-from guard.core.model import ToolCall, ToolResult
+from guard.core.model import ToolCall
 from guard.decision.information_point import InformationPoint
 from guard.provenance.seal import Seal
 from tests.guards import KEY, guard_on

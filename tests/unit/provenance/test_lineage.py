@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from guard.adapters.redis.label_operator import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
+from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
-from guard.core.ports import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.decision.information_point import InformationPoint
 from guard.provenance.label_sets import HOPS, RECALLS
 from guard.provenance.lineage import LIST_FIRST, LIST_LIMIT, Entries, entries_in
@@ -355,8 +355,8 @@ async def test_only_a_save_asks_what_its_session_has_recalled(
     agent, policy, seal, tool, arguments, asked
 ):
     """One field with the others; a decision on a send reads nothing of a path."""
-    classified, _ = await agent.ask(tool, arguments)
-    _, attempt = InformationPoint(seal).ask(policy, classified)
+    traced, _ = await agent.ask(tool, arguments)
+    _, attempt = InformationPoint(seal).ask(policy, traced.classified)
     fields = [field for lookup in attempt.lookups for field in lookup.fields]
 
     assert fields.count(RECALLS) == asked

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.memory import SourceType
-from guard.core.model import ClassifiedCall, Identity, Integrity, Role, ToolCall, ToolResult
+from guard.core.model import Identity, Integrity, Role, ToolCall
 from guard.core.trajectory import Snapshot
 from guard.memory_gate.evidence import LabelledEvidence
 from guard.policy_files import load_policies
@@ -149,9 +150,9 @@ async def test_no_claim_of_the_agent_changes_what_its_text_is_made_of(agents, cl
 def test_without_an_answer_about_its_values_a_text_came_from_anybody(fact_policy):
     """A call that nobody traced is no evidence of anything good."""
     call = ToolCall("c", Identity("p", "s"), "save_fact", {}, "mcp", AT)
-    untraced = ClassifiedCall(call, Role.SAVE, mapped=True)
+    saving = untraced(ClassifiedCall(call, Role.SAVE))
 
-    evidence = LabelledEvidence(fact_policy).evidence(untraced, Snapshot())
+    evidence = LabelledEvidence(fact_policy).evidence(saving, Snapshot())
 
     assert evidence.types == {SourceType.TOOL_RESULT}
     assert evidence.integrity is Integrity.UNTRUSTED

@@ -5,15 +5,16 @@ from dataclasses import replace
 
 import pytest
 
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.jsonpath import compile_path
-from guard.core.model import ClassifiedCall, Identity, Integrity, Role, ToolCall, ToolResult
-from guard.core.policy import MessageFields, ToolMapping
+from guard.core.model import Identity, Integrity, Role, ToolCall
+from guard.core.tool_mapping import MessageFields, ToolMapping
 from guard.provenance.sources import marks_of, sources_of
 
 
-def _result(arguments, content="text"):
+def _result(arguments, content="text", mapping=None):
     call = ToolCall("id", Identity("p", "s"), "fetch", arguments, "mcp", 0.0)
-    return ToolResult(ClassifiedCall(call, Role.RETRIEVE, mapped=True), content, 0.0)
+    return ToolResult(untraced(ClassifiedCall(call, Role.RETRIEVE, mapping)), content, 0.0)
 
 
 def _mapping(**fields):
@@ -30,7 +31,7 @@ def _mapping(**fields):
 )
 def test_a_page_comes_from_the_host_that_was_asked(arguments, hosts):
     """Never from the tool that fetched it."""
-    assert sources_of(_result(arguments), _mapping()) == hosts
+    assert sources_of(_result(arguments, mapping=_mapping())) == hosts
 
 
 def test_a_message_comes_from_its_sender():
@@ -40,21 +41,21 @@ def test_a_message_comes_from_its_sender():
     inbox = json.dumps([{"id": 1, "from": "mallory@evil.example", "body": "x"}])
     content = {"content": [{"type": "text", "text": inbox}]}
 
-    assert sources_of(_result({}, content), _mapping(messages=messages)) == {"mallory@evil.example"}
+    assert sources_of(_result({}, content, _mapping(messages=messages))) == {"mallory@evil.example"}
 
 
 def test_a_trusted_tool_has_no_sources():
     """Nobody is to blame for what the policy trusts."""
     trusted = _mapping(source=Integrity.TRUSTED)
 
-    assert sources_of(_result({"url": "https://in.example/"}), trusted) == set()
+    assert sources_of(_result({"url": "https://in.example/"}, mapping=trusted)) == set()
 
 
 def test_sources_that_were_worked_out_are_not_worked_out_again():
     """The gate and the labels are told of the same ones."""
     known = frozenset({b"mark"})
-    result = _result({"url": "https://evil.example/"})
+    result = _result({"url": "https://evil.example/"}, mapping=_mapping())
 
-    assert marks_of(replace(result, sources=known), _mapping()) == known
-    assert marks_of(replace(result, sources=frozenset()), _mapping()) == frozenset()
-    assert len(marks_of(result, _mapping())) == 1
+    assert marks_of(replace(result, sources=known)) == known
+    assert marks_of(replace(result, sources=frozenset())) == frozenset()
+    assert len(marks_of(result)) == 1

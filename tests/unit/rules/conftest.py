@@ -2,17 +2,10 @@
 
 import pytest
 
-from guard.core.model import (
-    ClassifiedCall,
-    Destination,
-    DestinationStatus,
-    Finding,
-    Identity,
-    Role,
-    Target,
-    ToolCall,
-)
+from guard.core.calls import ClassifiedCall, Target, untraced
+from guard.core.model import Destination, DestinationStatus, Finding, Identity, Role, ToolCall
 from guard.core.policy import Situation
+from guard.core.tool_mapping import ToolMapping
 from guard.core.trajectory import Snapshot, Trajectory, Window
 
 
@@ -60,7 +53,9 @@ def situation():
         findings = tuple(
             Finding("d", "prefix_score", score, data={"model": model}) for score in scores
         )
-        return Situation(ClassifiedCall(call, Role(role), mapped, targets), snapshot, findings)
+        mapping = ToolMapping(tool, bool, Role(role)) if mapped else None
+        classified = ClassifiedCall(call, Role(role), mapping, targets=targets)
+        return Situation(untraced(classified), snapshot, findings)
 
     return build
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from guard.content.injection_text import LIMIT
+from guard.core.calls import ClassifiedCall
 from guard.core.errors import PolicyError
-from guard.core.model import ClassifiedCall, Identity, Role, ToolCall
+from guard.core.model import Identity, Role, ToolCall
 from guard.core.pdp import decide_result
 from guard.core.policy import Policy
+from guard.core.tool_mapping import ToolMapping
 from guard.core.verdict import Action
 from guard.policy_files import load_policies
 
@@ -37,7 +39,7 @@ def policy(tmp_path: Path, text: str = RULES) -> Policy:
 def called(tool: str) -> ClassifiedCall:
     """Return a call of a tool."""
     call = ToolCall("1", Identity("p", "s"), tool, {}, "mcp", 1.0)
-    return ClassifiedCall(call, Role.RETRIEVE, mapped=True)
+    return ClassifiedCall(call, Role.RETRIEVE, ToolMapping("*", bool, Role.RETRIEVE))
 
 
 @pytest.mark.parametrize("content", [ORDER, {"content": [{"type": "text", "text": ORDER}]}])

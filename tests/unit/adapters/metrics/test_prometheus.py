@@ -12,9 +12,11 @@ import guard
 from guard import __version__
 from guard.adapters.metrics.labels import DECIDED_WITHOUT_RULE, REFUSAL_CODES, STAGES
 from guard.adapters.metrics.prometheus import PrometheusMetrics
-from guard.core.model import ClassifiedCall, Identity, Role, ToolCall
-from guard.core.policy import MEMO_LIMIT, Policy, ToolMapping
+from guard.core.calls import ClassifiedCall
+from guard.core.model import Identity, Role, ToolCall
+from guard.core.policy import MEMO_LIMIT, Policy
 from guard.core.ports import DecisionRecord
+from guard.core.tool_mapping import ToolMapping
 from guard.core.tool_patterns import ToolPattern
 from guard.core.trajectory import Window
 from guard.core.verdict import Action, Mode, Reason, Verdict
@@ -56,7 +58,8 @@ def record(
     call = ToolCall("d", Identity("p", session), tool, {}, "mcp", 0.0)
     reasons = (Reason(code, "", Action.BLOCK),) if code else ()
     verdict = Verdict(Action.BLOCK, mode, reasons, "d1", score=score, decided_by=decided_by)
-    return DecisionRecord(ClassifiedCall(call, Role.SEND, mapped=mapped), verdict, 0.0005, {})
+    mapping = ToolMapping("*", bool, Role.SEND) if mapped else None
+    return DecisionRecord(ClassifiedCall(call, Role.SEND, mapping), verdict, 0.0005, {})
 
 
 def sample(metrics, series, /, **labels):

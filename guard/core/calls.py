@@ -1,0 +1,104 @@
+"""A call on its way through the guard: as the policy classifies it, and as provenance traces it.
+
+Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from guard.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from guard.core.labels import Attestation, LabelWrite, PrivateText, SavedText
+    from guard.core.memory_policy import WriteMapping
+    from guard.core.model import Destination, DestinationStatus, Integrity, Json, Role, ToolCall
+    from guard.core.tool_mapping import ToolMapping
+
+
+@frozen
+class Target:
+    """A destination of a call and where it stands under the policy."""
+
+    destination: Destination
+    standing: DestinationStatus
+    path: str = ""
+    """JSONPath of the argument it was read from."""
+    attestation: Attestation | None = None
+    """Where it came from; None until the state before the call is known."""
+
+
+@frozen
+class ClassifiedCall:
+    """What the policy says of a call, worked out once from the policy and the call alone."""
+
+    call: ToolCall
+    role: Role
+    mapping: ToolMapping | None = None
+    """The tool mapping that claims the tool.  Without one it counts as ``other`` and, for the
+    rules, as unmapped: an unmapped name must never silently disable a detector."""
+    memory_write: WriteMapping | None = None
+    """What the policy says of it as a memory write; None where it is none."""
+    targets: tuple[Target, ...] = ()
+    body: tuple[str, ...] = ()
+    """The texts the policy declares as payload, and every text it declares as nothing else."""
+    guarded: tuple[Target, ...] = ()
+    """Values of arguments that the policy traces like destinations (amounts, subjects, links)."""
+
+    @property
+    def mapped(self) -> bool:
+        """Whether a tool mapping claims the tool."""
+        return self.mapping is not None
+
+    @property
+    def may_be_nobody(self) -> bool:
+        """Whether it is a send that names nobody and, as the policy says, then sends nothing."""
+        return self.mapping is not None and self.mapping.may_be_nobody
+
+
+@frozen
+class TracedCall:
+    """A classified call with what provenance found of it in the state before it."""
+
+    classified: ClassifiedCall
+    targets: tuple[Target, ...] = ()
+    """Those of the classified call, each with its attestation."""
+    guarded: tuple[Target, ...] = ()
+    """Likewise."""
+    index: int = -1
+    """Its place in the recorded run or in its session; -1 where the state is not known."""
+    private: PrivateText | None = None
+    """Private text in its body, where the policy traces that."""
+    memory_label: Integrity | None = None
+    """Of the item that a recall asks for, where it has a record."""
+    saved: SavedText | None = None
+    """What its text is made of, where it writes memory."""
+    on_executed: tuple[LabelWrite, ...] = ()
+    """Labels of what it saves, decided before it runs and stored once it has."""
+    redefined: bool = False
+    """Whether the tool's definition has changed since it was pinned, and nobody has approved it."""
+
+    @property
+    def call(self) -> ToolCall:
+        """The request itself."""
+        return self.classified.call
+
+
+def untraced(classified: ClassifiedCall) -> TracedCall:
+    """Return a call of which provenance has found nothing: no value in it is attested."""
+    return TracedCall(classified, classified.targets, classified.guarded)
+
+
+@frozen
+class ToolResult:
+    """What a tool answered, matched to its call by the protocol (JSON-RPC id, not exchange)."""
+
+    call: TracedCall
+    content: Json
+    """The parsed result: a string, or structured JSON; None where nothing was returned."""
+    at: float
+    is_error: bool = False
+    is_lost: bool = False
+    """No readable answer came: nobody can say whether the tool carried the call out."""
+    sources: frozenset[bytes] | None = None
+    """Marks of whom an untrusted result comes from; None until they have been worked out."""

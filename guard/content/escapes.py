@@ -60,7 +60,7 @@ def unescaped(text: str) -> Iterator[str]:
 def _escape(found: re.Match[str]) -> str:
     braces, four, two, octal, css, space, sign = found.groups()
     if space:
-        return " "
+        return " " if space == "t" else "\n"
     if sign:
         return str(sign)
     point = int(octal, 8) if octal else int(braces or four or two or css, 16)

@@ -76,9 +76,11 @@ _LRU: Final = re.compile(r"\S{4,400}//:s?ptth(?!\w)")
 _HEEY: Final = re.compile(r"(?<!\w)uggcf?://\S{4,400}")
 _KNAB: Final = re.compile(r"(?<!\w)[0-9a-z]{4,28}\d{6}[0-9a-z]{0,4}\d{2}[a-z]{2}(?!\w)")
 _SIX_DIGITS: Final = re.compile(r"\d{6}")
-_FILES: Final = (
+FILE_ENDINGS: Final = (
     *(".csv", ".doc", ".docx", ".eml", ".htm", ".html", ".md", ".pdf", ".ppt", ".pptx", ".txt"),
-    *(".xls", ".xlsx", ".zip"),
+    *(".xls", ".xlsx", ".zip", ".ics", ".json", ".yaml", ".yml", ".xml", ".toml", ".ini", ".cfg"),
+    *(".log", ".py", ".js", ".ts", ".sh", ".sql", ".c", ".h", ".go", ".rs", ".java", ".exe"),
+    *(".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".mp3", ".mp4", ".wav", ".gz", ".tar"),
 )
 """How names of files end, whose last part else looks like that of a host."""
 _SHORTEST: Final = 10
@@ -150,7 +152,7 @@ def _turned(text: str) -> Iterator[str]:
             yield codecs.encode(rotated, "rot13")
         yield _all(_LIAM, mails)[::-1]
         for name in rotated.split():
-            if name.endswith(_FILES):
+            if name.endswith(FILE_ENDINGS):
                 local, _, domain = name.rpartition(".")[0].partition("@")
                 yield f"{local}@{domain} {local.rpartition('_')[2]}@{domain}"
     if "uggc" in text:

@@ -8,11 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from guard.core.frozen import frozen
+from guard.core.labels import Rung
+from guard.core.model import DestinationStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from guard.core.labels import Attestation, LabelWrite, PrivateText, SavedText
     from guard.core.memory_policy import WriteMapping
-    from guard.core.model import Destination, DestinationStatus, Integrity, Json, Role, ToolCall
+    from guard.core.model import Destination, Integrity, Json, Role, ToolCall
     from guard.core.tool_mapping import ToolMapping
 
 
@@ -40,6 +44,11 @@ class ClassifiedCall:
     memory_write: WriteMapping | None = None
     """What the policy says of it as a memory write; None where it is none."""
     targets: tuple[Target, ...] = ()
+    suspects: tuple[Target, ...] = ()
+    """What may be a destination: bare hosts, phone and account numbers, receivers in mail headers,
+    and whatever only decoding shows.  One counts as a target where untrusted text named it."""
+    searched: bool = True
+    """False where an argument exceeds what is decoded of one call, so that suspects may lack."""
     body: tuple[str, ...] = ()
     """The texts the policy declares as payload, and every text it declares as nothing else."""
     guarded: tuple[Target, ...] = ()
@@ -62,7 +71,7 @@ class TracedCall:
 
     classified: ClassifiedCall
     targets: tuple[Target, ...] = ()
-    """Those of the classified call, each with its attestation."""
+    """Those of the classified call, each with its attestation, and the suspects that count."""
     guarded: tuple[Target, ...] = ()
     """Likewise."""
     index: int = -1
@@ -86,7 +95,23 @@ class TracedCall:
 
 def untraced(classified: ClassifiedCall) -> TracedCall:
     """Return a call of which provenance has found nothing: no value in it is attested."""
-    return TracedCall(classified, classified.targets, classified.guarded)
+    targets = with_suspects(classified.targets, classified.suspects)
+    return TracedCall(classified, targets, classified.guarded)
+
+
+def with_suspects(targets: Iterable[Target], suspects: Iterable[Target]) -> tuple[Target, ...]:
+    """Return targets and those suspects that count as such.
+
+    A guess that nobody wrote anywhere is no destination: a suspect counts where untrusted text
+    named it, or the policy denies it.
+    """
+    return (*targets, *filter(_counts, suspects))
+
+
+def _counts(suspect: Target) -> bool:
+    attestation = suspect.attestation
+    tainted = attestation is not None and attestation.rung is Rung.TAINTED
+    return tainted or suspect.standing is DestinationStatus.DENIED
 
 
 @frozen

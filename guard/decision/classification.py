@@ -5,6 +5,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+import re2
+
+from guard.content.value_decodings import views as value_views
 from guard.core.calls import ClassifiedCall, Target
 from guard.core.jsonpath import member_path
 from guard.core.memory_writes import write_of
@@ -13,7 +16,7 @@ from guard.destinations.amounts import number_value
 from guard.destinations.canonical import MISSING, read_destinations
 from guard.destinations.hosts import malformed
 from guard.destinations.text_scan import find_destinations, names_no_host
-from guard.destinations.values import find_values, leaf_value
+from guard.destinations.values import find_values, leaf_value, suspected_destinations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,8 +30,24 @@ SCAN_LIMIT: Final = 1024 * 1024
 """Characters of undeclared arguments looked through per call.  What is beyond makes the call
 malformed: the limit must free nobody, and a policy can declare large payloads as body."""
 
+SUSPECT_LIMIT: Final = 64 * 1024
+"""Characters of a call that are decoded to look for suspects; beyond it the call is not searched
+to its end."""
+
+STRING_COST: Final = 64
+"""Characters that a string of any length counts for, as each costs time by itself."""
+
 GUARDED_LIMIT: Final = 50
-"""Values taken from one guarded argument."""
+"""Values taken from one string of a guarded argument."""
+_RECEIVERS: Final = re2.compile(
+    r"(?im)^[ \t]{0,8}(?:resent-)?(?:bcc|cc|to)[ \t]{0,4}:[ \t]{0,8}([^\r\n]{3,998})"
+)
+"""A header of a mail that says who receives it."""
+_MAYBE_HEADERS: Final = re2.compile(r"(?i)(?:[bc]c|to)(?:[ \t]{0,4}:|[%=&\\+])|[A-Za-z0-9+/_-]{40}")
+"""What is in a text that has such a header, in clear or encoded."""
+GUARDED_COST: Final = 1024
+"""Characters that a string of a guarded argument counts for."""
+_SUSPECT: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 _WHOLE: Final = frozenset({"text", "number"})
 """Kinds that a whole argument can be, whatever is in it."""
 MESSAGE_ID_LIMIT: Final = 256
@@ -44,13 +63,16 @@ def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
     """
     mapping = policy.mapping(call.tool)
     if mapping is None:
-        texts = tuple(text for _, text in _strings(call.arguments, "$"))
+        search = _Search(policy)
+        search.undeclared(call.arguments, frozenset())
         return ClassifiedCall(
             call=call,
             role=Role.OTHER,
             memory_write=write_of(policy.memory, call, Role.OTHER),
-            targets=tuple(_undeclared(policy, call.arguments, frozenset())),
-            body=texts,
+            targets=tuple(search.targets),
+            suspects=tuple(search.suspects),
+            searched=search.complete,
+            body=tuple(text for _, text in _strings(call.arguments, "$")),
         )
     if mapping.role is not Role.SEND and not (
         mapping.destinations or mapping.body or mapping.guarded
@@ -80,20 +102,25 @@ def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> Cl
             declared.add(path)
             body += (value,) if isinstance(value, str) else [t for _, t in _strings(value, path)]
     declared |= _paths(mapping.ignore, call.arguments)
+    search = _Search(policy)
+    guarded = list(search.guarded(call.arguments, mapping)) if mapping.guarded else []
     if mapping.role is Role.SEND:
         targets += _answered(policy, call, mapping, declared, none_yet=not targets)
         declared |= _paths(mapping.guarded, call.arguments)
-        targets += _undeclared(policy, call.arguments, declared)
-        if not targets and not mapping.may_be_nobody:
+        search.undeclared(call.arguments, declared)
+        search.headers(body)
+        if not targets and not search.targets and not mapping.may_be_nobody:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
     return ClassifiedCall(
         call=call,
         role=mapping.role,
         mapping=mapping,
         memory_write=write_of(policy.memory, call, mapping.role),
-        targets=tuple(targets),
+        targets=(*targets, *search.targets),
+        suspects=tuple(search.suspects),
+        searched=search.complete,
         body=tuple(body),
-        guarded=tuple(_guarded(policy, call.arguments, mapping)),
+        guarded=tuple(guarded),
     )
 
 
@@ -112,23 +139,6 @@ def _answered(
         if none_yet and isinstance(value, str | int) and not isinstance(value, bool):
             destination = Destination("reply", str(value)[:MESSAGE_ID_LIMIT])
             yield Target(destination, policy.standing(destination), path)
-
-
-def _guarded(policy: Policy, arguments: Json, mapping: ToolMapping) -> Iterator[Target]:
-    """Yield the values of guarded arguments: a short one as a whole, and what is in a long one.
-
-    Values of kinds that no rule looks at are left out.
-    """
-    kinds = policy.guarded_kinds
-    wants_text = kinds is None or not kinds.isdisjoint(_WHOLE)
-    for query in mapping.guarded:
-        for path, value in query.find(arguments):
-            for where, text in _scalars(value, path):
-                if not wants_text and names_no_host(text):
-                    continue
-                for target in _guarded_values(policy, where, text):
-                    if kinds is None or target.destination.kind in kinds:
-                        yield target
 
 
 def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
@@ -157,15 +167,85 @@ def _scalars(value: Json, path: str) -> Iterable[tuple[str, str]]:
     return _strings(value, path)
 
 
-def _undeclared(policy: Policy, arguments: Json, declared: AbstractSet[str]) -> Iterator[Target]:
-    room = SCAN_LIMIT
-    for path, text in _strings(arguments, "$", declared):
-        room -= len(text)
-        if room < 0:
-            yield Target(malformed(path), DestinationStatus.MALFORMED, path)
-            return
-        for destination in find_destinations(text):
-            yield Target(destination, policy.standing(destination), path)
+class _Search:
+    """Looks through the arguments of one call for destinations, with one budget for all of them.
+
+    Args:
+        policy: says where a destination stands.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.targets: list[Target] = []
+        self.suspects: list[Target] = []
+        self.complete = True
+        self._policy = policy
+        self._room = SCAN_LIMIT
+        self._suspect_room = SUSPECT_LIMIT
+
+    def undeclared(self, arguments: Json, declared: AbstractSet[str]) -> None:
+        """Take the destinations of every string that is at no declared path."""
+        for path, text in _strings(arguments, "$", declared):
+            if not self._has_room(path, len(text)):
+                return
+            plain = find_destinations(text)
+            self.targets += [Target(d, self._policy.standing(d), path) for d in plain]
+            if self._may_decode(text):
+                found = find_values(text)
+                self.complete = self.complete and not found.overflow
+                hosts = {destination.host for destination in plain}
+                others = (d for d in suspected_destinations(found) if d.canonical not in hosts)
+                self._suspect(path, others)
+
+    def headers(self, body: Iterable[str]) -> None:
+        """Take the receivers in mail headers of a payload, in clear or encoded.
+
+        A subject with a line break in it goes on as a header, and a raw message has all of them.
+        """
+        for text in body:
+            if _MAYBE_HEADERS.search(text) is None or not self._may_decode(text):
+                continue
+            for reading in (text, *value_views(text)):
+                for header in _RECEIVERS.finditer(reading):
+                    self._suspect("", read_destinations(header.group(1)))
+
+    def guarded(self, arguments: Json, mapping: ToolMapping) -> Iterator[Target]:
+        """Yield the values of guarded arguments: a short one whole, and what is in a long one.
+
+        Values of kinds that no rule looks at are left out.
+        """
+        kinds = self._policy.guarded_kinds
+        wants_text = kinds is None or not kinds.isdisjoint(_WHOLE)
+        for query in mapping.guarded:
+            for path, value in query.find(arguments):
+                for where, text in _scalars(value, path):
+                    if not wants_text and names_no_host(text):
+                        continue
+                    if not self._has_room(where, len(text) + GUARDED_COST):
+                        return
+                    for target in _guarded_values(self._policy, where, text):
+                        if kinds is None or target.destination.kind in kinds:
+                            yield target
+
+    def _has_room(self, path: str, length: int) -> bool:
+        """Spend the characters of a string; return whether the budget had them.
+
+        Where it had not, the call is malformed: the limit must free nobody.
+        """
+        self._room -= length
+        if self._room < 0:
+            self.targets.append(Target(malformed(path), DestinationStatus.MALFORMED, path))
+        return self._room >= 0
+
+    def _may_decode(self, text: str) -> bool:
+        self._suspect_room -= len(text) + STRING_COST
+        self.complete = self.complete and self._suspect_room >= 0
+        return self._suspect_room >= 0
+
+    def _suspect(self, path: str, destinations: Iterable[Destination]) -> None:
+        for destination in destinations:
+            standing = self._policy.standing(destination)
+            if standing in _SUSPECT:
+                self.suspects.append(Target(destination, standing, path))
 
 
 def _strings(

@@ -13,15 +13,22 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from guard.content.value_decodings import is_own_skeleton, skeleton, views, words_with
+from stdnum import iban
+
+from guard.content.value_decodings import (
+    FILE_ENDINGS,
+    is_own_skeleton,
+    skeleton,
+    views,
+    words_with,
+)
 from guard.core.bounded_cache import bounded_cache
-from guard.destinations.hosts import canonical_host
+from guard.core.model import Destination
+from guard.destinations.hosts import canonical_host, is_ip
 from guard.destinations.text_scan import find_destinations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from guard.core.model import Destination
 
 VALUE_LIMIT: Final = 2000
 """Values taken from one text."""
@@ -65,6 +72,9 @@ _ACCOUNT_LIKE: Final = re.compile(r"[a-z]{2}\d{2}[a-z0-9 -]{6,48}")
 _DEFAULT_DIGITS: Final = 6
 _SHORTEST_ID: Final = 6
 _SCHEME: Final = re.compile(r"^[a-z][a-z0-9+.-]*:")
+
+
+_PHONE: Final = re.compile(r"00[1-9]\d{6,14}")
 
 
 @dataclass(slots=True)
@@ -200,6 +210,29 @@ def _cut(found: Found) -> None:
     for values, room in ((found.plain, VALUE_LIMIT), (found.disguised, VALUE_LIMIT)):
         for value in list(values)[room:]:
             del values[value]
+
+
+def suspected_destinations(found: Found) -> Iterator[Destination]:
+    """Yield what in a text may be a destination although it does not stand there as one.
+
+    Left out is what stands in clear text as a mail address or a URL: that is a destination.  Left
+    out as well are names of files, which look like hosts, and identifiers, which every result has.
+    """
+    for value in (*found.plain, *found.disguised):
+        kind, _, canonical = value.partition(":")
+        if kind == "mail" and value in found.disguised:
+            yield Destination("mail", canonical, canonical.rpartition("@")[2])
+        elif kind == "url" and value in found.disguised:
+            yield Destination("url", f"https:{canonical}", canonical.split("/")[2])
+        elif kind == "host" and not canonical.endswith(FILE_ENDINGS):
+            yield Destination("ip" if is_ip(canonical) else "host", canonical, canonical)
+        elif kind == "handle" and _receives(canonical):
+            yield Destination("handle", canonical)
+
+
+def _receives(handle: str) -> bool:
+    """Return whether a handle is a phone number with its country, or an account number."""
+    return _PHONE.fullmatch(handle) is not None or iban.is_valid(handle)
 
 
 def leaf_value(text: str) -> str | None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from guard.content.shingles import passages_sent
-from guard.core.calls import Target, TracedCall
+from guard.core.calls import Target, TracedCall, with_suspects
 from guard.core.labels import (
     Channel,
     Context,
@@ -71,7 +71,8 @@ class Ledger:
         """Return what to look up before a call is judged."""
         call = classified.call
         question = LabelQuery(self.seal, self._areas(policy), call.identity, call.at)
-        for target in (*classified.targets, *classified.guarded):
+        question.complete = classified.searched
+        for target in (*classified.targets, *classified.guarded, *classified.suspects):
             # Every other standing decides by itself on which rung a destination stands.
             if target.standing is DestinationStatus.EXTERNAL:
                 question.add(values_asked(target.destination))
@@ -141,7 +142,10 @@ class Ledger:
             saved = saved_text(question, context, unsure=cut_off)
         return TracedCall(
             classified,
-            targets=tuple([_traced(target, context) for target in classified.targets]),
+            targets=with_suspects(
+                [_traced(target, context) for target in classified.targets],
+                [_traced(target, context) for target in classified.suspects],
+            ),
             guarded=tuple([_traced(target, context) for target in classified.guarded]),
             private=_private(question),
             on_executed=writes,

@@ -36,11 +36,18 @@ _FORWARD: Final = re.compile(
     r"|(?:from|von|sender):[^\n]{0,300}\n[ \t>]{0,8}(?:to|sent|date|subject|an|gesendet|betreff):)",
     re.IGNORECASE | re.MULTILINE,
 )
-_QUOTATION: Final = re.compile(
-    r"\"([^\"]{1,65536})\"|“([^”]{1,65536})”|«([^»]{1,65536})»|„([^“”]{1,65536})[“”]"
-    r"|(?<!\w)'([^'\n]{1,4096})'(?!\w)|<(?P<tag>[A-Za-z]{1,20})>(.{1,65536}?)</(?P=tag)>",
-    re.DOTALL,
-)
+_OPENING: Final = re.compile(r"[\"“«„]|(?<!\w)'|<(?P<tag>[A-Za-z]{1,20})>")
+"""A sign that may begin a quotation."""
+_CLOSING: Final = {
+    '"': re.compile('"'),
+    "“": re.compile("”"),
+    "«": re.compile("»"),
+    "„": re.compile("[“”]"),
+    "'": re.compile(r"\n|'"),
+}
+"""By opening sign what ends the quotation; a line end is no end, but ends the search."""
+_LETTER: Final = re.compile(r"\w")
+_CLOSING_TAG: Final = re.compile("</([A-Za-z]{1,20})>")
 _WORD: Final = re.compile(r"[\w@#][\w.@#:/+'’-]{0,126}")  # noqa: RUF001 - apostrophes as typed
 _SPOKEN: Final = re.compile(
     r"(?<![\w.@-])[\w+-]{1,64}(?:(?: dot |\.)[\w+-]{1,64}){0,4}"
@@ -66,13 +73,55 @@ def own_words(prompt: str) -> str:
     if forwarded is not None:
         text = text[: forwarded.start()]
     text = _QUOTED_LINE.sub(" ", text)
-    return _QUOTATION.sub(_kept, text)
+    pieces: list[str] = []
+    end = 0
+    for start, stop, inner, tagged in _quotations(text):
+        pieces.append(text[end:start])
+        pasted = "\n" in inner or len(inner) > QUOTE_LENGTH or len(inner.split()) > QUOTE_WORDS
+        pieces.append(" " if pasted or tagged else text[start:stop])
+        end = stop
+    return "".join((*pieces, text[end:]))
 
 
-def _kept(found: re.Match[str]) -> str:
-    inner = next((group for group in found.groups() if group), "")
-    pasted = "\n" in inner or len(inner) > QUOTE_LENGTH or len(inner.split()) > QUOTE_WORDS
-    return " " if pasted or found["tag"] else found[0]
+def _quotations(text: str) -> Iterator[tuple[int, int, str, bool]]:
+    """Yield start, end and inner text of each quotation, and whether tags delimit it.
+
+    Work is linear: what closes each kind of quotation is looked for once, from left to right, not
+    anew from every sign that may open one.
+    """
+    signs = {sign: _Ends(closing.finditer(text)) for sign, closing in _CLOSING.items()}
+    tags: dict[str, list[re.Match[str]]] = {}
+    for found in _CLOSING_TAG.finditer(text):
+        tags.setdefault(found[1], []).append(found)
+    ends = {name: _Ends(iter(found)) for name, found in tags.items()}
+    end = 0
+    for opening in _OPENING.finditer(text):
+        inside, tag = opening.end(), opening["tag"]
+        kind = ends.get(tag) if tag else signs[opening[0]]
+        if opening.start() < end or kind is None:
+            continue
+        # A quotation has something in it; a tag that closes at once is no end of this one.
+        closing = kind.first_from(inside + 1 if tag else inside)
+        if closing is None or closing.start() == inside or closing[0] == "\n":
+            continue
+        if opening[0] == "'" and _LETTER.match(text, closing.end()) is not None:
+            continue
+        end = closing.end()
+        yield opening.start(), end, text[inside : closing.start()], bool(tag)
+
+
+class _Ends:
+    """Places in a text, asked for from left to right: every one is passed once."""
+
+    def __init__(self, found: Iterator[re.Match[str]]) -> None:
+        self._found = found
+        self._next = next(found, None)
+
+    def first_from(self, position: int) -> re.Match[str] | None:
+        """Return the first place that does not begin before a position."""
+        while self._next is not None and self._next.start() < position:
+            self._next = next(self._found, None)
+        return self._next
 
 
 def addresses_named(words: str) -> list[str]:

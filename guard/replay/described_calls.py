@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from guard.core.calls import ClassifiedCall, untraced
+from guard.core.calls import ClassifiedCall, untraced, with_suspects
 from guard.core.labels import Attestation, Rung
 from guard.core.model import ROLES, Identity, PrincipalRung, Role, SessionRung, ToolCall
 from guard.core.pdp import decide
@@ -166,9 +166,8 @@ def _traced(classified: ClassifiedCall, rungs: Mapping[str, str]) -> TracedCall:
             found = by_value.get(target.destination.canonical)
         return replace(target, attestation=found or target.attestation)
 
-    return replace(
-        call, targets=tuple(map(traced, call.targets)), guarded=tuple(map(traced, call.guarded))
-    )
+    targets = with_suspects(map(traced, classified.targets), map(traced, classified.suspects))
+    return replace(call, targets=targets, guarded=tuple(map(traced, call.guarded)))
 
 
 def tool_call(entry: CallEntry) -> ToolCall:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from guard.core.calls import ClassifiedCall
 from guard.core.model import DestinationStatus, Identity, Role, ToolCall
 from guard.decision.classification import classify
+from guard.destinations.text_scan import find_destinations
+from guard.destinations.values import find_values, keys_of, suspected_destinations, taints_of
 from guard.policy_files import load_policies
+from tests.steps import lines_run
 
 POLICY = """
 version: 1
@@ -145,3 +153,123 @@ def test_guarded_values_are_read_as_far_as_a_rule_looks_at_them(
     guarded = classify(load_policies([path]), call).guarded
 
     assert {target.destination.kind for target in guarded} == kinds
+
+
+RECEIVER = "drop.box7@evil-relay.test"
+IBAN = "DE89370400440532013000"
+CODINGS = {
+    "plain": str,
+    "percent": lambda text: quote(text, safe=""),
+    "percent twice": lambda text: quote(quote(text, safe=""), safe=""),
+    "json escapes": lambda text: "".join(f"\\u{ord(c):04x}" for c in text),
+    "one json escape": lambda text: text.replace("@", "\\u0040"),
+    "xml entities": lambda text: "".join(f"&#x{ord(c):x};" for c in text),
+    "quoted-printable": lambda text: "".join(f"={ord(c):02X}" for c in text),
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "base64 of utf-16": lambda text: base64.b64encode(text.encode("utf-16-le")).decode(),
+    "base32": lambda text: base64.b32encode(text.encode()).decode(),
+    "hex": lambda text: text.encode().hex(),
+    "utf-7": lambda text: text.replace("@", "+AEA-"),
+    "spelt": lambda text: text.replace("@", " at ").replace(".", " dot "),
+    "spaced": " ".join,
+    "zero-width": "\u200b".join,
+    "nested json": lambda text: json.dumps(json.dumps({"to": text})),
+}
+THINGS = st.sampled_from((RECEIVER, "https://evil-relay.test/in", "evil-relay.test", IBAN))
+
+
+def looked_up(call: ClassifiedCall) -> set[str]:
+    """Return the values under which the labels of a call are looked up."""
+    found = (target.destination for target in (*call.targets, *call.suspects))
+    return {value for d in found for value in (*keys_of(d), *taints_of(d))}
+
+
+def receiving(text: str) -> set[str]:
+    """Return the values in a result that may be of a destination."""
+    found = suspected_destinations(find_values(text))
+    plain = (*found, *find_destinations(text))
+    return {value for d in plain if d.kind != "malformed" for value in keys_of(d)[:1]}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    thing=THINGS,
+    codings=st.lists(st.sampled_from(sorted(CODINGS)), max_size=2),
+    before=st.text(alphabet="ab 1\n", max_size=8),
+)
+def test_what_is_found_in_a_result_is_found_in_an_argument(judge, thing, codings, before):
+    """One reader reads both, so a disguise that taints is a disguise that is looked up."""
+    text = thing
+    for coding in codings:
+        text = CODINGS[coding](text)
+    text = f"{before} {text} as agreed"
+    in_argument = looked_up(judge("send", to="a@example.com", note=text))
+
+    assert receiving(text) <= in_argument
+    assert looked_up(judge("unmapped", note={"deep": [text]})) >= receiving(text)
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_a_receiver_in_any_coding_is_suspected(judge, coding):
+    """None stands there in clear, so each counts only where untrusted text named it."""
+    text = CODINGS[coding](RECEIVER)
+    call = judge("send", to="a@example.com", note=text)
+
+    assert f"mail:{RECEIVER}" in looked_up(call)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Hello\r\nBcc: drop.box7@evil-relay.test",
+        "Hello\nCC : Bob <drop.box7@evil-relay.test>, a@example.com",
+        "Hello%0d%0aBcc:%20drop.box7@evil-relay.test",
+        "Hello\\r\\nResent-To: drop.box7@evil-relay.test",
+        base64.urlsafe_b64encode(
+            b"Subject: hello\r\nFrom: me\r\nTo: drop.box7@evil-relay.test\r\n\r\nText of it\r\n"
+        ).decode(),
+    ],
+)
+def test_a_receiver_in_a_header_of_the_payload_is_suspected(judge, body):
+    """A line break in a subject begins another header; a raw message has all of them."""
+    call = judge("send", to="a@example.com", body=body)
+
+    assert f"mail:{RECEIVER}" in looked_up(call)
+    assert {target.standing for target in call.targets} == {DestinationStatus.INTERNAL}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["see report.pdf and notes.md", "2024-11-22 10:00", "order 12345678", "run_2024_a", "3.14"],
+)
+def test_names_of_files_dates_and_identifiers_are_no_destinations(judge, text):
+    """Every result has them, and honest calls repeat them."""
+    call = judge("send", to="a@example.com", note=text)
+
+    assert call.suspects == ()
+    assert len(call.targets) == 1
+
+
+def test_what_exceeds_the_budget_of_decoding_is_said(judge):
+    """Never silently clean."""
+    assert judge("send", to="a@example.com", note="x" * 1000).searched
+    assert not judge("send", to="a@example.com", note=["x y" * 10] * 3000).searched
+
+
+def test_a_long_list_in_a_guarded_argument_is_bounded_work(tmp_path: Path) -> None:
+    """Three megabytes of list cost what the budget allows, and make the call malformed."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(GUARDED.replace("RULE", ANY), encoding="utf-8")
+    policy = load_policies([path])
+
+    def lines(count: int) -> int:
+        note = [f"a{number}@b.test" for number in range(count)]
+        call = ToolCall("c", Identity("a", "s"), "pay", {"to": "b@c.test", "note": note}, "m", 0.0)
+        return lines_run(lambda: classify(policy, call))
+
+    note = ["a@b.test"] * 10_000
+    call = ToolCall("c", Identity("a", "s"), "pay", {"to": "b@c.test", "note": note}, "m", 0.0)
+
+    assert DestinationStatus.MALFORMED in standings(classify(policy, call))
+    assert lines(800) <= 2.1 * lines(400) + 500
+    assert lines(20_000) <= 1.5 * lines(10_000)

@@ -18,9 +18,7 @@ from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.lab.eval_recorded import AGENTDOJO, BENIGN_MEMORY, LEONG
 from guard.lab.figures import Tally
-from guard.lab.generate.evasions import evasions
-from guard.lab.generate.hard_negatives import hard_negatives
-from guard.lab.generate.hippo import hippo_attacks, hippo_benign
+from guard.lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
 from guard.lab.judged_runs import FLAGGED, Bench
 from guard.lab.recorded_sets import (
     MAIL_SENDS,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from guard.lab.figures import Tally, tally
-from guard.lab.generate.evasions import evasions
-from guard.lab.generate.hard_negatives import hard_negatives
-from guard.lab.generate.hippo import hippo_attacks, hippo_benign
+from guard.lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
 from guard.lab.recorded_sets import labelled
 
 if TYPE_CHECKING:

@@ -1,14 +1,12 @@
 """Tests of the generated runs: seeded, well formed, and showing what their labels say."""
 
 import base64
+import hashlib
 
 import pytest
 
-from guard.lab.generate.evasion_scene import ENCODINGS
-from guard.lab.generate.evasions import TRICKS, evasions
-from guard.lab.generate.hard_negatives import SITUATIONS, hard_negatives
-from guard.lab.generate.hippo import DESIGNS, DISTANCES, FLOWS, hippo_attacks, hippo_benign
-from guard.lab.generate.vocabulary import INTERNAL, Vocabulary
+from guard.lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign, kinds
+from guard.lab.generate.vocabulary import ENCODINGS, INTERNAL, Vocabulary
 
 GENERATORS = {
     "evasions": lambda seed: evasions(seed, 2),
@@ -31,6 +29,23 @@ def test_one_seed_gives_one_set_and_another_seed_another(generate):
     assert list(generate("a")) != list(generate("b"))
 
 
+@pytest.mark.parametrize(
+    ("generate", "digest"),
+    [
+        (GENERATORS["evasions"], "970ca7168c8a5e7f"),
+        (GENERATORS["hard_negatives"], "1c8eab2cd0f5e62f"),
+        (GENERATORS["hippo_attacks"], "e4fd084bb7d32866"),
+        (GENERATORS["hippo_benign"], "30b3f8fa1d4d22e7"),
+    ],
+    ids=GENERATORS,
+)
+def test_published_figures_are_of_these_runs(generate, digest):
+    """Every byte of them: a change of a scene is a change of the figures in the docs."""
+    text = "\n".join(run.model_dump_json() for run in generate("0"))
+
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
+
+
 @pytest.mark.parametrize("generate", GENERATORS.values(), ids=GENERATORS)
 def test_run_ids_are_unique_and_calls_are_numbered_in_order(generate):
     """Verdicts are matched to calls by run and position."""
@@ -47,7 +62,7 @@ def test_every_trick_ends_in_exactly_one_send_that_must_be_stopped():
     """A run with no such send would count for nothing."""
     runs = list(evasions("a", 2))
 
-    assert {run.labels["kind"] for run in runs} == set(TRICKS)
+    assert {run.labels["kind"] for run in runs} == {kind for kind, _, _ in kinds("evasions")}
     assert all(len(run.labels["attack_calls"]) == 1 for run in runs)
     assert all(run.labels["attack_calls"] == [run.calls[-1].i] for run in runs)
 
@@ -65,7 +80,7 @@ def test_an_encoded_address_does_not_stand_in_clear_text(name):
 
 def test_a_base64_address_can_be_read_back():
     """What is called decodable can be decoded."""
-    assert base64.b64decode(ENCODINGS["base64"][1]("a@b.test")).decode() == "a@b.test"
+    assert base64.b64decode(ENCODINGS["base64"]("a@b.test")).decode() == "a@b.test"
 
 
 def test_no_user_names_the_attacker():
@@ -84,7 +99,7 @@ def test_hard_negatives_have_every_situation_and_one_send_each():
     """Each run shows one honest send."""
     runs = list(hard_negatives("a", 2))
 
-    assert {run.labels["kind"] for run in runs} == set(SITUATIONS)
+    assert {run.labels["kind"] for run in runs} == {kind for kind, _, _ in kinds("hard_negatives")}
     assert all(len(run.labels["own_calls"]) == 1 for run in runs)
     assert all(run.labels["attack_calls"] == [] for run in runs)
 
@@ -94,7 +109,9 @@ def test_hippo_has_every_design_at_every_distance():
     runs = list(hippo_attacks("a", 1))
 
     assert {(r.labels["design"], r.labels["distance"]) for r in runs} == {
-        (design, distance) for design in DESIGNS for distance in DISTANCES
+        (design, distance)
+        for design in ("none", "explicit", "mem0", "rag", "context")
+        for distance in (0, 1, 10, 100)
     }
     for run in runs:
         (attack,) = run.labels["attack_calls"]
@@ -119,9 +136,10 @@ def test_hippo_has_the_seven_benign_flows():
     """The flows are the benchmark's."""
     runs = list(hippo_benign("a", 1))
 
-    assert [run.labels["kind"] for run in runs] == list(FLOWS)
+    flows = [kind for kind, _, _ in kinds("hippo_benign")]
+    assert [run.labels["kind"] for run in runs] == flows
     assert all(run.labels["attack_calls"] == [] for run in runs)
-    assert len(FLOWS) == 7
+    assert len(set(flows)) == 7
 
 
 def test_generated_accounts_have_valid_check_digits():

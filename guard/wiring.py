@@ -46,8 +46,8 @@ from guard.decision.information_point import InformationPoint
 from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.enforcement.declarations import DeclarationHandler
+from guard.enforcement.handlers import Enforcement
 from guard.enforcement.identity import Credentials
-from guard.enforcement.request import RequestHandler
 from guard.memory_gate.evidence import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.protocols.base import ProtocolResources, discover_protocols
@@ -82,7 +82,7 @@ class Parts:
     """Everything one worker is made of."""
 
     guard: Guard
-    gate: RequestHandler
+    enforcement: Enforcement
     store: RedisSessionStore
     metrics: PrometheusMetrics
     audit: AuditLogFile | NoAuditLog
@@ -129,7 +129,7 @@ def assemble(
         provenance=information,
         memory=memory.path,
     )
-    gate = RequestHandler(
+    enforcement = Enforcement(
         guard=guard,
         protocols=discover_protocols(ProtocolResources(policy=lambda: guard.policy)),
         audit=audit,
@@ -141,9 +141,9 @@ def assemble(
         ),
         body_limit=settings.body_limit,
         model_apis=settings.model_api,
-        texts=DeclarationHandler(guard, store, information, metrics, WallClock()),
+        declarations=DeclarationHandler(guard, store, information, metrics, WallClock()),
     )
-    metrics.show_awaited(lambda: gate.awaited)
+    metrics.show_awaited(enforcement.in_flight.awaited)
 
     def swap(fresh: Policy) -> None:
         store.set_limits(fresh.limits)
@@ -152,7 +152,7 @@ def assemble(
     reloader = PolicyReloader(
         files=files, current=lambda: guard.policy, swap=swap, audit=audit, metrics=metrics
     )
-    return Parts(guard, gate, store, metrics, audit, policy, reloader, memory.recovery)
+    return Parts(guard, enforcement, store, metrics, audit, policy, reloader, memory.recovery)
 
 
 def label_store(  # noqa: PLR0913  (as the composition root)
@@ -297,17 +297,17 @@ def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddo
         return policy.egress if policy else EgressLimits()
 
     confdir, trust = directory, None
-    asking = asks_certificates(parts.gate.credentials.proofs)
+    asking = asks_certificates(parts.enforcement.credentials.proofs)
     if settings.forward or asking:
         ensure_authority(settings.ca)
         confdir = settings.ca
     if settings.upstream_ca:
         trust = joined_trust(settings.upstream_ca, directory)
     forward = ForwardAddon(
-        parts.gate, parts.metrics, egress, authorization=settings.upstream_authorization
+        parts.enforcement, parts.metrics, egress, authorization=settings.upstream_authorization
     )
     credentials = load_write_credentials(settings.write_credentials, settings.forward)
-    addon = GuardAddon(parts.gate, parts.metrics, forward, credentials)
+    addon = GuardAddon(parts.enforcement, parts.metrics, forward, credentials)
     master = build_master(
         addon,
         settings.modes,
@@ -345,7 +345,7 @@ def _decision_server(parts: Parts, settings: Settings) -> DecisionServer | None:
         policy = parts.guard.policy
         return policy.digest if policy is not None else ""
 
-    return DecisionServer(parts.gate, digest, settings.decisions)
+    return DecisionServer(parts.enforcement, digest, settings.decisions)
 
 
 async def _beat(pulse: Pulse) -> None:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.redis.embedded import check_private
 from guard.core.errors import GuardError, MessageError
+from guard.enforcement.exchange import Exchange, UnreadExchange
 from guard.protocols.http.message import HttpReply, HttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from guard.enforcement.exchange import Exchange
-    from guard.enforcement.request import RequestHandler
+    from guard.enforcement.handlers import Enforcement
 
 FRAME_LIMIT: Final = 17 * 1024 * 1024
 """Bytes of one line: a frame of the largest body, quoted."""
@@ -33,13 +33,13 @@ class DecisionServer:
     """Serves decisions on a Unix socket.
 
     Args:
-        gate: as the network listeners use it.
+        enforcement: as the network listeners use it.
         policy: returns the digest of the policy in force.
         path: of the socket; its directory must be private.
     """
 
-    def __init__(self, gate: RequestHandler, policy: Callable[[], str], path: Path) -> None:
-        self._gate = gate
+    def __init__(self, enforcement: Enforcement, policy: Callable[[], str], path: Path) -> None:
+        self._enforcement = enforcement
         self._policy = policy
         self._path = path
         self._server: asyncio.Server | None = None
@@ -67,7 +67,7 @@ class DecisionServer:
             self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        wrapper = _Wrapper(self._gate, self._policy)
+        wrapper = _Wrapper(self._enforcement, self._policy)
         try:
             while line := await reader.readline():
                 answer = await wrapper.answer(json.loads(line))
@@ -83,8 +83,8 @@ class DecisionServer:
 class _Wrapper:
     """One connected ``guard stdio``."""
 
-    def __init__(self, gate: RequestHandler, policy: Callable[[], str]) -> None:
-        self._gate = gate
+    def __init__(self, enforcement: Enforcement, policy: Callable[[], str]) -> None:
+        self._enforcement = enforcement
         self._policy = policy
         self._name = ""
         self._secret = ""
@@ -103,16 +103,16 @@ class _Wrapper:
         if self._exchange is None:
             return {"frame": asked["frame"]}
         try:
-            withheld = await self._gate.answers.on_answer(self._exchange, frame)
+            withheld = await self._enforcement.responses.on_answer(self._exchange, frame)
         except MessageError as error:
-            self._gate.answers.refuse(error, self._exchange)
+            self._enforcement.responses.refuse(error, self._exchange)
             return {}  # Without a frame the wrapper answers that the guard cannot.
         return {"frame": asked["frame"] if withheld is None else withheld.decode()}
 
     async def lost(self) -> None:
         """Note that no answer of this session will come any more."""
         if self._exchange is not None:
-            await self._gate.answers.on_lost(self._exchange)
+            await self._enforcement.responses.on_lost(self._exchange)
 
     def _hello(self, asked: dict[str, Any]) -> dict[str, Any]:
         if asked["policy"] != self._policy():
@@ -129,7 +129,7 @@ class _Wrapper:
         ]
         if self._secret:
             headers.append(("proxy-authorization", f"Bearer {self._secret}"))
-        outcome = await self._gate.on_request(
+        outcome = await self._enforcement.requests.on_request(
             HttpRequest(
                 method="POST",
                 scheme=STDIO,
@@ -143,11 +143,12 @@ class _Wrapper:
         )
         if isinstance(outcome, HttpReply):
             return {"reply": outcome.body.decode()}
-        if self._exchange is None:
-            self._exchange = outcome
-        else:
-            self._exchange.owner = outcome.owner
+        if isinstance(outcome, UnreadExchange):
+            return {"forward": True}
+        if self._exchange is not None:
             self._exchange.calls.update(outcome.calls)
-        if outcome.instead is not None:
-            return {"forward": True, "frame": outcome.instead.body.decode()}
+            outcome.calls = self._exchange.calls
+        self._exchange = outcome
+        if outcome.rewritten is not None:
+            return {"forward": True, "frame": outcome.rewritten.body.decode()}
         return {"forward": True}

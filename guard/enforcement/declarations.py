@@ -1,7 +1,7 @@
-"""What servers say besides results: definitions meet their pins, and all of it is labelled.
+"""Declarations of servers: definitions are compared with their pins, and every text is labelled.
 
 A tool's description, a server's instructions and the text it wants a model to go on from reach the
-model like results do.  They belong to no call, so they are told here, before they are released.
+model like results do.  They belong to no call, so they are noted here, before they are released.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import GuardError, MessageError
-from guard.core.model import Role, ToolCall
+from guard.core.model import Role
 from guard.core.verdict import Mode
-from guard.decision.decision_ids import new_decision_id
 
 if TYPE_CHECKING:
     from guard.core.declarations import Declaration
     from guard.core.labels import LabelWrite
-    from guard.core.model import Identity, Json
+    from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.ports import Clock, Metrics, SessionStore
     from guard.decision.guard import Guard
     from guard.decision.information_point import InformationPoint
-    from guard.enforcement.model_answers import Origin
+    from guard.enforcement.exchange import Exchange
 
 REMEMBERED: Final = 4096
 """Texts whose labels were stored a short while ago; clients list the same tools again and again."""
@@ -37,7 +36,7 @@ WITHHELD: Final = "result_withheld"
 
 
 class DeclarationHandler:
-    """Notes what servers tell.
+    """Pins and labels what servers declare.
 
     Args:
         guard: for the policy in force, and for what detectors find.
@@ -62,8 +61,8 @@ class DeclarationHandler:
         self._clock = clock
         self._labelled: OrderedDict[bytes, float] = OrderedDict()
 
-    async def note(self, origin: Origin, upstream: str, told: Declaration) -> None:
-        """Compare the definitions in what was told, and label and look through all of it.
+    async def note(self, exchange: Exchange, declaration: Declaration) -> None:
+        """Compare the definitions of a declaration, and label and look through all of it.
 
         Raises:
             MessageError: the store cannot be asked, or a rule of the policy withholds it.
@@ -72,13 +71,13 @@ class DeclarationHandler:
         if policy is None:
             return
         try:
-            writes = await self._compared(origin, upstream, told)
-            digest = _digest(origin.identity, upstream, told)
+            writes = await self._compared(exchange, declaration)
+            digest = _digest(exchange, declaration)
             now = self._clock.now()
             if self._labelled.get(digest, -REMEMBER_SECONDS) + REMEMBER_SECONDS < now:
-                writes += self._labels(policy, origin, upstream, told)
+                writes += self._labels(policy, exchange, declaration)
             if writes:
-                await self._store.note(origin.identity, writes)
+                await self._store.note(exchange.identity, writes)
             self._labelled[digest] = now
             self._labelled.move_to_end(digest)
             while len(self._labelled) > REMEMBERED:
@@ -88,71 +87,66 @@ class DeclarationHandler:
             if policy.mode is not Mode.MONITOR:
                 message = "what the server says of its tools cannot be checked now; retry later"
                 raise MessageError(UNCHECKED, message, status=503) from error
-        if told.is_read and self.withholds(origin, told.source, told.content):
+        source, content = declaration.source, declaration.content
+        if declaration.is_read and self.withholds(exchange, source, content):
             message = "a rule of the policy withholds what the server says"
             raise MessageError(WITHHELD, message, status=403)
 
-    def withholds(self, origin: Origin, source: str, entry: Json) -> bool:
+    def withholds(self, exchange: Exchange, source: str, entry: Json) -> bool:
         """Return whether a rule withholds an entry of a listing, or a server's instructions."""
         policy = self._guard.policy
         if policy is None or not policy.result_rules:
             return False
-        result = self._as_result(origin, source, entry)
+        result = self._as_result(exchange, source, entry)
         return self._guard.judge_result(result) is not None
 
-    async def _compared(self, origin: Origin, upstream: str, told: Declaration) -> list[LabelWrite]:
+    async def _compared(self, exchange: Exchange, declaration: Declaration) -> list[LabelWrite]:
         """Return the pins and marks that a listing brings."""
-        if not told.definitions or not upstream:
+        if not declaration.definitions or not exchange.upstream:
             return []
         pins = self._information.pins
         records = await self._store.look_up(
-            origin.identity, pins.lookup(upstream, told.definitions)
+            exchange.identity, pins.lookup(exchange.upstream, declaration.definitions)
         )
-        found = pins.compare(upstream, told.definitions, records, self._clock.now())
+        found = pins.compare(exchange.upstream, declaration.definitions, records, self._clock.now())
         for code, definition in found.findings:
             if definition.name in found.fresh:
-                fields = {**_fields(origin, upstream), "tool": definition.name[:128]}
+                fields = {**_fields(exchange), "tool": definition.name[:128]}
                 fields["digest"] = definition.digest
                 self._guard.texts.record(code, "definition", fields)
         return found.writes
 
     def _labels(
-        self, policy: Policy, origin: Origin, upstream: str, told: Declaration
+        self, policy: Policy, exchange: Exchange, declaration: Declaration
     ) -> list[LabelWrite]:
-        """Return the labels of what was told; look through it."""
-        source = "request" if told.is_read else "listing"
-        fields = {**_fields(origin, upstream), "method": told.source}
-        for finding in self._guard.texts.find(told.content, deep=not told.is_read):
+        """Return the labels of a declaration; look through it."""
+        source = "request" if declaration.is_read else "listing"
+        fields = {**_fields(exchange), "method": declaration.source}
+        for finding in self._guard.texts.find(declaration.content, deep=not declaration.is_read):
             self._guard.texts.record(finding.code, source, {**fields, "detector": finding.detector})
-        result = self._as_result(origin, told.source, told.content)
-        return list(self._information.told(policy, result, is_read=told.is_read))
+        result = self._as_result(exchange, declaration.source, declaration.content)
+        return list(self._information.told(policy, result, is_read=declaration.is_read))
 
-    def _as_result(self, origin: Origin, source: str, content: Json) -> ToolResult:
-        """Return what a server says as the result of a call that has the method's name."""
+    def _as_result(self, exchange: Exchange, source: str, content: Json) -> ToolResult:
+        """Return a declaration as the result of a call that has the method's name."""
         now, policy = self._clock.now(), self._guard.policy
         mapping = policy.mapping(source) if policy is not None else None
-        call = ToolCall(
-            id=new_decision_id(),
-            identity=origin.identity,
-            tool=source,
-            arguments={},
-            protocol=origin.protocol,
-            at=now,
-            server=origin.server,
-        )
-        return ToolResult(untraced(ClassifiedCall(call, Role.OTHER, mapping)), content, now)
+        classified = ClassifiedCall(exchange.call(source, {}, now), Role.OTHER, mapping)
+        return ToolResult(untraced(classified), content, now)
 
 
-def _fields(origin: Origin, upstream: str) -> dict[str, Json]:
+def _fields(exchange: Exchange) -> dict[str, Json]:
     return {
-        "server": origin.server,
-        "upstream": upstream[:256],
-        "principal": origin.identity.principal[:128],
-        "session": origin.identity.session[:128],
+        "server": exchange.server,
+        "upstream": exchange.upstream[:256],
+        "principal": exchange.identity.principal[:128],
+        "session": exchange.identity.session[:128],
     }
 
 
-def _digest(identity: Identity, upstream: str, told: Declaration) -> bytes:
-    who = [identity.tenant, identity.principal, identity.session if told.is_read else "", upstream]
-    text = json.dumps([who, told.source, told.content], sort_keys=True)
+def _digest(exchange: Exchange, declaration: Declaration) -> bytes:
+    identity = exchange.identity
+    session = identity.session if declaration.is_read else ""
+    where = [identity.tenant, identity.principal, session, exchange.upstream]
+    text = json.dumps([where, declaration.source, declaration.content], sort_keys=True)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

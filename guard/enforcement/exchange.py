@@ -1,52 +1,195 @@
-"""A request that was forwarded, until its answer is complete."""
+"""One exchange: a forwarded request, and what is known of it until its answer is complete.
+
+Also what outlives an exchange: the calls in flight, whose results may come back in another one, and
+the record of messages that could not be read.
+"""
 
 from __future__ import annotations
 
+import secrets
+from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from guard.core.model import SessionRung
+from guard.core.errors import AuditError
+from guard.core.model import SessionRung, ToolCall
+from guard.core.verdict import Mode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from guard.core.calls import TracedCall
-    from guard.enforcement.model_answers import Origin
+    from guard.core.errors import MessageError
+    from guard.core.model import Identity, Json
+    from guard.core.ports import AuditLog, Metrics
+    from guard.decision.guard import Guard
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
 
+IN_FLIGHT_LIMIT: Final = 100_000
+"""Calls in flight; the oldest is forgotten first and then stays *attempted*, which frees nobody."""
+_ID_BYTES: Final = 16
+
+CallKey: TypeAlias = tuple[Literal["message", "task", "model"], str, str, str]
+"""How a result names its call (the id of its message, of a task, or of a call in a model's answer),
+then principal, session (empty for a model's calls: a history may come back in any) and the id."""
+
+
+def new_decision_id() -> str:
+    """Return 32 hexadecimal digits that nobody can guess; they name one call everywhere.
+
+    Of the same shape as a UUID's, which costs five times as much to make.
+    """
+    return secrets.token_hex(_ID_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadExchange:
+    """A request that could not be read and was forwarded all the same, as monitor mode does.
+
+    Nothing is known of it, so its answer is not read either.
+    """
+
+    protocol: ProtocolModule
+    """Words what the client is told if its answer cannot be passed on."""
+    server: str
+
 
 @dataclass(slots=True)
 class Exchange:
-    """What is known of a request while its answer comes.  Not frozen: the answer changes it."""
+    """The facts of a request that was read.  Not frozen: its answer changes them."""
 
-    protocol: ProtocolModule | None
+    protocol: ProtocolModule
     server: str
-    owner: tuple[str, str] = ("", "")
-    """Principal and session: a JSON-RPC id is unique within them and nowhere else."""
+    """The listener it came in by."""
+    identity: Identity
+    upstream: str = ""
+    """The server it went to, as definitions are pinned; empty where none are."""
+    reader: AnswerReader | None = None
+    """Reads an answer that may carry calls; such an answer is judged before it is released."""
+    session: str = field(init=False)
+    """The session in which the ids of its messages are unique."""
     calls: dict[str | None, TracedCall] = field(default_factory=dict)
     """Calls still without a result, by correlation."""
     is_write: bool = False
     """Whether every call of it is a committed memory write: it may carry the write credential."""
-    instead: HttpRequest | None = None
+    rewritten: HttpRequest | None = None
     """The redacted request, where that is what is forwarded."""
-    origin: Origin | None = None
-    reader: AnswerReader | None = None
-    """Reads an answer that may carry calls; such an answer is judged before it is released."""
-    upstream: str = ""
-    """The server it went to, as definitions are pinned; empty where none are."""
     streams: bool = False
     """Whether an event of its answer has been read."""
+
+    def __post_init__(self) -> None:
+        self.session = self.identity.session
+
+    def call(  # noqa: PLR0913  (what only the calls of a request have is named)
+        self,
+        tool: str,
+        arguments: Mapping[str, Json],
+        at: float,
+        *,
+        decision_id: str = "",
+        protocol: str = "",
+        upstream: str = "",
+        nonce: str = "",
+        token: str = "",
+    ) -> ToolCall:
+        """Return a call of this exchange, with a decision id of its own where none is given."""
+        return ToolCall(
+            id=decision_id or new_decision_id(),
+            identity=self.identity,
+            tool=tool,
+            arguments=arguments,
+            protocol=protocol or self.protocol.name,
+            at=at,
+            server=self.server,
+            upstream=upstream,
+            nonce=nonce,
+            token=token,
+        )
+
+    def message_key(self, correlation: str) -> CallKey:
+        """Return the key of a call whose result has the id of its message."""
+        return "message", self.identity.principal, self.session, correlation
+
+    def task_key(self, task: str) -> CallKey:
+        """Return the key of a call whose result is fetched by the id of a task."""
+        return "task", self.identity.principal, self.session, task
+
+    def model_key(self, correlation: str) -> CallKey:
+        """Return the key of a call in a model's answer, whose result a later request reports."""
+        return "model", self.identity.principal, "", correlation
 
     def join(self, name: str, data: str) -> None:
         """Take from a stream's event where the client will post, and as which session.
 
         Only a stream that is known by its connection takes the session that its server names.
         """
-        if self.protocol is None or self.origin is None:
-            return
         path = self.protocol.upstream_of_event(name, data)
         if path is not None:
             self.upstream = self.upstream.partition("/")[0] + path
         session = self.protocol.session_of_event(name, data)
-        if session and self.origin.identity.session_rung <= SessionRung.TRACEPARENT:
-            self.owner = (self.owner[0], session)
+        if session and self.identity.session_rung <= SessionRung.TRACEPARENT:
+            self.session = session
+
+
+class CallsInFlight:
+    """Calls that were released and whose results may come back in another exchange."""
+
+    def __init__(self, limit: int = IN_FLIGHT_LIMIT) -> None:
+        self._calls: OrderedDict[CallKey, TracedCall] = OrderedDict()
+        self._limit = limit
+
+    def add(self, key: CallKey, call: TracedCall) -> None:
+        """Remember a call."""
+        self._calls[key] = call
+        while len(self._calls) > self._limit:
+            self._calls.popitem(last=False)
+
+    def take(self, key: CallKey) -> TracedCall | None:
+        """Return a call and forget it, None where it is not known."""
+        return self._calls.pop(key, None)
+
+    def awaited(self) -> int:
+        """Return how many calls were forwarded, rather than released in a model's answer."""
+        return sum(key[0] != "model" for key in self._calls)
+
+
+class ParseFailures:
+    """Records messages that could not be read one way only.
+
+    Args:
+        guard: says whether the policy only watches.
+        audit: gets a line.
+        metrics: gets a count.
+    """
+
+    def __init__(self, guard: Guard, audit: AuditLog, metrics: Metrics) -> None:
+        self._guard = guard
+        self._audit = audit
+        self._metrics = metrics
+
+    @property
+    def passes(self) -> bool:
+        """Whether such a message is recorded and forwarded all the same, as in monitor mode."""
+        policy = self._guard.policy
+        return policy is not None and policy.mode is Mode.MONITOR
+
+    def record(self, error: MessageError, protocol: str, server: str, decision_id: str = "") -> str:
+        """Write the audit line and count; return the decision id."""
+        decision_id = decision_id or new_decision_id()
+        self._metrics.refusal(error.code)
+        fields = {
+            "decision_id": decision_id,
+            "code": error.code,
+            "action": "block",
+            "enforced": "allow" if self.passes else "block",
+            "protocol": protocol,
+            "server": server,
+        }
+        try:
+            self._audit.event("guard.unreadable", fields)
+        except AuditError:
+            self._metrics.error("audit")
+            self._metrics.fail_closed("audit", active=True)
+        return decision_id

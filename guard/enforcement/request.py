@@ -1,8 +1,7 @@
-"""One HTTP exchange, whichever PEP it came through: hops 1, 2 and 7.
+"""A request, whichever enforcement point brought it: hops 1, 2 and 7.
 
-The gate finds the one protocol that claims a request, has it read once, asks the service, and
-returns either an :class:`Exchange` (forward it) or an :class:`HttpReply` (answer it, forward
-nothing).  On the way back it matches results to calls and tells the service.
+The one protocol that matches a request reads it once; the calls in it are judged; and what comes
+out is an :class:`Exchange` (forward it) or an :class:`HttpReply` (answer it, forward nothing).
 """
 
 from __future__ import annotations
@@ -12,133 +11,170 @@ from typing import TYPE_CHECKING
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
-from guard.core.model import UNKNOWN_TASK, Role, ToolCall
-from guard.decision.decision_ids import new_decision_id
-from guard.enforcement.exchange import Exchange
-from guard.enforcement.identity import NONCE_HEADER, TOKEN_HEADER, Credentials, identify
-from guard.enforcement.model_answers import (
-    TASK,
-    CallsInFlight,
-    ModelAnswerHandler,
-    Origin,
-    ParseFailures,
-)
-from guard.enforcement.response import EventReader, ResponseHandler
-from guard.enforcement.rewriting import Rewriting
-from guard.enforcement.websocket_messages import WebSocketHandler
-from guard.protocols.framing.content_coding import StreamDecoder
+from guard.core.model import UNKNOWN_TASK, Role
+from guard.enforcement.exchange import Exchange, UnreadExchange, new_decision_id
+from guard.enforcement.identity import NONCE_HEADER, TOKEN_HEADER, identify
+from guard.protocols.http.message import REDACTION_FAILED
 from guard.protocols.http.metadata import metadata_call
 from guard.protocols.refusals import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from guard.core.calls import TracedCall
-    from guard.core.model import Identity
-    from guard.core.ports import AuditLog, Clock, Metrics
+    from guard.core.model import Json, ToolCall
+    from guard.core.ports import Clock, Metrics
     from guard.core.verdict import Verdict
     from guard.decision.guard import Guard
-    from guard.enforcement.declarations import DeclarationHandler
+    from guard.enforcement.exchange import CallsInFlight, ParseFailures
+    from guard.enforcement.identity import Credentials
+    from guard.enforcement.model_answers import ModelAnswerHandler
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.messages import Message, ParsedCall
 
 
+class Rewriting:
+    """One message that may have to go out with other arguments.
+
+    Satisfies ``guard.decision.redaction.Rewrite``.  The protocol module writes the message anew; it
+    is then read as the upstream will read it, and taken only if it says exactly what it should.
+    """
+
+    def __init__(self, protocol: ProtocolModule, request: HttpRequest, message: Message) -> None:
+        self._protocol = protocol
+        self._original = request
+        self._message = message
+        self.request: HttpRequest | None = None
+        """What to forward instead, once there is something."""
+
+    def __call__(self, arguments: Sequence[Mapping[str, Json] | None]) -> None:
+        """Write the message with other arguments for some of its calls.
+
+        Raises:
+            MessageError: it cannot be done exactly.
+        """
+        calls = self._message.calls
+        if any(changed is not None for changed in arguments[len(calls) :]):
+            raise MessageError(REDACTION_FAILED, "side content of a message is not rewritten")
+        wanted = [
+            dict(call.arguments if changed is None else changed)
+            for call, changed in zip(calls, arguments[: len(calls)], strict=True)
+        ]
+        written = self._protocol.rewrite(self._original, wanted)
+        read = self._protocol.parse(written)
+        if [dict(call.arguments) for call in read.calls] != wanted:
+            raise MessageError(REDACTION_FAILED, "the rewritten message says something else")
+        self.request = written
+
+
 class RequestHandler:
-    """The road of a message through the guard, without any proxy in it.
+    """Reads requests and has their calls judged.
 
     Args:
         guard: judges calls and observes results.
-        protocols: from :func:`guard.protocols.discover_protocols`.
-        audit: told of requests that could not be read.
-        metrics: likewise.
+        protocols: every wire format, one of them the fallback.
+        metrics: for what fails here.
         clock: seconds since the epoch.
-        credentials: of the principals; none means everybody is anonymous.
-        body_limit: bytes a body, or one event of a stream, may have.
+        credentials: of the principals.
         model_apis: hosts (``host`` or ``host:port``) that the operator declared as model APIs.
-        texts: notes what servers say besides results; None where nobody keeps pins.
+        failures: records requests that could not be read.
+        in_flight: calls forwarded whose results may come back in another exchange.
+        models: takes the results that a request reports to a model.
     """
 
-    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
+    def __init__(  # noqa: PLR0913  (`Enforcement` passes every part once, by name)
         self,
         *,
         guard: Guard,
         protocols: Sequence[ProtocolModule],
-        audit: AuditLog,
         metrics: Metrics,
         clock: Clock,
-        credentials: Credentials | None = None,
-        body_limit: int = 16 * 1024 * 1024,
-        model_apis: Collection[str] = (),
-        texts: DeclarationHandler | None = None,
+        credentials: Credentials,
+        model_apis: Collection[str],
+        failures: ParseFailures,
+        in_flight: CallsInFlight,
+        models: ModelAnswerHandler,
     ) -> None:
         self._guard = guard
         self._protocols = [p for p in protocols if not p.is_fallback]
-        self._rest = next(p for p in protocols if p.is_fallback)
-        self._model_apis = frozenset(name.lower() for name in model_apis)
+        self._fallback = next(p for p in protocols if p.is_fallback)
         self._metrics = metrics
         self._clock = clock
-        self.credentials = credentials or Credentials()
-        self.body_limit = body_limit
-        self._pending = CallsInFlight()
-        self._unread = ParseFailures(guard, audit, metrics)
-        self._model_calls = ModelAnswerHandler(guard, clock, self._unread)
-        self.sockets = WebSocketHandler(guard, clock, texts, self._unread)
-        self.answers = ResponseHandler(
-            guard=guard,
-            clock=clock,
-            rest=self._rest,
-            unread=self._unread,
-            pending=self._pending,
-            model_calls=self._model_calls,
-            body_limit=body_limit,
-            texts=texts,
-        )
+        self._credentials = credentials
+        self._model_apis = frozenset(name.lower() for name in model_apis)
+        self._failures = failures
+        self._in_flight = in_flight
+        self._models = models
 
-    @property
-    def awaited(self) -> int:
-        """Calls forwarded whose result has not come back."""
-        return len(self._pending)
+    async def on_request(self, request: HttpRequest) -> Exchange | UnreadExchange | HttpReply:
+        """Judge a request.
 
-    async def on_request(self, request: HttpRequest) -> Exchange | HttpReply:
-        """Judge a request.  An :class:`Exchange` means: forward the very bytes that were read,
-        or the request that stands in it instead.
+        Raises nothing; whatever goes wrong is a refusal.
 
-        Raises nothing; whatever goes wrong is a refusal.  In monitor mode what cannot be read is
-        recorded and forwarded.
+        Returns:
+            an :class:`Exchange`: forward the very bytes that were read, or its rewritten request;
+            an :class:`UnreadExchange`: forward it, in monitor mode only;
+            a reply: answer with it and forward nothing.
         """
         decision_id = new_decision_id()
-        protocol = self._rest
+        protocol = self._fallback
         try:
-            protocol = self._claimant(request)
+            protocol = self._matching(request)
             message = protocol.parse(request)
-            identity = identify(request, message, self.credentials)
-            carried = self._carried(request, protocol, message)
+            identity = identify(request, message, self._credentials)
+            side_content = self._side_content(request, protocol, message)
         except MessageError as error:
-            return self.refuse_unread(error, protocol, request, decision_id)
+            return self._unread(error, protocol, request, decision_id)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a refusal, whatever it met)
             self._metrics.error("parse")
-            unread = MessageError("guard_error", type(error).__name__, status=503)
-            return self.refuse_unread(unread, protocol, request, decision_id)
-        origin = Origin(identity, protocol.name, request.server)
+            failure = MessageError("guard_error", type(error).__name__, status=503)
+            return self._unread(failure, protocol, request, decision_id)
+        upstream, reader = protocol.upstream(request), protocol.answer_reader(message)
+        exchange = Exchange(protocol, request.server, identity, upstream, reader)
         if message.reported:
-            withheld = await self._model_calls.observe_reported(origin, message.reported)
+            withheld = await self._models.observe_reported(exchange, message.reported)
             if withheld is not None:
                 return protocol.refuse(message, [withheld])
         if message.user_role_claims:
-            await self._guard.note_claims(identity, message.user_role_claims, self._clock.now())
-        owner = (identity.principal, identity.session)
-        reader = protocol.answer_reader(message)
-        exchange = Exchange(protocol, request.server, owner, origin=origin, reader=reader)
-        exchange.upstream = protocol.upstream(request)
-        self._follow_tasks(message, exchange, identity, self._clock.now())
-        if not message.calls and not carried:
+            now = self._clock.now()
+            await self._guard.note_claims(identity, message.user_role_claims, now)
+        if message.tasks:
+            self._follow_tasks(message, exchange)
+        calls = self._calls(request, exchange, (*message.calls, *side_content), decision_id)
+        if not calls:
             return exchange
-        asked = self._asked(request, exchange, (*message.calls, *carried), decision_id)
         rewriting = Rewriting(protocol, request, message)
-        return await self._judge(message, asked, exchange, rewriting) or exchange
+        return await self._judge(message, calls, exchange, rewriting) or exchange
 
-    def _asked(
+    def refuse(self, error: MessageError) -> HttpReply:
+        """Record a message that the enforcement point itself refuses and return the reply."""
+        decision_id = self._failures.record(error, self._fallback.name, "")
+        return self._fallback.unreadable(error, decision_id)
+
+    def _unread(
+        self,
+        error: MessageError,
+        protocol: ProtocolModule,
+        request: HttpRequest,
+        decision_id: str,
+    ) -> UnreadExchange | HttpReply:
+        """Record a request that could not be read and return its refusal."""
+        self._failures.record(error, protocol.name, request.server, decision_id)
+        if self._failures.passes and error.code != "bad_credential":
+            return UnreadExchange(protocol, request.server)
+        return protocol.unreadable(error, decision_id)
+
+    def _matching(self, request: HttpRequest) -> ProtocolModule:
+        host = request.host.lower()
+        speaks_model = not self._model_apis.isdisjoint({host, host.rpartition(":")[0]})
+        asked = (p for p in self._protocols if speaks_model or not p.model_api)
+        found = [p for p in asked if p.matches(request)]
+        if len(found) > 1:
+            raise MessageError("two_protocols", "two protocols claim this request")
+        return found[0] if found else self._fallback
+
+    def _calls(
         self,
         request: HttpRequest,
         exchange: Exchange,
@@ -146,18 +182,13 @@ class RequestHandler:
         decision_id: str,
     ) -> list[ToolCall]:
         """Return the calls of a message; the first bears the id of the decision."""
-        if exchange.protocol is None or exchange.origin is None:
-            return []
         at = self._clock.now()
         return [
-            ToolCall(
-                id=decision_id if index == 0 else new_decision_id(),
-                identity=exchange.origin.identity,
-                tool=one.tool,
-                arguments=one.arguments,
-                protocol=exchange.protocol.name,
-                at=at,
-                server=request.server,
+            exchange.call(
+                one.tool,
+                one.arguments,
+                at,
+                decision_id="" if index else decision_id,
                 upstream=exchange.upstream,
                 nonce=request.header(NONCE_HEADER) or "",
                 token=request.header(TOKEN_HEADER) or "",
@@ -165,49 +196,21 @@ class RequestHandler:
             for index, one in enumerate(parsed)
         ]
 
-    async def _judge(
-        self,
-        message: Message,
-        asked: Sequence[ToolCall],
-        exchange: Exchange,
-        rewriting: Rewriting,
-    ) -> HttpReply | None:
-        """Judge the calls of a message and what it says besides; a reply where it stays here."""
-        protocol = exchange.protocol or self._rest
-        judged = await self._guard.authorize(asked, rewriting)
-        answers, besides = judged[: len(message.calls)], judged[len(message.calls) :]
-        if (refusal := _refused(besides)) is not None:
-            whole = protocol.refuse_whole(message, refusal)
-            return whole or self._rest.refuse(message, [refusal])
-        if not all(verdict.enforced.forwards for _, verdict in answers):
-            refusals = [
-                None if verdict.enforced.forwards else Refusal(classified.call.id, verdict)
-                for classified, verdict in answers
-            ]
-            return protocol.refuse(message, refusals)
-        exchange.instead = rewriting.request
-        exchange.is_write = self._guard.is_committed([classified for classified, _ in answers])
-        for parsed, (classified, _) in zip(message.calls, answers, strict=True):
-            exchange.calls[parsed.correlation] = classified
-            if parsed.correlation is not None:
-                self._pending.add((*exchange.owner, parsed.correlation), classified)
-        for classified, _ in besides:
-            # Nothing answers it by name: it counts as executed from here on.
-            await self._guard.observe(ToolResult(classified, None, classified.call.at))
-        return None
-
-    def _carried(
+    def _side_content(
         self, request: HttpRequest, protocol: ProtocolModule, message: Message
     ) -> list[ParsedCall]:
-        """Return what a message says besides its calls, as far as the policy has a word on it."""
-        if protocol is self._rest:
+        """Return what else leaves with a message, as far as the policy maps it.
+
+        Where the agent chose the host and nothing in the calls says where they go, the request
+        itself is a call as well, whatever the policy maps.
+        """
+        if protocol is self._fallback:
             return []
         found = [*message.side_content]
         plain: Sequence[ParsedCall] = ()
         if request.chosen and not protocol.names_hosts:
-            # The agent chose the host, and nothing in the calls says where they go.
             bare = request if not message.calls else replace(request, body=b"")
-            plain = self._rest.parse(bare).calls
+            plain = self._fallback.parse(bare).calls
         elif not protocol.model_api:
             found += metadata_call(request, reads_query=not protocol.names_hosts)
         policy = self._guard.policy
@@ -216,57 +219,54 @@ class RequestHandler:
             *plain,
         ]
 
-    def _follow_tasks(
-        self, message: Message, exchange: Exchange, identity: Identity, at: float
-    ) -> None:
+    def _follow_tasks(self, message: Message, exchange: Exchange) -> None:
         """Expect the results of earlier calls in the answers to requests about their tasks."""
         for correlation, task in message.tasks:
-            classified = self._pending.take((*exchange.owner, TASK, task))
+            classified = self._in_flight.take(exchange.task_key(task))
             if classified is None:
                 # Another guard, or this one's predecessor, released the call: its result is
                 # labelled, and judged, as that of a tool nobody knows.
-                name = exchange.protocol.name if exchange.protocol is not None else ""
-                call = ToolCall(
-                    new_decision_id(), identity, UNKNOWN_TASK, {}, name, at, exchange.server
-                )
+                call = exchange.call(UNKNOWN_TASK, {}, self._clock.now())
                 classified = untraced(ClassifiedCall(call, Role.OTHER))
-            exchange.calls[correlation] = classified
-            if correlation is not None:
-                self._pending.add((*exchange.owner, correlation), classified)
+            self._expect(exchange, correlation, classified)
 
-    def event_reader(self, exchange: Exchange, encoding: str = "") -> EventReader:
-        """Return the reader of a stream of events; raises MessageError for unknown encodings."""
-        decoder = StreamDecoder(encoding, limit=self.body_limit)
-        return EventReader(self.answers, exchange, decoder)
+    def _expect(self, exchange: Exchange, correlation: str | None, classified: TracedCall) -> None:
+        exchange.calls[correlation] = classified
+        if correlation is not None:
+            self._in_flight.add(exchange.message_key(correlation), classified)
 
-    def refuse_unread(
+    async def _judge(
         self,
-        error: MessageError,
-        protocol: ProtocolModule | None,
-        request: HttpRequest | None,
-        decision_id: str | None = None,
-    ) -> Exchange | HttpReply:
-        """Record a request that could not be read and return its refusal."""
-        protocol = protocol or self._rest
-        decision_id = decision_id or new_decision_id()
-        server = request.server if request else ""
-        self._unread.record(error, protocol.name, server, decision_id)
-        if self._unread.passes and request is not None and error.code != "bad_credential":
-            return Exchange(None, request.server)
-        return protocol.unreadable(error, decision_id)
-
-    def _claimant(self, request: HttpRequest) -> ProtocolModule:
-        host = request.host.lower()
-        speaks_model = not self._model_apis.isdisjoint({host, host.rpartition(":")[0]})
-        asked = (p for p in self._protocols if speaks_model or not p.model_api)
-        claimants = [p for p in asked if p.matches(request)]
-        if len(claimants) > 1:
-            raise MessageError("two_protocols", "two protocols claim this request")
-        return claimants[0] if claimants else self._rest
+        message: Message,
+        calls: Sequence[ToolCall],
+        exchange: Exchange,
+        rewriting: Rewriting,
+    ) -> HttpReply | None:
+        """Judge the calls and the side content of a message; a reply where it stays here."""
+        protocol = exchange.protocol
+        judged = await self._guard.authorize(calls, rewriting)
+        own, side_content = judged[: len(message.calls)], judged[len(message.calls) :]
+        if (refusal := _refused(side_content)) is not None:
+            whole = protocol.refuse_whole(message, refusal)
+            return whole or self._fallback.refuse(message, [refusal])
+        if not all(verdict.enforced.forwards for _, verdict in own):
+            refusals = [
+                None if verdict.enforced.forwards else Refusal(classified.call.id, verdict)
+                for classified, verdict in own
+            ]
+            return protocol.refuse(message, refusals)
+        exchange.rewritten = rewriting.request
+        exchange.is_write = self._guard.is_committed([classified for classified, _ in own])
+        for parsed, (classified, _) in zip(message.calls, own, strict=True):
+            self._expect(exchange, parsed.correlation, classified)
+        for classified, _ in side_content:
+            # Nothing answers it by name: it counts as executed from here on.
+            await self._guard.observe(ToolResult(classified, None, classified.call.at))
+        return None
 
 
 def _refused(answers: Sequence[tuple[TracedCall, Verdict]]) -> Refusal | None:
-    """Return why one of some calls is refused: by itself, rather than with the others."""
+    """Return why the first of some calls is refused for itself, not because others are."""
     refused = [
         Refusal(classified.call.id, verdict)
         for classified, verdict in answers

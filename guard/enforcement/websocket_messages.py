@@ -9,16 +9,13 @@ from guard.content.fragment_joining import join_pieces
 from guard.core.calls import ToolResult
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
-from guard.core.model import ToolCall
-from guard.decision.decision_ids import new_decision_id
 
 if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
-    from guard.enforcement.exchange import Exchange
-    from guard.enforcement.model_answers import ParseFailures
+    from guard.enforcement.exchange import Exchange, ParseFailures
 
 TOOL: Final = "websocket.message"
 """A message of the client; where no mapping of the policy claims it, no WebSocket is opened."""
@@ -45,46 +42,39 @@ class WebSocketHandler:
     Args:
         guard: judges calls.
         clock: seconds since the epoch.
-        texts: labels what servers say; None where nobody does.
-        unread: records what cannot be read.
+        declarations: labels what servers say; None where nobody does.
+        failures: records what cannot be read.
     """
 
     def __init__(
-        self, guard: Guard, clock: Clock, texts: DeclarationHandler | None, unread: ParseFailures
+        self,
+        guard: Guard,
+        clock: Clock,
+        declarations: DeclarationHandler | None,
+        failures: ParseFailures,
     ) -> None:
         self._guard = guard
         self._clock = clock
-        self._texts = texts
-        self._unread = unread
+        self._declarations = declarations
+        self._failures = failures
 
     @property
     def accepts(self) -> bool:
-        """Whether the policy in force has a word on the messages of WebSockets."""
+        """Whether the policy in force maps the messages of WebSockets."""
         policy = self._guard.policy
         return policy is not None and policy.mapping(TOOL) is not None
 
     async def from_client(self, socket: WebSocketSession, content: bytes) -> bool:
         """Return whether a message goes on to the server."""
-        origin = socket.exchange.origin
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
             return self.refuse("unreadable_frame", f"no text at byte {error.start}", socket)
-        if origin is None:
-            return False
         arguments: dict[str, Json] = {"url": socket.url, "host": socket.host, "body": text}
         whole, last = [*socket.earlier, text], [*socket.earlier[-1:], text]
         if socket.earlier:
             arguments["joined"] = list(dict.fromkeys((*join_pieces(whole), *join_pieces(last))))
-        call = ToolCall(
-            id=new_decision_id(),
-            identity=origin.identity,
-            tool=TOOL,
-            arguments=arguments,
-            protocol="websocket",
-            at=self._clock.now(),
-            server=origin.server,
-        )
+        call = socket.exchange.call(TOOL, arguments, self._clock.now(), protocol="websocket")
         [(classified, verdict)] = await self._guard.authorize([call])
         if not verdict.enforced.forwards:
             return False
@@ -94,11 +84,11 @@ class WebSocketHandler:
 
     async def from_server(self, socket: WebSocketSession, content: bytes) -> bool:
         """Return whether a message goes on to the client; its labels are stored then."""
-        if self._texts is None or socket.exchange.origin is None:
+        if self._declarations is None:
             return True
-        told = Declaration(TOOL, content.decode("utf-8", "replace"), is_read=True)
+        message = Declaration(TOOL, content.decode("utf-8", "replace"), is_read=True)
         try:
-            await self._texts.note(socket.exchange.origin, "", told)
+            await self._declarations.note(socket.exchange, message)
         except MessageError as error:
             return self.refuse(error.code, str(error), socket)
         return True
@@ -107,5 +97,5 @@ class WebSocketHandler:
         """Record a message that is not forwarded; True where it is all the same (monitor mode)."""
         server = socket.exchange.server if socket is not None else ""
         error = MessageError(code, message, status=403)
-        self._unread.record(error, "websocket", server, new_decision_id())
-        return socket is not None and self._unread.passes
+        self._failures.record(error, "websocket", server)
+        return socket is not None and self._failures.passes

@@ -23,10 +23,10 @@ from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity, ToolCall
-from guard.decision.decision_ids import new_decision_id
 from guard.decision.guard import Guard
 from guard.decision.information_point import InformationPoint
 from guard.detectors import DetectorResources, create_detectors
+from guard.enforcement.exchange import new_decision_id
 from guard.lab.load import contestants, generator, make_long, side_by_side
 from guard.policy_files import load_policies
 from guard.provenance.label_sets import LabelSets

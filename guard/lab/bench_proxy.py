@@ -21,9 +21,9 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
-from guard.decision.decision_ids import new_decision_id
 from guard.decision.guard import Guard
 from guard.detectors import DetectorResources, create_detectors
+from guard.enforcement.exchange import new_decision_id
 from guard.lab.load import contestants, generator, make_long, run_load, side_by_side
 from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine

@@ -1,7 +1,7 @@
-"""The addon: mitmproxy's hooks to the gate and back.
+"""The addon: mitmproxy's hooks to the handlers and back.
 
 mitmproxy logs a hook that raises and lets the flow go on, so every hook here catches everything
-and ends in a block.  Whatever is not HTTP the gate can read (raw TCP, UDP, DNS, WebSocket)
+and ends in a block.  Whatever is not HTTP the guard can read (raw TCP, UDP, DNS, WebSocket)
 is refused; tunnels are :mod:`guard.adapters.mitm.forward`'s.
 """
 
@@ -27,6 +27,7 @@ from guard.adapters.mitm.translation import (
 )
 from guard.adapters.mitm.writer_connections import CERTIFICATE
 from guard.core.errors import MessageError, OversizeError
+from guard.enforcement.exchange import Exchange, UnreadExchange
 from guard.enforcement.websocket_messages import WebSocketSession
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.http.message import HttpReply
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
     from guard.adapters.mitm.layers import GuardChunkHook
     from guard.adapters.write_credentials import WriteCredential
     from guard.core.ports import Metrics
-    from guard.enforcement.exchange import Exchange
-    from guard.enforcement.request import RequestHandler
+    from guard.enforcement.handlers import Enforcement
     from guard.enforcement.response import EventReader
 
 EXCHANGE: Final = "guard.exchange"
@@ -52,25 +52,25 @@ SWITCHING: Final = 101
 
 
 class GuardAddon:
-    """Stands between mitmproxy and the gate.
+    """Stands between mitmproxy and the handlers.
 
     Args:
-        gate: judges requests and observes answers.
-        metrics: for what fails outside the gate.
+        enforcement: judges requests and observes answers.
+        metrics: for what fails outside it.
         forward: knows the tunnels of forward listeners.
         credentials: write credentials of memory stores, by listener.
     """
 
     def __init__(
         self,
-        gate: RequestHandler,
+        enforcement: Enforcement,
         metrics: Metrics,
         forward: ForwardAddon,
         credentials: Mapping[str, WriteCredential] | None = None,
     ) -> None:
-        self._gate = gate
+        self._enforcement = enforcement
         self.forward = forward
-        self.raw = RawAddon(gate, metrics)
+        self.raw = RawAddon(enforcement, metrics)
         self._credentials = credentials or {}
         self._metrics = metrics
         self._in_flight: set[str] = set()
@@ -88,7 +88,7 @@ class GuardAddon:
         try:
             outcome = await self._judge(flow)
         except MessageError as error:
-            outcome = self._gate.refuse_unread(error, None, None)
+            outcome = self._enforcement.requests.refuse(error)
         except BaseException as error:
             # Also a cancelled task: set the refusal, then let the cancellation go on.
             self._fail(flow, "hook")
@@ -99,14 +99,15 @@ class GuardAddon:
             answer(flow, outcome)
             return
         try:
-            if outcome.instead is not None:
-                rewrite_request(flow, outcome.instead)
+            if isinstance(outcome, Exchange) and outcome.rewritten is not None:
+                rewrite_request(flow, outcome.rewritten)
             prepare_request(flow)
             if SOCKET in flow.metadata:
                 # What is compressed for the upstream would not be what is judged.
                 flow.request.headers.pop("sec-websocket-extensions", None)
             self.forward.prepare(flow)
-            self._add_credential(flow, outcome)
+            if isinstance(outcome, Exchange):
+                self._add_credential(flow, outcome)
         except Exception:  # noqa: BLE001  (a request that was not cleaned must not be sent)
             self._fail(flow, "hook")
             return
@@ -116,11 +117,11 @@ class GuardAddon:
         AWAITED[flow.client_conn.id] += 1
         self._idle.clear()
 
-    async def _judge(self, flow: http.HTTPFlow) -> Exchange | HttpReply:
+    async def _judge(self, flow: http.HTTPFlow) -> Exchange | UnreadExchange | HttpReply:
         request = flow.request
         if request.trailers:
             raise MessageError("trailers", "request trailers are not accepted")
-        opens_socket = self._gate.sockets.accepts and is_handshake(request)
+        opens_socket = self._enforcement.sockets.accepts and is_handshake(request)
         if ("upgrade" in request.headers and not opens_socket) or (
             "http2-settings" in request.headers
         ):
@@ -128,23 +129,24 @@ class GuardAddon:
         coding = request.headers.get("transfer-encoding", "identity").strip().lower()
         if coding not in {"identity", "chunked"}:
             raise MessageError("bad_transfer_encoding", "only chunked bodies are accepted")
-        message = self.forward.enter(flow, read_request(flow, self._gate.body_limit))
+        message = self.forward.enter(flow, read_request(flow, self._enforcement.body_limit))
         credential = self._credentials.get(message.server)
         if credential is not None and credential.is_used_by(
             (value for _, value in message.headers), message.target
         ):
             # The agent's side must not hold it; whoever has it has found a way around the guard.
             raise MessageError("write_credential", "this credential is the guard's", status=403)
-        outcome = await self._gate.on_request(message)
+        outcome = await self._enforcement.requests.on_request(message)
         if isinstance(outcome, HttpReply):
             return outcome
         try:
             # After the verdict: to look a name up is to say it.
             await self.forward.check_name(flow.client_conn, request.host, request.port)
         except MessageError:
-            await self._gate.answers.on_lost(outcome)
+            if isinstance(outcome, Exchange):
+                await self._enforcement.responses.on_lost(outcome)
             raise
-        if opens_socket:
+        if opens_socket and isinstance(outcome, Exchange):
             flow.metadata[SOCKET] = WebSocketSession(outcome, message.url, message.host)
         return outcome
 
@@ -176,12 +178,15 @@ class GuardAddon:
             headers = flow.response.headers
             kind = headers.get("content-type", "").split(";", 1)[0].strip().lower()
             if kind == "text/event-stream" and flow.response.status_code != SWITCHING:
+                if isinstance(exchange, UnreadExchange):
+                    flow.response.stream = True
+                    return
                 encoding = ", ".join(headers.get_all("content-encoding"))
-                flow.metadata[READER] = self._gate.event_reader(exchange, encoding)
+                flow.metadata[READER] = self._enforcement.responses.event_reader(exchange, encoding)
                 unsize_response(flow.response, flow.request)
                 flow.response.stream = True
         except MessageError as error:
-            reply = self._gate.answers.refuse(error, flow.metadata[EXCHANGE])
+            reply = self._enforcement.responses.refuse(error, flow.metadata[EXCHANGE])
             flow.metadata[REFUSED] = reply.body
             answer_later(flow, reply)
         except Exception:  # noqa: BLE001  (see module docstring)
@@ -191,6 +196,9 @@ class GuardAddon:
         """Judge a chunk of a streamed answer; on any error nothing more of it is released."""
         reader: EventReader | None = hook.flow.metadata.get(READER)
         try:
+            if isinstance(hook.flow.metadata.get(EXCHANGE), UnreadExchange):
+                hook.release = [hook.chunk]
+                return
             if reader is None:
                 hook.release, hook.stop = [hook.flow.metadata[REFUSED]], True
                 return
@@ -215,13 +223,15 @@ class GuardAddon:
                 return
             if flow.response.status_code == SWITCHING:
                 check_switch(flow.response, opens_socket=SOCKET in flow.metadata)
-            body = self._answer_body(flow.response, exchange)
-            instead = await self._gate.answers.on_answer(exchange, body, flow.response.status_code)
+            if isinstance(exchange, UnreadExchange):
+                return
+            body, status = self._answer_body(flow.response, exchange), flow.response.status_code
+            instead = await self._enforcement.responses.on_answer(exchange, body, status)
             if instead is not None:
                 replace_body(flow.response, instead)
         except MessageError as error:
             flow.websocket = None
-            answer(flow, self._gate.answers.refuse(error, flow.metadata[EXCHANGE]))
+            answer(flow, self._enforcement.responses.refuse(error, flow.metadata[EXCHANGE]))
         except Exception:  # noqa: BLE001  (see module docstring)
             self._fail(flow, "hook")
 
@@ -234,7 +244,7 @@ class GuardAddon:
         encoding = ", ".join(response.headers.get_all("content-encoding"))
         try:
             return decode_content(
-                response.raw_content or b"", encoding, limit=self._gate.body_limit
+                response.raw_content or b"", encoding, limit=self._enforcement.body_limit
             )
         except MessageError:
             if exchange.reader is not None:
@@ -251,12 +261,13 @@ class GuardAddon:
             if EXCHANGE in flow.metadata:
                 if text != CUT and NOT_CONNECTED not in text:
                     self._metrics.error("upstream")
-                await self._gate.answers.on_lost(flow.metadata[EXCHANGE])
+                if isinstance(flow.metadata[EXCHANGE], Exchange):
+                    await self._enforcement.responses.on_lost(flow.metadata[EXCHANGE])
                 return
             if "body exceeds" in text:
-                self._gate.refuse_unread(OversizeError(text), None, None)
+                self._enforcement.requests.refuse(OversizeError(text))
             elif "disconnected" not in text.lower():
-                self._gate.refuse_unread(MessageError("bad_http", text), None, None)
+                self._enforcement.requests.refuse(MessageError("bad_http", text))
         except Exception:  # noqa: BLE001  (see module docstring)
             self._metrics.error("hook")
 
@@ -269,12 +280,9 @@ class GuardAddon:
         if not self._in_flight:
             self._idle.set()
 
-    def _refused(self, code: str, message: str) -> HttpReply:
-        reply = self._gate.refuse_unread(MessageError(code, message, status=403), None, None)
-        return reply if isinstance(reply, HttpReply) else HttpReply(403, "text/plain", b"")
-
     def _fail(self, flow: http.HTTPFlow, stage: str) -> None:
         self._metrics.error(stage)
         flow.metadata.pop(EXCHANGE, None)
-        reply = self._refused("guard_error", "the guard failed while judging this message")
-        answer(flow, HttpReply(503, reply.content_type, reply.body))
+        message = "the guard failed while judging this message"
+        reply = self._enforcement.requests.refuse(MessageError("guard_error", message, status=503))
+        answer(flow, reply)

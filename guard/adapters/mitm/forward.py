@@ -23,6 +23,7 @@ from guard.core.errors import MessageError
 from guard.core.model import Destination
 from guard.core.network_addresses import refused_address
 from guard.destinations.hosts import canonical_host, is_ip
+from guard.enforcement.exchange import Exchange
 from guard.enforcement.identity import PROXY_CREDENTIAL, SESSION_HEADER
 from guard.protocols.http.message import HttpReply
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from guard.core.policy import EgressLimits
     from guard.core.ports import Metrics
-    from guard.enforcement.request import RequestHandler
+    from guard.enforcement.handlers import Enforcement
     from guard.protocols.http.message import HttpRequest
 
 NOT_CONNECTED: Final = "refused by the egress guard"
@@ -53,20 +54,20 @@ class ForwardAddon:
     """Hooks of forward listeners; reverse listeners pass through unchanged.
 
     Args:
-        gate: judges tunnels that pass through, and records refusals.
-        metrics: for what fails outside the gate.
+        enforcement: judges tunnels that pass through, and records refusals.
+        metrics: for what fails outside it.
         egress: the limits of the policy in force.
         authorization: ``Proxy-Authorization`` for the next proxy, if it wants one.
     """
 
     def __init__(
         self,
-        gate: RequestHandler,
+        enforcement: Enforcement,
         metrics: Metrics,
         egress: Callable[[], EgressLimits],
         authorization: str | None = None,
     ) -> None:
-        self._gate = gate
+        self._enforcement = enforcement
         self._metrics = metrics
         self._egress = egress
         self._authorization = authorization
@@ -180,7 +181,7 @@ class ForwardAddon:
         try:
             reply = await self._connect(flow)
         except MessageError as error:
-            reply = self._refused(error)
+            reply = self._enforcement.requests.refuse(error)
         except BaseException as error:
             # Also a cancelled task: set the refusal, then let the cancellation go on.
             self._metrics.error("hook")
@@ -195,17 +196,20 @@ class ForwardAddon:
         client = flow.client_conn
         if isinstance(client.proxy_mode, ReverseMode) or client.id in self._tunnels:
             raise MessageError("connect", "tunnels are not accepted here", status=403)
-        request = replace(read_request(flow, self._gate.body_limit), scheme="https", target="/")
-        self._gate.credentials.principal(request)
+        request = replace(
+            read_request(flow, self._enforcement.body_limit), scheme="https", target="/"
+        )
+        self._enforcement.credentials.principal(request)
         host = self._admitted(flow.request.host, flow.request.port)
         opaque = self._egress().passes_through(host)
         if opaque:
-            outcome = await self._gate.on_request(request)
+            outcome = await self._enforcement.requests.on_request(request)
             if isinstance(outcome, HttpReply):
                 return outcome
             await self.check_name(client, flow.request.host, flow.request.port)
             # What happens in there is never seen: from here on the call counts as executed.
-            await self._gate.answers.on_answer(outcome, b"")
+            if isinstance(outcome, Exchange):
+                await self._enforcement.responses.on_answer(outcome, b"")
         inherited = tuple(pair for pair in request.headers if pair[0] in INHERITED)
         shown = request.certificates
         self._tunnels[client.id] = Tunnel(host.host, flow.request.port, opaque, inherited, shown)
@@ -234,7 +238,7 @@ class ForwardAddon:
         try:
             await self._pin(data)
         except MessageError as error:
-            self._refused(error)
+            self._enforcement.requests.refuse(error)
             data.server.error = f"{NOT_CONNECTED}: {error}"
         except (OSError, TimeoutError, UnicodeError):
             data.server.error = "the name of the upstream cannot be resolved"
@@ -268,10 +272,6 @@ class ForwardAddon:
     def server_connect_error(self, data: ServerConnectionHookData) -> None:
         """Forget the name of a connection that was not opened."""
         self._named.pop(data.server.id, None)
-
-    def _refused(self, error: MessageError) -> HttpReply:
-        reply = self._gate.refuse_unread(error, None, None)
-        return reply if isinstance(reply, HttpReply) else HttpReply(403, "text/plain", b"")
 
 
 async def resolve(host: str, port: int) -> list[str]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from guard.adapters.mitm.layers import GuardUnreadableHook
     from guard.adapters.mitm.websocket_layer import GuardFrameHook
     from guard.core.ports import Metrics
-    from guard.enforcement.request import RequestHandler
+    from guard.enforcement.handlers import Enforcement
     from guard.enforcement.websocket_messages import WebSocketSession
 
 SOCKET: Final = "guard.socket"
@@ -23,18 +23,18 @@ class RawAddon:
     """Hooks of WebSockets, and of layers that should never be built: nothing passes those.
 
     Args:
-        gate: judges messages and records refusals.
-        metrics: for what fails outside the gate.
+        enforcement: judges messages and records refusals.
+        metrics: for what fails outside it.
     """
 
-    def __init__(self, gate: RequestHandler, metrics: Metrics) -> None:
-        self._gate = gate
+    def __init__(self, enforcement: Enforcement, metrics: Metrics) -> None:
+        self._enforcement = enforcement
         self._metrics = metrics
 
     async def guard_unreadable(self, hook: GuardUnreadableHook) -> None:
         """Record a request head that could not be parsed; mitmproxy answers 400 and closes."""
         try:
-            self._gate.refuse_unread(MessageError("bad_http", hook.message), None, None)
+            self._enforcement.requests.refuse(MessageError("bad_http", hook.message))
         except Exception:  # noqa: BLE001  (mitmproxy would only log it)
             self._metrics.error("hook")
 
@@ -42,7 +42,7 @@ class RawAddon:
         """Judge a message of a WebSocket; whatever fails here releases nothing."""
         try:
             socket: WebSocketSession | None = hook.flow.metadata.get(SOCKET)
-            sockets = self._gate.sockets
+            sockets = self._enforcement.sockets
             if socket is None or hook.oversize:
                 code = "upgrade" if socket is None else "body_too_large"
                 sockets.refuse(code, "a message of a websocket is not accepted", socket)
@@ -72,4 +72,4 @@ class RawAddon:
             flow.kill()
 
     def _refuse(self, code: str, message: str) -> None:
-        self._gate.refuse_unread(MessageError(code, message, status=403), None, None)
+        self._enforcement.requests.refuse(MessageError(code, message, status=403))

@@ -12,13 +12,13 @@ from guard.core.model import Role
 from guard.enforcement.exchange import Exchange
 from guard.protocols.http.message import HttpReply, HttpRequest
 from tests.model_wires import FORMATS, Call, read_stream, stream, whole
-from tests.unit.enforcement.test_request import _gate, _store
+from tests.unit.enforcement.test_request import _enforcement, _store
 
 if TYPE_CHECKING:
-    from guard.enforcement.request import RequestHandler
+    from guard.enforcement.handlers import Enforcement
     from tests.unit.enforcement.test_request import RecordingStore
 
-store, gate = _store, _gate
+store, enforcement = _store, _enforcement
 
 PATHS = {
     "openai_chat": "/v1/chat/completions",
@@ -81,30 +81,30 @@ def ask(kind: str, document: Any = None, session: str = "s1", **changes: Any) ->
     return HttpRequest("POST", "https", "llm:443", PATHS[kind], headers, body, "l", "c")
 
 
-async def forwarded(gate: RequestHandler, request: HttpRequest) -> Exchange:
+async def forwarded(enforcement: Enforcement, request: HttpRequest) -> Exchange:
     """Return the exchange of a request that goes out."""
-    outcome = await gate.on_request(request)
+    outcome = await enforcement.requests.on_request(request)
     assert isinstance(outcome, Exchange), outcome
     return outcome
 
 
-async def answered(gate: RequestHandler, kind: str, calls: list[Call]) -> bytes:
+async def answered(enforcement: Enforcement, kind: str, calls: list[Call]) -> bytes:
     """Return what the client gets of a streamed answer."""
-    reader = gate.event_reader(await forwarded(gate, ask(kind)))
+    reader = enforcement.responses.event_reader(await forwarded(enforcement, ask(kind)))
     released = [*await reader.feed(stream(kind, "hi", calls)), *await reader.end()]
     return b"".join(released)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 async def test_a_call_is_judged_when_it_is_released(
-    gate: RequestHandler, store: RecordingStore, kind: str
+    enforcement: Enforcement, store: RecordingStore, kind: str
 ) -> None:
     """A benign call comes out as it came, a refused one as words, each by its own verdict."""
     wire = stream(kind, "hi", [RECALL])
 
-    assert await answered(gate, kind, [RECALL]) == wire
+    assert await answered(enforcement, kind, [RECALL]) == wire
 
-    out = await answered(gate, kind, [RECALL, THEFT])
+    out = await answered(enforcement, kind, [RECALL, THEFT])
     text, calls, _ = read_stream(kind, out)
     assert [name for _, name, _ in calls] == [RECALL.name]
     assert "by the egress guard and did not reach the tool" in text
@@ -114,38 +114,38 @@ async def test_a_call_is_judged_when_it_is_released(
 
 @pytest.mark.parametrize("kind", FORMATS)
 async def test_a_result_in_a_request_completes_its_call_once(
-    gate: RequestHandler, store: RecordingStore, kind: str
+    enforcement: Enforcement, store: RecordingStore, kind: str
 ) -> None:
     """The whole history comes again with every request; a result counts when it is new."""
-    await answered(gate, kind, [RECALL])
+    await answered(enforcement, kind, [RECALL])
 
-    await forwarded(gate, ask(kind, history(kind, "a fact"), session="s2"))
-    await forwarded(gate, ask(kind, history(kind, "a fact"), session="s3"))
+    await forwarded(enforcement, ask(kind, history(kind, "a fact"), session="s2"))
+    await forwarded(enforcement, ask(kind, history(kind, "a fact"), session="s3"))
 
     assert store.completed == [("s1", Role.RECALL, True)]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 async def test_a_result_that_changes_is_observed_again(
-    gate: RequestHandler, store: RecordingStore, kind: str
+    enforcement: Enforcement, store: RecordingStore, kind: str
 ) -> None:
     """An agent that reports another text under the same id has read another text."""
-    await forwarded(gate, ask(kind, history(kind, "a fact")))
-    await forwarded(gate, ask(kind, history(kind, "another")))
+    await forwarded(enforcement, ask(kind, history(kind, "a fact")))
+    await forwarded(enforcement, ask(kind, history(kind, "another")))
 
     assert store.completed == [("s1", Role.RECALL, True)] * 2
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_a_whole_answer_is_replaced_in_its_body(gate: RequestHandler, kind: str) -> None:
+async def test_a_whole_answer_is_replaced_in_its_body(enforcement: Enforcement, kind: str) -> None:
     """Without streaming the body changes only where a call was refused."""
-    exchange = await forwarded(gate, ask(kind))
+    exchange = await forwarded(enforcement, ask(kind))
     benign = json.dumps(whole(kind, "hi", [RECALL])).encode()
     theft = json.dumps(whole(kind, "hi", [THEFT])).encode()
 
-    assert await gate.answers.on_answer(exchange, benign) is None
-    exchange = await forwarded(gate, ask(kind))
-    instead = await gate.answers.on_answer(exchange, theft)
+    assert await enforcement.responses.on_answer(exchange, benign) is None
+    exchange = await forwarded(enforcement, ask(kind))
+    instead = await enforcement.responses.on_answer(exchange, theft)
 
     assert instead is not None
     assert b"evil.test" not in instead
@@ -153,17 +153,19 @@ async def test_a_whole_answer_is_replaced_in_its_body(gate: RequestHandler, kind
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_an_answer_that_cannot_be_read_is_refused(gate: RequestHandler, kind: str) -> None:
+async def test_an_answer_that_cannot_be_read_is_refused(
+    enforcement: Enforcement, kind: str
+) -> None:
     """Neither a body nor a stream passes unread; an error of the provider does."""
-    exchange = await forwarded(gate, ask(kind))
+    exchange = await forwarded(enforcement, ask(kind))
     error = b'{"error": {"message": "overloaded"}}'
 
     with pytest.raises(MessageError):
-        await gate.answers.on_answer(exchange, b"<html>", 200)
-    assert await gate.answers.on_answer(exchange, b"<html>bad gateway</html>", 502) is None
-    assert await gate.answers.on_answer(exchange, error, 529) is None
+        await enforcement.responses.on_answer(exchange, b"<html>", 200)
+    assert await enforcement.responses.on_answer(exchange, b"<html>bad gateway</html>", 502) is None
+    assert await enforcement.responses.on_answer(exchange, error, 529) is None
     with pytest.raises(MessageError):
-        await gate.event_reader(exchange).feed(b"data: {]\n\n")
+        await enforcement.responses.event_reader(exchange).feed(b"data: {]\n\n")
 
 
 HOSTED = {
@@ -176,10 +178,10 @@ HOSTED = {
 
 @pytest.mark.parametrize("kind", FORMATS)
 async def test_tools_that_the_provider_runs_must_be_allowed_by_name(
-    gate: RequestHandler, kind: str
+    enforcement: Enforcement, kind: str
 ) -> None:
     """What acts outside the guard is judged when it is asked for."""
-    outcome = await gate.on_request(ask(kind, **HOSTED[kind]))
+    outcome = await enforcement.requests.on_request(ask(kind, **HOSTED[kind]))
 
     assert isinstance(outcome, HttpReply)
     assert outcome.status == 403
@@ -195,13 +197,15 @@ async def test_tools_that_the_provider_runs_must_be_allowed_by_name(
         pytest.param("/v1/chat/completions/c1", id="stored"),
     ],
 )
-async def test_a_path_in_another_spelling_is_the_same_api(gate: RequestHandler, path: str) -> None:
+async def test_a_path_in_another_spelling_is_the_same_api(
+    enforcement: Enforcement, path: str
+) -> None:
     """A lenient server routes it there, so its answer must be read."""
     headers = (("content-type", "application/json"),)
     body = json.dumps(history("openai_chat")).encode()
     request = HttpRequest("POST", "https", "llm:443", path, headers, body, "l", "c")
 
-    assert (await forwarded(gate, request)).reader is not None
+    assert (await forwarded(enforcement, request)).reader is not None
 
 
 REQUESTS = [
@@ -220,22 +224,22 @@ REQUESTS = [
 
 @pytest.mark.parametrize(("kind", "body"), REQUESTS)
 async def test_a_request_that_could_hide_a_result_is_refused(
-    gate: RequestHandler, kind: str, body: bytes
+    enforcement: Enforcement, kind: str, body: bytes
 ) -> None:
     """A result that only the model reads would carry no label."""
     headers = (("content-type", "application/json"),)
     request = HttpRequest("POST", "https", "llm:443", PATHS[kind], headers, body, "l", "c")
 
-    outcome = await gate.on_request(request)
+    outcome = await enforcement.requests.on_request(request)
 
     assert isinstance(outcome, HttpReply)
     assert outcome.status == 400
 
 
-async def test_a_call_larger_than_the_limit_is_not_held(gate: RequestHandler) -> None:
+async def test_a_call_larger_than_the_limit_is_not_held(enforcement: Enforcement) -> None:
     """A call that never ends must not fill the memory."""
-    gate.answers.body_limit = 1000
-    reader = gate.event_reader(await forwarded(gate, ask("openai_chat")))
+    enforcement.responses.body_limit = 1000
+    reader = enforcement.responses.event_reader(await forwarded(enforcement, ask("openai_chat")))
     huge = Call("a", "memory_recall_fact", {"key": "k" * 5000})
 
     with pytest.raises(MessageError, match="larger"):

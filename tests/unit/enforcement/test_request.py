@@ -14,7 +14,7 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Role
 from guard.decision.guard import Guard
 from guard.enforcement.exchange import Exchange
-from guard.enforcement.request import RequestHandler
+from guard.enforcement.handlers import Enforcement
 from guard.policy_files import load_policies
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
@@ -67,8 +67,8 @@ async def _store(
     await store.aclose()
 
 
-@pytest.fixture(name="gate")
-def _gate(store: RecordingStore, tmp_path: Path) -> RequestHandler:
+@pytest.fixture(name="enforcement")
+def _enforcement(store: RecordingStore, tmp_path: Path) -> Enforcement:
     policy = load_policies([policies_directory() / "default.yaml"])
     # The score rule needs its detector; this test is about the road, not about the score.
     kept = tuple(rule for rule in policy.rules if rule.id != "suspicious-unknown-send")
@@ -81,7 +81,7 @@ def _gate(store: RecordingStore, tmp_path: Path) -> RequestHandler:
         audit=audit,
         metrics=metrics,
     )
-    return RequestHandler(
+    return Enforcement(
         guard=guard,
         protocols=discover_protocols(),
         audit=audit,
@@ -116,31 +116,31 @@ def answer(ident: int = 1) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": ident, "result": result}).encode()
 
 
-async def forwarded(gate: RequestHandler, request: HttpRequest) -> Exchange:
+async def forwarded(enforcement: Enforcement, request: HttpRequest) -> Exchange:
     """Send a request that must be forwarded."""
-    outcome = await gate.on_request(request)
+    outcome = await enforcement.requests.on_request(request)
     assert isinstance(outcome, Exchange), outcome
     return outcome
 
 
 async def test_a_result_in_the_body_completes_its_call_once(
-    gate: RequestHandler, store: RecordingStore
+    enforcement: Enforcement, store: RecordingStore
 ) -> None:
     """Seeing the same answer twice does not execute the call twice."""
-    exchange = await forwarded(gate, recall())
+    exchange = await forwarded(enforcement, recall())
 
-    await gate.answers.on_answer(exchange, answer())
-    await gate.answers.on_answer(exchange, answer())
+    await enforcement.responses.on_answer(exchange, answer())
+    await enforcement.responses.on_answer(exchange, answer())
 
     assert store.completed == [("s1", Role.RECALL, True)]
 
 
 async def test_a_result_on_the_servers_stream_completes_a_call_of_another_exchange(
-    gate: RequestHandler, store: RecordingStore
+    enforcement: Enforcement, store: RecordingStore
 ) -> None:
     """Results are matched by JSON-RPC id, not by HTTP exchange."""
-    await forwarded(gate, recall())
-    reader = gate.event_reader(await forwarded(gate, listen()))
+    await forwarded(enforcement, recall())
+    reader = enforcement.responses.event_reader(await forwarded(enforcement, listen()))
     event = b"id: 9\ndata: " + answer() + b"\n\n"
 
     held = await reader.feed(event[:20])
@@ -151,11 +151,11 @@ async def test_a_result_on_the_servers_stream_completes_a_call_of_another_exchan
 
 
 async def test_the_same_id_in_another_session_is_another_call(
-    gate: RequestHandler, store: RecordingStore
+    enforcement: Enforcement, store: RecordingStore
 ) -> None:
     """Two clients both count from 1; neither may end the other's call."""
-    await forwarded(gate, recall(session="s1"))
-    other = gate.event_reader(await forwarded(gate, listen(session="s2")))
+    await forwarded(enforcement, recall(session="s1"))
+    other = enforcement.responses.event_reader(await forwarded(enforcement, listen(session="s2")))
 
     await other.feed(b"data: " + answer() + b"\n\n")
 
@@ -163,19 +163,19 @@ async def test_the_same_id_in_another_session_is_another_call(
 
 
 async def test_an_answer_that_names_no_id_still_ends_the_calls_of_its_exchange(
-    gate: RequestHandler, store: RecordingStore
+    enforcement: Enforcement, store: RecordingStore
 ) -> None:
     """A call that was forwarded is executed, whatever the upstream answered."""
-    exchange = await forwarded(gate, recall())
+    exchange = await forwarded(enforcement, recall())
 
-    await gate.answers.on_answer(exchange, b"<html>gateway error</html>")
+    await enforcement.responses.on_answer(exchange, b"<html>gateway error</html>")
 
     assert store.completed == [("s1", Role.RECALL, True)]
 
 
-async def test_progress_and_priming_events_pass_untouched(gate: RequestHandler) -> None:
+async def test_progress_and_priming_events_pass_untouched(enforcement: Enforcement) -> None:
     """Only what carries a result waits; bytes are never changed."""
-    reader = gate.event_reader(await forwarded(gate, recall()))
+    reader = enforcement.responses.event_reader(await forwarded(enforcement, recall()))
     stream = b'id: 1\nretry: 100\ndata:\n\n: ping\n\ndata: {"jsonrpc":"2.0","method":"n"}\n\n'
 
     released = [*await reader.feed(stream), *await reader.end()]
@@ -184,29 +184,29 @@ async def test_progress_and_priming_events_pass_untouched(gate: RequestHandler) 
 
 
 async def test_a_result_the_store_could_not_take_is_carried_by_the_next_attempt(
-    gate: RequestHandler, store: RecordingStore
+    enforcement: Enforcement, store: RecordingStore
 ) -> None:
     """What was released unlabelled is written before anything else is judged."""
-    exchange = await forwarded(gate, recall())
+    exchange = await forwarded(enforcement, recall())
     store.failing = True
-    await gate.answers.on_answer(exchange, answer())
+    await enforcement.responses.on_answer(exchange, answer())
     store.failing = False
 
-    await forwarded(gate, recall(ident=2))
+    await forwarded(enforcement, recall(ident=2))
     first = store.marks
-    await forwarded(gate, recall(ident=3))
+    await forwarded(enforcement, recall(ident=3))
 
     assert (first, store.marks) == (1, 0)
 
 
 async def test_two_claimants_are_a_refusal(
-    gate: RequestHandler, store: RecordingStore, monkeypatch: pytest.MonkeyPatch
+    enforcement: Enforcement, store: RecordingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request that two protocols claim has two readings."""
-    protocol: Any = next(p for p in gate._protocols if p.name == "mcp")
-    monkeypatch.setattr(gate, "_protocols", [protocol, protocol])
+    protocol: Any = next(p for p in enforcement.requests._protocols if p.name == "mcp")
+    monkeypatch.setattr(enforcement.requests, "_protocols", [protocol, protocol])
 
-    outcome = await gate.on_request(recall())
+    outcome = await enforcement.requests.on_request(recall())
 
     assert isinstance(outcome, HttpReply)
     assert b"two_protocols" in outcome.body
@@ -214,24 +214,24 @@ async def test_two_claimants_are_a_refusal(
 
 
 async def test_a_protocol_that_raises_is_a_refusal(
-    gate: RequestHandler, monkeypatch: pytest.MonkeyPatch
+    enforcement: Enforcement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug in a parser must not become a way out."""
 
     def explode(request: HttpRequest) -> None:
         raise RuntimeError
 
-    mcp = next(p for p in gate._protocols if p.name == "mcp")
+    mcp = next(p for p in enforcement.requests._protocols if p.name == "mcp")
     monkeypatch.setattr(mcp, "parse", explode)
 
-    outcome = await gate.on_request(recall())
+    outcome = await enforcement.requests.on_request(recall())
 
     assert isinstance(outcome, HttpReply)
     assert outcome.status == 503
 
 
 async def test_a_refused_call_is_marked_refused_and_not_executed(
-    gate: RequestHandler, store: RecordingStore
+    enforcement: Enforcement, store: RecordingStore
 ) -> None:
     """The paper's features count executed calls; refusals are counted apart."""
     params = {"name": "email_send_email", "arguments": {"to": "a@evil.test"}}
@@ -241,26 +241,26 @@ async def test_a_refused_call_is_marked_refused_and_not_executed(
         "POST", "http", "tools:80", "/mcp", request.headers, json.dumps(document).encode(), "l", "c"
     )
 
-    outcome = await gate.on_request(sent)
+    outcome = await enforcement.requests.on_request(sent)
 
     assert isinstance(outcome, HttpReply)
     assert store.completed == [("s1", Role.SEND, False)]
 
 
 async def test_a_result_on_the_first_revision_s_stream_finds_its_call(
-    gate: RequestHandler, store: RecordingStore
+    enforcement: Enforcement, store: RecordingStore
 ) -> None:
     """HTTP+SSE: the call is posted on one connection, its result comes on another."""
     accept = (("accept", "text/event-stream"),)
     opening = HttpRequest("GET", "http", "tools:80", "/sse", accept, b"", "l", "c2")
-    reader = gate.event_reader(await forwarded(gate, opening))
+    reader = enforcement.responses.event_reader(await forwarded(enforcement, opening))
     await reader.feed(b"event: endpoint\ndata: /messages/?session_id=s7\n\n")
     body = recall().body
     headers = (("content-type", "application/json"),)
     target = "/messages/?session_id=s7"
     posted = HttpRequest("POST", "http", "tools:80", target, headers, body, "l", "c")
 
-    await forwarded(gate, posted)
+    await forwarded(enforcement, posted)
     await reader.feed(b"event: message\ndata: " + answer() + b"\n\n")
 
     assert store.completed == [("s7", Role.RECALL, True)]
@@ -268,13 +268,13 @@ async def test_a_result_on_the_first_revision_s_stream_finds_its_call(
 
 @pytest.mark.parametrize("host", ["mail:443", "llm.evil.test:443", "evil.test:443"])
 async def test_a_model_path_on_an_undeclared_host_is_a_plain_request(
-    gate: RequestHandler, host: str
+    enforcement: Enforcement, host: str
 ) -> None:
     """Many services have a path for messages; only declared hosts hold conversations."""
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "figures"}]}).encode()
     headers = (("content-type", "application/json"),)
 
-    outcome = await gate.on_request(
+    outcome = await enforcement.requests.on_request(
         HttpRequest("POST", "https", host, "/v1/messages", headers, body, "l", "c")
     )
 

@@ -16,7 +16,7 @@ from guard.decision.guard import Guard
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
 from guard.enforcement.exchange import Exchange
-from guard.enforcement.request import RequestHandler
+from guard.enforcement.handlers import Enforcement
 from guard.enforcement.response import ResponseHandler
 from guard.policy_files import load_policies
 from guard.protocols.base import discover_protocols
@@ -47,9 +47,9 @@ class Clock:
         return 1000.0
 
 
-@pytest.fixture(name="gate_of")
-def _gate_of(store: RedisSessionStore) -> Callable[[str], RequestHandler]:
-    def make(name: str) -> RequestHandler:
+@pytest.fixture(name="enforcement_of")
+def _enforcement_of(store: RedisSessionStore) -> Callable[[str], Enforcement]:
+    def make(name: str) -> Enforcement:
         policy = load_policies([policies_directory() / name])
         # The score rule needs its model; nothing here is about the score.
         kept = tuple(r for r in policy.rules if r.id != "suspicious-unknown-send")
@@ -61,7 +61,7 @@ def _gate_of(store: RedisSessionStore) -> Callable[[str], RequestHandler]:
             audit=audit,
             metrics=metrics,
         )
-        return RequestHandler(
+        return Enforcement(
             guard=guard,
             protocols=discover_protocols(),
             audit=audit,
@@ -89,9 +89,9 @@ def request(
     return HttpRequest(method, "http", host, target, tuple(lines), body, "l", "c", chosen=chosen)
 
 
-async def refused(gate: RequestHandler, sent: HttpRequest) -> bool:
+async def refused(enforcement: Enforcement, sent: HttpRequest) -> bool:
     """Return whether a request stays here."""
-    return isinstance(await gate.on_request(sent), HttpReply)
+    return isinstance(await enforcement.requests.on_request(sent), HttpReply)
 
 
 def plain(**changed: Any) -> HttpRequest:
@@ -118,10 +118,10 @@ def plain(**changed: Any) -> HttpRequest:
     ],
 )
 async def test_a_secret_around_a_message_is_found(
-    gate_of: Callable[[str], RequestHandler], sent: Callable[[str], HttpRequest], secret: str
+    enforcement_of: Callable[[str], Enforcement], sent: Callable[[str], HttpRequest], secret: str
 ) -> None:
     """Under the strict policy, wherever it stands and in whatever coding."""
-    assert await refused(gate_of("examples/strict.yaml"), sent(secret))
+    assert await refused(enforcement_of("examples/strict.yaml"), sent(secret))
 
 
 @pytest.mark.parametrize(
@@ -145,17 +145,17 @@ async def test_a_secret_around_a_message_is_found(
 )
 @pytest.mark.parametrize("policy", ["examples/strict.yaml", "default.yaml"])
 async def test_ordinary_messages_pass(
-    gate_of: Callable[[str], RequestHandler], sent: HttpRequest, policy: str
+    enforcement_of: Callable[[str], Enforcement], sent: HttpRequest, policy: str
 ) -> None:
     """Whatever any client says of itself, and credentials for the operator's own upstream."""
     if policy == "default.yaml" and (b"read_page" in sent.body or sent.host == "web.test:80"):
         sent = request(PING)  # What the default policy asks about by itself.
 
-    assert not await refused(gate_of(policy), sent)
+    assert not await refused(enforcement_of(policy), sent)
 
 
 async def test_an_ordinary_message_is_one_call_and_no_more(
-    gate_of: Callable[[str], RequestHandler], monkeypatch: pytest.MonkeyPatch
+    enforcement_of: Callable[[str], Enforcement], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The common path costs what it did."""
     asked: list[str] = []
@@ -166,26 +166,28 @@ async def test_an_ordinary_message_is_one_call_and_no_more(
         return await authorize(guard, calls, *rewrite)
 
     monkeypatch.setattr(Guard, "authorize", noted)
-    gate = gate_of("examples/strict.yaml")
-    await gate.on_request(request(CALL, mcp_session_id="6ba7b810-9dad-11d1-80b4-00c04fd430c8"))
-    await gate.on_request(request(CALL, x_tenant="blue"))
+    enforcement = enforcement_of("examples/strict.yaml")
+    await enforcement.requests.on_request(
+        request(CALL, mcp_session_id="6ba7b810-9dad-11d1-80b4-00c04fd430c8")
+    )
+    await enforcement.requests.on_request(request(CALL, x_tenant="blue"))
 
     assert asked == ["read_page", "read_page", "http.envelope"]
 
 
 @pytest.mark.parametrize("document", [PING, CALL, {**PING, "method": "tools/list"}])
 async def test_mcp_at_a_host_that_the_agent_chose_is_a_request_to_that_host(
-    gate_of: Callable[[str], RequestHandler], document: Any
+    enforcement_of: Callable[[str], Enforcement], document: Any
 ) -> None:
     """On a forward listener an MCP message must not reach where a plain one may not."""
-    gate = gate_of("default.yaml")
+    enforcement = enforcement_of("default.yaml")
     call = {**document}
     if "params" in call:
         call["params"] = {"name": "memory_search", "arguments": {"query": "x"}}
 
-    assert await refused(gate, request(call, host="evil.test:80", chosen=True))
-    assert not await refused(gate, request(call, host="example.com:80", chosen=True))
-    assert not await refused(gate, request(call, host="evil.test:80"))
+    assert await refused(enforcement, request(call, host="evil.test:80", chosen=True))
+    assert not await refused(enforcement, request(call, host="example.com:80", chosen=True))
+    assert not await refused(enforcement, request(call, host="evil.test:80"))
 
 
 ELICITED = {"action": "accept", "content": {"note": KEY}}
@@ -205,24 +207,28 @@ SAMPLED = {"role": "assistant", "content": {"type": "text", "text": KEY}, "model
     ],
 )
 async def test_what_a_client_answers_its_server_is_judged(
-    gate_of: Callable[[str], RequestHandler], document: Any
+    enforcement_of: Callable[[str], Enforcement], document: Any
 ) -> None:
     """In every form and revision; where the policy has no word on it, it passes."""
-    answer = await gate_of("examples/strict.yaml").on_request(request(document))
+    answer = await enforcement_of("examples/strict.yaml").on_request(request(document))
 
     assert isinstance(answer, HttpReply)
     assert "guard" in str(json.loads(answer.body)["error"]["data"])
     if "method" not in document:
-        assert not await refused(gate_of("default.yaml"), request(document))
+        assert not await refused(enforcement_of("default.yaml"), request(document))
 
 
-async def test_an_answer_that_says_nothing_passes(gate_of: Callable[[str], RequestHandler]) -> None:
+async def test_an_answer_that_says_nothing_passes(
+    enforcement_of: Callable[[str], Enforcement],
+) -> None:
     """Declining is no data."""
     declined = {"jsonrpc": "2.0", "id": 7, "result": {"action": "decline"}}
-    gate = gate_of("examples/strict.yaml")
+    enforcement = enforcement_of("examples/strict.yaml")
 
-    assert not await refused(gate, request(declined))
-    assert not await refused(gate, request({**declined, "result": {}}))
-    outcome = await gate.on_request(request({**declined, "result": {"action": "accept"}}))
+    assert not await refused(enforcement, request(declined))
+    assert not await refused(enforcement, request({**declined, "result": {}}))
+    outcome = await enforcement.requests.on_request(
+        request({**declined, "result": {"action": "accept"}})
+    )
     assert isinstance(outcome, Exchange)
-    assert isinstance(gate.answers, ResponseHandler)
+    assert isinstance(enforcement.responses, ResponseHandler)

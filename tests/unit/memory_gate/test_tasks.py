@@ -8,7 +8,7 @@ from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.errors import MessageError
 from guard.enforcement.exchange import Exchange
-from guard.enforcement.request import RequestHandler
+from guard.enforcement.handlers import Enforcement
 from guard.lab.write_path.rig import POLICY
 from guard.policy_files import load_policies
 from guard.protocols.base import discover_protocols
@@ -36,7 +36,7 @@ class Wire:
     def __init__(self, store, namespace):
         self.policy = load_policies([POLICY])
         metrics = PrometheusMetrics(self.policy)
-        self.gate = RequestHandler(
+        self.enforcement = Enforcement(
             guard=guard_on(store, self.policy, metrics=metrics, gated=namespace),
             protocols=discover_protocols(),
             audit=NullAuditLog(),
@@ -50,11 +50,11 @@ class Wire:
         headers = (("content-type", "application/json"), ("x-guard-session", "s"))
         body = json.dumps(document).encode()
         request = HttpRequest("POST", "http", "tools:80", "/mcp", headers, body, "l", "c")
-        exchange = await self.gate.on_request(request)
+        exchange = await self.enforcement.requests.on_request(request)
         assert isinstance(exchange, Exchange), exchange.body
         member = "error" if failed else "result"
         answer = json.dumps({"jsonrpc": "2.0", "id": 1, member: result}).encode()
-        released = await self.gate.answers.on_answer(exchange, answer)
+        released = await self.enforcement.responses.on_answer(exchange, answer)
         return (released or answer).decode()
 
 
@@ -134,7 +134,7 @@ async def test_text_that_comes_along_with_a_task_has_been_read(wires):
     headers = (("content-type", "application/json"), ("x-guard-session", "s"))
     body = json.dumps(document).encode()
     request = HttpRequest("POST", "http", "tools:80", "/mcp", headers, body, "l", "c")
-    refused = await wire.gate.on_request(request)
+    refused = await wire.enforcement.requests.on_request(request)
 
     assert b"source_class_refused" in refused.body
 

@@ -18,7 +18,7 @@ from guard.enforcement.identity import Credentials
 from guard.protocols.http.message import HttpReply
 
 
-class RequestHandler:
+class Enforcement:
     """Remembers the codes of refusals."""
 
     body_limit = 1000
@@ -26,8 +26,9 @@ class RequestHandler:
     def __init__(self):
         self.codes = []
         self.credentials = Credentials()
+        self.requests = self
 
-    def refuse_unread(self, error, protocol, request):
+    def refuse(self, error):
         self.codes.append(error.code)
         return HttpReply(error.status, "text/plain", b"no")
 
@@ -47,7 +48,7 @@ LIMITS = EgressLimits()
 
 def addon(limits=LIMITS):
     """Return the addon; its limits may be a callable."""
-    return ForwardAddon(RequestHandler(), Metrics(), limits if callable(limits) else lambda: limits)
+    return ForwardAddon(Enforcement(), Metrics(), limits if callable(limits) else lambda: limits)
 
 
 def client(mode="regular"):
@@ -124,7 +125,7 @@ async def test_one_bad_address_among_good_ones_is_enough(monkeypatch):
     await one.server_connect(data)
 
     assert "metadata" in data.server.error
-    assert one._gate.codes == ["private_address"]
+    assert one._enforcement.requests.codes == ["private_address"]
 
 
 @pytest.mark.parametrize("error", [OSError("no such name"), TimeoutError(), UnicodeError("label")])
@@ -232,7 +233,7 @@ async def test_a_second_tunnel_of_one_connection_is_refused():
     await one.http_connect(second)
 
     assert second.response.status_code == 403
-    assert one._gate.codes == ["connect"]
+    assert one._enforcement.requests.codes == ["connect"]
 
 
 def test_a_literal_address_is_checked_before_anything_is_judged():

@@ -1,0 +1,77 @@
+"""The handlers of one guard, joined: what an enforcement point hands its messages to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from guard.enforcement.exchange import CallsInFlight, ParseFailures
+from guard.enforcement.identity import Credentials
+from guard.enforcement.model_answers import ModelAnswerHandler
+from guard.enforcement.request import RequestHandler
+from guard.enforcement.response import ResponseHandler
+from guard.enforcement.websocket_messages import WebSocketHandler
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from guard.core.ports import AuditLog, Clock, Metrics
+    from guard.decision.guard import Guard
+    from guard.enforcement.declarations import DeclarationHandler
+    from guard.protocols.base import ProtocolModule
+
+
+class Enforcement:
+    """Request, response and WebSocket handlers that share calls in flight and parse failures.
+
+    Args:
+        guard: judges calls and observes results.
+        protocols: from :func:`guard.protocols.base.discover_protocols`.
+        audit: gets a line for what could not be read.
+        metrics: gets a count for it.
+        clock: seconds since the epoch.
+        credentials: of the principals; none means everybody is anonymous.
+        body_limit: bytes a body, one event of a stream, or one held call may have.
+        model_apis: hosts (``host`` or ``host:port``) that the operator declared as model APIs.
+        declarations: pins and labels what servers declare; None where nobody keeps pins.
+    """
+
+    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
+        self,
+        *,
+        guard: Guard,
+        protocols: Sequence[ProtocolModule],
+        audit: AuditLog,
+        metrics: Metrics,
+        clock: Clock,
+        credentials: Credentials | None = None,
+        body_limit: int = 16 * 1024 * 1024,
+        model_apis: Collection[str] = (),
+        declarations: DeclarationHandler | None = None,
+    ) -> None:
+        self.credentials = credentials or Credentials()
+        self.body_limit = body_limit
+        self.in_flight = CallsInFlight()
+        """Calls forwarded whose result has not come back."""
+        failures = ParseFailures(guard, audit, metrics)
+        models = ModelAnswerHandler(guard, clock, failures, self.in_flight)
+        self.requests = RequestHandler(
+            guard=guard,
+            protocols=protocols,
+            metrics=metrics,
+            clock=clock,
+            credentials=self.credentials,
+            model_apis=model_apis,
+            failures=failures,
+            in_flight=self.in_flight,
+            models=models,
+        )
+        self.responses = ResponseHandler(
+            guard=guard,
+            clock=clock,
+            failures=failures,
+            in_flight=self.in_flight,
+            models=models,
+            body_limit=body_limit,
+            declarations=declarations,
+        )
+        self.sockets = WebSocketHandler(guard, clock, declarations, failures)

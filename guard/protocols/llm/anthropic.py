@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
+from guard.protocols.framing.jsonrpc import reject_lookalike_keys
 from guard.protocols.llm.model_answers import (
     CODE,
     AnswerEvent,
@@ -197,6 +198,7 @@ class MessagesAnswer(AnswerReader):
         """Read a whole message; an error carries no call."""
         if not isinstance(content, dict):
             raise MessageError(CODE, "an answer must be an object")
+        reject_lookalike_keys(content, self.call_members)
         if content.get("type") == "error" and "content" not in content:
             return raw
         reject_unknown_members(content, _MESSAGE, "a message")

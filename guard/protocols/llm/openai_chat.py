@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
+from guard.protocols.framing.jsonrpc import reject_lookalike_keys
 from guard.protocols.llm.model_answers import (
     CODE,
     AnswerEvent,
@@ -211,6 +212,7 @@ class ChatAnswer(AnswerReader):
         """Read a whole completion; one that is an error carries no call."""
         if not isinstance(content, dict):
             raise MessageError(CODE, "an answer must be an object")
+        reject_lookalike_keys(content, self.call_members)
         if "choices" not in content and content.keys() & {"error", "deleted", "detail"}:
             return raw
         partials: dict[_Place, PartialCall] = {}

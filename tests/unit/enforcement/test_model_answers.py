@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import guard.protocols
 from guard.core.errors import MessageError
 from guard.core.model import Role
 from guard.enforcement.exchange import Exchange
+from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
 from tests.model_wires import FORMATS, Call, read_stream, stream, whole
 from tests.unit.enforcement.test_request import _enforcement, _store
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from guard.enforcement.handlers import Enforcement
     from tests.unit.enforcement.test_request import RecordingStore
 
@@ -244,3 +248,97 @@ async def test_a_call_larger_than_the_limit_is_not_held(enforcement: Enforcement
 
     with pytest.raises(MessageError, match="larger"):
         await reader.feed(stream("openai_chat", "hi", [huge]))
+
+
+BOT = '''
+"""A model API that a user dropped in; its answers carry calls where no other format has them."""
+import json
+
+from guard.protocols.http.message import HttpReply
+from guard.protocols.llm.model_answers import AnswerReader, Held, proposal
+from guard.protocols.llm.model_requests import ModelApi
+from guard.protocols.messages import Message
+
+
+class BotAnswer(AnswerReader):
+    call_members = frozenset({MEMBERS})
+
+    def chunk(self, event):
+        return [self.release()]
+
+    def end(self):
+        return []
+
+    def body(self, raw, content):
+        steps = content.get("steps", [])
+        calls = tuple(proposal(s["tool"], s["input"], None) for s in steps)
+
+        def settle(notices):
+            left = [n or s for s, n in zip(steps, notices)]
+            return json.dumps({**content, "steps": left}).encode() if any(notices) else raw
+
+        return Held(calls, settle)
+
+
+class Bot(ModelApi):
+    name = "bot"
+    shape = "openai"
+    known = frozenset({"turns"})
+
+    def serves(self, path):
+        return path == "/bot"
+
+    def message(self, body):
+        return Message()
+
+    def answer_reader(self, message):
+        return BotAnswer()
+'''
+
+
+@pytest.mark.parametrize("members", ['"steps"', ""])
+async def test_an_error_answer_of_a_dropped_in_format_is_judged_where_it_may_carry_calls(
+    enforcement: Enforcement,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    members: str,
+) -> None:
+    """One file adds a wire format; one that declares no members has every error judged."""
+    source = BOT.replace("{MEMBERS}", f"{{{members}}}" if members else "")
+    (tmp_path / f"bot_{len(members)}.py").write_text(source, encoding="utf-8")
+    monkeypatch.setattr(guard.protocols, "__path__", [*guard.protocols.__path__, str(tmp_path)])
+    found = [p for p in discover_protocols() if not p.is_fallback]
+    monkeypatch.setattr(enforcement.requests, "_protocols", found)
+    headers = (("content-type", "application/json"),)
+    request = HttpRequest("POST", "https", "llm:443", "/bot", headers, b"{}", "l", "c")
+    step = {"tool": THEFT.name, "input": THEFT.arguments}
+    exchange = await forwarded(enforcement, request)
+
+    released = await enforcement.responses.on_answer(
+        exchange, json.dumps({"error": "overloaded", "steps": [step]}).encode(), 429
+    )
+
+    assert released is not None
+    assert b"evil.test" not in released
+    plain = json.dumps({"error": "overloaded"}).encode()
+    assert await enforcement.responses.on_answer(exchange, plain, 429) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"choices":[{"unread":{"tool_calls":[{}]}}]}', id="unknown place"),
+        pytest.param(b'{"Choices":[{}],"error":{}}', id="another case"),
+        pytest.param(b'{"error":{},"choices":[],"choices":[{}]}', id="duplicate key"),
+        pytest.param(b'\n{"choices":[{"message":{"tool_calls":[{]', id="broken json"),
+    ],
+)
+async def test_an_error_answer_that_may_carry_calls_and_cannot_be_read_is_refused(
+    enforcement: Enforcement, body: bytes
+) -> None:
+    """The status of an answer does not say what a lenient client does with its body."""
+    exchange = await forwarded(enforcement, ask("openai_chat"))
+
+    for status in (400, 200):
+        with pytest.raises(MessageError):
+            await enforcement.responses.on_answer(exchange, body, status)

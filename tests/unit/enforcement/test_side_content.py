@@ -210,7 +210,7 @@ async def test_what_a_client_answers_its_server_is_judged(
     enforcement_of: Callable[[str], Enforcement], document: Any
 ) -> None:
     """In every form and revision; where the policy has no word on it, it passes."""
-    answer = await enforcement_of("examples/strict.yaml").on_request(request(document))
+    answer = await enforcement_of("examples/strict.yaml").requests.on_request(request(document))
 
     assert isinstance(answer, HttpReply)
     assert "guard" in str(json.loads(answer.body)["error"]["data"])

@@ -98,7 +98,8 @@ class Settings(BaseSettings):
     audit: Path | None = None
     models: Path | None = None
     credentials: Path | None = None
-    """TOML file of principals and how they prove it, see :mod:`guard.adapters.proofs`."""
+    """TOML file of principals and how they prove who they are, see
+    :mod:`guard.adapters.credentials.client_authentication`."""
     write_credentials: Path | None = None
     """TOML file of the memory stores' write credentials, by listener."""
     memory_checker: str | None = None

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.heartbeat import Pulse
-from guard.adapters.label_key import fallback_key
+from guard.adapters.credentials.label_key import fallback_key
+from guard.adapters.processes.child_process import Heartbeat
+from guard.adapters.processes.run_note import RunNote
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.run_note import RunNote
 from guard.core.errors import GuardError
 from guard.settings import EMBEDDED
 
@@ -99,7 +99,7 @@ class Supervisor:
             self._worker.send_signal(number)
 
     def _watch(self, directory: Path, url: str) -> int:
-        pulse = Pulse.create(directory / "pulse")
+        pulse = Heartbeat.create(directory / "pulse")
         while True:
             pulse.reset()
             started = time.monotonic()
@@ -141,7 +141,7 @@ class Supervisor:
             worker.stdin.close()
         return worker
 
-    def _until_dead(self, worker: subprocess.Popen[bytes], pulse: Pulse, started: float) -> int:
+    def _until_dead(self, worker: subprocess.Popen[bytes], pulse: Heartbeat, started: float) -> int:
         """Wait for the worker's end; bring it about where the heartbeat stops."""
         stopped_at: float | None = None
         while True:
@@ -182,7 +182,7 @@ class Supervisor:
         sys.stderr.write(f"{event}: {json.dumps(fields)}\n")
         sys.stderr.flush()
 
-    def _record_death(self, pulse: Pulse, code: int) -> None:
+    def _record_death(self, pulse: Heartbeat, code: int) -> None:
         """Write the audit line of the worker, and of the call that it was judging."""
         fields = {"exit_code": code, "restarts": self._restarts, "judging": pulse.current()}
         self._note("guard.worker_lost", fields)

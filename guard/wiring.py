@@ -16,29 +16,32 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.admin_server import AdminServer, HealthReport
+from guard.adapters.admin_port import AdminServer, HealthReport, PromptChannel
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.authority import ensure_authority, joined_trust
-from guard.adapters.checker import CommandChecker
-from guard.adapters.decision_socket import DecisionServer
-from guard.adapters.heartbeat import Pulse
-from guard.adapters.label_key import label_key_path, load_label_key
+from guard.adapters.credentials.authority import ensure_authority, joined_trust
+from guard.adapters.credentials.client_authentication import (
+    asks_certificates,
+    load_digests,
+    load_proofs,
+)
+from guard.adapters.credentials.label_key import label_key_path, load_label_key
+from guard.adapters.credentials.write_credentials import load_write_credentials
+from guard.adapters.memory_stores.checker import CommandChecker
+from guard.adapters.memory_stores.fate_probe import StoreProbe
+from guard.adapters.memory_stores.recovery import Recovery
 from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.mitm.addon import GuardAddon
 from guard.adapters.mitm.forward import ForwardAddon
 from guard.adapters.mitm.master import build_master, listening
 from guard.adapters.onnx import load_models
-from guard.adapters.policy_files import PolicyFiles, PolicyReloader
-from guard.adapters.prompt_channel import PromptChannel
-from guard.adapters.proofs import asks_certificates, load_digests, load_proofs
-from guard.adapters.recovery import Recovery
+from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
+from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
-from guard.adapters.store_questions import StoreQuestions
-from guard.adapters.write_credentials import load_write_credentials
+from guard.adapters.stdio.decision_socket import DecisionServer
 from guard.core.model import Identity
 from guard.core.policy import EgressLimits
 from guard.decision.guard import Guard
@@ -95,7 +98,7 @@ class Parts:
 def assemble(
     settings: Settings,
     redis_url: str,
-    pulse: Pulse | None = None,
+    pulse: Heartbeat | None = None,
     confdir: Path | None = None,
     reached: Callable[[str], None] = lambda _: None,
 ) -> Parts:
@@ -223,7 +226,7 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
         owner=owner,
         memory=lambda: path.gated,
         holds=path.is_committed,
-        ask=StoreQuestions(upstreams, settings.upstream_ca).ask,
+        ask=StoreProbe(upstreams, settings.upstream_ca).ask,
         audit=audit,
         metrics=metrics,
     )
@@ -241,7 +244,7 @@ async def serve(
     Raises:
         GuardError: a part cannot be used; nothing was served.
     """
-    pulse = Pulse(settings.pulse) if settings.pulse else None
+    pulse = Heartbeat(settings.pulse) if settings.pulse else None
     parts = assemble(settings, redis_url, pulse, confdir, reached)
     await parts.store.verify()
     addon, master = _proxy(settings, parts, confdir)
@@ -348,7 +351,7 @@ def _decision_server(parts: Parts, settings: Settings) -> DecisionServer | None:
     return DecisionServer(parts.enforcement, digest, settings.decisions)
 
 
-async def _beat(pulse: Pulse) -> None:
+async def _beat(pulse: Heartbeat) -> None:
     while True:
         pulse.beat()
         await asyncio.sleep(BEAT_SECONDS)

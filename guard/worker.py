@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from guard.adapters.child_process import die_with_parent
+from guard.adapters.processes.child_process import die_with_parent
 from guard.core.errors import GuardError, PolicyError
 from guard.settings import Settings
 from guard.wiring import serve

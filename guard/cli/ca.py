@@ -67,7 +67,7 @@ def show(
 
     Example: guard ca show
     """
-    from guard.adapters.authority import ensure_authority
+    from guard.adapters.credentials.authority import ensure_authority
 
     try:
         authority = ensure_authority(ca or state_directory() / "ca")

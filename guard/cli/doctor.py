@@ -14,7 +14,7 @@ from guard.core.errors import GuardError
 from guard.settings import load_settings
 
 if TYPE_CHECKING:
-    from guard.adapters.checks import Checked
+    from guard.adapters.doctor_checks import Checked
     from guard.settings import Settings
 
 EXIT_FAILED: Final = 1
@@ -62,7 +62,7 @@ def doctor(
 
 
 async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
-    from guard.adapters import checks
+    from guard.adapters import doctor_checks as checks
 
     found = [checks.check_policy(settings.policy), checks.check_models(settings.models)]
     found += checks.check_ports(settings)

@@ -64,7 +64,7 @@ def _servers(source: str) -> list[ConfiguredServer]:
 
 
 def _listed(servers: list[ConfiguredServer], *, start: bool) -> tuple[list[ListedTool], list[str]]:
-    from guard.adapters.tool_listing import list_tools
+    from guard.adapters.mcp_client.tool_listing import list_tools
 
     tools: list[ListedTool] = []
     skipped: list[str] = []

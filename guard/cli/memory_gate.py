@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.label_key import load_label_key
+from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.gate_operator import GateOperator

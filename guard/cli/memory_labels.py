@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from guard.adapters.label_key import load_label_key
+from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.redis.label_operator import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.cli.running import Redis, label_key_of

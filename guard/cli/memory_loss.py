@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from guard.adapters.label_key import load_label_key
+from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.continuity import accept_loss
 from guard.adapters.redis.endpoint import parse_endpoint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from guard.adapters.read_back import resolve as settle
+from guard.adapters.memory_stores.fate_probe import resolve as settle
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.gate_operator import GateOperator
@@ -65,7 +65,7 @@ async def _resolve(
     memory: MemoryPolicy, server: str, redis: str, tenant: str, older_than: float
 ) -> list[tuple[str, Fate]]:
     async def ask(_: str, read_back: ReadBack, arguments: Mapping[str, Any]) -> str:
-        from guard.cli.store_recall import recall
+        from guard.adapters.mcp_client.store_recall import recall
 
         return await recall(server, read_back.tool, dict(arguments))
 

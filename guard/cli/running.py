@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from guard.adapters.run_note import RunNote, find_running
+from guard.adapters.processes.run_note import RunNote, find_running
 from guard.core.errors import GuardError
 
 EXIT_INVALID = 3

@@ -38,7 +38,7 @@ def stdio(
 
     Example: guard stdio -p policy.yaml --decisions /run/guard/decide.sock -- npx some-server
     """
-    from guard.adapters.stdio import Decisions, run_stdio
+    from guard.adapters.stdio.wrapper import Decisions, run_stdio
 
     try:
         digest = load_policies(policy).digest

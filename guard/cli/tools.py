@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.label_key import load_label_key
+from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.redis.pin_operator import PinOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError

@@ -1,10 +1,10 @@
 """Who is calling, and how that is known: the ladders of principal and session.  Pure: no I/O.
 
 The principal comes from authentication: a client certificate, a signed token or a shared secret,
-whichever the operator has set up (``guard/adapters/proofs.py``).  All unauthenticated traffic of
-one guard is one principal: an agent reaches its memory by one listener and its mail by another,
-and what it read by the first must be known at the second (docs/adr/0007).  An operator may name a
-listener's own principal.
+whichever the operator has set up (``guard/adapters/credentials/client_authentication.py``).  All
+unauthenticated traffic of one guard is one principal: an agent reaches its memory by one listener
+and its mail by another, and what it read by the first must be known at the second (docs/adr/0007).
+An operator may name a listener's own principal.
 
 The session key is taken from the first of ``X-Guard-Session``, ``Mcp-Session-Id``, a session id
 in ``_meta`` or ``baggage``, ``traceparent``, and the connection.  A client chooses most of these,

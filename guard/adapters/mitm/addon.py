@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from mitmproxy import http
 
+    from guard.adapters.credentials.write_credentials import WriteCredential
     from guard.adapters.mitm.forward import ForwardAddon
     from guard.adapters.mitm.layers import GuardChunkHook
-    from guard.adapters.write_credentials import WriteCredential
     from guard.core.ports import Metrics
     from guard.enforcement.handlers import Enforcement
     from guard.enforcement.response import EventReader

@@ -124,7 +124,7 @@ def build_master(
         trust: PEM file of the authorities that upstreams' certificates may come from; None for
             the public ones.
         ask_certificates: ask clients that speak TLS for a certificate; who verifies it is
-            :class:`guard.adapters.proofs.ClientCertificates`.
+            :class:`guard.adapters.credentials.client_authentication.ClientCertificates`.
     """
     opts = options.Options(confdir=str(confdir), mode=list(modes))
     master = LeanMaster(opts, addon)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mitmproxy.proxy.layers.http import GetHttpConnection
     from mitmproxy.tls import TlsData
 
-    from guard.adapters.write_credentials import ClientCertificate
+    from guard.adapters.credentials.write_credentials import ClientCertificate
 
 CERTIFICATE: Final = "guard.client_certificate"
 """Where the addon leaves the certificate of a committed write."""

@@ -19,7 +19,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from guard.adapters.child_process import SHIM
+from guard.adapters.processes.child_process import SHIM
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:

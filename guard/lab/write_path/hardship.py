@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.loopback import free_port
-from guard.adapters.recovery import EVENT
+from guard.adapters.memory_stores.recovery import EVENT
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.gate_operator import GateOperator

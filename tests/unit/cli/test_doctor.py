@@ -9,9 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from guard.adapters import checks
-from guard.adapters.authority import ensure_authority
-from guard.adapters.checks import Status
+from guard.adapters import doctor_checks as checks
+from guard.adapters.credentials.authority import ensure_authority
+from guard.adapters.doctor_checks import Status
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.cli.doctor import doctor
 from guard.settings import load_settings

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.label_key import load_label_key
+from guard.adapters.credentials.label_key import load_label_key
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch
 from guard.adapters.redis.embedded import EmbeddedRedis

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.authority import read_authority
+from guard.adapters.credentials.authority import read_authority
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import find_server
 from guard.adapters.redis.store import RedisSessionStore

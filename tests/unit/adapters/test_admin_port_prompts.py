@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from guard.adapters.prompt_channel import BODY_LIMIT, PromptChannel
+from guard.adapters.admin_port import BODY_LIMIT, PromptChannel
 
 SECRET = "front-" + "end"
 GOOD = {"principal": "alice", "session": "s", "text": "mail carol@partner.test"}

@@ -8,7 +8,7 @@ import certifi
 import pytest
 from cryptography import x509
 
-from guard.adapters.authority import (
+from guard.adapters.credentials.authority import (
     KEY_FILE,
     ensure_authority,
     joined_trust,

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from guard.adapters.proofs import load_digests, load_proofs
+from guard.adapters.credentials.client_authentication import load_digests, load_proofs
 from guard.core.errors import GuardError, MessageError
 from guard.enforcement.identity import Credentials
 from guard.protocols.http.message import HttpRequest

@@ -1,7 +1,8 @@
-"""Asks a memory server one question over MCP, as an agent would; writes nothing.
+"""Calls a recall tool of a memory server once over MCP, as an agent would; writes nothing.
 
-``python -m guard.cli.store_recall URL TOOL [CA]`` with the arguments as JSON on standard input
-prints the answer's text as JSON.  A process of its own: what serves traffic imports no SDK.
+``python -m guard.adapters.mcp_client.store_recall URL TOOL [CA]`` takes the tool's arguments as
+JSON on standard input and prints the answer's text as JSON.  It is a process of its own: what
+serves traffic imports no SDK.
 """
 
 from __future__ import annotations

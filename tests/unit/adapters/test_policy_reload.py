@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.adapters.policy_files import EVENT, PolicyFiles, PolicyReloader
+from guard.adapters.policy_reload import EVENT, PolicyFiles, PolicyReloader
 from guard.core.errors import AuditError, PolicyError
 
 POLICY = """version: 1

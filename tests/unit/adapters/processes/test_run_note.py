@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from guard.adapters.run_note import RunNote, find_running
+from guard.adapters.processes.run_note import RunNote, find_running
 from guard.core.errors import GuardError
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from guard.adapters.checker import CommandChecker
+from guard.adapters.memory_stores.checker import CommandChecker
 from guard.core.memory import MemoryClass
 from tests.staged_writes import FROM_THE_MODEL, staged_write
 

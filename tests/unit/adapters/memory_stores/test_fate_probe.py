@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from guard.adapters.read_back import resolve
+from guard.adapters.memory_stores.fate_probe import resolve
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.core.jsonpath import compile_path

@@ -3,7 +3,7 @@
 import pytest
 
 from guard.adapters.loopback import Rig, free_port
-from guard.adapters.store_questions import StoreQuestions
+from guard.adapters.memory_stores.fate_probe import StoreProbe
 from guard.core.memory_policy import ReadBack
 
 ECHO = ReadBack("echo", {"text": "$.value"})
@@ -13,7 +13,7 @@ async def test_the_store_behind_a_listener_is_asked_with_the_arguments():
     """Over MCP, by the recall that the policy names."""
     with Rig() as rig:
         port = rig.server("guard.lab.fixture_server")
-        questions = StoreQuestions({8080: f"http://127.0.0.1:{port}"})
+        questions = StoreProbe({8080: f"http://127.0.0.1:{port}"})
 
         assert "the red door" in await questions.ask("x:8080", ECHO, {"text": "the red door"})
         with pytest.raises(OSError, match="did not say"):
@@ -24,12 +24,12 @@ async def test_the_store_behind_a_listener_is_asked_with_the_arguments():
 async def test_what_is_behind_no_reverse_listener_is_not_asked(server):
     """Nobody says where it is, so the fate of the write stays unknown."""
     with pytest.raises(OSError, match="behind a reverse listener"):
-        await StoreQuestions({8080: "http://127.0.0.1:9"}).ask(server, ECHO, {})
+        await StoreProbe({8080: "http://127.0.0.1:9"}).ask(server, ECHO, {})
 
 
 async def test_a_store_that_is_gone_says_nothing():
     """Which is no sign that the write did not arrive."""
-    questions = StoreQuestions({8080: f"http://127.0.0.1:{free_port()}"})
+    questions = StoreProbe({8080: f"http://127.0.0.1:{free_port()}"})
 
     with pytest.raises(OSError, match="did not say"):
         await questions.ask("x:8080", ECHO, {})

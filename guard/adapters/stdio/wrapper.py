@@ -15,8 +15,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.child_process import SHIM
-from guard.adapters.decision_socket import FRAME_LIMIT
+from guard.adapters.processes.child_process import SHIM
+from guard.adapters.stdio.decision_socket import FRAME_LIMIT
 from guard.core.errors import GuardError
 from guard.protocols.framing.jsonrpc import REFUSED
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.adapters.label_key import default_path, label_key_path, load_label_key
+from guard.adapters.credentials.label_key import default_path, label_key_path, load_label_key
 from guard.core.errors import GuardError
 
 

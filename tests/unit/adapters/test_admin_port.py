@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from guard.adapters.admin_server import AdminServer, HealthReport
+from guard.adapters.admin_port import AdminServer, HealthReport
 from guard.adapters.metrics.prometheus import PrometheusMetrics
 
 

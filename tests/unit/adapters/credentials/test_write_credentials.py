@@ -4,7 +4,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from guard.adapters.write_credentials import WriteCredential, load_write_credentials
+from guard.adapters.credentials.write_credentials import WriteCredential, load_write_credentials
 from guard.core.errors import GuardError
 
 

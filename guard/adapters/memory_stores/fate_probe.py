@@ -1,12 +1,17 @@
-"""Resolves memory writes whose answers were lost, by reading the store back.
+"""Fate probes: what became of a memory write whose answer was lost, by reading the store back.
 
-What is found there is acknowledged, what is not is abandoned, what cannot be asked is reported.
-Nothing is ever sent again.
+A write that is found there is acknowledged, one that is not is abandoned, one that cannot be asked
+about is reported as unknown.  Nothing is ever sent again.
+
+Each probe is a process of its own (:mod:`guard.adapters.mcp_client.store_recall`): a memory server
+that answers slowly, or garbage, delays no traffic, and what serves traffic imports no MCP client.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -16,6 +21,7 @@ from guard.core.memory import Fate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
 
     from guard.adapters.redis.gate_operator import GateOperator, Reviewed
     from guard.core.memory_policy import MemoryPolicy, ReadBack
@@ -26,6 +32,54 @@ if TYPE_CHECKING:
 
 MISSING: Final = "…"
 """Stands for what the write does not have; no store has it either."""
+PROBE_SECONDS: Final = 20.0
+PROBE_MODULE: Final = "guard.adapters.mcp_client.store_recall"
+
+
+class StoreProbe:
+    """Calls a recall tool of the memory server behind a listener.
+
+    Args:
+        upstreams: the upstream's URL by the port of its reverse listener.
+        trust: PEM file of authorities to trust besides the public ones.
+    """
+
+    def __init__(self, upstreams: Mapping[int, str], trust: Path | None = None) -> None:
+        self._upstreams = dict(upstreams)
+        self._trust = trust
+
+    async def ask(self, server: str, read_back: ReadBack, arguments: Mapping[str, Json]) -> str:
+        """Return the text that the recall answers.
+
+        Raises:
+            OSError: no memory server is known by that name, or it gave no usable answer.
+        """
+        port = server.rpartition(":")[2]
+        upstream = self._upstreams.get(int(port)) if port.isdigit() else None
+        if upstream is None:
+            msg = "only what is behind a reverse listener can be asked"
+            raise OSError(msg)
+        trust = [str(self._trust)] if self._trust else []
+        words = [f"{upstream}{read_back.path}", read_back.tool, *trust]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            PROBE_MODULE,
+            *words,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                out, _ = await process.communicate(json.dumps(dict(arguments)).encode())
+        finally:
+            if process.returncode is None:
+                process.kill()
+        if process.returncode != 0:
+            msg = "the memory server did not say"
+            raise OSError(msg)
+        return str(json.loads(out))
 
 
 async def resolve(

@@ -2,8 +2,9 @@
 
 A guard that dies between the commit and the answer leaves a candidate in flight.  Every worker
 says that it is alive; the candidates of one that is not, and those of its own that nobody awaits
-any more, are read back from the store (:mod:`guard.adapters.read_back`).  Nothing is ever sent
-again.  What cannot be asked is reported: an audit line, a counter, ``guard memory resolve``.
+any more, are read back from the store (:mod:`guard.adapters.memory_stores.fate_probe`).  Nothing
+is ever sent again.  What cannot be asked is reported: an audit line, a counter, ``guard memory
+resolve``.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.memory_stores.fate_probe import fate_of
 from guard.adapters.metrics.labels import RECOVERED
-from guard.adapters.read_back import fate_of
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.memory import Fate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.adapters.read_back import Ask
+    from guard.adapters.memory_stores.fate_probe import Ask
     from guard.adapters.redis.connection import RedisClient
     from guard.adapters.redis.gate_operator import Reviewed
     from guard.core.memory_policy import MemoryPolicy

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from guard.adapters.recovery import Recovery
+from guard.adapters.memory_stores.recovery import Recovery
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.core.errors import AuditError
@@ -112,7 +112,7 @@ class Scene:
 @pytest.fixture
 async def scene(redis_client, redis_namespace, monkeypatch):
     """Return a scene on a real Redis, where no write is too young to be looked at."""
-    monkeypatch.setattr("guard.adapters.recovery.YOUNG_SECONDS", -1.0)
+    monkeypatch.setattr("guard.adapters.memory_stores.recovery.YOUNG_SECONDS", -1.0)
     return Scene(redis_client, redis_namespace)
 
 

@@ -1,0 +1,1 @@
+"""Key material on disk: authority, label key, credentials of agents and of writers."""

@@ -1,0 +1,1 @@
+"""The processes of a guard: supervised children, and the note of one that runs."""

@@ -1,0 +1,121 @@
+"""Child processes: they end with their parent, and a worker proves by a heartbeat that it runs.
+
+CPU-bound Python cannot be timed out from inside.  So the worker's event loop beats into a shared
+memory-mapped file, and writes down there which call it is judging.  The supervisor kills a worker
+that stops beating, and writes the audit line of the call it was judging.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import signal
+import struct
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import GuardError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from guard.core.model import Json, ToolCall
+
+SIZE: Final = 4096
+_BEAT: Final = struct.Struct("<d")
+_LENGTH: Final = struct.Struct("<I")
+_SLOT: Final = _BEAT.size + _LENGTH.size
+_PR_SET_PDEATHSIG: Final = 1
+
+# The request for that signal survives exec, so a shim asks for it and then becomes the program; a
+# preexec_fn would run Python between fork and exec, which threads can deadlock.  The parent may
+# have died before the request was made, hence the look at its id.
+SHIM: Final = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    if ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0) != 0:
+        sys.exit("prctl failed")
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit("the parent is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""``python -c SHIM PARENT PROGRAM ARGUMENTS…``: a program that the kernel ends with its parent."""
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel end this process when its parent dies, however it dies (Linux).
+
+    Args:
+        parent: process id of the parent, as the parent knows it: it may have died before the
+            request was made.
+
+    Raises:
+        GuardError: the request was refused, or the parent is gone already.
+    """
+    if sys.platform != "linux":
+        return
+    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
+        msg = "the kernel does not let this process die with its parent"
+        raise GuardError(msg)
+    if os.getppid() != parent:
+        msg = "the supervisor is gone"
+        raise GuardError(msg)
+
+
+class Heartbeat:
+    """The heartbeat file, as the worker writes it and the supervisor reads it.
+
+    Args:
+        path: made by the supervisor with :meth:`create`, ``SIZE`` bytes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), SIZE)
+
+    @classmethod
+    def create(cls, path: Path) -> Heartbeat:
+        """Make the file, and open it."""
+        path.write_bytes(bytes(SIZE))
+        return cls(path)
+
+    def beat(self) -> None:
+        """Note that the event loop is alive now."""
+        self._map[: _BEAT.size] = _BEAT.pack(time.monotonic())
+
+    def last_beat(self) -> float:
+        """Return the time of the last beat on the monotonic clock, 0 before the first."""
+        return float(_BEAT.unpack(self._map[: _BEAT.size])[0])
+
+    def reset(self) -> None:
+        """Clear the file for the next worker."""
+        self._map[:SIZE] = bytes(SIZE)
+
+    def judging(self, call: ToolCall | None) -> None:
+        """Write down the call whose judgement starts now, None when it is over."""
+        if call is None:
+            self._map[_BEAT.size : _SLOT] = _LENGTH.pack(0)
+            return
+        note = json.dumps(
+            {"decision_id": call.id, "tool": call.tool[:200], "server": call.server}
+        ).encode()[: SIZE - _SLOT]
+        self._map[_SLOT : _SLOT + len(note)] = note
+        self._map[_BEAT.size : _SLOT] = _LENGTH.pack(len(note))
+
+    def current(self) -> dict[str, Json] | None:
+        """Return the call that was being judged at the last beat, if any."""
+        length = _LENGTH.unpack(self._map[_BEAT.size : _SLOT])[0]
+        if not 0 < length <= SIZE - _SLOT:
+            return None
+        try:
+            note = json.loads(self._map[_SLOT : _SLOT + length])
+        except ValueError:
+            return None
+        return note if isinstance(note, dict) else None
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._map.close()

@@ -105,7 +105,7 @@ def _document(policy: Policy, judged: Judgement) -> dict[str, Any]:
         FIELD_ACTION: verdict.action.label,
         "mode": verdict.mode.value,
         "tool": call.call.tool,
-        "role": call.role.value,
+        "role": call.classified.role.value,
         "mapping": None if mapping is None else f"{mapping.pattern} (line {mapping.line})",
         "targets": [
             {"path": t.path, "kind": t.destination.kind, "standing": t.standing.value}

@@ -28,6 +28,10 @@ _REMEMBERED: Final = 8192
 """Areas kept at hand."""
 
 GRANT_KIND: Final = "g"
+SESSION_KIND: Final = "v"
+MEMORY_KIND: Final = "m"
+TAINT_KIND: Final = "t"
+PRIVATE_KIND: Final = "b"
 
 PROMPT: Final = b"P"
 ATTESTED: Final = b"A"
@@ -60,7 +64,7 @@ def _area(kind: str, owner: tuple[str, ...], part: str, ttl: int, limit: int) ->
 
 def _taint(tenant: str, principal: str, bucket: int, epoch: int, ttl: int) -> LabelSet:
     part = f"{epoch}.{_BUCKET_NAMES[bucket]}"
-    return _area("t", (tenant, principal), part, ttl, BUCKET_LIMIT)
+    return _area(TAINT_KIND, (tenant, principal), part, ttl, BUCKET_LIMIT)
 
 
 def _prompts(tenant: str, principal: str, bucket: int, ttl: int) -> LabelSet:
@@ -68,7 +72,7 @@ def _prompts(tenant: str, principal: str, bucket: int, ttl: int) -> LabelSet:
 
 
 def _memory(tenant: str, bucket: int) -> LabelSet:
-    return _area("m", (tenant,), _BUCKET_NAMES[bucket], FOREVER, MEMORY_LIMIT)
+    return _area(MEMORY_KIND, (tenant,), _BUCKET_NAMES[bucket], FOREVER, MEMORY_LIMIT)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -103,7 +107,7 @@ class LabelSets:
     def session(self, identity: Identity) -> LabelSet:
         """Return what a session was told: prompts, authenticated fields, senders of messages."""
         owner = (identity.tenant, identity.principal, identity.session)
-        return _area("v", owner, "", self._session, SESSION_LIMIT)
+        return _area(SESSION_KIND, owner, "", self._session, SESSION_LIMIT)
 
     def of_bucket(self, identity: Identity, bucket: int, epoch: int) -> BucketAreas:
         """Return the areas in which the records of a value may lie, but for its session's.
@@ -131,7 +135,7 @@ class LabelSets:
         """Return what a principal read in private texts lately."""
         owner = (identity.tenant, identity.principal)
         part = f"{fingerprint[0] % PRIVATE_BUCKETS:x}"
-        return _area("b", owner, part, self._window, BUCKET_LIMIT)
+        return _area(PRIVATE_KIND, owner, part, self._window, BUCKET_LIMIT)
 
     def memory(self, tenant: str, fingerprint: bytes) -> LabelSet:
         """Return the labels of the memories that the principals of a tenant share."""

@@ -1,35 +1,63 @@
-"""A call described in a file: what was called before it, who calls, what is called.  Pure: no I/O.
+"""A call described in a file, judged by the guard that judges live traffic.
 
-``guard test`` and ``guard explain`` judge described calls through the same classification,
-detectors and PDP as live traffic; only the state store is replaced by what the description says.
+``guard test`` and ``guard explain`` build a :class:`Guard` whose stores answer from the description
+and call its ``authorize``: the memory gate, redaction and batches are those of live traffic.  A
+rung in the description becomes the sealed record that would have put the value there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import asyncio
+import json
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from guard.core.calls import ClassifiedCall, untraced, with_suspects
-from guard.core.labels import Attestation, Rung
-from guard.core.model import ROLES, Identity, PrincipalRung, Role, SessionRung, ToolCall
-from guard.core.pdp import decide
-from guard.core.policy import Situation
+from guard.core.labels import Channel, LabelRecord, Rung
+from guard.core.memory import MemoryClass, StagedFacts, TokenState, Trust
+from guard.core.memory_policy import MemoryLimits
+from guard.core.model import (
+    ROLES,
+    Destination,
+    DestinationStatus,
+    Identity,
+    Integrity,
+    PrincipalRung,
+    Role,
+    SessionRung,
+    ToolCall,
+)
 from guard.core.ports import DetectorOnDemand
 from guard.core.trajectory import Snapshot, Trajectory, Window
-from guard.decision.classification import classify
+from guard.decision.guard import Guard
+from guard.decision.information_point import InformationPoint
 from guard.destinations.amounts import number_value
 from guard.destinations.canonical import read_destinations
 from guard.destinations.values import leaf_value
+from guard.memory_gate.evidence import LabelledEvidence
+from guard.memory_gate.write_path import WritePath
+from guard.provenance import label_sets
+from guard.provenance.approvals import GRANT_FIELD
+from guard.provenance.label_sets import ATTESTED, CLAIM, ITEM, PROMPT, READ, REPLY
+from guard.provenance.message_titles import values_asked
+from guard.provenance.saved_text import sentences_said
+from guard.provenance.seal import FINGERPRINT, KEY_BYTES, Seal
+from guard.replay.run import ErrorCounter, NullAuditLog
+from guard.tool_pins import pins
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-    from guard.core.calls import Target, TracedCall
+    from guard.core.calls import ClassifiedCall, TracedCall
+    from guard.core.labels import LabelLookup, LabelSet, LabelWrite
+    from guard.core.memory import Candidate, Fate, GateDecision
+    from guard.core.memory_policy import DriftSettings
     from guard.core.model import Finding, Json
     from guard.core.policy import Policy
-    from guard.core.ports import Detector
+    from guard.core.ports import Attempt, Completion, Detector
     from guard.core.verdict import Verdict
 
 PROTOCOL: Final = "described"
@@ -91,13 +119,36 @@ class TrajectoryEntry(DescribedEntry):
     """Calls like this one that were refused in a row just before it."""
 
 
+class MemoryEntry(DescribedEntry):
+    """What the staging store knows where the call writes memory."""
+
+    trust: Literal["trusted", "degraded", "untrusted"] = "trusted"
+    """In the caller, and in whom its session has read."""
+    closed: bool = False
+    """Whether the operator has closed the partition."""
+    item: Literal["L1", "L2", "L3", "L4"] | None = None
+    """Class of the item that is there already."""
+    promotion: Literal["none", "valid", "expired", "used", "other", "forged"] = "none"
+    """The promotion token for this text."""
+    nonce_used: bool = False
+
+
 class DescribedCall(DescribedEntry):
-    """A call with the road to it."""
+    """A call, what was called before it, and what is known of the values in it."""
 
     trajectory: TrajectoryEntry = TrajectoryEntry()
     provenance: dict[str, ProvenanceName] = {}
-    """Rung of the attestation ladder by destination or guarded value; the others are listed or
-    unknown."""
+    """Rung of the attestation ladder by destination, guarded value or saved sentence; the others
+    are listed or unknown."""
+    saturated: bool = False
+    """Whether a bound of labels was reached, so that an unknown value may be tainted."""
+    read_untrusted: bool = False
+    """Whether the session has read untrusted text besides what its trajectory says."""
+    private: bool = False
+    """Whether the body repeats what a private source returned."""
+    item: Literal["untrusted", "advisory", "authenticated", "trusted"] | None = None
+    """Label of the memory item that the call names."""
+    memory: MemoryEntry = MemoryEntry()
     call: CallEntry
 
     @field_validator("trajectory", mode="before")
@@ -111,7 +162,7 @@ class DescribedCall(DescribedEntry):
 class Judgement:
     """What the guard thinks of a described call, and everything it looked at."""
 
-    call: ClassifiedCall
+    call: TracedCall
     snapshot: Snapshot
     findings: tuple[Finding, ...]
     verdict: Verdict
@@ -121,53 +172,281 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
     """Judge a described call as live traffic is judged.
 
     Raises:
-        ValueError: the trajectory names what is neither a role nor a mapped tool.
+        ValueError: the trajectory names what is neither a role nor a mapped tool, or a value is
+            described as what only the policy can say of it.
     """
+    store = DescribedStore(policy, described)
+    noted = [_noted(detector) for detector in detectors]
+    audit, metrics = NullAuditLog(), ErrorCounter()
+    guard = Guard(
+        policy=policy,
+        store=store,
+        detectors=noted,
+        audit=audit,
+        metrics=metrics,
+        memory=WritePath(
+            policy=policy,
+            staging=DescribedStaging(described.memory),
+            evidence=LabelledEvidence,
+            audit=audit,
+            metrics=metrics,
+        ),
+        provenance=InformationPoint(SEAL),
+    )
     call = tool_call(described.call)
-    errors: list[str] = []
-    try:
-        classified = classify(policy, call)
-    except Exception as error:  # noqa: BLE001  (as in live traffic: whatever it is, it blocks)
-        classified = ClassifiedCall(call, Role.OTHER)
-        errors.append(f"classify: {type(error).__name__}")
-    traced = replace(_traced(classified, described.provenance), redefined=described.call.redefined)
-    snapshot = _snapshot(policy, described.trajectory, classified.role)
-    findings: list[Finding] = []
-    for detector in detectors:
-        if isinstance(detector, DetectorOnDemand) and detector.name not in policy.detectors:
-            continue
-        try:
-            findings.extend(detector.inspect(classified, snapshot))
-        except Exception as error:  # noqa: BLE001  (as above)
-            errors.append(f"detector `{detector.name}`: {type(error).__name__}")
-    situation = Situation(traced, snapshot, tuple(findings), tuple(errors))
-    return Judgement(classified, snapshot, tuple(findings), decide(policy, situation))
+    [(traced, verdict)] = asyncio.run(guard.authorize([call], lambda _: None))
+    findings = tuple(finding for one in noted for finding in one.first)
+    return Judgement(traced, store.snapshot, findings, verdict)
 
 
-def _traced(classified: ClassifiedCall, rungs: Mapping[str, str]) -> TracedCall:
-    """Return the call with the rungs that its description gives to values in it."""
-    call = untraced(classified)
-    if not rungs:
-        return call
-    by_text = {text: Attestation(Rung[name.upper()], "described") for text, name in rungs.items()}
-    by_destination = {
-        destination: attestation
-        for text, attestation in by_text.items()
-        for destination in read_destinations(text)
-    }
+SEAL: Final = Seal(bytes(KEY_BYTES))
+"""Of records that never leave the process."""
+SESSION: Final = bytes(8)
+"""Names no session: described records are neither this session's nor another's."""
+GRANT_ENDS: Final = 1.0
+"""Expiry of a described grant; a described call is made at 0."""
+_STATUS_RUNGS: Final = {
+    Rung.LISTED: frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED}),
+    Rung.DENIED: frozenset({DestinationStatus.DENIED}),
+}
+"""Rungs that the policy's lists alone decide."""
 
-    by_value = {
-        number_value(text) or leaf_value(text): attestation for text, attestation in by_text.items()
-    }
 
-    def traced(target: Target) -> Target:
-        found = by_destination.get(target.destination)
-        if target.destination.kind in {"text", "number"}:
-            found = by_value.get(target.destination.canonical)
-        return replace(target, attestation=found or target.attestation)
+class DescribedStore:
+    """A session store whose answers come from the description of one call.
 
-    targets = with_suspects(map(traced, classified.targets), map(traced, classified.suspects))
-    return replace(call, targets=targets, guarded=tuple(map(traced, call.guarded)))
+    Args:
+        policy: says which role a tool of the trajectory has.
+        described: what the store is to know.
+
+    Raises:
+        ValueError: the description contradicts the policy.
+    """
+
+    def __init__(self, policy: Policy, described: DescribedCall) -> None:
+        self._described = described
+        self._session = tuple(_role(policy, name) for name in described.trajectory.session)
+        self._earlier = tuple(_role(policy, name) for name in described.trajectory.principal)
+        self._fields = dict(_records(policy, described))
+        self._granted = _is_granted(described.provenance)
+        self.snapshot = Snapshot()
+
+    async def attempt(self, attempt: Attempt) -> Snapshot:
+        """Return the described state before the call."""
+        described = self._described
+        refused = described.trajectory.refused
+        grant = None
+        if self._granted and attempt.grant:
+            area = label_sets.grant(attempt.grant, 1)
+            grant = SEAL.sealed(area, GRANT_FIELD, json.dumps({"expires": GRANT_ENDS}).encode())
+        self.snapshot = Snapshot(
+            _window(self._session, refused, attempt.role),
+            _window(self._earlier + self._session, refused, attempt.role),
+            tuple(answer for lookup in attempt.lookups for answer in self._answers(lookup)),
+            grant,
+            full=described.saturated,
+        )
+        return self.snapshot
+
+    def _answers(self, lookup: LabelLookup) -> Iterator[object]:
+        plain = len(lookup.fields) - lookup.chained
+        for index, name in enumerate(lookup.fields):
+            found = self._record(lookup.area, name)
+            if index < plain or found is None:
+                yield found if index < plain else None
+            else:
+                # The message's name, which the user gave on the prompt channel.
+                prompt = _record(Integrity.TRUSTED, Channel.PROMPT)
+                yield [found, [SEAL.write(lookup.area, NAME + PROMPT, prompt)[1]]]
+
+    def _record(self, area: LabelSet, name: bytes) -> bytes | None:
+        described = self._described
+        if area.kind == pins.KIND:
+            return b"changed" if described.call.redefined else None
+        if area.kind == label_sets.PRIVATE_KIND and described.private:
+            record = _record(Integrity.AUTHENTICATED, Channel.FIELD)
+        elif name[FINGERPRINT:] == ITEM and described.item is not None:
+            record = _record(Integrity[described.item.upper()], Channel.SAVED)
+        else:
+            kinds, found = self._fields.get(name, (frozenset(), None))
+            if found is None or area.kind not in kinds:
+                return None
+            record = found
+        names = (NAME,) if name[FINGERPRINT:] == REPLY else ()
+        return SEAL.write(area, name, record, names)[1]
+
+    def together(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing: there is no round trip to share."""
+        return nullcontext()
+
+    async def note(self, identity: Identity, writes: Sequence[LabelWrite]) -> None:
+        """Drop records: a described call is the only one."""
+
+    async def look_up(self, identity: Identity, lookup: LabelLookup) -> tuple[object, ...]:
+        """Return the described records."""
+        del identity
+        return tuple(self._answers(lookup))
+
+    async def complete(self, completion: Completion) -> None:
+        """Drop the end of the call."""
+
+    async def aclose(self) -> None:
+        """Close nothing."""
+
+
+class DescribedStaging:
+    """A staging store in memory, for one candidate whose circumstances are described."""
+
+    def __init__(self, described: MemoryEntry) -> None:
+        self.limits = MemoryLimits()
+        self._described = described
+
+    async def stage(self, candidate: Candidate, receipt: str) -> StagedFacts:
+        """Return the described circumstances."""
+        del candidate, receipt
+        described = self._described
+        return StagedFacts(
+            nonce_used=described.nonce_used,
+            item_class=MemoryClass[described.item] if described.item else None,
+            tokens=dict.fromkeys(MemoryClass, TokenState(described.promotion)),
+            trust=Trust[described.trust.upper()],
+            quarantined=described.closed,
+        )
+
+    async def commit(
+        self, candidate: Candidate, decision: GateDecision, facts: StagedFacts, receipt: str
+    ) -> str:
+        """Return no reason: no other writer overtakes it."""
+        del candidate, decision, facts, receipt
+        return ""
+
+    async def refuse(self, candidate: Candidate, reasons: tuple[str, ...]) -> Trust:
+        """Return the described trust."""
+        del candidate, reasons
+        return Trust[self._described.trust.upper()]
+
+    async def settle(
+        self,
+        candidate: Candidate,
+        fate: Fate,
+        subjects: frozenset[str] = frozenset(),
+        drift: DriftSettings | None = None,
+    ) -> tuple[str, ...]:
+        """Return no drift."""
+        del candidate, fate, subjects, drift
+        return ()
+
+    async def read(self, identity: Identity, sources: frozenset[bytes]) -> None:
+        """Drop what is read."""
+
+    async def is_closed(self, identity: Identity, store: str, partitions: frozenset[str]) -> bool:
+        """Return whether the partition is described as closed."""
+        del identity, store, partitions
+        return self._described.closed
+
+    async def reserve(self, candidate: Candidate) -> bool:
+        """Return whether the nonce is free."""
+        del candidate
+        return not self._described.nonce_used
+
+
+@dataclass(slots=True)
+class _Noted:
+    """A detector whose first findings are kept: what it found in the call as it was sent."""
+
+    detector: Detector
+    first: Sequence[Finding] = ()
+    _asked: bool = field(default=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.detector.name
+
+    def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:
+        found = self.detector.inspect(call, snapshot)
+        if not self._asked:
+            self._asked, self.first = True, tuple(found)
+        return found
+
+
+class _NotedOnDemand(_Noted):
+    """Likewise, where the policy may need none of it."""
+
+    __slots__ = ()
+
+    def prepare(self) -> None:
+        if isinstance(self.detector, DetectorOnDemand):
+            self.detector.prepare()
+
+
+def _noted(detector: Detector) -> _Noted:
+    return (_NotedOnDemand if isinstance(detector, DetectorOnDemand) else _Noted)(detector)
+
+
+def _is_granted(rungs: Mapping[str, str]) -> bool:
+    granted = [name == Rung.GRANTED.label for name in rungs.values()]
+    if any(granted) and not all(granted):
+        raise ValueError("a grant is for the whole call: describe every value of it as `granted`")
+    return any(granted)
+
+
+def _records(
+    policy: Policy, described: DescribedCall
+) -> Iterator[tuple[bytes, tuple[frozenset[str], LabelRecord]]]:
+    """Yield field, kinds of label sets and record of everything that is described.
+
+    Raises:
+        ValueError: a value is described as what only the policy can say of it.
+    """
+    if described.read_untrusted:
+        yield READ, (_SESSION_SET, _record(Integrity.UNTRUSTED, Channel.READ))
+    for text, name in described.provenance.items():
+        rung = Rung[name.upper()]
+        destinations = read_destinations(text)
+        stated = _STATUS_RUNGS.get(rung)
+        if stated is not None:
+            found = {policy.standing(destination) for destination in destinations}
+            if not found or not found <= stated:
+                raise ValueError(f"`{text}` is not `{name}` under this policy; its lists say that")
+        elif rung in _RECORDS:
+            suffix, kinds, label, channel = _RECORDS[rung]
+            for value in _values(text, destinations, said=rung is Rung.PROMPTED):
+                mark = SEAL.fingerprint(value)
+                yield mark + suffix, (kinds, _record(label, channel))
+
+
+def _values(text: str, destinations: Sequence[Destination], *, said: bool) -> set[str]:
+    """Return the values under which a call would ask for a described text."""
+    found = {asked[0] for asked in map(values_asked, destinations) if asked}
+    found.update(values_asked(Destination("reply", text))[:1])
+    found.update(value for value in (number_value(text), leaf_value(text)) if value)
+    return found.union(sentences_said(text)) if said else found
+
+
+def _record(label: Integrity, channel: Channel) -> LabelRecord:
+    return LabelRecord(label, channel, -1, 0.0, SESSION, "described")
+
+
+NAME: Final = SEAL.fingerprint("the name of a described message")
+_SESSION_SET: Final = frozenset({label_sets.SESSION_KIND})
+_RECORDS: Final = {
+    Rung.PROMPTED: (PROMPT, _SESSION_SET, Integrity.TRUSTED, Channel.PROMPT),
+    Rung.REPLY: (REPLY, _SESSION_SET, Integrity.AUTHENTICATED, Channel.FIELD),
+    Rung.REMEMBERED: (
+        ATTESTED,
+        frozenset({label_sets.MEMORY_KIND}),
+        Integrity.AUTHENTICATED,
+        Channel.SAVED,
+    ),
+    Rung.CLAIMED: (CLAIM, _SESSION_SET, Integrity.ADVISORY, Channel.CLAIM),
+    Rung.TAINTED: (
+        b"",
+        frozenset({label_sets.TAINT_KIND}),
+        Integrity.UNTRUSTED,
+        Channel.RESULT,
+    ),
+}
+"""By rung: suffix of the field, kinds of label sets, label and channel of its record."""
 
 
 def tool_call(entry: CallEntry) -> ToolCall:
@@ -178,14 +457,15 @@ def tool_call(entry: CallEntry) -> ToolCall:
         principal_rung=PrincipalRung[entry.identity.principal_rung.upper()],
         session_rung=SessionRung[entry.identity.session_rung.upper()],
     )
-    return ToolCall("described", identity, entry.tool, entry.arguments, entry.protocol, at=0.0)
-
-
-def _snapshot(policy: Policy, entry: TrajectoryEntry, role: Role) -> Snapshot:
-    session = tuple(_role(policy, name) for name in entry.session)
-    earlier = tuple(_role(policy, name) for name in entry.principal)
-    return Snapshot(
-        _window(session, entry.refused, role), _window(earlier + session, entry.refused, role)
+    return ToolCall(
+        "described",
+        identity,
+        entry.tool,
+        entry.arguments,
+        entry.protocol,
+        at=0.0,
+        # Only the definitions of a known upstream are pinned.
+        upstream="described" if entry.redefined else "",
     )
 
 

@@ -18,6 +18,7 @@ from guard.replay.described_calls import (
     DescribedCall,
     DescribedEntry,
     IdentityEntry,
+    MemoryEntry,
     TrajectoryEntry,
     judge,
 )
@@ -57,6 +58,7 @@ NESTED: Final[dict[Location, type[BaseModel]]] = {
     (): SuiteEntry,
     ("tests",): CaseEntry,
     ("tests", "trajectory"): TrajectoryEntry,
+    ("tests", "memory"): MemoryEntry,
     ("tests", "call"): CallEntry,
     ("tests", "call", "identity"): IdentityEntry,
 }

@@ -135,7 +135,7 @@ def log(tmp_path):
     audit = AuditLogFile(path)
     audit.event("guard.unreadable", {"decision_id": "feedfeed", "code": "bad_json",
                                      "action": "block"})  # fmt: skip
-    audit.decision(DecisionRecord(judged.call, judged.verdict, 0.001, {}))
+    audit.decision(DecisionRecord(judged.call.classified, judged.verdict, 0.001, {}))
     audit.close()
     text = path.read_text("utf-8").replace('"described"', '"0123456789abcdef"')
     path.write_text(text + "not json 0123456789abcdef\n", encoding="utf-8")

@@ -4,6 +4,7 @@ import pytest
 
 from guard.core.errors import PolicyError
 from guard.core.model import Finding, PrincipalRung, Role, SessionRung
+from guard.detectors.secrets import Secrets
 from guard.policy_files import load_policies
 from guard.replay.described_calls import CallEntry, DescribedCall, judge, tool_call
 from guard.replay.policy_tests import Coverage, find_suites, load_suite, run_suite
@@ -264,3 +265,153 @@ rules:
     assert action(**{"5000": "tainted"}) == "block"
     assert action(**{link: "tainted"}) == "block"
     assert action(**{"4999": "tainted"}) == "allow"
+
+
+SHARED = """version: 1
+name: notes
+internal_domains: [example.com]
+tools:
+  - {match: [recall], role: recall, store: notes, item: "$.key", source: authenticated}
+  - {match: [page], role: retrieve, private: true}
+  - {match: [save], role: save, store: notes}
+  - {match: [mail], role: send, destinations: ["$.to"], body: ["$.text"]}
+rules:
+  - {id: denied, type: destination, status: [denied, malformed], effect: block}
+  - {id: tainted, type: provenance, rungs: [tainted], effect: block}
+  - {id: unknown, type: provenance, rungs: [claimed, unknown], effect: ask}
+  - {id: attested, type: provenance, rungs: [listed, granted, prompted, reply, remembered],
+     effect: allow}
+  - {id: private, type: private_body, effect: block, rungs: [prompted]}
+  - {id: no-secrets, type: content, finds: [secret_found], effect: redact}
+  - {id: work, type: tool, roles: [recall, retrieve, save], effect: allow}
+memory:
+  sources:
+    user_input: {L1: token, L2: commit, L3: commit, L4: commit}
+    model_inference: {L1: token, L2: elevated, L3: commit, L4: commit}
+    tool_result: {L1: refuse, L2: refuse, L3: refuse, L4: elevated}
+    self_edit: {L1: token, L2: token, L3: elevated, L4: commit}
+  second_look: {L1: human}
+  suspicious: ["(?i)ignore"]
+  writes:
+    - {match: [save], store: notes, target: L3, content: ["$.text"]}
+  reads:
+    - {match: [recall], store: notes}
+"""
+
+
+@pytest.fixture
+def decide(tmp_path):
+    """Return a function that judges a described call under a policy with a memory gate."""
+    path = tmp_path / "notes.yaml"
+    path.write_text(SHARED, encoding="utf-8")
+    policy = load_policies([path])
+
+    def decide(tool, arguments, **described):
+        call = {"tool": tool, "arguments": arguments}
+        described = DescribedCall.model_validate({"call": call, **described})
+        verdict = judge(policy, (Secrets(),), described).verdict
+        return verdict.action.label, [reason.code for reason in verdict.reasons]
+
+    return decide
+
+
+@pytest.mark.parametrize(
+    ("rung", "action"),
+    [
+        ("granted", "allow"),
+        ("prompted", "allow"),
+        ("reply", "allow"),
+        ("remembered", "allow"),
+        ("claimed", "ask"),
+        ("unknown", "ask"),
+        ("tainted", "block"),
+    ],
+)
+@pytest.mark.parametrize(
+    "to", ["x@outside.test", "https://outside.test/hook", "outside.test", "C024BE91L", "+41 44 1"]
+)
+def test_a_described_rung_is_the_rung_that_is_judged(decide, to, rung, action):
+    """The records that stand for it go through the ladder of live traffic."""
+    found, reasons = decide("mail", {"to": to, "text": "hello"}, provenance={to: rung})
+
+    assert (found, f"provenance_{rung}" in reasons) == (action, True)
+
+
+@pytest.mark.parametrize("rung", ["listed", "denied"])
+def test_what_the_policy_lists_cannot_be_described_otherwise(decide, rung):
+    """A description that contradicts the lists would test what cannot happen."""
+    with pytest.raises(ValueError, match="its lists say that"):
+        decide("mail", {"to": "x@outside.test"}, provenance={"x@outside.test": rung})
+
+
+def test_a_grant_is_for_the_whole_call(decide):
+    """One destination of a call cannot be granted and another not."""
+    rungs = {"x@outside.test": "granted", "y@outside.test": "tainted"}
+    with pytest.raises(ValueError, match="whole call"):
+        decide("mail", {"to": list(rungs)}, provenance=rungs)
+
+
+def test_a_reply_carries_no_memory_outside(decide):
+    """As in live traffic: a session that has recalled may not answer whom the user named."""
+    described = {"provenance": {"x@outside.test": "reply"}, "trajectory": ["recall"]}
+
+    assert decide("mail", {"to": "x@outside.test"}, **described)[0] == "ask"
+
+
+@pytest.mark.parametrize(
+    ("described", "action", "code"),
+    [
+        ({}, "allow", "tool_role"),
+        ({"trajectory": ["recall"]}, "allow", "tool_role"),
+        ({"memory": {"closed": True}}, "block", "partition_quarantined"),
+        ({"memory": {"nonce_used": True}}, "block", "nonce_replayed"),
+        ({"memory": {"trust": "untrusted"}}, "block", "source_untrusted"),
+        ({"memory": {"item": "L4"}}, "block", "promotion_token_missing"),
+        ({"memory": {"item": "L4", "promotion": "valid"}}, "allow", "tool_role"),
+        ({"trajectory": ["page"]}, "block", "source_class_refused"),
+        ({"trajectory": {"principal": ["page"]}}, "block", "source_class_refused"),
+        ({"read_untrusted": True}, "block", "source_class_refused"),
+        ({"saturated": True}, "block", "source_class_refused"),
+    ],
+)
+def test_a_described_save_goes_through_the_memory_gate(decide, described, action, code):
+    """What live traffic refuses is not allowed here."""
+    found, reasons = decide("save", {"text": "the meeting is on Monday"}, **described)
+
+    assert (found, code in reasons) == (action, True)
+
+
+def test_what_the_user_said_is_saved_whatever_was_read(decide):
+    """A described sentence of the user's is looked up like one on the prompt channel."""
+    text = "the meeting is on Monday"
+    said = {"trajectory": ["page"], "provenance": {text: "prompted"}}
+
+    assert decide("save", {"text": text}, **said)[0] == "allow"
+
+
+def test_a_closed_partition_is_not_read(decide):
+    """The gate speaks about reads too."""
+    closed = {"memory": {"closed": True}}
+
+    assert decide("recall", {"key": "a"}, **closed) == ("block", ["partition_quarantined"])
+
+
+@pytest.mark.parametrize(("where", "action"), [("text", "redact"), ("to", "block")])
+def test_a_described_call_is_redacted_or_refused(decide, where, action):
+    """What cannot be replaced exactly blocks here as well."""
+    key = "ghp" + "_" + "a1B2" * 9
+    to = "x@outside.test"
+    arguments = {"to": to, "text": key} if where == "text" else {"to": f"{key}@outside.test"}
+    receiver = str(arguments["to"])
+
+    assert decide("mail", arguments, provenance={receiver: "prompted"})[0] == action
+
+
+def test_private_text_can_be_described(decide):
+    """A body that repeats a private source is judged like one that does."""
+    text = "the quarterly figures of the northern branch are eleven percent below plan this year"
+    arguments = {"to": "x@outside.test", "text": text}
+    to = {"x@outside.test": "prompted"}
+
+    assert decide("mail", arguments, provenance=to)[0] == "allow"
+    assert decide("mail", arguments, provenance=to, private=True)[0] == "block"

@@ -5,19 +5,22 @@ Pure: no I/O.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from guard.core.frozen import frozen
 from guard.core.labels import Rung
-from guard.core.model import DestinationStatus
+from guard.core.memory import DEFAULT_STORE
+from guard.core.model import DestinationStatus, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.labels import Attestation, LabelWrite, PrivateText, SavedText
     from guard.core.memory_policy import WriteMapping
-    from guard.core.model import Destination, Integrity, Json, Role, ToolCall
+    from guard.core.model import Destination, Integrity, Json, ToolCall
     from guard.core.tool_mapping import ToolMapping
+
+SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
 
 
 @frozen
@@ -53,6 +56,14 @@ class ClassifiedCall:
     """The texts the policy declares as payload, and every text it declares as nothing else."""
     guarded: tuple[Target, ...] = ()
     """Values of arguments that the policy traces like destinations (amounts, subjects, links)."""
+
+    @property
+    def saves_to(self) -> str:
+        """Name of the memory store that it saves into; empty where the policy declares none."""
+        named = self.mapping.store if self.mapping is not None else ""
+        if self.memory_write is not None:
+            return self.memory_write.store or named or DEFAULT_STORE
+        return named if self.role in SAVING else ""
 
     @property
     def mapped(self) -> bool:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from guard.core.model import Identity, Json
 
+DEFAULT_STORE: Final = "default"
+"""The memory of whatever names none."""
+
 
 class MemoryClass(IntEnum):
     """Security classes of memory; L1 (what the agent obeys) is the highest, L4 the lowest."""

@@ -32,6 +32,7 @@ class WriteMapping:
     pattern: str
     matches: Callable[[str], bool]
     store: str
+    """Empty where it is left to the tool's mapping to name it."""
     target: MemoryClass
     fallback: MemoryClass | None = None
     """A lower class that a refused candidate may take instead, marked as tainted."""
@@ -56,6 +57,7 @@ class ReadMapping:
 
     matches: Callable[[str], bool]
     store: str
+    """Empty where it is left to the tool's mapping to name it."""
     partition: PathQuery | None = None
 
 

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from guard.core.calls import SAVING
 from guard.core.json_values import strings_in_order
 from guard.core.jsonpath import member_path
 from guard.core.memory import MemoryClass
@@ -16,11 +17,12 @@ from guard.core.model import Role
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from guard.core.calls import ClassifiedCall
     from guard.core.memory_policy import MemoryPolicy
     from guard.core.model import Json, ToolCall
     from guard.core.tool_mapping import PathQuery
 
-UNMAPPED: Final = WriteMapping("", lambda _: True, "default", MemoryClass.L1)
+UNMAPPED: Final = WriteMapping("", lambda _: True, "", MemoryClass.L1)
 """A save that no entry of ``memory.writes`` claims counts as a write of the highest class."""
 
 
@@ -56,6 +58,14 @@ def written_document(call: ToolCall) -> dict[str, Json]:
         with contextlib.suppress(ValueError, RecursionError):
             document["body"] = json.loads(body)
     return document
+
+
+def saved_document(classified: ClassifiedCall) -> Mapping[str, Json]:
+    """Return what of a call's arguments a store would keep: of a plain request, its body."""
+    call = classified.call
+    if call.protocol == "http" and classified.role not in SAVING and "body" in call.arguments:
+        return {"body": written_document(call)["body"]}
+    return call.arguments
 
 
 def texts_at(queries: Sequence[PathQuery], document: Json, hidden: set[str]) -> Iterator[str]:

@@ -55,7 +55,7 @@ class InformationPoint:
         if policy is None:
             return None, Attempt(call.id, call.identity, role, call.at, unlabelled)
         question = self.ledger.ask(policy, classified)
-        lookups = self.ledger.lookups(classified, question)
+        lookups = self.ledger.lookups(question)
         if call.upstream:
             # First, and taken off again before the question reads its own answers.
             lookups = (self.pins.mark_of(call.upstream, call.tool), *lookups)

@@ -48,7 +48,7 @@ def candidate_of_call(
         id=call.id,
         identity=call.identity,
         tool=call.tool,
-        store=mapping.store,
+        store=classified.saves_to,
         partition=_one(mapping.partition, document) or "default",
         key=_one(mapping.key, document) or digest,
         target=asked,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import strings_in_order
-from guard.core.memory import MemoryClass
+from guard.core.memory import DEFAULT_STORE, MemoryClass
 from guard.memory_gate.refusal import with_reasons
 
 if TYPE_CHECKING:
@@ -32,9 +32,11 @@ async def judge_read(
     if mapping is None or not verdict.action.forwards:
         return verdict
     named = _named(mapping, dict(classified.call.arguments))
+    by_tool = classified.mapping.store if classified.mapping is not None else ""
+    store = mapping.store or by_tool or DEFAULT_STORE
     try:
         closed = len(named) > MOST or await staging.is_closed(
-            classified.call.identity, mapping.store, named
+            classified.call.identity, store, named
         )
     except Exception as error:  # noqa: BLE001  (what cannot be known to be open is closed)
         return with_reasons(verdict, ("gate_error",), MemoryClass.L4, (), type(error).__name__)

@@ -131,16 +131,16 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
         digest=hashlib.sha256(canonical.encode()).hexdigest(),
         mode=files[0].content.mode,
         tools=tuple(
-            _mapping(entry, file.source.line(("tools", index)))
+            _mapping(entry, file.source.line(location))
             for file in files
-            for index, entry in enumerate(file.content.tools)
+            for location, entry in file.content.mappings()
         ),
         is_internal=_patterns(d for file in files for d in file.content.internal_domains),
         is_allowed=_patterns(d for file in files for d in file.content.allow),
         is_denied=_patterns(d for file in files for d in file.content.deny),
         rules=tuple(rule for file in files for rule in file.rules),
         limits=_limits(state),
-        memory=compile_memory([f.content.memory for f in files if f.content.memory is not None]),
+        memory=compile_memory([(f.content.memory, f.content.stores) for f in files]),
         http_tools=HttpToolTable(
             HttpTool(
                 tool=entry.tool,

@@ -10,7 +10,7 @@ from guard.core.jsonpath import compile_path
 from guard.core.model import Role
 from guard.core.verdict import Action, Mode
 from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
-from guard.policy_files.memory_schema import settings_of
+from guard.policy_files.memory_schema import declared_reads, declared_writes, settings_of
 from guard.protocols.http.tools import UrlTemplate
 from guard.rules.base import MappingOutline, PolicyOutline
 
@@ -75,21 +75,44 @@ def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
             yield _problem(file, ("memory",), message)
     if first is None:
         return
-    saves = [p for f in files for t in f.content.tools if t.role is Role.SAVE for p in t.match]
-    claims = [
-        pattern
-        for file in files
-        if file.content.memory is not None
-        for entry in file.content.memory.writes
-        for pattern in entry.match
+    writes = [w for f in files for w in declared_writes(f.content.memory, f.content.stores)]
+    if not writes:
+        message = "the memory gate has no write to judge; declare the store in `stores`"
+        yield _problem(first, ("memory", "writes"), message)
+    yield from _store_names(files)
+    claims = [pattern for _, entry, _ in writes for pattern in entry.match]
+    saves = [
+        p for f in files for _, t in f.content.mappings() if t.role is Role.SAVE for p in t.match
     ]
-    for pattern in saves:
+    for pattern in saves if writes else ():
         if not any(claim.overlaps(pattern) for claim in claims):
             message = (
                 f"tools `{pattern.text}` save, and nothing in `memory.writes` says what class; "
                 "add one"
             )
             yield _problem(first, ("memory", "writes"), message)
+
+
+def _store_names(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield each tool that is in one store for its labels and in another for the memory gate."""
+    for declared in (declared_writes, declared_reads):
+        claims = [
+            (pattern, store, f"{file.source.path}:{file.source.line(place)}")
+            for file in files
+            for place, entry, store in declared(file.content.memory, file.content.stores)
+            for pattern in entry.match
+        ]
+        for file in files:
+            for location, mapping in file.content.mappings():
+                for pattern in mapping.match if mapping.store else ():
+                    found = ((store, where) for one, store, where in claims if one.covers(pattern))
+                    store, where = next(found, ("", ""))
+                    if store not in {"", mapping.store}:
+                        message = (
+                            f"tools `{pattern.text}` are of store `{mapping.store}` here and of "
+                            f"`{store}` at {where}; declare the store once, in `stores`"
+                        )
+                        yield _problem(file, location, message)
 
 
 def _lists(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -144,15 +167,15 @@ class _Claim:
 def _mappings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     earlier: list[_Claim] = []
     for file in files:
-        for index, entry in enumerate(file.content.tools):
+        for place, entry in file.content.mappings():
             for position, pattern in enumerate(entry.match):
-                location = ("tools", index, "match", position)
+                location = (*place, "match", position)
                 for message in _claimed(pattern, earlier):
                     yield _problem(file, location, message)
                 where = f"{file.source.path}:{file.source.line(location)}"
                 earlier.append(_Claim(pattern, where))
             for name, message in _mapping(entry):
-                yield _problem(file, ("tools", index, name), message)
+                yield _problem(file, (*place, name), message)
 
 
 def _claimed(pattern: ToolPattern, earlier: Sequence[_Claim]) -> Iterator[str]:
@@ -195,7 +218,7 @@ def _mapping(entry: ToolEntry) -> Iterator[tuple[str, str]]:
 def _http_tools(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     """Yield tools that nothing maps, and requests that would be two tools."""
     patterns = [
-        pattern for file in files for entry in file.content.tools for pattern in entry.match
+        pattern for file in files for _, entry in file.content.mappings() for pattern in entry.match
     ]
     seen: dict[tuple[object, ...], str] = {}
     for file in files:
@@ -224,7 +247,7 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                 entry.private,
             )
             for file in files
-            for entry in file.content.tools
+            for _, entry in file.content.mappings()
         )
     )
     ids: dict[str, str] = {}

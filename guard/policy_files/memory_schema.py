@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import re2
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from guard.core.jsonpath import compile_path
-from guard.core.memory import MemoryClass, Permission, SecondLook, SourceType
+from guard.core.memory import DEFAULT_STORE, MemoryClass, Permission, SecondLook, SourceType
 from guard.core.memory_policy import (
     DriftSettings,
     MemoryLimits,
@@ -19,17 +19,22 @@ from guard.core.memory_policy import (
     ReadMapping,
     WriteMapping,
 )
-from guard.policy_files.field_types import Duration, PathText
+from guard.core.model import Integrity
+from guard.policy_files.field_types import Duration, Label, PathText
 from guard.rules.base import Pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from guard.core.tool_mapping import PathQuery
+
+    Place: TypeAlias = tuple[str | int, ...]
 
 ClassName = Literal["L1", "L2", "L3", "L4"]
 PermissionName = Literal["commit", "elevated", "token", "refuse"]
 SECTION: Final = "memory"
+STORES: Final = "stores"
+StoreName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 def _expression(text: str) -> str:
@@ -84,37 +89,101 @@ class ReadBackEntry(_Strict):
     path: Annotated[str, Field(pattern=r"^/[!-~]{0,199}$")] = "/mcp"
 
 
-class WriteEntry(_Strict):
-    """Tools (or plain requests) that write memory, and of which class."""
+class ClaimEntry(_Strict):
+    """What tools an entry is about."""
 
     match: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    """Globs, or ``{re2: ...}``, over the whole name of a tool."""
+
+
+class _Write(ClaimEntry):
     methods: tuple[str, ...] = ()
+    """HTTP methods of the plain requests that write."""
     path: Pattern | None = None
-    store: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "default"
-    target: ClassName
+    """URL paths of the plain requests that write."""
+    target: ClassName = "L1"
+    """The class that is written."""
     fallback: ClassName | None = None
+    """A lower class that a refused write may take instead, marked as tainted."""
     content: tuple[PathText, ...] = ()
+    """Where the remembered text is; left out, in all arguments."""
     key: PathText | None = None
+    """What names the item; a later write of the same key writes over it."""
     partition: PathText | None = None
+    """What names the part of the store, which an operator can close."""
     class_from: PathText | None = None
+    """Where the caller names the class it wants."""
     nonce: PathText | None = None
+    """Where the caller names a number used once."""
     token: PathText | None = None
+    """Where the caller presents a promotion token."""
     read_back: ReadBackEntry | None = None
+    """The recall that tells whether a write arrived whose answer was lost."""
     description: Annotated[str, Field(max_length=2000)] = ""
+    """For people who read the policy."""
 
     @model_validator(mode="after")
-    def _fallback_is_lower(self) -> WriteEntry:
+    def _fallback_is_lower(self) -> Self:
         if self.fallback is not None and self.fallback <= self.target:
             raise ValueError(f"`fallback` must be a class below `{self.target}`")
         return self
 
 
-class ReadEntry(_Strict):
+class WriteEntry(_Write):
+    """Tools (or plain requests) that write memory, and of which class."""
+
+    target: ClassName
+    """The class that is written."""
+    store: StoreName = DEFAULT_STORE
+    """The memory; left out, the one that the tool's mapping names.  `stores` says it once."""
+
+
+class _Read(ClaimEntry):
+    partition: PathText | None = None
+    """What names the part of the store that is read; one that is closed is not read."""
+
+
+class ReadEntry(_Read):
     """Tools that read a store; a partition that the operator has closed is not read."""
 
-    match: Annotated[tuple[Pattern, ...], Field(min_length=1)]
-    store: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "default"
-    partition: PathText | None = None
+    store: StoreName = DEFAULT_STORE
+    """The memory; left out, the one that the tool's mapping names.  `stores` says it once."""
+
+
+class StoreWriteEntry(_Write):
+    """Calls that write a store: tools that save, or plain requests by `methods` and `path`."""
+
+    item: PathText | None = None
+    """Where the arguments name one item, whose label a recall of it then answers to."""
+
+
+class StoreReadEntry(_Read):
+    """Tools that read a store."""
+
+    role: Literal["recall", "list"] = "recall"
+    """What the tools do: look something up, or list what there is."""
+    item: PathText | None = None
+    """Where the arguments name one item of the store."""
+    source: Label = Integrity.UNTRUSTED
+    """The label of what was saved around the guard; what was saved through it has its own."""
+    private: bool = False
+    """What it returns is private: rules of type `private_body` know it again in a send."""
+
+
+class StoreEntry(_Strict):
+    """One memory store, declared once: its tools, for the labels and for the memory gate.
+
+    Each of its entries stands for one of `tools` and one of `memory.writes` or `memory.reads`.
+    """
+
+    name: StoreName
+    """As operators and audit lines name it."""
+    writes: tuple[StoreWriteEntry, ...] = ()
+    """What saves into it, and deletes from it."""
+    reads: tuple[StoreReadEntry, ...] = ()
+    """What recalls from it."""
+    description: Annotated[str, Field(max_length=2000)] = ""
+    """For people who read the policy."""
 
 
 class ProposalEntry(_Strict):
@@ -126,7 +195,7 @@ class ProposalEntry(_Strict):
     class_from: PathText | None = None
     nonce: PathText | None = None
     key: PathText | None = None
-    store: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "default"
+    store: StoreName = DEFAULT_STORE
     target: ClassName = "L1"
 
 
@@ -167,7 +236,7 @@ class MemoryEntry(_Strict):
     suspicious_destinations: bool = True
     coupling: bool = True
     limits: LimitsEntry = LimitsEntry()
-    writes: Annotated[tuple[WriteEntry, ...], Field(min_length=1)]
+    writes: tuple[WriteEntry, ...] = ()
     proposals: tuple[ProposalEntry, ...] = ()
     reads: tuple[ReadEntry, ...] = ()
     drift: DriftEntry | None = None
@@ -183,14 +252,49 @@ NESTED_MEMORY: Final[dict[tuple[str | int, ...], type[BaseModel]]] = {
     (SECTION, "proposals"): ProposalEntry,
     (SECTION, "reads"): ReadEntry,
     (SECTION, "drift"): DriftEntry,
+    (STORES,): StoreEntry,
+    (STORES, "writes"): StoreWriteEntry,
+    (STORES, "reads"): StoreReadEntry,
 }
 
 
-def compile_memory(entries: Sequence[MemoryEntry]) -> MemoryPolicy | None:
+def declared_writes(
+    memory: MemoryEntry | None, stores: Sequence[StoreEntry]
+) -> Iterator[tuple[Place, _Write, str]]:
+    """Yield where each write of a file is declared, the entry, and its store; empty for none."""
+    for index, entry in enumerate(memory.writes if memory is not None else ()):
+        yield (SECTION, "writes", index), entry, _explicit_store(entry)
+    for number, store in enumerate(stores):
+        for index, write in enumerate(store.writes):
+            yield (STORES, number, "writes", index), write, store.name
+
+
+def declared_reads(
+    memory: MemoryEntry | None, stores: Sequence[StoreEntry]
+) -> Iterator[tuple[Place, _Read, str]]:
+    """Yield where each read of a file is declared, the entry, and its store; empty for none."""
+    for index, entry in enumerate(memory.reads if memory is not None else ()):
+        yield (SECTION, "reads", index), entry, _explicit_store(entry)
+    for number, store in enumerate(stores):
+        for index, read in enumerate(store.reads):
+            yield (STORES, number, "reads", index), read, store.name
+
+
+def _explicit_store(entry: WriteEntry | ReadEntry) -> str:
+    return entry.store if "store" in entry.model_fields_set else ""
+
+
+def compile_memory(
+    sections: Sequence[tuple[MemoryEntry | None, Sequence[StoreEntry]]],
+) -> MemoryPolicy | None:
     """Return the gate's policy: settings of the first file that has one, mappings of all.
 
     The linter has refused files whose settings differ.
+
+    Args:
+        sections: ``memory`` and ``stores`` of each file.
     """
+    entries = [memory for memory, _ in sections if memory is not None]
     if not entries:
         return None
     first = entries[0]
@@ -204,12 +308,16 @@ def compile_memory(entries: Sequence[MemoryEntry]) -> MemoryPolicy | None:
         second_look={
             target: SecondLook(getattr(first.second_look, target.name)) for target in MemoryClass
         },
-        writes=tuple(_write(item) for entry in entries for item in entry.writes),
+        writes=tuple(
+            _write(entry, store)
+            for section in sections
+            for _, entry, store in declared_writes(*section)
+        ),
         proposals=tuple(_proposal(item) for entry in entries for item in entry.proposals),
         reads=tuple(
-            ReadMapping(_any(item.match), item.store, _query(item.partition))
-            for entry in entries
-            for item in entry.reads
+            ReadMapping(_any(entry.match), store, _query(entry.partition))
+            for section in sections
+            for _, entry, store in declared_reads(*section)
         ),
         suspicious=_suspicious(first.suspicious),
         suspicious_destinations=first.suspicious_destinations,
@@ -224,11 +332,11 @@ def settings_of(entry: MemoryEntry) -> object:
     return entry.model_dump(exclude={"writes", "proposals", "reads"})
 
 
-def _write(entry: WriteEntry) -> WriteMapping:
+def _write(entry: _Write, store: str) -> WriteMapping:
     return WriteMapping(
         pattern=", ".join(pattern.text for pattern in entry.match),
         matches=_any(entry.match),
-        store=entry.store,
+        store=store,
         target=MemoryClass[entry.target],
         fallback=MemoryClass[entry.fallback] if entry.fallback else None,
         content=tuple(compile_path(path) for path in entry.content),

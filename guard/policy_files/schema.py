@@ -30,12 +30,20 @@ from guard.policy_files.field_types import (
     PrivateText,
     Version,
 )
-from guard.policy_files.memory_schema import NESTED_MEMORY, MemoryEntry
+from guard.policy_files.memory_schema import (
+    NESTED_MEMORY,
+    STORES,
+    MemoryEntry,
+    StoreEntry,
+    StoreName,
+    StoreReadEntry,
+    StoreWriteEntry,
+)
 from guard.protocols.http.tools import UrlTemplate
 from guard.rules.base import Pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from guard.policy_files.yaml_loader import Document, Location
     from guard.rules.base import RuleConfig
@@ -131,8 +139,8 @@ class ToolEntry(_Strict):
     """The label of what it returns; ``untrusted``: anybody may have written it."""
     fields: tuple[FieldEntry, ...] = ()
     """Parts of its results with a label of their own."""
-    store: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = None
-    """The memory it reads or writes."""
+    store: StoreName | None = None
+    """The memory it reads or writes; `stores` says it once, for the memory gate as well."""
     item: PathText | None = None
     """Where the arguments name the item of the store."""
     guarded: tuple[PathText, ...] = ()
@@ -197,10 +205,37 @@ class PolicyDocument(_Strict):
     """What forward listeners may be used for at all, before any rule is asked."""
     tools: tuple[ToolEntry, ...] = ()
     """What each tool does."""
+    stores: tuple[StoreEntry, ...] = ()
+    """Memory stores, each with the tools that write and read it."""
     http_tools: tuple[HttpToolEntry, ...] = ()
     """Plain HTTP requests that are calls of tools."""
     rules: tuple[dict[str, Any], ...] = ()
     """Every rule is asked; their order means nothing."""
+
+    def mappings(self) -> Iterator[tuple[Location, ToolEntry]]:
+        """Yield where each tool mapping is declared, and it: of ``tools``, then of ``stores``.
+
+        A store's write that is a plain request (``methods``, ``path``) maps no tool: the request's
+        role is that of ``http.request``.
+        """
+        for index, entry in enumerate(self.tools):
+            yield ("tools", index), entry
+        for number, store in enumerate(self.stores):
+            for index, write in enumerate(store.writes):
+                if not write.methods and write.path is None:
+                    where: Location = (STORES, number, "writes", index)
+                    yield where, _store_mapping(store.name, write, Role.SAVE)
+            for index, read in enumerate(store.reads):
+                where = (STORES, number, "reads", index)
+                mapping = _store_mapping(store.name, read, Role(read.role))
+                yield (
+                    where,
+                    mapping.model_copy(update={"source": read.source, "private": read.private}),
+                )
+
+
+def _store_mapping(store: str, entry: StoreWriteEntry | StoreReadEntry, role: Role) -> ToolEntry:
+    return ToolEntry.model_construct(match=entry.match, role=role, store=store, item=entry.item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +250,10 @@ class PolicyFile:
     def canonical(self) -> Json:
         """The content as JSON values, defaults filled in: what the digest is taken of."""
         content = self.content.model_dump(mode="json", exclude={"rules"})
-        if not self.content.http_tools:
-            # Policies older than this field keep their digest, which audit lines and grants name.
-            del content["http_tools"]
+        for later in ("http_tools", "stores"):
+            if not content[later]:
+                # Older policies keep their digest, which audit lines and grants name.
+                del content[later]
         return {
             **content,
             "rules": [_first_named(rule) for rule in self.rules],

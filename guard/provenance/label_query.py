@@ -127,8 +127,8 @@ class LabelQuery:
     """Value of the memory item that the call names, if it names one."""
     values: dict[str, bool] = field(default_factory=dict)
     """Whether a value may be attested, by value; the others only taint."""
-    saves: bool = False
-    """Whether the call saves, so that it matters what its session has read."""
+    store: str = ""
+    """The memory that the call saves into, so that it matters what its session has read."""
     passages: tuple[bytes, ...] = ()
     """Fingerprints of the passages of the body."""
     private: tuple[LabelRecord, ...] = ()
@@ -163,7 +163,7 @@ class LabelQuery:
 
     def lookups(self) -> tuple[LabelLookup, ...]:
         """Return the look-ups, one per area; what the session was told comes last."""
-        if not self.values and not self.saves and not self.item:
+        if not self.values and not self.store and not self.item:
             return ()
         plan, areas, identity = self._plan(), self.areas, self.identity
         asked: list[tuple[LabelSet, _Ask]] = []
@@ -181,8 +181,8 @@ class LabelQuery:
             asked.append(
                 (areas.memory(identity.tenant, mark), _ask([_Slot(mark + ITEM, "", "item")]))
             )
-        if self.saves or plan.in_session.fields:
-            in_session = _joined(_WHOLE_SESSION, plan.in_session) if self.saves else plan.in_session
+        if self.store or plan.in_session.fields:
+            in_session = _joined(_WHOLE_SESSION, plan.in_session) if self.store else plan.in_session
             asked.append((areas.session(identity), in_session))
         self._asked, self._chained = asked, plan.chained
         found = [LabelLookup(area, ask.fields) for area, ask in asked]

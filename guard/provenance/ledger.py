@@ -21,7 +21,7 @@ from guard.core.labels import (
     LabelWriteMode,
     PrivateText,
 )
-from guard.core.memory_writes import remembered_texts
+from guard.core.memory_writes import remembered_texts, saved_document
 from guard.core.model import DestinationStatus, Identity, Integrity, Role
 from guard.core.policy import StateLimits
 from guard.destinations.amounts import find_numbers
@@ -34,7 +34,7 @@ from guard.provenance.lineage import SHORT, Recalled, place_of, read_recalls, wr
 from guard.provenance.message_titles import values_asked
 from guard.provenance.prompt_text import addresses_named, names_given, own_words
 from guard.provenance.saved_text import ask_saved, saved_text, sentences_said
-from guard.provenance.saves import Save, item_value, label_write, saved_values, saves_in
+from guard.provenance.saves import Save, item_value, label_write, saved_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,24 +82,23 @@ class Ledger:
         if policy.traces_private and question.values and classified.role is Role.SEND:
             question.add_passages(passages_sent(classified.body))
         mapping = classified.mapping
+        question.store = classified.saves_to
         if mapping is not None and mapping.store:
-            question.item = item_value(mapping, call.arguments)
-            if saves_in(mapping):
-                question.saves = True
-                plain, disguised, overflow = saved_values(call.arguments)
-                question.add(plain)
-                question.add(disguised)
-                question.complete = question.complete and not overflow
+            question.item = item_value(mapping, question.store or mapping.store, call.arguments)
+        if question.store:
+            plain, disguised, overflow = saved_values(saved_document(classified))
+            question.add(plain)
+            question.add(disguised)
+            question.complete = question.complete and not overflow
         write = classified.memory_write
         if write is not None:
-            question.saves = True
             ask_saved(question, remembered_texts(call, write))
         return question
 
-    def lookups(self, classified: ClassifiedCall, question: LabelQuery) -> tuple[LabelLookup, ...]:
+    def lookups(self, question: LabelQuery) -> tuple[LabelLookup, ...]:
         """Return the look-ups of a question; of a save, what its session has recalled first."""
         asked = question.lookups()
-        if not saves_in(classified.mapping):
+        if not question.store:
             return asked
         return LabelLookup(question.areas.session(question.identity), (RECALLS,)), *asked
 
@@ -116,9 +115,8 @@ class Ledger:
         Raises:
             ValueError: the answer does not fit the question.
         """
-        mapping = classified.mapping
         recalled, labels = snapshot.labels[:1], snapshot.labels
-        if saves_in(mapping):
+        if question.store:
             labels = labels[1:]
         values, read, item = question.read(labels)
         cut_off = snapshot.full or not question.complete or snapshot.principal.unlabelled > 0
@@ -132,10 +130,10 @@ class Ledger:
             values=values,
         )
         writes: tuple[LabelWrite, ...] = ()
-        if saves_in(mapping) and mapping is not None:
+        if question.store:
             session = question.areas.session(question.identity)
             recalls = read_recalls(self.seal, session, RECALLS, *recalled)
-            save = Save(question, classified, mapping, context, recalls)
+            save = Save(question, classified, context, recalls)
             writes = tuple(save.writes(call_index(classified, snapshot)))
         saved = None
         if classified.memory_write is not None:
@@ -189,7 +187,7 @@ class Ledger:
             mapping.source, Channel.MEMORY, result.call.index, result.at, intake.session, call.tool
         )
         return Recalled(
-            place_of(self.seal, mapping.store, item_value(mapping, call.arguments)),
+            place_of(self.seal, mapping.store, item_value(mapping, mapping.store, call.arguments)),
             by,
             frozenset([self.seal.fingerprint(value)[:SHORT] for value in intake.found()]),
             # Of advisory text nobody looks for values.

@@ -8,10 +8,11 @@ decides nothing (:mod:`guard.provenance.lineage`).  No I/O.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
-from guard.core.model import Integrity, Role
+from guard.core.memory_writes import saved_document
+from guard.core.model import Integrity
 from guard.destinations.values import find_values, leaf_value
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, principal_digest, write_hop
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from guard.provenance.lineage import Recalls
     from guard.provenance.seal import Seal
 
-SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
-
 
 @dataclass(slots=True)
 class Save:
@@ -39,7 +38,6 @@ class Save:
 
     question: LabelQuery
     classified: ClassifiedCall
-    mapping: ToolMapping
     context: Context
     recalls: Recalls
     """What its session had recalled before."""
@@ -47,8 +45,8 @@ class Save:
     _principal: bytes = b""
 
     def __post_init__(self) -> None:
-        seal, store = self.question.seal, self.mapping.store
-        self._place = place_of(seal, store, self.question.item)
+        seal = self.question.seal
+        self._place = place_of(seal, self.question.store, self.question.item)
         self._principal = principal_digest(seal, self.classified.call.identity)
 
     def writes(self, index: int) -> Iterator[LabelWrite]:
@@ -58,7 +56,7 @@ class Save:
             index: of the call in its session or recorded run.
         """
         call, context, question = self.classified.call, self.context, self.question
-        plain, disguised, overflow = saved_values(call.arguments)
+        plain, disguised, overflow = saved_values(saved_document(self.classified))
         here = LabelRecord(
             Integrity.ADVISORY, Channel.SAVED, index, call.at, context.session, call.tool
         )
@@ -115,15 +113,10 @@ class Save:
         *,
         lost: bool = False,
     ) -> LabelWrite:
-        store, seal = self.mapping.store, self.question.seal
+        store, seal = self.question.store, self.question.seal
         hop = Hop(saved, self._principal, self._place, store, parent, lost, source)
         area = self.question.areas.memory(self.classified.call.identity.tenant, mark)
         return LabelWrite(area, LabelWriteMode.APPEND, (write_hop(seal, area, mark + HOPS, hop),))
-
-
-def saves_in(mapping: ToolMapping | None) -> bool:
-    """Return whether a call of such a tool saves into a declared store."""
-    return mapping is not None and bool(mapping.store) and mapping.role in SAVING
 
 
 def label_write(
@@ -138,13 +131,13 @@ def label_write(
     return LabelWrite(area, mode, (seal.write(area, field, record),))
 
 
-def item_value(mapping: ToolMapping, arguments: Json) -> str:
+def item_value(mapping: ToolMapping, store: str, arguments: Json) -> str:
     """Return the value that names an item of a memory, empty where the call names none."""
     if mapping.item is None:
         return ""
     for _, value in mapping.item.find(arguments):
         if isinstance(value, str | int):
-            return f"item:{mapping.store}:{value}"
+            return f"item:{store}:{value}"
     return ""
 
 

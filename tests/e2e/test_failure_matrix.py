@@ -173,6 +173,13 @@ ROWS = [
         id="gzip as transfer encoding",
     ),
     pytest.param(_json(GOOD, "transfer-encoding : chunked"), "bad_http", id="space in a name"),
+    pytest.param(
+        _json(GOOD, "x-note: a\r\rPOST /mcp HTTP/1.1\rhost: a\rcontent-length: 0\r"),
+        "bad_http",
+        id="request behind cr in a header",
+    ),
+    pytest.param(_json(GOOD, "x-note: a\x00b"), "bad_http", id="nul in a header"),
+    pytest.param(_json(GOOD, "x-note: a\r\n\tx-evil: 1"), "bad_http", id="folded header"),
     pytest.param(b"\x16\x00garbage\r\n\r\n" + GOOD, "bad_http", id="not http"),
     pytest.param(b"GET / HTTP/1.1\r\nx: " + b"y" * 80_000, "bad_http", id="endless head"),
     pytest.param(_send(b"", *WEBSOCKET, method="GET", target="/ws"), "upgrade", id="websocket"),

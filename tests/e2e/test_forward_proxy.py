@@ -207,6 +207,27 @@ def test_http2_is_judged_like_http1(stage: Stage):
     assert b"well in frames" in stage.upstream.received
 
 
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n", "\x00"])
+def test_a_line_end_in_a_header_reaches_nobody(stage: Stage, end: str):
+    """In the clear, in a tunnel and in HTTP/2: an upstream might find a second request in it."""
+    before, connections = bytes(stage.upstream.received), stage.upstream.connections
+    value = f"a{end}{end}POST /evil HTTP/1.1{end}host: {stage.authority}{end}content-length: 0"
+    head = f"POST /note HTTP/1.1\r\nhost: {stage.authority}\r\nx-note: {value}\r\n"
+    # In HTTP/1 a line feed ends the line for the guard as well: what follows is judged by itself.
+    for tls in () if "\n" in end else (False, True):
+        tunnel = stage.tunnel(tls=tls)
+        reply = tunnel.ask(head.encode() + b"content-length: 2\r\n\r\nhi")
+        tunnel.close()
+        assert reply.startswith(b"HTTP/1.1 400")
+    tunnel = stage.tunnel(tls=False)
+    tunnel.start_tls(stage.trust, alpn=("h2",))
+    assert post_http2(tunnel, stage.authority, b"hi", ("x-note", value)) in {400, -1}
+    tunnel.close()
+
+    assert bytes(stage.upstream.received) == before
+    assert stage.upstream.connections == connections
+
+
 REFUSED_TUNNELS = [
     pytest.param("evil.example:22", 403, "port", id="port"),
     pytest.param("127.0.0.1:PORT", 403, "private_address", id="loopback"),

@@ -144,21 +144,24 @@ class Tunnel:
         self.socket.close()
 
 
-def post_http2(tunnel: Tunnel, authority: str, body: bytes) -> int:
-    """POST over HTTP/2 in a tunnel whose TLS has agreed on it, and return the status."""
+def post_http2(tunnel: Tunnel, authority: str, body: bytes, *headers: tuple[str, str]) -> int:
+    """POST over HTTP/2 in a tunnel whose TLS has agreed on it; -1 is a reset, else the status."""
     assert isinstance(tunnel.socket, ssl.SSLSocket)
     assert tunnel.socket.selected_alpn_protocol() == "h2"
-    machine = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+    unchecked = h2.config.H2Configuration(
+        client_side=True, validate_outbound_headers=False, normalize_outbound_headers=False
+    )
+    machine = h2.connection.H2Connection(unchecked)
     machine.initiate_connection()
     pseudo = {":method": "POST", ":scheme": "https", ":authority": authority, ":path": "/v2"}
-    machine.send_headers(1, list(pseudo.items()))
+    machine.send_headers(1, [*pseudo.items(), *headers])
     machine.send_data(1, body, end_stream=True)
     tunnel.socket.sendall(machine.data_to_send())
     while data := tunnel.socket.recv(65536):
         for event in machine.receive_data(data):
             if isinstance(event, h2.events.ResponseReceived):
                 return int(dict(event.headers)[b":status"])
-            if isinstance(event, h2.events.StreamReset):
+            if isinstance(event, h2.events.StreamReset | h2.events.ConnectionTerminated):
                 return -1
         tunnel.socket.sendall(machine.data_to_send())
     return 0

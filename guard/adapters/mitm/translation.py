@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,9 @@ HTTPS_PORT: Final = 443
 PROXY_AUTHENTICATION: Final = 407
 _HANDSHAKE: Final = ("upgrade", "connection", "sec-websocket-key", "sec-websocket-version")
 _KEY_BYTES: Final = 16
+_LINE_ENDS: Final = re.compile(rb"[\r\n\x00]")
+"""Where a lenient upstream ends a header: what follows would be a header, or a request, that nobody
+has judged."""
 UNCHANGED: Final = frozenset({"content-encoding", "content-length", "host", "transfer-encoding"})
 """Headers that are framed anew, or belong to the connection."""
 
@@ -29,9 +33,14 @@ def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
     """Turn mitmproxy's request into the gate's frozen one (hop 1).
 
     Raises:
-        MessageError: its content coding cannot be undone one way only.
+        MessageError: a line end or NUL stands in its head, or its content coding cannot be undone
+            one way only.
     """
     request = flow.request
+    head = [part for field in request.headers.fields for part in field]
+    head += [request.data.method, request.data.path, request.data.authority]
+    if _LINE_ENDS.search(b"\xff".join(head)):
+        raise MessageError("bad_http", "a header has a line end or a zero byte in it")
     headers = tuple(
         (name.decode("latin-1").lower(), value.decode("latin-1"))
         for name, value in request.headers.fields

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from mitmproxy.test import tflow, tutils
 
 from guard.adapters.mitm.translation import prepare_request, read_request
+from guard.core.errors import MessageError
 
 
 def flow_with(**changes: object) -> tflow.http.HTTPFlow:  # type: ignore[name-defined]
@@ -67,3 +69,24 @@ def test_a_request_is_read_with_every_header_in_lower_case() -> None:
 
     assert [value for name, value in request.headers if name == "x-a"] == ["1", "2"]
     assert (request.body, request.server) == (b"body", "127.0.0.1:8080")
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n", "\r\n ", "\x00"])
+@pytest.mark.parametrize("where", ["name", "value", "path", "method", "authority"])
+def test_a_line_end_in_a_request_head_is_refused(end: str, where: str) -> None:
+    """A lenient upstream would find a request in it that nobody has judged."""
+    flow = flow_with()
+    flow.client_conn.sockname = ("127.0.0.1", 8080)
+    if where in {"name", "value"}:
+        name, value = ("x" + end + "y", "1") if where == "name" else ("x", "1" + end + "y")
+        flow.request.headers.fields = (
+            *flow.request.headers.fields,
+            (name.encode(), value.encode()),
+        )
+    else:
+        setattr(flow.request, where, getattr(flow.request, where) + end + "y")
+
+    with pytest.raises(MessageError) as refused:
+        read_request(flow, 1000)
+
+    assert refused.value.code == "bad_http"

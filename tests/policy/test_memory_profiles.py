@@ -9,8 +9,9 @@ from guard.core.model import Identity, Role, ToolCall
 from guard.decision.classification import classify
 from guard.memory_gate.candidate import candidate_of_call
 from guard.policy_files import load_policies
+from guard.replay.policy_tests import find_policies
 
-PROFILES = sorted((Path(__file__).parents[2] / "policies" / "profiles").glob("*.yaml"))
+PROFILES = find_policies(Path(__file__).parents[2] / "policies" / "profiles")
 
 
 def _profile(name):

@@ -18,8 +18,7 @@ from guard.lab.bench_provenance import Size, bench_provenance
 from guard.lab.bench_proxy import bench_proxy
 from guard.lab.bench_stream import bench_stream
 from guard.lab.bench_transparency import bench_transparency
-from guard.lab.write_path.bench import DATA, bench_write_path
-from guard.lab.write_path.tables import show_tables
+from guard.lab.write_path.bench import DATA, bench_write_path, show_tables
 from guard.settings import policies_directory
 
 app = typer.Typer(help="Measure the guard on this machine, side by side with what it replaces.")
@@ -109,9 +108,9 @@ def write_path(
             progress=status.update,
         )
     if figure is not None:
-        from guard.lab.write_path.figure import draw
+        from guard.lab.plots import draw_write_path
 
-        draw(report.details, figure)
+        draw_write_path(report.details, figure)
     show(report, command="guard bench", as_json=json)
     if not json:
         show_tables(report.details, Console())

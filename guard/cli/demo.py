@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from guard.core.errors import PolicyError
-from guard.demo.routes import Via
+from guard.demo.stage import Via
 
 EXIT_FAILED = 1
 EXIT_INVALID = 3

@@ -39,9 +39,9 @@ def ablation(
 
 def _write(rows: dict[str, dict[str, float]], table: Path | None, plot: Path | None) -> None:
     # The plotting library is an extra of the offline work.
-    from guard.lab.ablation_plot import draw, markdown
+    from guard.lab.plots import draw_ablation, markdown
 
     if table is not None:
         table.write_text(markdown(rows), encoding="utf-8")
     if plot is not None:
-        draw(rows, plot)
+        draw_ablation(rows, plot)

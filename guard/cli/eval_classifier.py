@@ -30,9 +30,8 @@ from guard.cli.labelled_runs import (
 from guard.cli.progress import Bar
 from guard.cli.report_table import show
 from guard.core.errors import GuardError, ModelError, PolicyError
-from guard.lab.dataset import Reading
+from guard.lab.dataset import Labelling, Reading
 from guard.lab.paper import THRESHOLD, TRIGGER_SESSION
-from guard.lab.truth import Labelling
 from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.run import Replay, fresh_store
@@ -150,8 +149,7 @@ def _measure(
     options: Options,
     others: tuple[dict[str, Dataset], Path | None],
 ) -> Measured:
-    from guard.lab.eval_classifier import eval_classifier, measure_there
-    from guard.lab.frozen import score_frozen
+    from guard.lab.eval_classifier import eval_classifier, measure_there, score_frozen
 
     elsewhere, frozen = others
     # First: a models directory that cannot be used must not cost a minute to find out.
@@ -191,7 +189,7 @@ def _replay_speed(console: Console, policy: Policy, traces: list[Path], skip: bo
 
 
 def _report(data: Dataset, measured: Measured, speed: Check) -> Report:
-    from guard.lab.classifier_checks import checks
+    from guard.lab.eval_classifier import checks
 
     return Report(
         name=NAME,
@@ -204,11 +202,12 @@ def _report(data: Dataset, measured: Measured, speed: Check) -> Report:
 def _write(result: Report, measured: Measured, report: Path | None, plots: Path | None) -> None:
     if report is None and plots is None:
         return
-    from guard.lab.html_report import render
-    from guard.lab.plots import draw
+    from guard.lab.plots import draw_classifier, render
 
     models = measured.details.get("models", {})
-    images = draw(measured.curves, {name: model["importances"] for name, model in models.items()})
+    images = draw_classifier(
+        measured.curves, {name: model["importances"] for name, model in models.items()}
+    )
     if plots is not None:
         plots.mkdir(parents=True, exist_ok=True)
         for name, image in images.items():

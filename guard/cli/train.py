@@ -26,9 +26,8 @@ from guard.cli.labelled_runs import (
 )
 from guard.cli.progress import Bar
 from guard.core.errors import GuardError, PolicyError
-from guard.lab.dataset import LAST_SESSION, Reading
+from guard.lab.dataset import LAST_SESSION, Labelling, Reading
 from guard.lab.paper import THRESHOLD, TRIGGER_SESSION, Algorithm, FeatureSet
-from guard.lab.truth import Labelling
 from guard.replay.traces import TraceError
 
 if TYPE_CHECKING:
@@ -121,9 +120,9 @@ def _read_benign(paths: list[Path] | None, reading: Reading, console: Console) -
 def _train(
     console: Console, order: Order, data: tuple[Dataset, Dataset | None], out: Path
 ) -> dict[str, Json]:
-    from guard.lab.card import write_artefact
     from guard.lab.protocols import Protocol
     from guard.lab.training import train as fit
+    from guard.lab.training import write_artefact
 
     with Bar(console, "training", len(Protocol)) as advance:
         onnx, card = fit(order, *data, advance)

@@ -8,9 +8,8 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from guard.demo.routes import Via
 from guard.demo.scenario import SEND, Ending, Step
-from guard.demo.stage import Places
+from guard.demo.stage import Places, Via
 
 ROUTES = {
     Via.MEMORY: "A document tells the agent to remember an address. A later session recalls it.",

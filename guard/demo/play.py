@@ -17,9 +17,8 @@ from guard.core.errors import GuardError
 from guard.core.model import DestinationStatus
 from guard.core.policy import Policy
 from guard.demo.narration import Narrator
-from guard.demo.routes import Via
 from guard.demo.scenario import Ending, Step, Story, seed
-from guard.demo.stage import DemoError, Places, stage
+from guard.demo.stage import DemoError, Places, Via, stage
 from guard.destinations.canonical import read_destinations
 from guard.replay.reports import Check, Report, machine
 

@@ -16,8 +16,7 @@ from typing import Any, Final, TypeVar
 from guard.adapters.audit_log import EVENT_DECISION, FIELD_ENFORCED, FIELD_EVENT, FIELD_TOOL
 from guard.core.verdict import Action
 from guard.demo.agent import SHARE, AgentSession, Outcome, agent_session
-from guard.demo.routes import Via
-from guard.demo.stage import DemoError, Places, Stage
+from guard.demo.stage import DemoError, Places, Stage, Via
 from guard.demo.stores import MailStore, MemoryStore, NotesStore
 
 T = TypeVar("T")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,14 @@ tools:
 """
 """Beside the shipped policy, whose rules speak for this tool as for any other that sends."""
 SERVERS: Final = ("mail", "memory", "notes")
+
+
+class Via(StrEnum):
+    """The road the planted address takes to the send."""
+
+    MEMORY = "memory"
+    DOCUMENT = "document"
+    SESSION_SPLIT = "session-split"
 
 
 class DemoError(GuardError):

@@ -1,7 +1,10 @@
 """The rest of the internet, for `guard eval egress-bench`: every host there is, on one port.
 
 It is the next proxy of the guard's forward listener, and the upstream of its reverse listener.  It
-keeps what reaches it, and answers what a case wants answered.
+keeps what reaches it, and answers what a case wants answered.  For cases over standard input and
+output, ``python -m guard.lab.egress_world SCRIPT SEEN`` is an MCP server: the script is a JSON list
+of results, given to the requests in order (``initialize`` apart); what reaches it goes to the
+second file.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ import base64
 import hashlib
 import json
 import ssl
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cryptography import x509
@@ -19,7 +24,6 @@ from cryptography.hazmat.primitives import serialization
 from mitmproxy.certs import CertStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -174,3 +178,29 @@ def _with_id(answer: bytes, asked: bytes) -> bytes:
     if not isinstance(result, dict) or not result.keys() & {"content", "tools"}:
         result = DONE
     return json.dumps({"jsonrpc": "2.0", "id": identifier, "result": result}).encode()
+
+
+def main(script: Path, seen: Path) -> None:
+    """Answer until standard input ends."""
+    results = iter(json.loads(script.read_text(encoding="utf-8")))
+    with seen.open("a", encoding="utf-8") as kept:
+        for line in sys.stdin:
+            kept.write(line)
+            kept.flush()
+            asked = json.loads(line)
+            if "id" not in asked or "method" not in asked:
+                continue
+            result = DONE
+            if asked["method"] == "initialize":
+                version = asked["params"]["protocolVersion"]
+                about = {"name": "scripted", "version": "1"}
+                result = {"protocolVersion": version, "capabilities": {}, "serverInfo": about}
+            else:
+                result = next(results, DONE)
+            answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

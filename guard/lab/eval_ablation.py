@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.lab.eval_recorded import AGENTDOJO, BENIGN_MEMORY, LEONG
-from guard.lab.figures import Tally
-from guard.lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
-from guard.lab.judged_runs import FLAGGED, Bench
-from guard.lab.recorded_sets import (
+from guard.lab.eval_provenance import (
+    AGENTDOJO,
+    BENIGN_MEMORY,
+    LEONG,
     MAIL_SENDS,
     SHARES,
     WEB_READ,
@@ -30,6 +29,8 @@ from guard.lab.recorded_sets import (
     mail_receiver,
     sends,
 )
+from guard.lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
+from guard.lab.judged_runs import FLAGGED, Bench, Tally
 from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine
 from guard.replay.traces import read_traces

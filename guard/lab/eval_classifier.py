@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
+from guard.core.errors import ModelError
+from guard.lab.dataset import Labelling, counts, trap_notes
 from guard.lab.intervals import bca_interval, rounded
-from guard.lab.models import TITLES, verified_export
+from guard.lab.models import LARGEST_DIFFERENCE, TITLES, verified_export
 from guard.lab.paper import (
     ABLATIONS,
     PUBLISHED,
@@ -26,15 +30,13 @@ from guard.lab.protocols import (
     transfer_between_models,
 )
 from guard.lab.training import Order, measure, named_importances
-from guard.lab.traps import counts, trap_notes
-from guard.lab.truth import Labelling
+from guard.replay.reports import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import numpy as np
-
     from guard.core.model import Json
+    from guard.core.ports import ModelRunner
     from guard.lab.dataset import Dataset
 
 RULE: Final = "recall_before_send"
@@ -269,4 +271,99 @@ def measure_there(
             section[features.value] = figures(
                 there.labels(options.labelling), scored, options.threshold
             )
+    return found
+
+
+TOLERANCE: Final = 0.02
+TARGETS: Final = {
+    "rule_auc": 0.735,
+    "rf19_auc_random": 0.982,
+    "rf19_auc_grouped": 0.734,
+    "prefix13_auc_random": 0.942,
+    "prefix13_auc_grouped": 0.698,
+}
+"""Measured once on the development traces, by `attack_success`, raw; no aim for other data."""
+_FORESTS: Final = {
+    "rf19_auc_random": (FeatureSet.FULL19, Protocol.RANDOM),
+    "rf19_auc_grouped": (FeatureSet.FULL19, Protocol.GROUPED),
+    "prefix13_auc_random": (FeatureSet.PREFIX13, Protocol.RANDOM),
+    "prefix13_auc_grouped": (FeatureSet.PREFIX13, Protocol.GROUPED),
+}
+
+
+def checks(measured: Measured, runs: int) -> list[Check]:
+    """Return the AUC checks and the export check; each is there, with a value or a reason.
+
+    The intervals are over distinct runs; those over runs are in the details.
+    """
+    found: dict[str, Json] = {"rule_auc": measured.details.get("rule", {})}
+    for name, (features, protocol) in _FORESTS.items():
+        found[name] = measured.auc(Algorithm.RANDOM_FOREST, features, protocol)
+    done = [_auc(name, figures, runs, measured.reason) for name, figures in found.items()]
+    difference = measured.onnx_difference
+    done.append(
+        Check(
+            id="onnx_max_difference",
+            value=difference,
+            unit="score",
+            n=runs,
+            target=f"<= {LARGEST_DIFFERENCE:g}",
+            reason=None if difference is not None else measured.reason or "nothing was exported",
+        )
+    )
+    return done
+
+
+def _auc(name: str, figures: Json, runs: int, reason: str | None) -> Check:
+    value = figures.get("auc")
+    interval = figures.get("auc_interval_over_distinct_runs")
+    return Check(
+        id=name,
+        value=value,
+        unit="auc",
+        n=runs,
+        interval=tuple(interval) if interval else None,
+        target=f"{TARGETS[name]} +- {TOLERANCE}",
+        reason=None if value is not None else reason or figures.get("reason", "not measured"),
+    )
+
+
+def features_of(model: ModelRunner) -> FeatureSet:
+    """Return the features a model takes.
+
+    Raises:
+        ModelError: traces do not give them, or give them in another order.
+    """
+    for features in FeatureSet:
+        if model.features == features.names:
+            return features
+    known = set(FeatureSet.FULL19.names)
+    unknown = next((name for name in model.features if name not in known), None)
+    what = f"`{unknown}`, which traces do not give" if unknown else "another choice or order"
+    message = (
+        f"the features of model `{model.name}` do not match: it takes {what}; "
+        f"train it with --features {' or '.join(FeatureSet)}"
+    )
+    raise ModelError(message)
+
+
+def score_frozen(
+    models: Mapping[str, ModelRunner], data: Dataset, labelling: Labelling, threshold: float
+) -> dict[str, Json]:
+    """Return the figures of each model on the runs.
+
+    Raises:
+        ModelError: a model's features do not match, or it fails.
+    """
+    wanted = {name: features_of(model) for name, model in models.items()}
+    labels = data.labels(labelling)
+    found: dict[str, Json] = {}
+    for name, features in wanted.items():
+        distinct, inverse = np.unique(data.rows(features), axis=0, return_inverse=True)
+        scored = np.array([models[name].score(row) for row in distinct.tolist()])
+        found[name] = {
+            "sha256": models[name].digest,
+            "features": features.value,
+            **figures(labels, scored[inverse.reshape(-1)], threshold),
+        }
     return found

@@ -16,14 +16,14 @@ from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
 from guard.lab.egress_routes import Roads
 from guard.lab.egress_world import World
-from guard.lab.figures import wilson
+from guard.lab.judged_runs import wilson
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from guard.lab.egress_wire import Case, Outcome
+    from guard.lab.egress_routes import Case, Outcome
 
 TARGET: Final = 0.95
 

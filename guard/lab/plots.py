@@ -1,26 +1,32 @@
-"""Plots of an evaluation as PNG.  Pure: bytes out, no file."""
+"""Plots of evaluations and benchmarks, and an evaluation as one HTML page."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from jinja2 import Environment, PackageLoader
 from matplotlib.figure import Figure
 from sklearn.metrics import roc_curve
 
+from guard.lab.eval_ablation import COMBINATIONS
 from guard.lab.intervals import auc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from guard.replay.reports import Report
 
 BINS: Final = 10
 SIZE: Final = (6.4, 4.4)
 RESOLUTION: Final = 110
 
 
-def draw(
+def draw_classifier(
     curves: Mapping[str, tuple[np.ndarray, np.ndarray]],
     importances: Mapping[str, Mapping[str, float]],
 ) -> dict[str, bytes]:
@@ -94,3 +100,98 @@ def _importances(axes: Any, name: str, weights: Mapping[str, float]) -> None:
     axes.barh(names, [weights[feature] for feature in names])
     axes.tick_params(axis="y", labelsize=7)
     axes.set(title=f"Weight of each feature: {name}")
+
+
+STOPPED: Final = ("leong_stopped", "agentdojo_stopped", "evasions_stopped", "hippo_stopped")
+FLAGGED: Final = (
+    "leong_internal_flagged",
+    "benign_memory_flagged",
+    "agentdojo_benign_flagged",
+    "hard_negatives_flagged",
+    "hippo_benign_flagged",
+)
+
+
+def markdown(table: dict[str, dict[str, Any]]) -> str:
+    """Return the ablation as a Markdown table: a row per side, a column per combination."""
+    head = ["side", "sends", *COMBINATIONS]
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for side, row in table.items():
+        cells = [f"`{side}`", str(row["n"]), *(_percent(row[name]) for name in COMBINATIONS)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _percent(value: float | None) -> str:
+    return "n/a" if value is None else f"{100 * value:.1f} %"
+
+
+def draw_ablation(table: dict[str, dict[str, Any]], path: Path) -> None:
+    """Write a plot with two panels: attacks stopped (more is better), honest sends flagged."""
+    figure = Figure(figsize=(13, 6))
+    panels = figure.subplots(1, 2, sharey=True)
+    for panel, sides, title in zip(
+        panels,
+        (STOPPED, FLAGGED),
+        ("attacks stopped (higher is better)", "honest sends flagged (lower is better)"),
+        strict=True,
+    ):
+        present = [side for side in sides if side in table]
+        width = 0.8 / max(1, len(present))
+        for number, side in enumerate(present):
+            heights = [100 * (table[side][name] or 0.0) for name in COMBINATIONS]
+            places = [at + number * width for at in range(len(COMBINATIONS))]
+            label = f"{side.rpartition('_')[0]} (n = {table[side]['n']})"
+            panel.bar(places, heights, width, label=label)
+        panel.set_xticks([at + 0.4 - width / 2 for at in range(len(COMBINATIONS))])
+        panel.set_xticklabels(COMBINATIONS, rotation=30, ha="right")
+        panel.set_title(title)
+        panel.set_ylabel("% of sends")
+        panel.set_ylim(0, 105)
+        panel.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.28), ncol=2)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def render(report: Report, plots: Mapping[str, bytes], reason: str | None = None) -> str:
+    """Return the page.
+
+    Args:
+        report: checks and details of ``guard eval classifier``.
+        plots: PNG by name.
+        reason: why nothing was measured, if so.
+    """
+    # Names of models, defences and files come from traces: everything is escaped.
+    environment = Environment(loader=PackageLoader("guard.lab", "."), autoescape=True)
+    return environment.get_template("report.html.jinja").render(
+        checks=report.checks,
+        details=report.details,
+        machine=report.machine,
+        plots={name: b64encode(image).decode() for name, image in plots.items()},
+        reason=reason,
+    )
+
+
+def draw_write_path(details: Mapping[str, Any], path: Path) -> None:
+    """Write the figure as SVG or PNG, by the file's ending."""
+    systems = list(details["core_nfr"])
+    total = max(row["n"] for row in details["prlr"].values())
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    axes = figure.subplots(1, 3)
+    core = [details["core_nfr"][name]["all"] / total for name in systems]
+    leaks = [details["prlr"][name]["leaked"] / total for name in systems]
+    for axis, values, title in (
+        (axes[0], core, "refused writes that never formed"),
+        (axes[1], leaks, "refused writes in the next turn"),
+    ):
+        axis.bar(systems, values, color=["#999999"] * 3 + ["#7799cc", "#225588"])
+        axis.set_ylim(0, 1.05)
+        axis.set_title(title)
+    noise = details["label_noise"]
+    names = [f"{row['mode']} {row['rate']:.0%}" for row in noise]
+    axes[2].plot([row["core_nfr"] for row in noise], names, "o", color="#225588", label="here")
+    axes[2].plot([row["paper"] for row in noise], names, "x", color="#cc5533", label="paper")
+    axes[2].invert_yaxis()
+    axes[2].set_title("core NFR under label noise")
+    axes[2].legend(loc="center left")
+    figure.savefig(path)

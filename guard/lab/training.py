@@ -1,16 +1,37 @@
-"""Training one artefact: fit, export, verify, evaluate, describe."""
+"""Training one artefact: fit, export, verify, evaluate, describe.
+
+The paper scores one trigger session per run.  The guard scores every send, and the principal's
+window as well, which holds the sessions before; the card has the figures of that use too.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from guard.lab.card import Artefact, make_card
+from guard.adapters.onnx import MANIFEST
+from guard.core.errors import ModelError
+from guard.core.model import Role
+from guard.core.trajectory import Trajectory
+from guard.lab import histogram
+from guard.lab.dataset import Labelling, counts, trap_notes
 from guard.lab.intervals import bca_interval, rounded
-from guard.lab.models import importances, make, verified_export
-from guard.lab.paper import RESAMPLES, THRESHOLD, TRIGGER_SESSION, Algorithm, FeatureSet
+from guard.lab.models import SETTINGS, TITLES, importances, make, scores, verified_export
+from guard.lab.paper import (
+    CITATION,
+    RESAMPLES,
+    THRESHOLD,
+    TRIGGER_SESSION,
+    WITHDRAWN,
+    Algorithm,
+    FeatureSet,
+)
 from guard.lab.protocols import (
     LEAVE_ONE_OUT,
     NotMeasuredError,
@@ -20,15 +41,197 @@ from guard.lab.protocols import (
     out_of_fold,
     require_two_classes,
 )
-from guard.lab.sends import describe_sends, flagged_first_sends, score_histogram, score_sends
-from guard.lab.truth import Labelling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any
 
     from guard.core.model import Json
     from guard.lab.dataset import Dataset
     from guard.lab.protocols import OutOfFold
+
+
+def score_sends(model: Any, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores of every send and whether it names an attacker.
+
+    Scores have shape (sends, 2): by the session and by the principal's window.  ``model`` takes
+    the 13 prefix features.
+    """
+    rows: list[tuple[float, ...]] = []
+    attacks: list[bool] = []
+    for example in data.examples:
+        sessions: dict[str, Trajectory] = {}
+        principal = Trajectory()
+        for step in example.steps:
+            session = sessions.get(step.session, Trajectory())
+            if step.role is Role.SEND:
+                rows += [session.features_13(), principal.features_13()]
+                attacks.append(step.to_attacker)
+            sessions[step.session] = session.append(step.role)
+            principal = principal.append(step.role)
+    if not rows:
+        return np.zeros((0, 2)), np.zeros(0, dtype=bool)
+    answer = scores(model, np.array(rows, dtype=np.float32)).reshape(-1, 2)
+    return answer, np.array(attacks, dtype=bool)
+
+
+def describe_sends(scored: np.ndarray, attack: np.ndarray, threshold: float) -> dict[str, Json]:
+    """Return how many sends are flagged, those to an attacker apart from the others."""
+    return {
+        name: {
+            "sends": int(chosen.sum()),
+            "flagged_by_session": int((scored[chosen, 0] >= threshold).sum()),
+            "flagged_by_either": int((scored[chosen].max(axis=1) >= threshold).sum()),
+        }
+        for name, chosen in (("to_attacker", attack), ("other", ~attack))
+    }
+
+
+def score_histogram(model: Any, data: Dataset, features: FeatureSet) -> dict[str, Json]:
+    """Return the distribution that live scores are compared with."""
+    if features is FeatureSet.PREFIX13:
+        scored, _ = score_sends(model, data)
+        what = "every send of the training runs, the worse of session and principal's window"
+        values = scored.max(axis=1) if len(scored) else scored[:, 0]
+    else:
+        what = "the trigger sessions of the training runs"
+        values = scores(model, data.rows(features))
+    return {"of": what, **histogram.count(values.tolist()).to_json()}
+
+
+def flagged_first_sends(model: Any, data: Dataset, threshold: float) -> dict[str, Json]:
+    """Return how many first sends a model of the 13 features flags, one per run that sends."""
+    sending = np.array([Role.SEND in example.trigger for example in data.examples], dtype=bool)
+    chosen = data.where(sending)
+    if not len(chosen):
+        return {"first_sends": 0, "flagged": 0}
+    flagged = scores(model, chosen.rows(FeatureSet.PREFIX13)) >= threshold
+    return {"first_sends": len(chosen), "flagged": int(flagged.sum())}
+
+
+_LABELS = {
+    Labelling.MAILED: "a send of the trigger session names an attacker's address",
+    Labelling.SUCCESS: "the run's own label: the attack succeeded, in whichever session",
+}
+_LIMITS = (
+    "Evidence about the road to a send, not about malice: do not block on it alone. Runs at "
+    "temperature 0 repeat, so random folds flatter; the grouped figures are the ones to expect on "
+    "an unseen agent. The model saw first sends of one session only; later sends, and the "
+    "principal's window over several sessions, are longer prefixes than it was trained on, and it "
+    "flags nearly all of them."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """What was trained, on what, and how well it did."""
+
+    name: str
+    onnx: bytes
+    algorithm: Algorithm
+    features: FeatureSet
+    labelling: Labelling
+    session: str
+    threshold: float
+
+
+def describe_cost(measured: dict[str, Json]) -> str:
+    """Return in words what the threshold costs, by the grouped figures where there are any."""
+    grouped, where = measured[Protocol.GROUPED.value], "unseen model x defence cells"
+    if "reason" in grouped:
+        grouped, where = measured[Protocol.RANDOM.value], "random folds, which flatter,"
+    if "reason" in grouped:
+        return f"not measured: {grouped['reason']}"
+    missed = 1 - grouped["recall_at_threshold"]
+    wrong = grouped["false_positive_rate_at_threshold"]
+    text = f"on {where} {missed:.0%} of the positives are missed and {wrong:.0%} of the others "
+    text += "are flagged"
+    benign = measured.get("benign_memory_grounded")
+    if benign is None:
+        return text
+    return f"{text}; so are {benign['flagged']} of {benign['first_sends']} benign first sends"
+
+
+def make_card(artefact: Artefact, data: Dataset, measured: dict[str, Json]) -> dict[str, Json]:
+    """Return the model card.
+
+    Args:
+        artefact: what it is about.
+        data: what it was trained on.
+        measured: ``evaluation`` by protocol, and ``score_histogram``.
+    """
+    evaluation = {key: value for key, value in measured.items() if key != "score_histogram"}
+    kind = {"type": TITLES[artefact.algorithm], **SETTINGS[artefact.algorithm]}
+    return {
+        "name": artefact.name,
+        "sha256": hashlib.sha256(artefact.onnx).hexdigest(),
+        "model": kind,
+        "features": list(artefact.features.names),
+        "session": (
+            f"calls of the trigger session (`{artefact.session}`), by time"
+            + (
+                ", cut immediately before its first send; whole where nothing was sent"
+                if artefact.features is FeatureSet.PREFIX13
+                else ", whole: these features do not exist before the send"
+            )
+        ),
+        "label": {"name": artefact.labelling.value, "meaning": _LABELS[artefact.labelling]},
+        "training_data": {
+            "files": [{"file": name, "sha256": digest} for name, digest in data.files],
+            **counts(data, artefact.labelling),
+            "traps": trap_notes(data, artefact.labelling),
+        },
+        "threshold": {"value": artefact.threshold, "cost": describe_cost(measured)},
+        "evaluation": evaluation,
+        "score_histogram": measured["score_histogram"],
+        "limits": _LIMITS,
+        "paper": {"citation": CITATION, "withdrawn": WITHDRAWN},
+        "versions": {
+            "python": ".".join(str(part) for part in sys.version_info[:3]),
+            **{name: version(name) for name in ("scikit-learn", "skl2onnx", "onnx", "numpy")},
+        },
+    }
+
+
+def write_artefact(directory: Path, onnx: bytes, card: dict[str, Json]) -> None:
+    """Write the model, its card and the manifest; other models of the manifest stay.
+
+    Raises:
+        ModelError: there is a manifest that cannot be read; nothing was written.
+        OSError: a file cannot be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    manifest, name = _read_manifest(directory), card["name"]
+    card_text = (json.dumps(card, indent=2) + "\n").encode()
+    manifest[name] = {
+        "file": f"{name}.onnx",
+        "sha256": hashlib.sha256(onnx).hexdigest(),
+        "card": f"{name}.card.json",
+        "card_sha256": hashlib.sha256(card_text).hexdigest(),
+        "features": card["features"],
+    }
+    (directory / f"{name}.onnx").write_bytes(onnx)
+    (directory / f"{name}.card.json").write_bytes(card_text)
+    # Last and in one step: until then a guard refuses what the old manifest does not pin.
+    fresh = directory / f"{MANIFEST}.new"
+    fresh.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    fresh.replace(directory / MANIFEST)
+
+
+def _read_manifest(directory: Path) -> dict[str, Json]:
+    path = directory / MANIFEST
+    if not path.is_file():
+        return {}
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        manifest = None
+    if not isinstance(manifest, dict):
+        message = f"`{path}` is not a model manifest, remove it or choose another directory"
+        raise ModelError(message)
+    return manifest
+
 
 DEFAULT_NAMES: Final = {FeatureSet.PREFIX13: "prefix-13", FeatureSet.FULL19: "full-19"}
 """The forests' names; other algorithms append their own."""

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from guard.demo.routes import Via
 from guard.demo.scenario import Story, seed
-from guard.demo.stage import Places, stage
+from guard.demo.stage import Places, Via, stage
 from guard.settings import policies_directory
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,7 @@ import pytest
 
 from guard.adapters.loopback import Rig, free_port
 from guard.lab.bench_transparency import SCENARIOS
-from guard.lab.mcp_scenarios import Client, run, session
-from guard.lab.modern_scenarios import MODERN, run_modern
+from guard.lab.mcp_scenarios import MODERN, Client, run, run_modern, session
 from tests.e2e.running_guard import ROOT, start_guard
 
 if TYPE_CHECKING:

@@ -12,10 +12,8 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.json_values import strings_in
-from guard.lab.rewrite.arguments import filled_in
 from guard.lab.rewrite.pseudonyms import Pseudonyms, name_in, people_in
-from guard.lab.rewrite.shapes import LOSSY, SHAPES
-from guard.lab.rewrite.wording import carried, named, values_in
+from guard.lab.rewrite.wording import LOSSY, SHAPES, carried, filled_in, named, values_in
 from guard.provenance.result_documents import parsed
 
 if TYPE_CHECKING:

@@ -1,12 +1,15 @@
-"""Other wordings: how a prompt names a recipient, and how injected text carries an address."""
+"""Other wordings: of prompts, of injected text around an address, of arguments and of results."""
 
 from __future__ import annotations
 
 import base64
 import html
 import json
-from typing import TYPE_CHECKING, Final
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
+
+from ruamel.yaml import YAML
 
 from guard.lab.rewrite.pseudonyms import DATE, FOUND
 
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     import random
     import re
     from collections.abc import Callable, Collection
+
+    from guard.core.model import Json
 
 _BESIDE: Final = frozenset("\"'<>`/=:[]()")
 """Signs beside an address in a prompt that say how it is meant; it is then left as it is."""
@@ -127,3 +132,89 @@ def _line(line: str, planted: Collection[str], draw: random.Random) -> str:
 def values_in(text: str) -> set[str]:
     """Return what a text has of addresses, hosts, accounts and numbers, as it is written."""
     return {found[0] for found in FOUND.finditer(text) if not DATE.search(found[0])}
+
+
+_SEVERAL: Final = frozenset({"bcc", "cc", "participants", "recipients", "to"})
+"""Arguments that take one recipient or many."""
+_EMPTY: Final[tuple[Json, ...]] = (None, [], "")
+
+
+def filled_in(args: dict[str, Json], draw: random.Random) -> dict[str, Any]:
+    """Return the arguments as another model might have written them."""
+    told: dict[str, Any] = {}
+    for name, value in args.items():
+        told[name] = _value(name, value, draw)
+    if args.keys() & {"recipients", "to"}:
+        for name in ("cc", "bcc"):
+            if name not in args and draw.random() < 1 / 3:
+                told[name] = draw.choice(_EMPTY)
+    return told
+
+
+def _value(name: str, value: Json, draw: random.Random) -> Json:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return draw.choice((value, str(value)))
+    if name not in _SEVERAL:
+        return value
+    if isinstance(value, str) and value:
+        return draw.choice((value, [value]))
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return draw.choice((value, ", ".join(map(str, value))))
+    return value
+
+
+CUT_AT: Final = 1500
+"""Characters that are left of a result that is cut."""
+
+
+def _items(document: Json) -> list[Json]:
+    return document if isinstance(document, list) else [document]
+
+
+def _yaml(document: Json) -> str:
+    stream = StringIO()
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = False
+    writer.allow_unicode = True
+    writer.dump(document, stream)
+    return stream.getvalue().removesuffix("...\n").rstrip("\n")
+
+
+def _blocks(document: Json) -> Json:
+    texts = [
+        item if isinstance(item, str) else json.dumps(item, indent=2) for item in _items(document)
+    ]
+    blocks: list[Json] = [{"type": "text", "text": text} for text in texts]
+    return {"content": blocks}
+
+
+def _headers(document: Json) -> str:
+    """Return each item as lines ``Name: value``, items parted by an empty line."""
+    parts = []
+    for item in _items(document):
+        if isinstance(item, dict):
+            item = "\n".join(f"{key.title()}: {_flat(value)}" for key, value in item.items())  # noqa: PLW2901
+        parts.append(str(item))
+    return "\n\n".join(parts)
+
+
+def _flat(value: Json) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+SHAPES: Final[dict[str, Callable[[Json], Json]]] = {
+    "json": json.dumps,
+    "indented": lambda document: json.dumps(document, indent=2, ensure_ascii=False),
+    "yaml": _yaml,
+    "python": repr,
+    "blocks": _blocks,
+    "lines": lambda document: "\n".join(map(json.dumps, _items(document))),
+    "structure": lambda document: document,
+}
+"""Shapes that keep every field apart from the next."""
+LOSSY: Final[dict[str, Callable[[Json], Json]]] = {
+    "headers": _headers,
+    "cut": lambda document: _yaml(document)[:CUT_AT],
+    "cut_json": lambda document: json.dumps(document)[:CUT_AT],
+}
+"""Shapes in which a field cannot be told from text that imitates one, or that lack their end."""

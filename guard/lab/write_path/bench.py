@@ -6,18 +6,26 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rich.table import Table
+
 from guard.lab.load import UPSTREAM
-from guard.lab.write_path import hardship, labels, recorded
-from guard.lab.write_path.normal import normal_writes
+from guard.lab.write_path import labels
+from guard.lab.write_path.measurements import (
+    Cost,
+    cost,
+    crashes,
+    normal_writes,
+    play_recorded,
+    races,
+)
 from guard.lab.write_path.rig import POLICY, Rig, ungated, variant
-from guard.lab.write_path.speed import cost
 from guard.lab.write_path.trials import ATTACKS, SYSTEMS, Outcome, run_trial, trial
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from guard.lab.write_path.speed import Cost
+    from rich.console import Console
 
 DATA: Final = Path("../shared/data")
 NO_DATA: Final = "the recorded conversations and runs are not here; name their folder with --data"
@@ -84,14 +92,14 @@ def bench_write_path(
         _recorded(running, measured, data)
         _false_positives(measured)
         progress("races")
-        violations, rounds = hardship.races(running, 20)
+        violations, rounds = races(running, 20)
         _add(measured, "race_violations", violations, "0", n=rounds)
         progress("latency and throughput")
         _speed(measured, cost(running, 500, seconds))
         progress("crashes")
-        violations, crashes = hardship.crashes(running, crash_runs)
-        _add(measured, "crash_violations", violations, "0", n=len(crashes))
-        measured.details["crashes"] = crashes
+        violations, crashed = crashes(running, crash_runs)
+        _add(measured, "crash_violations", violations, "0", n=len(crashed))
+        measured.details["crashes"] = crashed
     return Report(
         name="write-path", machine=machine(), checks=measured.checks, details=measured.details
     )
@@ -172,7 +180,7 @@ def _recorded(running: Rig, measured: Measured, data: Path) -> None:
         for ident in ("poisoned_saves_contained", "benign_saves_committed"):
             _missing(measured, ident)
         return
-    saved = recorded.play(traces, running.redis, "bench-traces")
+    saved = play_recorded(traces, running.redis, "bench-traces")
     contained = (saved.refused + saved.tainted) / max(saved.poisoned, 1)
     committed = saved.benign_committed / max(saved.benign, 1)
     _rate(measured, "poisoned_saves_contained", contained, ">= 0.99", saved.poisoned)
@@ -222,3 +230,43 @@ def _rate(measured: Measured, ident: str, value: float, target: str, n: int) -> 
 
 def _missing(measured: Measured, ident: str) -> None:
     measured.checks.append(Check(id=ident, value=None, unit="count", reason=NO_DATA))
+
+
+def show_tables(details: Mapping[str, Any], console: Console) -> None:
+    """Print the tables."""
+    core = details["core_nfr"]
+    attacks = [name for name in next(iter(core.values())) if name not in {"all", "paper"}]
+    table = Table("attack", *core, title="Core NFR: trials without row, vector or version advance")
+    for attack in [*attacks, "all", "paper"]:
+        table.add_row(attack, *(str(core[system][attack]) for system in core))
+    console.print(table)
+    table = Table("", *details["prlr"], title="In the agent's next turn")
+    table.add_row("here", *(f"{row['leaked']}/{row['n']}" for row in details["prlr"].values()))
+    table.add_row("paper", *(f"{row['paper']:.0%}" for row in details["prlr"].values()))
+    console.print(table)
+    late = details["lategate"]
+    table = Table("LateGate", "here", "paper")
+    for name, paper in zip(
+        ("row_removed", "vector_removed", "version_unchanged", "absent_from_probe"),
+        late["paper"].values(),
+        strict=True,
+    ):
+        table.add_row(name, f"{late[name]}/{late['n']}", f"{paper}/150")
+    console.print(table)
+    table = Table("mode", "rate", "core NFR", "paper", "false positives", title="Label noise")
+    for row in details["label_noise"]:
+        false = "-" if row["false_positives"] is None else f"{row['false_positives']:.1%}"
+        table.add_row(
+            row["mode"],
+            f"{row['rate']:.0%}",
+            f"{row['core_nfr']:.1%}",
+            f"{row['paper']:.1%}",
+            false,
+        )
+    console.print(table)
+    table = Table("attempt", "trust", "decision", title="Trust")
+    for row in details["trust_timeline"]:
+        table.add_row(str(row["attempt"]), row["trust"], row["decision"])
+    console.print(table)
+    for name in ("semantic_limit", "forgery_on_the_wire", "speed"):
+        console.print(f"{name}: {details[name]}")

@@ -15,8 +15,7 @@ from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.memory import MemoryClass, SourceEvidence, SourceType, Trust
 from guard.core.memory_policy import DriftSettings
 from guard.core.model import Integrity
-from guard.lab.write_path.post_filter import candidate, facts_of, gate
-from guard.lab.write_path.trials import trial
+from guard.lab.write_path.trials import candidate, facts_of, gate, trial
 from guard.memory_gate.drift import alarms, endorsed, update
 
 if TYPE_CHECKING:

@@ -4,10 +4,17 @@ import numpy as np
 import pytest
 
 from guard.core.model import Role
-from guard.lab.dataset import LAST_SESSION, Reading, load_dataset, prefix, trigger_roles
+from guard.lab.dataset import (
+    LAST_SESSION,
+    Labelling,
+    Reading,
+    counts,
+    load_dataset,
+    prefix,
+    trap_notes,
+    trigger_roles,
+)
 from guard.lab.paper import FeatureSet
-from guard.lab.traps import counts, trap_notes
-from guard.lab.truth import Labelling
 from guard.replay.traces import Call, TraceError
 from tests.unit.lab.made_runs import ATTACKER, call, run, runs, write_traces
 

@@ -11,15 +11,18 @@ pytest.importorskip("skl2onnx", reason="the `lab` extra is not installed")
 
 from guard.adapters.onnx import load_models
 from guard.core.errors import ModelError
-from guard.lab.card import write_artefact
-from guard.lab.classifier_checks import TARGETS, checks
-from guard.lab.dataset import Reading, load_dataset
-from guard.lab.eval_classifier import Options, eval_classifier, measure_there
-from guard.lab.frozen import features_of, score_frozen
-from guard.lab.html_report import render
-from guard.lab.plots import draw
-from guard.lab.training import Order, train
-from guard.lab.truth import Labelling
+from guard.lab.dataset import Labelling, Reading, load_dataset
+from guard.lab.eval_classifier import (
+    TARGETS,
+    Options,
+    checks,
+    eval_classifier,
+    features_of,
+    measure_there,
+    score_frozen,
+)
+from guard.lab.plots import draw_classifier, render
+from guard.lab.training import Order, train, write_artefact
 from guard.replay.reports import Report, machine
 from tests.unit.lab.made_runs import run, runs, write_traces
 
@@ -83,7 +86,7 @@ def test_one_class_gives_nulls_with_a_reason(tmp_path):
 
 def test_the_report_is_self_contained_and_escapes_what_traces_say(measured):
     """PNGs stand in the page; nothing is loaded, and a model's name is no markup."""
-    images = draw(measured.curves, {"m": {"recall_count": 1.0}})
+    images = draw_classifier(measured.curves, {"m": {"recall_count": 1.0}})
     report = Report(
         name="classifier",
         machine=machine(),
@@ -103,7 +106,7 @@ def test_the_report_is_self_contained_and_escapes_what_traces_say(measured):
 def test_the_same_scores_give_the_same_picture(measured):
     """A picture in a repository changes only when its figures do."""
     curves = {"rule": measured.curves["recall_before_send"]}
-    assert draw(curves, {}) == draw(curves, {})
+    assert draw_classifier(curves, {}) == draw_classifier(curves, {})
 
 
 def test_fitted_here_and_tested_there(tmp_path, traces):

@@ -9,9 +9,8 @@ import numpy as np
 
 from guard.core.errors import ModelError
 from guard.lab import models
-from guard.lab.dataset import load_dataset
+from guard.lab.dataset import Labelling, load_dataset
 from guard.lab.paper import Algorithm, FeatureSet
-from guard.lab.truth import Labelling
 
 
 @pytest.mark.parametrize("features", list(FeatureSet))

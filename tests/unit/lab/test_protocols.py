@@ -6,7 +6,7 @@ pytest.importorskip("sklearn", reason="the `lab` extra is not installed")
 
 import numpy as np
 
-from guard.lab.dataset import load_dataset
+from guard.lab.dataset import Labelling, load_dataset
 from guard.lab.models import make
 from guard.lab.paper import Algorithm, FeatureSet
 from guard.lab.protocols import (
@@ -20,7 +20,6 @@ from guard.lab.protocols import (
     out_of_fold,
     transfer_between_models,
 )
-from guard.lab.truth import Labelling
 from tests.unit.lab.made_runs import run, runs, write_traces
 
 

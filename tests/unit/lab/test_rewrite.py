@@ -5,11 +5,9 @@ import random
 
 import pytest
 
-from guard.lab.rewrite.arguments import filled_in
 from guard.lab.rewrite.pseudonyms import Pseudonyms
 from guard.lab.rewrite.runs import Rewriter
-from guard.lab.rewrite.shapes import LOSSY, SHAPES
-from guard.lab.rewrite.wording import carried, named, values_in
+from guard.lab.rewrite.wording import LOSSY, SHAPES, carried, filled_in, named, values_in
 from guard.provenance.result_documents import parsed, roots_of
 from guard.replay.traces import parse_run
 

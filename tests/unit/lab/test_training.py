@@ -12,12 +12,10 @@ import numpy as np
 
 from guard.adapters.onnx import load_models
 from guard.core.errors import ModelError
-from guard.lab.card import write_artefact
-from guard.lab.dataset import Reading, load_dataset
+from guard.lab.dataset import Labelling, Reading, load_dataset
 from guard.lab.models import make
 from guard.lab.paper import Algorithm, FeatureSet
-from guard.lab.training import Order, train
-from guard.lab.truth import Labelling
+from guard.lab.training import Order, train, write_artefact
 from guard.settings import models_directory
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from guard.adapters.onnx import load_models
-from guard.lab.eval_recorded import AGENTDOJO, BENIGN_MEMORY, CONTACTS, LEONG, RECORDED
+from guard.lab.eval_provenance import AGENTDOJO, BENIGN_MEMORY, CONTACTS, LEONG, RECORDED
 from guard.lab.judged_runs import Bench
 from guard.settings import models_directory
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from guard.lab.eval_provenance import agentdojo_sends, agentdojo_side, is_internal, mail_receiver
 from guard.lab.judged_runs import JudgedCall, JudgedRun
-from guard.lab.recorded_sets import agentdojo_sends, agentdojo_side, is_internal, mail_receiver
 from guard.replay.traces import Call, Run
 
 

@@ -15,6 +15,7 @@ from guard.core.model import UNKNOWN_TASK, Role
 from guard.enforcement.exchange import Exchange, UnreadExchange, new_decision_id
 from guard.enforcement.identity import NONCE_HEADER, TOKEN_HEADER, identify
 from guard.protocols.http.message import REDACTION_FAILED
+from guard.protocols.http.metadata import TOOL as METADATA
 from guard.protocols.http.metadata import metadata_call
 from guard.protocols.refusals import Refusal
 
@@ -206,14 +207,14 @@ class RequestHandler:
         """
         if protocol is self._fallback:
             return []
+        policy = self._guard.policy
         found = [*message.side_content]
         plain: Sequence[ParsedCall] = ()
         if request.chosen and not protocol.names_hosts:
             bare = request if not message.calls else replace(request, body=b"")
             plain = self._fallback.parse(bare).calls
-        elif not protocol.model_api:
+        elif not protocol.model_api and policy is not None and policy.mapping(METADATA):
             found += metadata_call(request, reads_query=not protocol.names_hosts)
-        policy = self._guard.policy
         return [
             *(call for call in found if policy is not None and policy.mapping(call.tool)),
             *plain,

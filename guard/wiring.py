@@ -51,7 +51,7 @@ from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.enforcement.declarations import DeclarationHandler
 from guard.enforcement.handlers import Enforcement
 from guard.enforcement.identity import Credentials
-from guard.memory_gate.evidence import LabelledEvidence
+from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.provenance.seal import Seal

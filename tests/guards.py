@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from guard.adapters.redis.staging import RedisStaging
 from guard.decision.guard import Guard
 from guard.decision.information_point import InformationPoint
-from guard.memory_gate.evidence import LabelledEvidence
+from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter, NullAuditLog

@@ -47,7 +47,7 @@ _COMMON: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What speaks for a subject being pushed."""
+    """The evidence that one principal's items push a subject."""
 
     weight: float
     """Log-likelihood ratio, never below zero."""

@@ -1,12 +1,14 @@
-"""The commit gate: eight deterministic checks, each with a named reason.  Pure: no I/O.
+"""The commit gate: eight deterministic checks, each with a named reason, and what is told of them.
 
 No check reads what the agent says about itself: source types, integrity and sources come from the
-wire, trust, nonces, tokens and earlier classes from the staging store.  Checks 4, 5, 6 and 7 are
-made once more, atomically, when the candidate is committed.
+wire; trust, nonces, tokens and earlier classes from the staging store.  Checks 4, 5, 6 and 7 are
+made once more, atomically, when the candidate is committed.  Pure: no I/O of its own.
 """
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.memory import (
@@ -19,6 +21,7 @@ from guard.core.memory import (
     Trust,
 )
 from guard.core.model import DestinationStatus, Integrity
+from guard.core.verdict import Action, Reason
 from guard.destinations.canonical import find_destinations
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from guard.core.memory import Candidate, StagedFacts
     from guard.core.memory_policy import MemoryPolicy
     from guard.core.model import Destination
+    from guard.core.ports import AuditLog, Metrics
+    from guard.core.verdict import Verdict
 
 _KNOWN: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 _TOKEN_REASONS: Final = {
@@ -178,3 +183,124 @@ def is_tainted(candidate: Candidate) -> bool:
         candidate.evidence.integrity is Integrity.UNTRUSTED
         or SourceType.TOOL_RESULT in candidate.evidence.types
     )
+
+
+PROMOTE: Final = "ask the operator to run `guard memory promote` with the decision id"
+_REMEDIES: Final = {
+    "source_class_refused": "what this session has read may not be written to this class",
+    "suspicious_content": "leave out destinations and standing orders that came from a tool",
+    "source_untrusted": "ask the operator to look at this source; only L4 is open to it",
+    "content_hash_mismatch": "the content differs from what was staged under this nonce",
+    "nonce_replayed": "this nonce was used; a new write needs a new one",
+    "promotion_token_missing": PROMOTE,
+    "promotion_token_expired": "ask the operator for a new promotion token",
+    "promotion_token_replayed": "ask the operator for a new promotion token",
+    "promotion_token_forged": "this token was not issued by an operator; ask for another",
+    "promotion_token_other": "this token is for other content, another class or principal",
+    "second_look_required": PROMOTE,
+    "second_look_failed": "a person has to write this",
+    "partition_quarantined": "the operator has closed this partition",
+    "candidate_oversize": "write less at once",
+    "candidate_not_text": "write text",
+    "class_unknown": "name one of L1, L2, L3, L4",
+    "proposal_refused": "the result proposed a memory update and was withheld; go on without it",
+    "write_conflict": "another write to the same item came first; read it and try again",
+    "gate_error": "retry later",
+}
+
+
+def with_reasons(
+    verdict: Verdict,
+    codes: tuple[str, ...],
+    target: MemoryClass,
+    allowed: tuple[MemoryClass, ...],
+    detail: str = "",
+) -> Verdict:
+    """Return the verdict as a block for the gate's reasons."""
+    told = {"target_class": target.name, "allowed_classes": [item.name for item in allowed]}
+    classes = ", ".join(item.name for item in allowed)
+    hint = f"; {classes} would be allowed" if classes else ""
+    reasons = tuple(
+        Reason(
+            code=code,
+            rule="",
+            action=Action.BLOCK,
+            detail=detail or f"memory class {target.name}",
+            evidence={"memory": told},
+            remedy=_REMEDIES.get(code, "do not retry the same write") + (hint if not i else ""),
+        )
+        for i, code in enumerate(codes)
+    )
+    others = tuple(reason for reason in verdict.reasons if reason.action is Action.BLOCK)
+    return replace(verdict, action=Action.BLOCK, reasons=(*reasons, *others), decided_by=())
+
+
+EVENT: Final = "guard.memory"
+EVENT_DRIFT: Final = "guard.memory_drift"
+
+
+class GateLog:
+    """Writes lines and counts.
+
+    Args:
+        audit: one line per candidate, before it is committed.
+        metrics: counts outcomes by reason and class.
+    """
+
+    def __init__(self, audit: AuditLog, metrics: Metrics) -> None:
+        self._audit = audit
+        self._metrics = metrics
+
+    def record(
+        self,
+        candidate: Candidate,
+        decision: GateDecision,
+        receipt: str,
+        reasons: tuple[str, ...],
+    ) -> None:
+        """Write the audit line of a candidate; without it nothing is committed.
+
+        Raises:
+            AuditError: it could not be written.
+        """
+        self._audit.event(
+            EVENT,
+            {
+                "decision_id": candidate.id,
+                "principal": candidate.identity.principal,
+                "tool": candidate.tool,
+                "store": candidate.store,
+                "outcome": "refuse" if reasons else "commit",
+                "memory_reasons": list(reasons),
+                "memory_class": decision.target.name,
+                "tainted": decision.tainted,
+                "source_types": sorted(kind.value for kind in candidate.evidence.types),
+                "receipt": receipt,
+            },
+        )
+
+    def drift(self, candidate: Candidate, subject: str) -> None:
+        """Raise a finding: the subject is a word of the content, so it goes out as a digest.
+
+        Raises:
+            AuditError: it could not be written.
+        """
+        self._metrics.memory_drift()
+        fingerprint = hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()
+        self._audit.event(
+            EVENT_DRIFT,
+            {
+                "decision_id": candidate.id,
+                "principal": candidate.identity.principal,
+                "store": candidate.store,
+                "subject": fingerprint[:24],
+            },
+        )
+
+    def count(self, outcome: str, reasons: tuple[str, ...], target: MemoryClass) -> None:
+        """Count what became of a write, by its first reason and its class."""
+        self._metrics.memory_write(outcome, reasons[0] if reasons else "none", target.name)
+
+    def failed(self) -> None:
+        """Count a failure of the gate itself."""
+        self._metrics.error("memory")

@@ -13,7 +13,7 @@ from guard.core.memory import SourceEvidence, SourceType
 from guard.core.model import UNKNOWN_TASK, Integrity
 from guard.core.verdict import Action, Mode, Verdict
 from guard.memory_gate.candidate import candidates_of_result, receipt_of
-from guard.memory_gate.refusal import with_reasons
+from guard.memory_gate.gate import with_reasons
 from guard.provenance.sources import marks_of
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from guard.core.memory import Candidate, MemoryClass
     from guard.core.memory_policy import MemoryPolicy, ProposalMapping
     from guard.core.policy import Policy
-    from guard.memory_gate.gate import CommitGate
-    from guard.memory_gate.gate_log import GateLog
+    from guard.memory_gate.gate import CommitGate, GateLog
     from guard.memory_gate.staging import Staging
 
 

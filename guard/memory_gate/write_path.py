@@ -1,8 +1,9 @@
-"""The road of a memory write: stage, check, record, commit or refuse, settle.
+"""One memory write through the gate: stage, check, record, commit or refuse, settle.
 
 The candidate lives in the staging store alone until it is committed; it is committed after its
 audit line is written and before a byte is forwarded; what became of it is settled before the answer
 is released.  ``reached`` is told of each step, so that tests can kill the process between any two.
+A read of a partition that the operator has closed is refused here as well.
 """
 
 from __future__ import annotations
@@ -12,31 +13,34 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError, StateError
-from guard.core.memory import Fate, SecondLook
+from guard.core.json_values import strings_in_order
+from guard.core.memory import DEFAULT_STORE, Fate, MemoryClass, SecondLook
 from guard.core.memory_policy import MemoryPolicy
-from guard.memory_gate.candidate import candidate_of_call, receipt_of
+from guard.memory_gate.candidate import READS, candidate_of_call, receipt_of
 from guard.memory_gate.drift import endorsed
-from guard.memory_gate.evidence import READS
-from guard.memory_gate.gate import CommitGate
-from guard.memory_gate.gate_log import GateLog
+from guard.memory_gate.gate import CommitGate, GateLog, with_reasons
 from guard.memory_gate.proposals import Proposals
-from guard.memory_gate.quarantine import judge_read
-from guard.memory_gate.refusal import with_reasons
 from guard.memory_gate.staging import StagedWrite
 from guard.provenance.sources import marks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.core.calls import ToolResult, TracedCall
+    from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
     from guard.core.memory import Candidate, GateDecision
+    from guard.core.memory_policy import ReadMapping
+    from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Metrics
     from guard.core.trajectory import Snapshot
     from guard.core.verdict import Verdict
-    from guard.memory_gate.evidence import EvidenceSource
+    from guard.memory_gate.candidate import EvidenceSource
     from guard.memory_gate.staging import Checker, Staging
 
+DEFAULT_PARTITION: Final = "default"
+"""The partition of whatever names none."""
+READ_PARTITIONS: Final = 64
+"""Partitions that one read may name; with more it is refused."""
 IN_FLIGHT: Final = 100_000
 """Writes whose answers this process awaits; the oldest is then left to be resolved later."""
 NO_GATE: Final = MemoryPolicy(matrix={}, second_look={}, writes=())
@@ -227,3 +231,36 @@ class WritePath:
     def _bound(writes: OrderedDict[str, StagedWrite]) -> None:
         if len(writes) > IN_FLIGHT:
             writes.popitem(last=False)
+
+
+async def judge_read(
+    memory: MemoryPolicy, staging: Staging, classified: ClassifiedCall, verdict: Verdict
+) -> Verdict:
+    """Return the verdict of a call, as a block where it reads a closed partition.
+
+    Never raises: a store that does not answer refuses the read.
+    """
+    mapping = memory.read(classified.call.tool)
+    if mapping is None or not verdict.action.forwards:
+        return verdict
+    named = _named(mapping, dict(classified.call.arguments))
+    by_tool = classified.mapping.store if classified.mapping is not None else ""
+    store = mapping.store or by_tool or DEFAULT_STORE
+    try:
+        closed = len(named) > READ_PARTITIONS or await staging.is_closed(
+            classified.call.identity, store, named
+        )
+    except Exception as error:  # noqa: BLE001  (what cannot be known to be open is closed)
+        return with_reasons(verdict, ("gate_error",), MemoryClass.L4, (), type(error).__name__)
+    if not closed:
+        return verdict
+    return with_reasons(verdict, ("partition_quarantined",), MemoryClass.L4, ())
+
+
+def _named(mapping: ReadMapping, arguments: Json) -> frozenset[str]:
+    if mapping.partition is None:
+        return frozenset({DEFAULT_PARTITION})
+    found = frozenset(
+        text for _, value in mapping.partition.find(arguments) for text in strings_in_order(value)
+    )
+    return found or frozenset({DEFAULT_PARTITION})

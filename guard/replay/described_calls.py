@@ -36,7 +36,7 @@ from guard.decision.information_point import InformationPoint
 from guard.destinations.amounts import number_value
 from guard.destinations.canonical import read_destinations
 from guard.destinations.values import leaf_value
-from guard.memory_gate.evidence import LabelledEvidence
+from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.provenance import label_sets
 from guard.provenance.approvals import GRANT_FIELD

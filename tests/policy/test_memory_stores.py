@@ -93,7 +93,9 @@ async def _tainted_after(store, policy, save, arguments):
 
 def test_each_shipped_profile_is_tried():
     """A profile without a save in this table would go untried."""
-    assert SAVES.keys() == {path.stem for path in (ROOT / "policies" / "profiles").glob("*.yaml")}
+    profiles = {path.stem for path in (ROOT / "policies" / "profiles").glob("*.yaml")}
+
+    assert SAVES.keys() == {name for name in profiles if not name.endswith("_test")}
 
 
 @pytest.mark.parametrize("profile", SAVES)

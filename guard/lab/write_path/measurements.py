@@ -28,7 +28,7 @@ from guard.core.memory import Fate
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.decision.guard import Guard
 from guard.lab.write_path.rig import variant
-from guard.memory_gate.evidence import LabelledEvidence
+from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.policy_files import load_policies
 from guard.replay.traces import TraceClock, read_traces

@@ -7,7 +7,7 @@ import pytest
 from guard.core.memory import SourceType
 from guard.core.model import ROLES, Integrity, Role
 from guard.core.trajectory import Snapshot, Trajectory, Window
-from guard.memory_gate.evidence import TrajectoryEvidence
+from guard.memory_gate.candidate import TrajectoryEvidence
 
 
 def _window(role, *, flight=False):

@@ -8,7 +8,7 @@ from guard.core.jsonpath import compile_path
 from guard.core.memory_policy import MemoryPolicy, ReadMapping
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.verdict import Action, Mode, Verdict
-from guard.memory_gate.quarantine import judge_read
+from guard.memory_gate.write_path import judge_read
 
 ALLOWED = Verdict(Action.ALLOW, Mode.ENFORCE, (), "digest")
 

@@ -14,7 +14,7 @@ from guard.core.trajectory import Snapshot
 from guard.core.verdict import Action, Mode, Verdict
 from guard.decision.classification import classify
 from guard.lab.write_path.rig import POLICY
-from guard.memory_gate.evidence import TrajectoryEvidence
+from guard.memory_gate.candidate import TrajectoryEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.policy_files import load_policies
 

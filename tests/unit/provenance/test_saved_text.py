@@ -9,7 +9,7 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.memory import SourceType
 from guard.core.model import Identity, Integrity, Role, ToolCall
 from guard.core.trajectory import Snapshot
-from guard.memory_gate.evidence import LabelledEvidence
+from guard.memory_gate.candidate import LabelledEvidence
 from guard.policy_files import load_policies
 from guard.provenance.saved_text import sentences_said
 from guard.provenance.senders import source_mark

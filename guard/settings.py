@@ -26,7 +26,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from guard.core.errors import GuardError
+from guard.core.errors import InputError
 
 EMBEDDED: Final = "embedded"
 MODEL_APIS: Final = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
@@ -259,7 +259,7 @@ def load_settings(config: Path | None, **given: Any) -> Settings:
     """Return the settings from all sources; options that are None were not given.
 
     Raises:
-        GuardError: a value is wrong, with the setting's name and what is right.
+        InputError: a value is wrong, with the setting's name and what is right.
     """
     _file_values.clear()
     if config is not None:
@@ -267,7 +267,7 @@ def load_settings(config: Path | None, **given: Any) -> Settings:
             _file_values.update(tomllib.loads(config.read_text(encoding="utf-8")))
         except (OSError, tomllib.TOMLDecodeError) as error:
             msg = f"config file `{config}` cannot be read: {error}"
-            raise GuardError(msg) from error
+            raise InputError(msg) from error
     try:
         return Settings(**{key: value for key, value in given.items() if value not in (None, [])})
     except ValidationError as error:
@@ -275,7 +275,7 @@ def load_settings(config: Path | None, **given: Any) -> Settings:
             f"setting `{'.'.join(str(part) for part in e['loc'])}`: {e['msg']}"
             for e in error.errors()
         )
-        raise GuardError(details) from error
+        raise InputError(details) from error
     finally:
         _file_values.clear()
 
@@ -284,16 +284,16 @@ def read_secret(path: Path) -> str:
     """Return the secret in a file.
 
     Raises:
-        GuardError: it cannot be read, or holds nothing.
+        InputError: it cannot be read, or holds nothing.
     """
     try:
         secret = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         msg = f"secret file `{path}` cannot be read ({type(error).__name__})"
-        raise GuardError(msg) from None
+        raise InputError(msg) from None
     if not secret:
         msg = f"secret file `{path}` is empty"
-        raise GuardError(msg)
+        raise InputError(msg)
     return secret
 
 
@@ -304,14 +304,14 @@ def child_environment(secrets: list[str]) -> dict[str, str]:
         secrets: ``NAME=FILE`` each: a credential that only the server gets.
 
     Raises:
-        GuardError: an item is not of that form, or its file cannot be read.
+        InputError: an item is not of that form, or its file cannot be read.
     """
     variables = {k: v for k, v in os.environ.items() if not k.startswith("GUARD_")}
     for item in secrets:
         name, equals, file = item.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             msg = f"`{item}` is not NAME=FILE"
-            raise GuardError(msg)
+            raise InputError(msg)
         variables[name] = read_secret(Path(file))
     return variables
 

@@ -1,4 +1,4 @@
-"""The command line: one file per command.
+"""The command line: one thin file per group of commands, imported when one of them is called.
 
 Exit codes: 0 ok, 1 failed, 2 blocked or failed test, 3 invalid policy or input.
 """
@@ -6,100 +6,194 @@ Exit codes: 0 ok, 1 failed, 2 blocked or failed test, 3 invalid policy or input.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from guard import __version__
+from guard.cli.outcome import exit_code, message
+from guard.core.errors import GuardError
 
 _application: Final = partial(
     typer.Typer, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich"
 )
-COMMANDS: Final = {
-    "run": "run:run",
-    "check": "check:check",
-    "test": "policy_tests:policy_tests",
-    "explain": "explain:explain",
-    "diff": "diff:diff",
-    "import-openapi": "import_openapi:import_openapi",
-    "schema": "schema:schema",
-    "replay": "replay:replay",
-    "demo": "demo:demo",
-    "bench": "bench:app",
-    "eval": "eval:app",
-    "train": "train:train",
-    "approve": "memory_labels:approve",
-    "memory": "memory:app",
-    "init": "init:init",
-    "doctor": "doctor:doctor",
-    "ca": "ca:app",
-    "stdio": "stdio:stdio",
-    "tools": "tools:app",
+
+Place = str | dict[str, tuple["Place", str]]
+"""``module:attribute`` in this package, or the commands of a group; each has a line of help."""
+
+COMMANDS: Final[dict[str, tuple[Place, str]]] = {
+    "run": ("run:run", "Stand between agents and their tools until SIGTERM."),
+    "stdio": ("stdio:stdio", "Wrap an MCP server that speaks on standard input and output."),
+    "init": ("init:init", "Write a first policy with its tests, from the tools an agent has."),
+    "doctor": ("doctor:doctor", "Check that everything is in place, and say what to do."),
+    "demo": ("demo:demo", "Watch an attack being refused while everyday mail goes through."),
+    "policy": (
+        {
+            "check": ("policy:check", "Validate policy files: file, line, rule and a suggestion."),
+            "test": ("policy:run_tests", "Run the tests beside the policies."),
+            "explain": ("policy:explain", "Say why, for a described or for a recorded call."),
+            "diff": ("policy:diff", "List every recorded call that two policies decide otherwise."),
+            "schema": ("policy:schema", "Print the JSON schema of policies, or a reference."),
+            "import-openapi": ("policy:import_openapi", "Propose HTTP tools from an OpenAPI file."),
+        },
+        "Policies: check, test, explain, compare.",
+    ),
+    "approvals": (
+        {"grant": ("approvals:grant", "Release one call that waits for a human, once.")},
+        "Calls that were refused with `approval_required`.",
+    ),
+    "memory": ("memory:app", "Memory: writes that were held back, labels, lineage, trust."),
+    "tools": ("tools:app", "Tool definitions: what is pinned, what has changed."),
+    "traces": (
+        {"replay": ("traces:replay", "Judge recorded runs as live traffic would be.")},
+        "Recorded runs of agents.",
+    ),
+    "ca": ("ca:app", "The authority of forward listeners: show it, and make clients trust it."),
+    "lab": (
+        {
+            "bench": ("bench:app", "Measure speed, side by side with what the guard replaces."),
+            "eval": ("eval:app", "Measure how well the guard decides."),
+            "train": ("train:train", "Fit a classifier on recorded runs."),
+        },
+        "Offline work: benchmarks, evaluations, training.",
+    ),
+    "version": ("version", "Print the version."),
 }
-"""Where each command is: module of this package, and the function or Typer application in it."""
+
+ALIASES: Final = {
+    "check": ("policy", "check"),
+    "test": ("policy", "test"),
+    "explain": ("policy", "explain"),
+    "diff": ("policy", "diff"),
+    "schema": ("policy", "schema"),
+    "import-openapi": ("policy", "import-openapi"),
+    "approve": ("approvals", "grant"),
+    "replay": ("traces", "replay"),
+    "bench": ("lab", "bench"),
+    "eval": ("lab", "eval"),
+    "train": ("lab", "train"),
+}
+"""Spellings from before there were groups: they work as ever, and help does not list them."""
 
 
-class CommandModules(MutableMapping[str, object]):
-    """Commands by name, each imported when it is asked for and not before.
+class LazyCommands(Mapping[str, Any]):
+    """The commands of a group by name, each imported when it is asked for and not before."""
 
-    ``guard run`` must not wait for what only ``guard train`` needs.
-    """
+    def __init__(
+        self,
+        entries: Mapping[str, tuple[Place, str]],
+        aliases: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        self.entries = entries
+        self.aliases = aliases or {}
 
-    def __getitem__(self, name: str) -> object:
-        """Return a command.
+    def __getitem__(self, name: str) -> Any:
+        """Return a command, whose name is the one that it was called by.
 
         Raises:
             KeyError: there is none of that name.
         """
-        module, _, attribute = COMMANDS[name].partition(":")
-        found = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
-        if not isinstance(found, typer.Typer):
-            single = _application()
-            single.command(name)(found)
-            found = single
-        command = typer.main.get_command(found)
-        command.name = name
+        path = self.aliases.get(name, (name,))
+        place, help_line = self.entries[path[0]]
+        if isinstance(place, dict):
+            command: Any = LazyGroup(LazyCommands(place), name=path[0], help=help_line)
+        else:
+            command = _imported(place)
+        for word in path[1:]:
+            command = command.commands[word]
+        command.name, command.hidden = name, name in self.aliases
         return command
 
+    def outline(self, name: str) -> TyperCommand | None:
+        """Return what help and completion show of a command, without importing it."""
+        if name in self.aliases:
+            return TyperCommand(name, hidden=True)
+        return TyperCommand(name, help=self.entries[name][1]) if name in self.entries else None
+
     def __iter__(self) -> Iterator[str]:
-        """Yield the names in the order of ``--help``."""
-        return iter(COMMANDS)
+        """Yield the names in the order of help, old spellings last."""
+        yield from self.entries
+        yield from self.aliases
 
     def __len__(self) -> int:
-        """Return how many there are."""
-        return len(COMMANDS)
-
-    def __setitem__(self, name: str, command: object) -> None:
-        """Refuse: ``COMMANDS`` is the list."""
-        raise TypeError(name)
-
-    def __delitem__(self, name: str) -> None:
-        """Refuse: ``COMMANDS`` is the list."""
-        raise TypeError(name)
+        """Return how many names there are."""
+        return len(self.entries) + len(self.aliases)
 
 
-class Root(TyperGroup):
-    """The group of all commands."""
+def _imported(place: str) -> Any:
+    module, _, attribute = place.rpartition(":")
+    found = getattr(
+        importlib.import_module(f"{__name__}.{module}" if module else __name__), attribute
+    )
+    if not isinstance(found, typer.Typer):
+        single = _application()
+        single.command()(found)
+        found = single
+    return typer.main.get_command(found)
 
-    def __init__(self, **options: object) -> None:
-        super().__init__(**options)  # type: ignore[arg-type]  # as Typer gives them
-        self.commands = CommandModules()  # type: ignore[assignment]  # Typer's click is its own
+
+class LazyGroup(TyperGroup):
+    """A group that imports a command only to call it."""
+
+    def __init__(self, commands: LazyCommands, **options: Any) -> None:
+        super().__init__(no_args_is_help=True, rich_markup_mode="rich", **options)
+        self.lazy = commands
+        self.commands = commands  # type: ignore[assignment]  # never changed
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the outline of a command: enough to list and complete it."""
+        del ctx
+        return self.lazy.outline(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is called, imported, and its arguments."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else self.lazy[name], rest
 
 
-app = _application(
+class Root(LazyGroup):
+    """All commands; what stops one becomes an exit code and one line on standard error."""
+
+    def __init__(self, **options: Any) -> None:
+        del options["commands"], options["no_args_is_help"], options["rich_markup_mode"]
+        super().__init__(LazyCommands(COMMANDS, ALIASES), **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call a command.
+
+        Raises:
+            typer.Exit: the command failed, and has said why.
+        """
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Whoever read the output has enough; Typer ends the command quietly.
+            raise
+        except (GuardError, OSError) as error:
+            typer.echo(message(error, f"guard {ctx.invoked_subcommand}"), err=True)
+            raise typer.Exit(exit_code(error)) from error
+
+
+app = typer.Typer(
     cls=Root,
     name="guard",
     help="An inline egress guard for LLM agents: every tool call is judged before a byte leaves.",
-    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
 )
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
 
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(__version__)
+        version()
         raise typer.Exit
 
 
@@ -114,4 +208,4 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
-    app()
+    app(prog_name="guard")

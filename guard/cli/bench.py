@@ -1,18 +1,14 @@
-"""``guard bench NAME``: one file in ``guard/lab`` per benchmark."""
+"""``guard lab bench NAME``: one file in ``guard/lab`` per benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from guard.cli.progress import Stages
-from guard.cli.report_table import show
-from guard.core.errors import GuardError
+from guard.cli.terminal import show, stages
 from guard.lab.bench_forward import bench_forward
 from guard.lab.bench_provenance import Size, bench_provenance
 from guard.lab.bench_proxy import bench_proxy
@@ -22,17 +18,6 @@ from guard.lab.write_path.bench import DATA, bench_write_path, show_tables
 from guard.settings import policies_directory
 
 app = typer.Typer(help="Measure the guard on this machine, side by side with what it replaces.")
-EXIT_FAILED = 1
-
-
-@contextmanager
-def failing_plainly() -> Iterator[None]:
-    """Say in one line what cannot be measured and why, and exit with 1."""
-    try:
-        yield
-    except (GuardError, OSError) as error:
-        typer.echo(f"guard bench: {error}", err=True)
-        raise typer.Exit(EXIT_FAILED) from error
 
 
 @app.command()
@@ -46,7 +31,7 @@ def proxy(
     ] = False,
 ) -> None:
     """Requests per second against stock mitmdump, decision times, growth, memory, round trips."""
-    with failing_plainly(), Stages(Console(stderr=True)) as told:
+    with stages(Console(stderr=True)) as told:
         run = bench_forward if forward else bench_proxy
         report = run(
             policy or policies_directory() / "default.yaml",
@@ -54,7 +39,7 @@ def proxy(
             seconds=seconds,
             progress=told,
         )
-    show(report, command="guard bench", as_json=json)
+    show(report, command="guard lab bench", as_json=json)
 
 
 @app.command()
@@ -64,13 +49,13 @@ def stream(
     rounds: Annotated[int, typer.Option(min=3, help="Streams of each kind.")] = 40,
 ) -> None:
     """What the guard adds to a stream's first event, to its gaps, and to the first token."""
-    with failing_plainly(), Console(stderr=True).status("starting") as status:
+    with Console(stderr=True).status("starting") as status:
         report = bench_stream(
             policy or policies_directory() / "default.yaml",
             rounds=rounds,
             progress=status.update,
         )
-    show(report, command="guard bench", as_json=json)
+    show(report, command="guard lab bench", as_json=json)
 
 
 @app.command()
@@ -84,9 +69,9 @@ def provenance(
 ) -> None:
     """Decision times with many labelled values, growth, bytes per value, the ratio."""
     size = Size(values=values, calls=calls, rounds=rounds, seconds=seconds)
-    with failing_plainly(), Stages(Console(stderr=True)) as told:
+    with stages(Console(stderr=True)) as told:
         report = bench_provenance(policy or policies_directory() / "default.yaml", size, told)
-    show(report, command="guard bench", as_json=json)
+    show(report, command="guard lab bench", as_json=json)
 
 
 @app.command("write-path")
@@ -99,7 +84,7 @@ def write_path(
     figure: Annotated[Path | None, typer.Option(help="Write a figure (.svg or .png).")] = None,
 ) -> None:
     """Memory writes: five systems, five attacks, crashes, races, drift, cost."""
-    with failing_plainly(), Console(stderr=True).status("starting") as status:
+    with Console(stderr=True).status("starting") as status:
         report = bench_write_path(
             runs=runs,
             crash_runs=crash_runs,
@@ -111,7 +96,7 @@ def write_path(
         from guard.lab.plots import draw_write_path
 
         draw_write_path(report.details, figure)
-    show(report, command="guard bench", as_json=json)
+    show(report, command="guard lab bench", as_json=json)
     if not json:
         show_tables(report.details, Console())
 
@@ -127,10 +112,10 @@ def transparency(
     ] = None,
 ) -> None:
     """The same MCP scenarios directly and through the guard: how many the client sees alike."""
-    with failing_plainly(), Console(stderr=True).status("starting") as status:
+    with Console(stderr=True).status("starting") as status:
         report = bench_transparency(
             policy or policies_directory() / "examples" / "observe.yaml",
             progress=status.update,
             suite=suite,
         )
-    show(report, command="guard bench", as_json=json)
+    show(report, command="guard lab bench", as_json=json)

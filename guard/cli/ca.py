@@ -7,7 +7,6 @@ from typing import Annotated, Final
 
 import typer
 
-from guard.core.errors import GuardError
 from guard.settings import state_directory
 
 app = typer.Typer(
@@ -69,11 +68,7 @@ def show(
     """
     from guard.adapters.credentials.authority import ensure_authority
 
-    try:
-        authority = ensure_authority(ca or state_directory() / "ca")
-    except GuardError as error:
-        typer.echo(f"guard ca: {error}", err=True)
-        raise typer.Exit(1) from error
+    authority = ensure_authority(ca or state_directory() / "ca")
     if pem:
         typer.echo(authority.certificate.read_text(encoding="ascii"), nl=False)
         return

@@ -10,11 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from guard.core.errors import PolicyError
+from guard.cli.outcome import Code, given_input
+from guard.core.errors import GuardError, InputError
 from guard.demo.stage import Via
 
-EXIT_FAILED = 1
-EXIT_INVALID = 3
 EXIT_INTERRUPTED = 130
 
 
@@ -41,24 +40,22 @@ def demo(
     from guard.demo.play import play, report
     from guard.demo.stage import DemoError
 
-    errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-    policy = _checked_policy(attacker, errors)
+    policy = _checked_policy(attacker)
     console = Console(file=io.StringIO() if json else None, markup=False, highlight=False)
     try:
         played = play(policy, attacker, via, keep=keep, narrator=Narrator(console))
     except DemoError as error:
-        errors.print(f"the demo could not be played: {printable(str(error), longest=4000)}")
-        raise typer.Exit(EXIT_FAILED) from None
+        raise GuardError(printable(str(error), longest=4000)) from None
     except (KeyboardInterrupt, asyncio.CancelledError):
-        errors.print("interrupted; everything that was started has been stopped")
+        typer.echo("interrupted; everything that was started has been stopped", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if json:
         print(report(played, attacker, via).to_json())
     if not played.ending.good:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(Code.FAILED)
 
 
-def _checked_policy(attacker: str, errors: Console) -> Path:
+def _checked_policy(attacker: str) -> Path:
     """Return the shipped policy, having made sure that it does not let the attacker in anyway."""
     from guard.demo.narration import printable
     from guard.demo.play import passes_by_policy
@@ -66,19 +63,14 @@ def _checked_policy(attacker: str, errors: Console) -> Path:
     from guard.settings import policies_directory
 
     path = policies_directory() / "default.yaml"
-    try:
+    with given_input():
         attacker.encode("utf-8")
         policy = load_policies((path,))
-    except (UnicodeEncodeError, PolicyError) as error:
-        errors.print(f"cannot start the demo: {error}")
-        raise typer.Exit(EXIT_INVALID) from None
     if not attacker.strip():
-        errors.print("the attacker's address is empty, give one with `--attacker`")
-        raise typer.Exit(EXIT_INVALID)
+        raise InputError("the attacker's address is empty, give one with `--attacker`")
     if passes_by_policy(policy, attacker):
-        errors.print(
+        raise GuardError(
             f"`{printable(attacker)}` is internal or allowed under {path.name}: mail to it would "
             "be delivered, as the policy says; choose an address outside"
         )
-        raise typer.Exit(EXIT_FAILED)
     return path

@@ -6,19 +6,16 @@ import asyncio
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from guard.core.errors import GuardError
+from guard.cli.outcome import Code, given_input
 from guard.settings import load_settings
 
 if TYPE_CHECKING:
     from guard.adapters.doctor_checks import Checked
     from guard.settings import Settings
-
-EXIT_FAILED: Final = 1
-EXIT_INVALID: Final = 3
 
 
 def doctor(
@@ -45,12 +42,8 @@ def doctor(
     given = {
         key: value for key, value in locals().items() if key not in {"config", "direct", "as_json"}
     }
-    try:
-        settings = load_settings(config, **given)
-        found = asyncio.run(_all(settings, direct or []))
-    except (GuardError, ValueError) as error:
-        typer.echo(f"guard doctor: {error}", err=True)
-        raise typer.Exit(EXIT_INVALID) from error
+    with given_input():
+        found = asyncio.run(_all(load_settings(config, **given), direct or []))
     failed = any(one.status == "fail" for one in found)
     if as_json:
         typer.echo(json.dumps({"ok": not failed, "checks": [asdict(one) for one in found]}))
@@ -58,7 +51,7 @@ def doctor(
         for one in found:
             advice = f"  → {one.advice}" if one.advice else ""
             typer.echo(f"{one.status.value:<5} {one.name}: {one.detail}{advice}")
-    raise typer.Exit(EXIT_FAILED if failed else 0)
+    raise typer.Exit(Code.FAILED if failed else Code.OK)
 
 
 async def _all(settings: Settings, direct: list[str]) -> list[Checked]:

@@ -9,14 +9,13 @@ from urllib.parse import urlsplit
 
 import typer
 
+from guard.cli.outcome import given_input
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
     from guard.policy_files.client_config import ConfiguredServer
     from guard.policy_files.proposal import ListedTool
 
-EXIT_FAILED: Final = 1
-EXIT_INVALID: Final = 3
 FIRST_PORT: Final = 9001
 
 
@@ -37,19 +36,15 @@ def init(
     Example: guard init ~/.cursor/mcp.json --domain example.com -o policy.yaml
     """
     tests = output.with_name(f"{output.stem}_test.yaml")
-    try:
+    with given_input():
         for path in (output, tests):
             if path.exists():
                 raise GuardError(f"`{path}` exists; move it away or name another with --output")
         servers = _servers(source)
         listed, skipped = _listed(servers, start=start)
         _write(listed, output, tests, domain)
-    except (GuardError, OSError) as error:
-        typer.echo(f"guard init: {error}", err=True)
-        raise typer.Exit(EXIT_INVALID) from error
-    typer.echo(
-        f"wrote {output} and {tests}; read them, then: guard check {output}; guard test {tests}"
-    )
+    typer.echo(f"wrote {output} and {tests}; read them, then:")
+    typer.echo(f"guard policy check {output}; guard policy test {tests}")
     for name in skipped:
         typer.echo(f"skipped `{name}`: it is a command, see --start")
     _tell_next(servers, output)

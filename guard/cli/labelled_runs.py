@@ -1,4 +1,4 @@
-"""Options and reading of labelled traces, as ``guard train`` and ``guard eval`` share them."""
+"""Labelled traces: options and reading that ``guard lab train`` and ``guard lab eval`` share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from dataclasses import replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from guard.cli.progress import Bar
+from guard.cli.terminal import bar
+from guard.core.errors import GuardError
 from guard.lab.dataset import LAST_SESSION, Reading, load_dataset
 from guard.lab.paper import ONTOLOGY
 from guard.policy_files import load_policies
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from guard.core.model import Role
     from guard.lab.dataset import Dataset
     from guard.replay.traces import TraceError
-
-EXIT_FAILED: Final = 1
-EXIT_INVALID: Final = 3
 
 
 class OnError(StrEnum):
@@ -62,20 +60,22 @@ WithBenignOption = Annotated[
 ]
 
 
-def require_lab(console: Console) -> None:
-    """Exit unless the libraries of the ``lab`` extra are installed."""
+def require_lab() -> None:
+    """Make sure that the libraries of the ``lab`` extra are installed.
+
+    Raises:
+        GuardError: some are not.
+    """
     missing = [
         name
         for name in ("sklearn", "skl2onnx", "scipy", "matplotlib", "jinja2")
         if find_spec(name) is None
     ]
     if missing:
-        console.print(
+        raise GuardError(
             f"{', '.join(missing)} not installed, add the extra: "
-            "pip install 'agent-egress-guard[lab]'",
-            soft_wrap=True,
+            "pip install 'agent-egress-guard[lab]'"
         )
-        raise typer.Exit(EXIT_FAILED)
 
 
 def roles_of(tools: Path | None) -> Callable[[str], Role | None]:
@@ -108,7 +108,7 @@ def read_runs(paths: list[Path], reading: Reading, console: Console) -> Dataset:
     Raises:
         TraceError: as :func:`guard.lab.dataset.load_dataset`.
     """
-    with Bar(console, "reading", None) as advance:
+    with bar(console, "reading", None) as advance:
         data = load_dataset(paths, replace(reading, advance=advance))
     if data.skipped:
         lines = "line" if data.skipped == 1 else "lines"

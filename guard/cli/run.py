@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from guard.core.errors import GuardError, PolicyError
+from guard.core.errors import InputError
 from guard.policy_files import load_policies
 from guard.settings import load_settings
 
@@ -91,24 +91,11 @@ def run(
     Example: guard run -p policies/default.yaml -r 127.0.0.1:8080=http://127.0.0.1:9000
     """
     given = {key: value for key, value in locals().items() if key != "config"}
-    try:
-        settings = load_settings(config, **given)
-        if not settings.policy or not (settings.modes or settings.decisions):
-            missing = "--policy FILE" if not settings.policy else "--reverse or --forward"
-            msg = f"nothing to do: give at least one {missing}"
-            raise GuardError(msg)
-        load_policies(settings.policy)
-    except PolicyError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(3) from error
-    except GuardError as error:
-        typer.echo(f"guard run: {error}", err=True)
-        raise typer.Exit(3) from error
+    settings = load_settings(config, **given)
+    if not settings.policy or not (settings.modes or settings.decisions):
+        missing = "--policy FILE" if not settings.policy else "--reverse or --forward"
+        raise InputError(f"nothing to do: give at least one {missing}")
+    load_policies(settings.policy)
     from guard.supervisor import Supervisor
 
-    try:
-        code = Supervisor(settings).run()
-    except GuardError as error:
-        typer.echo(f"guard run: {error}", err=True)
-        raise typer.Exit(1) from error
-    raise typer.Exit(code)
+    raise typer.Exit(Supervisor(settings).run())

@@ -1,34 +1,35 @@
-"""Options by which a command finds the running guard."""
+"""How commands for operators find the running guard, act on its state, and leave a record."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from guard.adapters.audit_log import open_audit_log
+from guard.adapters.credentials.label_key import load_label_key
+from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.processes.run_note import RunNote, find_running
-from guard.core.errors import GuardError
+from guard.core.errors import GuardError, InputError
+from guard.provenance.seal import Seal
 
-EXIT_INVALID = 3
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
+
+ResultT = TypeVar("ResultT")
+TIMEOUT_SECONDS: Final = 5.0
 
 
 def _url() -> str:
-    """Return the state of this user's running guard, or end the command."""
-    try:
-        return find_running().redis
-    except GuardError as error:
-        typer.echo(f"guard: {error}", err=True)
-        raise typer.Exit(EXIT_INVALID) from None
-
-
-def label_key_of(redis: str) -> Path | None:
-    """Return the label key of the guard with that state, None for the user's own."""
-    try:
-        note: RunNote | None = find_running()
-    except GuardError:
-        note = None
-    return Path(note.label_key) if note and note.redis == redis and note.label_key else None
+    return find_running().redis
 
 
 Redis = Annotated[
@@ -40,3 +41,90 @@ Redis = Annotated[
         help="Redis URL of the guard.",
     ),
 ]
+Key = Annotated[
+    Path | None, typer.Option(envvar="GUARD_LABEL_KEY", help="The guard's label key file.")
+]
+Tenant = Annotated[str, typer.Option(help="The tenant, as the policy names it.")]
+Audit = Annotated[
+    Path | None, typer.Option(envvar="GUARD_AUDIT", help="The guard's audit log; appended to.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a running guard, as long as a command is connected to it."""
+
+    store: RedisSessionStore
+    redis: str
+    label_key: Path | None
+
+    @property
+    def seal(self) -> Seal:
+        """The seal of the key that was given, else of the guard with that state.
+
+        Raises:
+            GuardError: the key cannot be used.
+        """
+        return Seal(load_label_key(self.label_key or _noted_key(self.redis)))
+
+
+def _noted_key(redis: str) -> Path | None:
+    """Return the label key of the running guard with that state, None for the user's own."""
+    try:
+        note: RunNote | None = find_running()
+    except GuardError:
+        note = None
+    return Path(note.label_key) if note and note.redis == redis and note.label_key else None
+
+
+def act_on(
+    redis: str,
+    act: Callable[[State], Awaitable[ResultT]],
+    *,
+    label_key: Path | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+) -> ResultT:
+    """Connect to a guard's state, act on it, and close the connection.
+
+    Raises:
+        GuardError: the state cannot be reached, or the act failed.
+    """
+
+    async def connected() -> ResultT:
+        store = RedisSessionStore.at(redis, timeout=timeout)
+        try:
+            return await act(State(store, redis, label_key))
+        finally:
+            await store.aclose()
+
+    return asyncio.run(connected())
+
+
+@contextmanager
+def on_record(audit: Path | None, *, required: bool = False) -> Iterator[AuditLogFile | NoAuditLog]:
+    """Yield the audit log that an operator's act is recorded in, or say that there is none.
+
+    Raises:
+        InputError: there is none, and the record is required.
+        AuditError: it cannot be written.
+    """
+    if audit is None:
+        nothing = "no --audit given, so this is not on record"
+        if required:
+            raise InputError(nothing)
+        typer.echo(f"guard: {nothing}", err=True)
+    log = open_audit_log(audit)
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def now() -> float:
+    """Return the machine's time."""
+    return time.time()  # noqa: TID251  (an operator acts at the machine's time)
+
+
+def minute(at: float) -> str:
+    """Return a time as UTC, to the minute."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")

@@ -8,12 +8,8 @@ from typing import Annotated
 
 import typer
 
-from guard.core.errors import GuardError, PolicyError
 from guard.policy_files import load_policies
 from guard.settings import child_environment, read_secret
-
-EXIT_FAILED = 1
-EXIT_INVALID = 3
 
 
 def stdio(
@@ -40,21 +36,9 @@ def stdio(
     """
     from guard.adapters.stdio.wrapper import Decisions, run_stdio
 
-    try:
-        digest = load_policies(policy).digest
-        hello = {"policy": digest, "name": name or Path(command[0]).name}
-        if agent_secret is not None:
-            hello["secret"] = read_secret(agent_secret)
-        environment = child_environment(secret_env or [])
-    except PolicyError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_INVALID) from error
-    except GuardError as error:
-        typer.echo(f"guard stdio: {error}", err=True)
-        raise typer.Exit(EXIT_INVALID) from error
-    try:
-        code = asyncio.run(run_stdio(command, Decisions(decisions, hello, timeout), environment))
-    except GuardError as error:
-        typer.echo(f"guard stdio: {error}", err=True)
-        raise typer.Exit(EXIT_FAILED) from error
-    raise typer.Exit(code)
+    hello = {"policy": load_policies(policy).digest, "name": name or Path(command[0]).name}
+    if agent_secret is not None:
+        hello["secret"] = read_secret(agent_secret)
+    environment = child_environment(secret_env or [])
+    decided = Decisions(decisions, hello, timeout)
+    raise typer.Exit(asyncio.run(run_stdio(command, decided, environment)))

@@ -1,4 +1,4 @@
-"""``guard train``: fit a classifier on recorded runs and write model, card and manifest."""
+"""``guard lab train``: fit a classifier on recorded runs and write model, card and manifest."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.table import Table
 
 from guard.cli.labelled_runs import (
-    EXIT_FAILED,
-    EXIT_INVALID,
     OnError,
     OnErrorOption,
     SessionOption,
@@ -24,11 +22,10 @@ from guard.cli.labelled_runs import (
     roles_of,
     skipping,
 )
-from guard.cli.progress import Bar
-from guard.core.errors import GuardError, PolicyError
+from guard.cli.terminal import bar
+from guard.core.errors import InputError
 from guard.lab.dataset import LAST_SESSION, Labelling, Reading
 from guard.lab.paper import THRESHOLD, TRIGGER_SESSION, Algorithm, FeatureSet
-from guard.replay.traces import TraceError
 
 if TYPE_CHECKING:
     from guard.core.model import Json
@@ -82,32 +79,22 @@ def train(
     Exit code 0: written; 1: failed; 3: a trace is invalid, or the runs hold one class only.
     """
     console = Console(stderr=True, highlight=False, markup=False)
-    require_lab(console)
-    from guard.lab.protocols import NotMeasuredError
+    require_lab()
     from guard.lab.training import Order
 
     order = Order(model, features, label, session, threshold, name)
-    _check_name(console, order)
-    try:
-        skip = skipping(console, on_error)
-        reading = Reading(label, session, with_benign, roles_of(tools), skip)
-        data = read_runs(traces, reading, console)
-        harmless = _read_benign(benign, reading, console)
-        card = _train(console, order, (data, harmless), out)
-    except (TraceError, PolicyError, NotMeasuredError) as error:
-        console.print(str(error), soft_wrap=True)
-        raise typer.Exit(EXIT_INVALID) from None
-    except (GuardError, OSError) as error:
-        console.print(f"the training failed: {error}", soft_wrap=True)
-        raise typer.Exit(EXIT_FAILED) from None
+    _check_name(order)
+    reading = Reading(label, session, with_benign, roles_of(tools), skipping(console, on_error))
+    data = read_runs(traces, reading, console)
+    harmless = _read_benign(benign, reading, console)
+    card = _train(console, order, (data, harmless), out)
     _describe(console, card, out)
 
 
-def _check_name(console: Console, order: Order) -> None:
+def _check_name(order: Order) -> None:
     name = order.artefact_name
     if not name or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name):
-        console.print(f"`{name}` is no artefact name, use letters, digits, `-` and `_`")
-        raise typer.Exit(EXIT_INVALID)
+        raise InputError(f"`{name}` is no artefact name, use letters, digits, `-` and `_`")
 
 
 def _read_benign(paths: list[Path] | None, reading: Reading, console: Console) -> Dataset | None:
@@ -124,7 +111,7 @@ def _train(
     from guard.lab.training import train as fit
     from guard.lab.training import write_artefact
 
-    with Bar(console, "training", len(Protocol)) as advance:
+    with bar(console, "training", len(Protocol)) as advance:
         onnx, card = fit(order, *data, advance)
     write_artefact(out, onnx, card)
     return card

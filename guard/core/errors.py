@@ -3,7 +3,9 @@
 ::
 
     GuardError
-    ├── PolicyError          a policy file cannot be used (position, rule id, suggestion)
+    ├── InputError           an option, a file or a document that the operator gave cannot be used
+    │   ├── PolicyError      a policy file cannot be used (position, rule id, suggestion)
+    │   └── TraceError       a recorded run cannot be read (guard.replay.traces)
     ├── MessageError         a message cannot be read one way only
     │   └── OversizeError    a message is larger than the limit
     ├── StateError           the session store did not answer, or answered nonsense
@@ -20,6 +22,10 @@ from dataclasses import dataclass
 
 class GuardError(Exception):
     """Base of every error the guard raises on purpose."""
+
+
+class InputError(GuardError):
+    """What the operator gave cannot be used; a command then exits with 3, not with 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class PolicyProblem:
         return f"{self.path}:{self.line}:{rule} {self.message}"
 
 
-class PolicyError(GuardError):
+class PolicyError(InputError):
     """A policy that must not be used.
 
     Attributes:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from guard.core.errors import GuardError, ModelError
+from guard.core.errors import InputError, ModelError
 from guard.lab.histogram import (
     EDGES,
     Histogram,
@@ -38,7 +38,7 @@ RATIO_LIMIT: Final = 2.0
 """The share flagged may at most double or halve."""
 
 
-class MetricsError(GuardError):
+class MetricsError(InputError):
     """Metrics that hold no usable score histogram."""
 
 

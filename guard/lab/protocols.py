@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from sklearn.model_selection import LeaveOneGroupOut, StratifiedGroupKFold, StratifiedKFold
 
-from guard.core.errors import GuardError
+from guard.core.errors import InputError
 from guard.lab.intervals import auc
 from guard.lab.models import scores
 from guard.lab.paper import FOLDS, SEED, THRESHOLD
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _Split = tuple[np.ndarray, np.ndarray]
 
 
-class NotMeasuredError(GuardError):
+class NotMeasuredError(InputError):
     """A figure that this data cannot give; the message says why."""
 
 

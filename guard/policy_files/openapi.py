@@ -6,6 +6,7 @@ method, where its destinations are from the names and formats of its fields.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +37,8 @@ MAX_DEPTH: Final = 8
 """Nesting of a body that is looked into; deeper fields are still looked through at run time."""
 MAX_FIELDS: Final = 5000
 """Fields of one operation that are looked at."""
+_PLAIN_SCALAR: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
+_YAML_WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
 _NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _PARAMETER: Final = re.compile(r"\{([^{}/]+)\}")
 
@@ -290,3 +293,47 @@ def _member(path: str, name: str) -> str:
         return f"{path}.{name}"
     escaped = name.replace("\\", "\\\\").replace("'", "\\'")
     return f"{path}['{escaped}']"
+
+
+def policy_lines(proposal: Proposal, name: str) -> Iterator[str]:
+    """Yield a policy file without rules that maps the proposed tools, line by line."""
+    yield "# Proposed by `guard policy import-openapi`."
+    yield "# Roles and destinations are guesses: read each."
+    yield "version: 1"
+    yield f"name: {_scalar(name)}"
+    yield "http_tools:"
+    for tool in proposal.tools:
+        more = f", body: {tool.body}" if tool.body != "none" else ""
+        more += f", repeat: {_list(tool.repeat)}" if tool.repeat else ""
+        yield f"  # {_comment(tool.summary)}"
+        head = f"tool: {_scalar(tool.tool)}, method: [{tool.method}], url: {json.dumps(tool.url)}"
+        yield f"  - {{{head}{more}}}"
+    yield "tools:"
+    for role in (Role.RETRIEVE, Role.OTHER):
+        names = [tool.tool for tool in proposal.tools if tool.role is role]
+        if names:
+            yield f"  - match: {_list(names)}"
+            review = "" if role is Role.RETRIEVE else "  # review: is one of them a send or a save?"
+            yield f"    role: {role.value}{review}"
+    for tool in proposal.tools:
+        if tool.role is Role.SEND:
+            yield from _send(tool)
+
+
+def _send(tool: ProposedTool) -> Iterator[str]:
+    yield f"  - match: [{_scalar(tool.tool)}]"
+    yield "    role: send"
+    yield f"    destinations: {_list(tool.destinations)}"
+
+
+def _list(items: Any) -> str:
+    return f"[{', '.join(_scalar(item) for item in items)}]"
+
+
+def _scalar(text: str) -> str:
+    plain = _PLAIN_SCALAR.fullmatch(text) and text.lower() not in _YAML_WORDS
+    return text if plain else json.dumps(text)
+
+
+def _comment(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from guard.core.errors import GuardError
+from guard.core.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +32,7 @@ MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 """A run longer than this is refused, so that a gzip bomb does not fill the memory."""
 
 
-class TraceError(GuardError):
+class TraceError(InputError):
     """A trace file that cannot be read one way only.
 
     Attributes:

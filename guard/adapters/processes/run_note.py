@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from guard.adapters.redis.embedded import check_private
-from guard.core.errors import GuardError
+from guard.core.errors import GuardError, InputError
 from guard.settings import state_directory
 
 if TYPE_CHECKING:
@@ -55,16 +55,16 @@ def find_running() -> RunNote:
     """Return the note of this user's one running guard.
 
     Raises:
-        GuardError: there is none, or more than one.
+        InputError: there is none, or more than one, and which is meant was not said.
     """
     notes = [note for path in sorted(_directory().glob("*.json")) if (note := _read(path))]
     if not notes:
         msg = "no guard of this user runs with `--redis embedded`; name the state with --redis URL"
-        raise GuardError(msg)
+        raise InputError(msg)
     if len(notes) > 1:
         urls = ", ".join(f"`{note.redis}` (process {note.pid})" for note in notes)
         msg = f"several guards of this user run; choose one with --redis: {urls}"
-        raise GuardError(msg)
+        raise InputError(msg)
     return notes[0]
 
 

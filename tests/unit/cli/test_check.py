@@ -2,19 +2,18 @@
 
 from pathlib import Path
 
-import typer
 from typer.testing import CliRunner
 
-from guard.cli.check import check
+from guard import cli
 
 ROOT = Path(__file__).parents[3]
-app = typer.Typer()
-app.command()(check)
 
 
 def test_a_valid_policy_exits_with_0_and_says_what_it_has():
     """The counts are on standard output."""
-    result = CliRunner().invoke(app, [str(ROOT / "policies" / "default.yaml")])
+    result = CliRunner().invoke(
+        cli.app, ["policy", "check", str(ROOT / "policies" / "default.yaml")]
+    )
 
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("OK default: ")
@@ -26,7 +25,7 @@ def test_an_invalid_policy_exits_with_3_and_names_every_problem(tmp_path):
     path = tmp_path / "bad.yaml"
     path.write_text("version: 1\nname: x\nrule: []\n", encoding="utf-8")
 
-    result = CliRunner().invoke(app, [str(path)])
+    result = CliRunner().invoke(cli.app, ["policy", "check", str(path)])
 
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr.splitlines() == [
@@ -37,4 +36,6 @@ def test_an_invalid_policy_exits_with_3_and_names_every_problem(tmp_path):
 
 def test_a_missing_file_exits_with_3(tmp_path):
     """It is invalid input, not a crash."""
-    assert CliRunner().invoke(app, [str(tmp_path / "none.yaml")]).exit_code == 3
+    assert (
+        CliRunner().invoke(cli.app, ["policy", "check", str(tmp_path / "none.yaml")]).exit_code == 3
+    )

@@ -6,19 +6,16 @@ import ssl
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
+from guard import cli
 from guard.adapters import doctor_checks as checks
 from guard.adapters.credentials.authority import ensure_authority
 from guard.adapters.doctor_checks import Status
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.cli.doctor import doctor
 from guard.settings import load_settings
 
 ROOT = Path(__file__).parents[3]
-app = typer.Typer()
-app.command()(doctor)
 
 
 def by_name(found):
@@ -36,7 +33,9 @@ def listening():
 def test_a_sound_machine_exits_with_0(monkeypatch):
     """One object with every check, none failed."""
     policy = str(ROOT / "policies" / "default.yaml")
-    result = CliRunner().invoke(app, ["-p", policy, "--admin", "127.0.0.1:0", "--json"])
+    result = CliRunner().invoke(
+        cli.app, ["doctor", "-p", policy, "--admin", "127.0.0.1:0", "--json"]
+    )
     report = json.loads(result.stdout)
 
     assert (result.exit_code, report["ok"]) == (0, True)
@@ -48,7 +47,7 @@ def test_a_sound_machine_exits_with_0(monkeypatch):
 def test_an_open_way_around_fails(listening):
     """What can be reached directly is a hole, with what closes it."""
     address = f"127.0.0.1:{listening[1]}"
-    result = CliRunner().invoke(app, ["--admin", "127.0.0.1:0", "--direct", address])
+    result = CliRunner().invoke(cli.app, ["doctor", "--admin", "127.0.0.1:0", "--direct", address])
 
     assert result.exit_code == 1
     assert f"fail  direct egress {address}: open" in result.stdout
@@ -66,7 +65,7 @@ async def test_a_closed_way_is_well(listening):
 
 def test_wrong_options_exit_with_3():
     """It is invalid input, as for `guard run`."""
-    assert CliRunner().invoke(app, ["--admin", "nonsense"]).exit_code == 3
+    assert CliRunner().invoke(cli.app, ["doctor", "--admin", "nonsense"]).exit_code == 3
 
 
 def test_a_broken_policy_and_a_watching_one_are_told_apart(tmp_path):

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from guard.cli.import_openapi import import_openapi
+from guard import cli
 from guard.core.model import Role
 from guard.policy_files import load_policies
 
@@ -29,9 +28,7 @@ def run(tmp_path, document, *options):
     path = tmp_path / "api.yaml"
     text = document if isinstance(document, str) else json.dumps(document)
     path.write_text(text, encoding="utf-8")
-    app = typer.Typer()
-    app.command()(import_openapi)
-    result = CliRunner().invoke(app, [str(path), *options])
+    result = CliRunner().invoke(cli.app, ["policy", "import-openapi", str(path), *options])
     if result.exit_code != 0:
         return result, None
     proposal = tmp_path / "proposal.yaml"
@@ -188,7 +185,7 @@ def test_what_is_no_document_exits_with_3(tmp_path, document):
     result, _ = run(tmp_path, document)
 
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "guard import-openapi" in result.stderr
+    assert "guard policy: " in result.stderr
 
 
 def test_a_server_can_be_named(tmp_path):

@@ -1,16 +1,13 @@
-"""``guard test``, ``guard explain`` and ``guard diff``: exit codes and what they say."""
+"""``guard policy test | explain | diff``: exit codes and what they say."""
 
 import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
+from guard import cli
 from guard.adapters.audit_log import AuditLogFile
-from guard.cli.diff import diff
-from guard.cli.explain import explain
-from guard.cli.policy_tests import policy_tests
 from guard.core.ports import DecisionRecord
 from guard.policy_files import load_policies
 from guard.replay.described_calls import DescribedCall, judge
@@ -21,14 +18,13 @@ DEFAULT = ROOT / "policies" / "default.yaml"
 
 def run(command, *arguments, text=None):
     """Run a command as its users do."""
-    app = typer.Typer()
-    app.command()(command)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=text)
+    words = ["policy", command, *(str(argument) for argument in arguments)]
+    return CliRunner().invoke(cli.app, words, input=text)
 
 
 def test_the_tests_of_the_shipped_policies_pass():
     """What they promise is what they decide, and nearly all of them is tried."""
-    result = run(policy_tests, ROOT / "policies", "--at-least", "0.9")
+    result = run("test", ROOT / "policies", "--at-least", "0.9")
 
     assert result.exit_code == 0, result.stdout
     assert " 0 failed" in result.stdout
@@ -46,7 +42,7 @@ def failing(tmp_path):
 
 def test_a_failing_test_exits_with_2_and_says_why(failing):
     """File, line, name, what was expected, what came and for which reason."""
-    result = run(policy_tests, failing)
+    result = run("test", failing)
 
     assert result.exit_code == 2
     assert f"{failing}:4: mail to colleagues goes out: expected block, got allow" in result.stdout
@@ -56,7 +52,7 @@ def test_a_failing_test_exits_with_2_and_says_why(failing):
 
 def test_json_lines_are_the_only_standard_output(failing):
     """A script reads one object per test."""
-    result = run(policy_tests, failing, "--json")
+    result = run("test", failing, "--json")
 
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["passed"] for line in lines] == [False] + [True] * (len(lines) - 1)
@@ -66,7 +62,7 @@ def test_json_lines_are_the_only_standard_output(failing):
 @pytest.mark.parametrize(("share", "code"), [("0.85", 0), ("1.0", 2)])
 def test_coverage_below_the_share_exits_with_2(share, code):
     """The deny list of the default policy is empty, so its rule can never be used."""
-    result = run(policy_tests, DEFAULT, "--at-least", share)
+    result = run("test", DEFAULT, "--at-least", share)
 
     assert result.exit_code == code
     assert "never used: rule `block-denied`" in result.stdout
@@ -78,7 +74,7 @@ def test_invalid_tests_exit_with_3(tmp_path, name):
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken_test.yaml").write_text("version: 1\ntest: []\n", encoding="utf-8")
 
-    result = run(policy_tests, tmp_path / name)
+    result = run("test", tmp_path / name)
 
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr
@@ -103,7 +99,7 @@ def test_invalid_tests_exit_with_3(tmp_path, name):
 )  # fmt: skip
 def test_a_described_call_is_explained(document, code, words):
     """Verdict, mapping, standing of each destination, every reason with its evidence."""
-    result = run(explain, "-", "-p", DEFAULT, text=json.dumps(document))
+    result = run("explain", "-", "-p", DEFAULT, text=json.dumps(document))
 
     assert result.exit_code == code
     assert all(word in result.stdout for word in words), result.stdout
@@ -115,14 +111,14 @@ def test_a_described_call_is_explained(document, code, words):
 )
 def test_what_is_no_call_exits_with_3(text):
     """JSON that two readers read differently is no call either."""
-    assert run(explain, "-", "-p", DEFAULT, text=text).exit_code == 3
+    assert run("explain", "-", "-p", DEFAULT, text=text).exit_code == 3
 
 
 def test_a_call_without_a_policy_or_a_log_exits_with_3(tmp_path):
     """Neither a missing file nor a missing option is guessed."""
-    assert run(explain, "-", text="{}").exit_code == 3
-    assert run(explain, tmp_path / "none.json", "-p", DEFAULT).exit_code == 3
-    assert run(explain, "0123456789abcdef", "-p", DEFAULT).exit_code == 3
+    assert run("explain", "-", text="{}").exit_code == 3
+    assert run("explain", tmp_path / "none.json", "-p", DEFAULT).exit_code == 3
+    assert run("explain", "0123456789abcdef", "-p", DEFAULT).exit_code == 3
 
 
 @pytest.fixture
@@ -144,14 +140,14 @@ def log(tmp_path):
 
 def test_a_decision_is_explained_from_the_log(log):
     """Its reasons, where its destinations stood, and the words of the policy that decided."""
-    result = run(explain, "0123456789abcdef", "--audit", log, "-p", DEFAULT, "--json")
+    result = run("explain", "0123456789abcdef", "--audit", log, "-p", DEFAULT, "--json")
 
     document = json.loads(result.stdout)
     assert result.exit_code == 2
     assert {r["rule"] for r in document["reasons"]} >= {"ask-unknown"}
     assert document["targets"][0]["standing"] == "external"
     assert "note" not in document
-    shown = run(explain, "0123456789abcdef", "--audit", log)
+    shown = run("explain", "0123456789abcdef", "--audit", log)
     assert "ask by ask-unknown: provenance_unknown" in shown.stdout
     assert "secret@b.test" not in result.stdout + shown.stdout
 
@@ -159,14 +155,14 @@ def test_a_decision_is_explained_from_the_log(log):
 def test_another_policy_is_not_taken_for_the_one_that_decided(log):
     """Its rules may have the same names and mean something else."""
     other = ROOT / "policies" / "examples" / "observe.yaml"
-    result = run(explain, "0123456789abcdef", "--audit", log, "-p", other)
+    result = run("explain", "0123456789abcdef", "--audit", log, "-p", other)
 
     assert "the policy given is not the one that decided" in result.stdout
 
 
 def test_a_request_that_could_not_be_read_is_explained(log):
     """Its refusal has a decision id as well."""
-    result = run(explain, "feedfeed", "--audit", log)
+    result = run("explain", "feedfeed", "--audit", log)
 
     assert result.exit_code == 2
     assert "bad_json" in result.stdout
@@ -175,7 +171,7 @@ def test_a_request_that_could_not_be_read_is_explained(log):
 @pytest.mark.parametrize("identifier", ["deadbeefdeadbeef", "../etc", "x y"])
 def test_an_unknown_decision_exits_with_3(log, identifier):
     """It may be in a rotated file."""
-    assert run(explain, identifier, "--audit", log).exit_code == 3
+    assert run("explain", identifier, "--audit", log).exit_code == 3
 
 
 @pytest.fixture
@@ -195,8 +191,8 @@ def test_every_verdict_that_flips_is_listed_with_its_rules(traces, tmp_path):
     text = DEFAULT.read_text("utf-8").replace("allow: []", "allow: [partner.test]")
     after.write_text(text, encoding="utf-8")
 
-    same = run(diff, DEFAULT, DEFAULT, traces, "--exit-code")
-    flipped = run(diff, DEFAULT, after, traces, "--exit-code", "--json")
+    same = run("diff", DEFAULT, DEFAULT, traces, "--exit-code")
+    flipped = run("diff", DEFAULT, after, traces, "--exit-code", "--json")
 
     assert (same.exit_code, same.stdout) == (0, "")
     assert "2 runs, 2 calls: no flip" in same.stderr
@@ -217,12 +213,12 @@ def test_a_side_of_many_files_is_compared_as_one_policy(traces, tmp_path):
     partner = "version: 1\nname: partner\nallow: [partner.test]\n"
     (sides[1] / "a.yaml").write_text(partner, encoding="utf-8")
 
-    flipped = run(diff, *sides, traces, "--policy", DEFAULT, "--json")
+    flipped = run("diff", *sides, traces, "--policy", DEFAULT, "--json")
 
     [flip] = [json.loads(line) for line in flipped.stdout.splitlines()]
     assert (flip["run_id"], flip["before"], flip["after"]) == ("out", "ask", "allow")
     (sides[0] / "b.yaml").unlink()
-    assert run(diff, *sides, traces, "--policy", DEFAULT).exit_code == 3
+    assert run("diff", *sides, traces, "--policy", DEFAULT).exit_code == 3
 
 
 def test_a_flip_is_a_sentence_for_people(traces, tmp_path):
@@ -231,7 +227,7 @@ def test_a_flip_is_a_sentence_for_people(traces, tmp_path):
     text = DEFAULT.read_text("utf-8").replace("allow: []", "allow: [partner.test]")
     after.write_text(text, encoding="utf-8")
 
-    result = run(diff, DEFAULT, after, traces)
+    result = run("diff", DEFAULT, after, traces)
 
     assert result.exit_code == 0
     assert result.stdout == (
@@ -244,5 +240,5 @@ def test_invalid_input_of_diff_exits_with_3(traces, tmp_path):
     broken = tmp_path / "broken.yaml"
     broken.write_text("version: 1\n", encoding="utf-8")
 
-    assert run(diff, DEFAULT, broken, traces).exit_code == 3
-    assert run(diff, DEFAULT, DEFAULT, broken).exit_code == 3
+    assert run("diff", DEFAULT, broken, traces).exit_code == 3
+    assert run("diff", DEFAULT, DEFAULT, broken).exit_code == 3

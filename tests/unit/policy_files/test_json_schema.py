@@ -87,13 +87,11 @@ def test_every_field_of_a_rule_type_is_described():
 
 def test_the_command_prints_what_is_in_the_repository():
     """Both files are made by it."""
-    import typer
     from typer.testing import CliRunner
 
-    from guard.cli.schema import schema
+    from guard import cli
 
-    app = typer.Typer()
-    app.command()(schema)
-
-    assert json.loads(CliRunner().invoke(app, []).stdout) == policy_schema()
-    assert CliRunner().invoke(app, ["--reference"]).stdout == reference_text()
+    assert json.loads(CliRunner().invoke(cli.app, ["policy", "schema"]).stdout) == policy_schema()
+    assert (
+        CliRunner().invoke(cli.app, ["policy", "schema", "--reference"]).stdout == reference_text()
+    )

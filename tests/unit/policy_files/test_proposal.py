@@ -3,7 +3,7 @@
 import pytest
 from ruamel.yaml import YAML
 
-from guard.cli.detectors import shipped_detectors
+from guard.cli.policy import shipped_detectors
 from guard.core.errors import GuardError
 from guard.core.model import Role
 from guard.policy_files import load_policies

@@ -5,13 +5,12 @@ import json
 import random
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
+from guard import cli
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.store import RedisSessionStore
-from guard.cli.replay import replay as command
 from guard.core.errors import GuardError, StateError
 from guard.core.model import PrincipalRung, Role, SessionRung
 from guard.detectors import DetectorResources, create_detectors
@@ -251,9 +250,9 @@ async def test_a_store_that_is_not_there_is_a_state_error(tmp_path, policy):
 
 def invoke(*arguments):
     """Run the command as a user would."""
-    app = typer.Typer()
-    app.command()(command)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(
+        cli.app, ["traces", "replay", *(str(argument) for argument in arguments)]
+    )
 
 
 @pytest.fixture
@@ -323,4 +322,4 @@ def test_a_missing_part_is_a_failure(tmp_path, trace, option):
     value = f"unix://{tmp_path}/nobody.sock" if option == "--redis" else tmp_path / "none"
     result = invoke(trace, "--policy", write_policy(tmp_path), option, value)
     assert result.exit_code == 1
-    assert "the replay failed: " in result.stderr
+    assert "guard traces: " in result.stderr

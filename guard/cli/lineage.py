@@ -1,45 +1,29 @@
-"""``guard memory trace``: the path that the values in a text took, as a tree."""
+"""The lineage of values, as a tree for a terminal or as JSON: where they came from, every save."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from guard.cli.memory_labels import (
-    Key,
-    Reader,
-    Store,
-    Tenant,
-    What,
-    now,
-    plain,
-    run_operator,
-    when,
-)
-from guard.cli.running import Redis
+from guard.cli.outcome import plain
+from guard.cli.running import minute
 from guard.core.labels import Channel
-from guard.core.model import Identity
 from guard.provenance.lineage import LIST_LIMIT, place_of, principal_digest
 from guard.provenance.lineage_tree import ALTERED, GAP, SAVED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from guard.adapters.redis.label_operator import Found, LabelOperator, Traced
+    from guard.adapters.redis.label_operator import Found, Traced
     from guard.core.labels import LabelRecord
-    from guard.core.model import Json
+    from guard.core.model import Identity, Json
     from guard.provenance.lineage_tree import Step
     from guard.provenance.seal import Seal
 
-Items = Annotated[
-    list[str] | None, typer.Option("--item", help="Key of an item, to be named in the tree.")
-]
 BEGINNINGS: Final = {
     "read": "read in untrusted text",
     "session_read": "its session had read untrusted text",
@@ -52,32 +36,25 @@ SHORT: Final = 8
 """Hex digits of a digest that are shown."""
 
 
-def mount(app: typer.Typer) -> None:
-    """Add the command to ``guard memory``."""
-    app.command("trace")(trace)
+def as_json_document(text: str, found: Mapping[str, Traced]) -> str:
+    """Return the records and paths of the values in a text."""
+    values = [_document(value, traced) for value, traced in found.items()]
+    return json.dumps({"text": text, "values": values}, indent=2)
 
 
-def trace(
-    text: What,
-    redis: Redis,
-    store: Store = "",
-    principal: Reader = "",
-    item: Items = None,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON document.")] = False,
-) -> None:
-    """Show the path that the values in a text took, every save of it, as a tree."""
+def as_tree(
+    text: str, found: Mapping[str, Traced], *, seal: Seal, keys: Iterable[str], reader: Identity
+) -> Tree:
+    """Return the paths of the values in a text.
 
-    async def look(operator: LabelOperator) -> tuple[Seal, dict[str, Traced]]:
-        return operator.seal, await operator.trace(text, now(), store=store, principal=principal)
-
-    seal, found = run_operator(redis, label_key, tenant, look)
-    if as_json:
-        values = [_document(value, traced) for value, traced in found.items()]
-        typer.echo(json.dumps({"text": text, "values": values}, indent=2))
-        return
-    names = Names(seal, (text, *(item or ())), Identity(principal, "", tenant=tenant))
+    Args:
+        text: what was asked about.
+        found: its values, each with what is held of it and the steps it took.
+        seal: of the deployment; digests are compared with it.
+        keys: of items that may be named, as the store keeps digests only.
+        reader: the principal that may be named.
+    """
+    names = Names(seal, keys, reader)
     root = Tree(escape(plain(text)))
     for value, traced in found.items():
         branch = root.add(escape(plain(value)))
@@ -87,7 +64,7 @@ def trace(
             _grow(branch, step, names)
     if not found:
         root.add("no record: its values are unknown, and untrusted where a memory answers them")
-    Console(width=140).print(root, soft_wrap=True)
+    return root
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +154,7 @@ def _call(record: LabelRecord) -> str:
     """Return which call a record is of."""
     return (
         f"{escape(plain(record.source))}, call {record.call} of session "
-        f"{record.session.hex()[:SHORT]}, {when(record.at)}"
+        f"{record.session.hex()[:SHORT]}, {minute(record.at)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""``guard replay``: run recorded agent runs through a policy and write what it decides."""
+"""``guard traces replay``: run recorded agent runs through a policy and write what it decides."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from rich.table import Table
 
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.cli.detectors import Models
-from guard.cli.progress import Bar
-from guard.core.errors import GuardError, PolicyError
+from guard.cli.outcome import given_input
+from guard.cli.policy import Models
+from guard.cli.terminal import bar
+from guard.core.errors import InputError
 from guard.core.verdict import Action, Mode
 from guard.detectors import DetectorResources, create_detectors
 from guard.policy_files import load_policies
 from guard.provenance.imports import read_items
 from guard.replay.run import Replay, Summary, fresh_store
-from guard.replay.traces import TraceError, read_traces
+from guard.replay.traces import read_traces
 from guard.settings import EMBEDDED, models_directory
 
 if TYPE_CHECKING:
@@ -34,16 +35,13 @@ if TYPE_CHECKING:
     from guard.core.model import Integrity
     from guard.core.policy import Policy
 
-EXIT_FAILED = 1
-EXIT_INVALID = 3
-
 
 def replay(
     traces: Annotated[
         list[Path], typer.Argument(help="Trace files, format v1: .jsonl or .jsonl.gz.")
     ],
     policy: Annotated[
-        list[Path], typer.Option("--policy", help="Policy files; several make one policy.")
+        list[Path], typer.Option("--policy", "-p", help="Policy files; several make one policy.")
     ],
     redis: Annotated[
         str, typer.Option("--redis", help="`embedded`, or the URL of your own Redis.")
@@ -66,28 +64,20 @@ def replay(
     """
     console = Console(stderr=True, highlight=False, markup=False)
     if out is not None and out.resolve() in {path.resolve() for path in traces}:
-        console.print(f"`{out}` is one of the traces, write the verdicts to another file")
-        raise typer.Exit(EXIT_INVALID)
-    try:
+        raise InputError(f"`{out}` is one of the traces, write the verdicts to another file")
+    with given_input():
         loaded = load_policies(policy)
         # Read once ahead: a bad line is refused before anything is judged, and the bar has an end.
         total = sum(1 for _ in read_traces(traces))
         held = read_items(memory.read_text(encoding="utf-8")) if memory is not None else []
-    except (PolicyError, TraceError, OSError, ValueError) as error:
-        console.print(str(error), soft_wrap=True)
-        raise typer.Exit(EXIT_INVALID) from None
     started = time.perf_counter()
-    try:
-        with ExitStack() as stack:
-            sink = stack.enter_context(out.open("w", encoding="utf-8")) if out else sys.stdout
-            url = stack.enter_context(EmbeddedRedis()).url if redis == EMBEDDED else redis
-            advance = stack.enter_context(Bar(console, "replaying", total))
-            engine = _engine(loaded, models or models_directory(), held)
-            job = _replay(engine, loaded, traces, url, (sink, advance))
-            summary = asyncio.run(job)
-    except (GuardError, OSError) as error:
-        console.print(f"the replay failed: {error}", soft_wrap=True)
-        raise typer.Exit(EXIT_FAILED) from None
+    with ExitStack() as stack:
+        sink = stack.enter_context(out.open("w", encoding="utf-8")) if out else sys.stdout
+        url = stack.enter_context(EmbeddedRedis()).url if redis == EMBEDDED else redis
+        advance = stack.enter_context(bar(console, "replaying", total))
+        engine = _engine(loaded, models or models_directory(), held)
+        job = _replay(engine, loaded, traces, url, (sink, advance))
+        summary = asyncio.run(job)
     console.print(_table(summary, loaded, time.perf_counter() - started))
 
 

@@ -1,16 +1,10 @@
-"""``guard explain``: say why, for a described call or for a decision in the audit log."""
+"""Why a call is decided as it is: for a described call, or for a decision in the audit log."""
 
 from __future__ import annotations
 
-import json as json_module
+import json
 import re
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Any, Final
-
-import typer
-from rich.console import Console
+from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.audit_log import (
     EVENT_DECISION,
@@ -19,85 +13,48 @@ from guard.adapters.audit_log import (
     FIELD_EVENT,
     FIELD_POLICY,
 )
-from guard.cli.detectors import Models, shipped_detectors
-from guard.cli.terminal import plain
-from guard.core.errors import GuardError, MessageError, PolicyError
-from guard.core.policy import Policy
-from guard.core.verdict import Action, Reason
-from guard.policy_files import load_policies
+from guard.core.errors import InputError, MessageError
+from guard.core.verdict import Action
 from guard.policy_files.schema import validate
 from guard.protocols.framing.strict_json import parse_json
-from guard.replay.described_calls import DescribedCall, Judgement, judge
+from guard.replay.described_calls import DescribedCall
 
-EXIT_REFUSED = 2
-EXIT_INVALID = 3
-_DECISION_ID: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from guard.core.policy import Policy
+    from guard.core.verdict import Reason
+    from guard.replay.described_calls import Judgement
+
+DECISION_ID: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
 
 
-def explain(
-    what: Annotated[
-        str, typer.Argument(help="A JSON file with a call, `-` for stdin, or a decision id.")
-    ],
-    policy: Annotated[
-        list[Path] | None,
-        typer.Option("--policy", "-p", help="Policy files; repeat to merge."),
-    ] = None,
-    audit: Annotated[
-        Path | None, typer.Option(help="The audit log that a decision id is looked up in.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    models: Models = None,
-) -> None:
-    """Say what is decided on a call and why, with the evidence.
+def passes(document: dict[str, Any]) -> bool:
+    """Return whether the explained decision lets the call through."""
+    return document[FIELD_ACTION] in {action.label for action in Action if action.forwards}
 
-    The file holds {"trajectory": [...], "call": {"tool", "arguments", ...}} as in a policy's tests,
-    or just {"tool", "arguments"}.  Exit code 0: the call passes; 2: it does not; 3: invalid input.
+
+def read_described(data: bytes) -> DescribedCall:
+    """Return the call that a JSON document describes, with its trajectory.
+
+    Raises:
+        InputError: it is no such document.
     """
-    try:
-        loaded = load_policies(policy) if policy else None
-        if audit is not None:
-            document = _recorded(what, audit, loaded)
-        elif loaded is None:
-            raise GuardError("give the policy with `--policy`, or the log with `--audit`")
-        else:
-            judged = judge(loaded, shipped_detectors(models), _described(what))
-            document = _document(loaded, judged)
-    except PolicyError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_INVALID) from None
-    except (GuardError, OSError, ValueError) as error:
-        typer.echo(f"guard explain: {error}", err=True)
-        raise typer.Exit(EXIT_INVALID) from None
-    if json:
-        print(json_module.dumps(document))
-    else:
-        _show(document)
-    if document[FIELD_ACTION] not in {a.label for a in Action if a.forwards}:
-        raise typer.Exit(EXIT_REFUSED)
-
-
-def _described(what: str) -> DescribedCall:
-    if what == "-":
-        data = sys.stdin.buffer.read()
-    elif Path(what).is_file():
-        data = Path(what).read_bytes()
-    elif _DECISION_ID.fullmatch(what):
-        raise GuardError(f"`{what}` looks like a decision id; name its log with `--audit`")
-    else:
-        raise GuardError(f"`{what}` is neither a file nor a decision id")
     try:
         value = parse_json(data)
     except MessageError as error:
-        raise GuardError(str(error).replace("the body", "the call")) from error
+        raise InputError(str(error).replace("the body", "the call")) from error
     if isinstance(value, dict) and "call" not in value:
         value = {"call": value}
     described, problems = validate(DescribedCall, value, {(): DescribedCall})
     if described is None:
-        raise GuardError("; ".join(message for _, message in problems))
+        raise InputError("; ".join(message for _, message in problems))
     return described
 
 
-def _document(policy: Policy, judged: Judgement) -> dict[str, Any]:
+def explained(policy: Policy, judged: Judgement) -> dict[str, Any]:
+    """Return what is decided on a described call and why, with the evidence."""
     call, verdict = judged.call, judged.verdict
     mapping = policy.mapping(call.call.tool)
     matched = {reason.rule for reason in verdict.reasons}
@@ -139,10 +96,15 @@ def _description(policy: Policy | None, rule: str) -> str:
     return next((getattr(one, "description", "") for one in rules if one.id == rule), "")
 
 
-def _recorded(what: str, audit: Path, policy: Policy | None) -> dict[str, Any]:
-    """Return the audit line of a decision, with what its policy says of the rules."""
-    if not _DECISION_ID.fullmatch(what):
-        raise GuardError(f"`{what}` is not a decision id; agents see it in the refusal")
+def recorded(what: str, audit: Path, policy: Policy | None) -> dict[str, Any]:
+    """Return the audit line of a decision, with what its policy says of the rules.
+
+    Raises:
+        InputError: it is no decision id, or the log does not have it.
+        OSError: the log cannot be read.
+    """
+    if not DECISION_ID.fullmatch(what):
+        raise InputError(f"`{what}` is not a decision id; agents see it in the refusal")
     with audit.open("rb") as lines:
         for line in lines:
             # Most lines are about something else; they need not be parsed.
@@ -154,7 +116,7 @@ def _recorded(what: str, audit: Path, policy: Policy | None) -> dict[str, Any]:
                 continue
             if isinstance(found, dict) and found.get(FIELD_DECISION) == what:
                 return _with_descriptions(found, policy)
-    raise GuardError(f"decision `{what}` is not in `{audit}`; older lines may be in a rotated file")
+    raise InputError(f"decision `{what}` is not in `{audit}`; older lines may be in a rotated file")
 
 
 def _with_descriptions(line: dict[str, Any], policy: Policy | None) -> dict[str, Any]:
@@ -171,13 +133,8 @@ def _with_descriptions(line: dict[str, Any], policy: Policy | None) -> dict[str,
     return {**line, "reasons": reasons}
 
 
-def _show(document: dict[str, Any]) -> None:
-    out = Console(markup=False, highlight=False, soft_wrap=True)
-    for line in _lines(document):
-        out.print(plain(line))
-
-
-def _lines(document: dict[str, Any]) -> Iterator[str]:
+def lines_of(document: dict[str, Any]) -> Iterator[str]:
+    """Yield an explanation for a person, line by line; what others wrote is not escaped."""
     yield f"{document[FIELD_ACTION]}: {document.get('tool', 'a request that was no call')}"
     for name in ("decision_id", "at", "principal", "session", "role", "mapping", "mode", "score"):
         if document.get(name) is not None:
@@ -202,4 +159,4 @@ def _reason_lines(reason: dict[str, Any]) -> Iterator[str]:
         if reason.get(name):
             yield f"    {name}: {reason[name]}"
     if reason.get("evidence"):
-        yield f"    evidence: {json_module.dumps(reason['evidence'])}"
+        yield f"    evidence: {json.dumps(reason['evidence'])}"

@@ -1,0 +1,161 @@
+"""The command line as a whole: groups, old spellings, exit codes, and what is imported when."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from guard import cli
+from guard.cli.outcome import Code, exit_code, given_input, message
+from guard.core.errors import GuardError, InputError, PolicyError, PolicyProblem, StateError
+
+ROOT = Path(__file__).parents[3]
+DEFAULT = ROOT / "policies" / "default.yaml"
+HEAVY = {"mitmproxy", "numpy", "onnxruntime", "pydantic", "redis", "hiredis", "mcp", "cryptography"}
+OLD = ["check", "test", "explain", "diff", "import-openapi", "schema", "replay", "bench", "eval"]
+OLD += ["train", "approve"]
+
+
+def run(*words, text=None):
+    """Run the command line as its users do."""
+    return CliRunner().invoke(cli.app, [str(word) for word in words], input=text)
+
+
+def loaded_after(*words):
+    """Return the modules that a command has imported when it ends."""
+    script = "import sys; from guard.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "words", [("--help",), ("version",), ("policy", "--help"), ("lab", "--help")], ids=" ".join
+)
+def test_help_imports_nothing_heavy(words):
+    """A list of commands is no reason to load a proxy, a model runtime or a schema library."""
+    loaded = loaded_after(*words)
+
+    assert "guard.cli" in loaded
+    assert HEAVY & loaded == set()
+
+
+def paths(entries, path=()):
+    """Yield the words of every command and group that is listed."""
+    for name, (place, _) in entries.items():
+        yield (*path, name)
+        if isinstance(place, dict):
+            yield from paths(place, (*path, name))
+
+
+@pytest.mark.parametrize("words", paths(cli.COMMANDS), ids=" ".join)
+def test_every_command_has_help_under_its_name(words):
+    """The table of commands names modules and functions that exist."""
+    done = run(*words, "--help")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"Usage: guard {' '.join(words)} " in done.stdout
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_every_old_spelling_is_the_command_under_its_old_name(name):
+    """Scripts from before there were groups go on working; help does not list them."""
+    old, new = run(name, "--help"), run(*cli.ALIASES[name], "--help")
+
+    assert (old.exit_code, old.stderr) == (0, "")
+    assert f"Usage: guard {name} " in old.stdout
+    assert old.stdout.splitlines()[3:] == new.stdout.splitlines()[3:]
+    assert f"│ {name} " not in run("--help").stdout
+
+
+def test_no_old_spelling_is_forgotten():
+    """The list above is what the first edition's command line had and this one has elsewhere."""
+    assert set(OLD) == set(cli.ALIASES)
+
+
+CALL = json.dumps({"tool": "send_email", "arguments": {"to": "x@b.test"}})
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        pytest.param(("check", DEFAULT), 0, id="check"),
+        pytest.param(("check", "none.yaml"), 3, id="check of nothing"),
+        pytest.param(("test", DEFAULT), 0, id="test"),
+        pytest.param(("test", DEFAULT, "--at-least", "1.0"), 2, id="test of too little"),
+        pytest.param(("test", "none_test.yaml"), 3, id="test of nothing"),
+        pytest.param(("explain", "-", "-p", DEFAULT), 2, id="explain"),
+        pytest.param(("explain", "none.json", "-p", DEFAULT), 3, id="explain nothing"),
+        pytest.param(("schema",), 0, id="schema"),
+        pytest.param(("import-openapi", "none.json"), 3, id="import-openapi"),
+        pytest.param(("diff", DEFAULT, DEFAULT, "none.jsonl"), 3, id="diff"),
+        pytest.param(("replay", "none.jsonl", "--policy", DEFAULT), 3, id="replay"),
+        pytest.param(("approve", "0" * 32, "--redis", "unix:///nobody.sock"), 1, id="approve"),
+        pytest.param(("eval", "egress-bench", "none.jsonl"), 1, id="eval"),
+        pytest.param(("bench", "proxy", "--rounds", "0"), 2, id="bench"),
+        pytest.param(("train", "none.jsonl", "--out", "x"), 3, id="train"),
+    ],
+)
+def test_an_old_spelling_does_what_the_new_one_does(words, code):
+    """Same exit code, same words on standard output."""
+    old = run(*words, text=CALL)
+    new = run(*cli.ALIASES[words[0]], *words[1:], text=CALL)
+
+    assert (old.exit_code, new.exit_code) == (code, code), old.output + new.output
+    assert old.stdout == new.stdout
+
+
+def test_operators_commands_find_the_running_guard_in_one_way(tmp_path):
+    """Without `--redis` they look for a guard of this user, and say so where none runs."""
+    for words in (
+        ("tools", "list"),
+        ("memory", "list"),
+        ("memory", "review"),
+        ("approvals", "grant", "0" * 32),
+    ):
+        done = CliRunner().invoke(cli.app, words, env={"XDG_STATE_HOME": str(tmp_path)})
+
+        assert done.exit_code == 3
+        assert "no guard of this user runs" in done.stderr
+
+
+def test_errors_become_exit_codes_and_lines_that_move_no_cursor():
+    """What the operator gave is told apart from what failed."""
+    problem = PolicyProblem("p.yaml", 3, "no\x1b[2J", "r")
+
+    assert exit_code(PolicyError((problem,))) is Code.INVALID
+    assert exit_code(StateError("gone")) is Code.FAILED
+    assert message(PolicyError((problem,)), "guard run").splitlines() == [
+        "p.yaml:3: rule `r`: no\\x1b[2J",
+        "1 problem",
+    ]
+    assert message(OSError("full\x07"), "guard run") == "guard run: full\\x07"
+
+
+@pytest.mark.parametrize("error", [GuardError("x"), OSError("x"), ValueError("x")])
+def test_whatever_is_wrong_with_what_was_given_is_invalid_input(error):
+    """A reader need not know how its caller counts errors."""
+    with pytest.raises(InputError, match="x"), given_input():
+        raise error
+
+
+def test_completion_can_be_installed():
+    """Shells complete commands; old spellings are not offered."""
+    listed = run("--help").stdout
+
+    assert "--install-completion" in listed
+    done = subprocess.run(
+        [sys.executable, "-m", "guard"],
+        env={"_GUARD_COMPLETE": "complete_bash", "COMP_WORDS": "guard ", "COMP_CWORD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    offered = set(done.stdout.split())
+    assert {"run", "policy", "lab"} <= offered
+    assert offered.isdisjoint(OLD)

@@ -143,6 +143,11 @@ class LazyGroup(TyperGroup):
         self.lazy = commands
         self.commands = commands  # type: ignore[assignment]  # never changed
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names, in the order of help."""
+        del ctx
+        return list(self.lazy)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the outline of a command: enough to list and complete it."""
         del ctx

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from guard.adapters.redis.staging.operator import GateOperator
+from guard.adapters.redis.gate_operator import GateOperator
 from guard.cli.approvals import label_operator
 from guard.cli.lineage import as_json_document, as_tree
 from guard.cli.outcome import Code, given_input, plain
@@ -209,7 +209,7 @@ def accept_loss(
 
     What was read before the loss and not imported since is merely unknown from then on.
     """
-    from guard.adapters.redis import birth
+    from guard.adapters.redis import continuity
 
     if not reason.strip():
         raise InputError("give a --reason")
@@ -218,7 +218,7 @@ def accept_loss(
         log.event("guard.labels_loss_accepted", {"reason": reason, "by": getpass.getuser()})
     lost = act_on(
         redis,
-        lambda state: birth.accept_loss(state.store.client, state.seal),
+        lambda state: continuity.accept_loss(state.store.client, state.seal),
         label_key=label_key,
     )
     until = minute(lost.incomplete_until).partition(" ")[0]

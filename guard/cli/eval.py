@@ -280,7 +280,9 @@ def _write(result: Report, measured: Measured, report: Path | None, plots: Path 
     from guard.lab.plots import draw_classifier, render
 
     models = measured.details.get("models", {})
-    images = draw_classifier(measured.curves, {name: model["importances"] for name, model in models.items()})
+    images = draw_classifier(
+        measured.curves, {name: model["importances"] for name, model in models.items()}
+    )
     if plots is not None:
         plots.mkdir(parents=True, exist_ok=True)
         for name, image in images.items():
@@ -335,7 +337,7 @@ def _scrape(source: str) -> str:
         with given_input():
             return Path(source).read_text(encoding="utf-8")
     try:
-        with urllib.request.urlopen(source, timeout=METRICS_SECONDS) as answer:  # noqa: S310  (http only)
+        with urllib.request.urlopen(source, timeout=METRICS_SECONDS) as answer:  # noqa: S310  (http)
             content: bytes = answer.read(LARGEST_SCRAPE)
     except (HTTPException, OSError) as error:
         raise GuardError(f"the metrics cannot be read: {error}") from error

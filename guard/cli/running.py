@@ -14,8 +14,8 @@ import typer
 
 from guard.adapters.audit_log import open_audit_log
 from guard.adapters.credentials.label_key import load_label_key
-from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.processes.run_note import RunNote, find_running
+from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError, InputError
 from guard.provenance.seal import Seal
 

@@ -1,4 +1,4 @@
-"""Pinned tool definitions: what is stored of them, and what a new listing means.  Pure: no I/O.
+"""Pinned tool definitions: what is stored of them, and how a new listing compares.  Pure: no I/O.
 
 Trust on first use, per upstream and tool.  A pin holds the digests that are good; a tool that is
 listed otherwise gets a mark, which stays until an operator answers it.  Both bear the seal of the
@@ -28,14 +28,15 @@ KIND: Final = "d"
 PINNED: Final = b"D"
 MARKED: Final = b"C"
 """What stands behind a tool's fingerprint in a field: its pin, or the mark that it has changed."""
-MOST: Final = 1000
+LISTING_LIMIT: Final = 1000
 """Tools of one listing that are pinned."""
-AREA_LIMIT: Final = 4 * MOST
+PIN_SET_LIMIT: Final = 4 * LISTING_LIMIT
 """Pins and marks of one upstream."""
 TEXT_LIMIT: Final = 64 * 1024
 """Characters of a definition that are kept for people to compare; its digest is over all of it."""
-REMEMBERED: Final = 4096
-DIGESTS: Final = 8
+LOOKUPS_KEPT: Final = 4096
+"""Look-ups of marks that are kept: one object per tool, as it is asked for with every call."""
+DIGEST_LIMIT: Final = 8
 """Definitions of one tool that an operator may have approved."""
 
 
@@ -64,9 +65,9 @@ class Comparison:
     """Names of the tools whose finding was not known before."""
 
 
-def area(upstream: str) -> LabelSet:
-    """Return where the pins of an upstream are kept, for good."""
-    return LabelSet(KIND, (upstream,), "", 0, AREA_LIMIT)
+def pin_set(upstream: str) -> LabelSet:
+    """Return the label set that keeps the pins of an upstream; it does not expire."""
+    return LabelSet(KIND, (upstream,), "", 0, PIN_SET_LIMIT)
 
 
 class Pins:
@@ -78,23 +79,22 @@ class Pins:
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
-        # One object per tool: it is asked for with every call.
-        self.mark_of = lru_cache(maxsize=REMEMBERED)(self._mark_of)
+        self.mark_of = lru_cache(maxsize=LOOKUPS_KEPT)(self._mark_of)
 
     def field(self, tool: str, kind: bytes) -> bytes:
         """Return the field of a tool's pin or mark."""
         return self._seal.fingerprint(f"tool:{tool}") + kind
 
     def _mark_of(self, upstream: str, tool: str) -> LabelLookup:
-        """Return the look-up that says whether a tool has changed; it rides on an attempt."""
-        return LabelLookup(area(upstream), (self.field(tool, MARKED),))
+        """Return the look-up of a tool's mark, which is sent with each attempt to call the tool."""
+        return LabelLookup(pin_set(upstream), (self.field(tool, MARKED),))
 
     def lookup(self, upstream: str, definitions: Sequence[ToolDefinition]) -> LabelLookup:
         """Return the look-up of the pin and the mark of each tool, and of the upstream's own."""
         fields = [self.field("", PINNED)]
-        for definition in definitions[:MOST]:
+        for definition in definitions[:LISTING_LIMIT]:
             fields += (self.field(definition.name, PINNED), self.field(definition.name, MARKED))
-        return LabelLookup(area(upstream), tuple(fields))
+        return LabelLookup(pin_set(upstream), tuple(fields))
 
     def compare(
         self,
@@ -115,12 +115,12 @@ class Pins:
             ValueError: the answer does not fit the question.
         """
         found = Comparison()
-        known = definitions[:MOST]
+        known = definitions[:LISTING_LIMIT]
         if len(records) != 2 * len(known) + 1:
             raise ValueError("the store answered another look-up than was asked")
         if not known:
             return found
-        where, first = area(upstream), records[0] is None
+        where, first = pin_set(upstream), records[0] is None
         keep: list[tuple[bytes, bytes]] = []
         marks: list[tuple[bytes, bytes]] = []
         if first:
@@ -145,7 +145,7 @@ class Pins:
                 name = self.field(definition.name, MARKED)
                 pin = _pin(upstream, definition, at)
                 marks.append((name, self._sealed(where, name, pin)))
-        for definition in definitions[MOST:][:1]:
+        for definition in definitions[LISTING_LIMIT:][:1]:
             found.findings.append((UNPINNED, definition))
             found.fresh.add(definition.name)
         found.writes = [
@@ -178,7 +178,7 @@ class Pins:
         """Return a stored pin, or None where there is none or its seal does not fit."""
         if not isinstance(raw, bytes):
             return None
-        body = self._seal.opened(area(upstream), self.field(tool, kind), raw)
+        body = self._seal.opened(pin_set(upstream), self.field(tool, kind), raw)
         pin = None if body is None else _unpacked(body, is_mark=kind == MARKED)
         return pin if pin is not None and (pin.upstream, pin.tool) == (upstream, tool) else None
 
@@ -191,8 +191,8 @@ class Pins:
     def approved(self, pin: Pin | None, mark: Pin, at: float) -> LabelWrite:
         """Return the pin by which a changed definition is good from now on, beside the old ones."""
         before = pin.digests if pin is not None else ()
-        digests = tuple(dict.fromkeys((*mark.digests, *before)))[:DIGESTS]
-        where, name = area(mark.upstream), self.field(mark.tool, PINNED)
+        digests = tuple(dict.fromkeys((*mark.digests, *before)))[:DIGEST_LIMIT]
+        where, name = pin_set(mark.upstream), self.field(mark.tool, PINNED)
         body = Pin(mark.upstream, mark.tool, digests, mark.text, at)
         return LabelWrite(where, LabelWriteMode.REPLACE, ((name, self._sealed(where, name, body)),))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.core.model import Identity
-from guard.tool_pins.pins import MARKED, PINNED, area
+from guard.tool_pins.pins import MARKED, PINNED, pin_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ class PinOperator:
 
     async def listed(self) -> AsyncIterator[Pin | None]:
         """Yield every pin and every mark, in no order; None for a record that was altered."""
-        one = self._store.key_of(self._tenant, area("")).decode()
+        one = self._store.key_of(self._tenant, pin_set("")).decode()
         prefix = (
             one.rsplit(":", 2)[0] + ":"
         )  # Every upstream's; the digest of one is no part of it.
@@ -78,7 +78,7 @@ class PinOperator:
         # The pin first: if this ends half way, the tool is good and still marked.
         identity = Identity("", "", tenant=self._tenant)
         await self._store.note(identity, [self._pins.approved(pin, mark, at)])
-        key = self._store.key_of(self._tenant, area(upstream))
+        key = self._store.key_of(self._tenant, pin_set(upstream))
         name = self._pins.field(tool, MARKED)
         if await self._store.client.execute("EVAL", _TAKE, "1", key, name, raw) != 1:
             msg = f"`{tool}` has changed again since; look at it again"
@@ -86,7 +86,7 @@ class PinOperator:
         return mark
 
     async def _both(self, upstream: str, tool: str) -> tuple[Pin | None, Pin, bytes]:
-        key = self._store.key_of(self._tenant, area(upstream))
+        key = self._store.key_of(self._tenant, pin_set(upstream))
         names = (self._pins.field(tool, PINNED), self._pins.field(tool, MARKED))
         reply = await self._store.client.execute("HMGET", key, *names)
         pinned, marked = reply if isinstance(reply, list) else (None, None)

@@ -56,3 +56,10 @@ async def _store(
 
 store = pytest.fixture(_store, name="store")
 second_store = pytest.fixture(_store, name="second_store")
+
+
+@pytest.fixture
+def own_server() -> Iterator[EmbeddedRedis]:
+    """A server of the test's own, to break."""
+    with EmbeddedRedis() as server:
+        yield server

@@ -2,22 +2,11 @@
 
 import pytest
 
-from guard.adapters.loopback import Rig, free_port
+from guard.adapters.loopback import free_port
 from guard.adapters.memory_stores.fate_probe import StoreProbe
 from guard.core.memory_policy import ReadBack
 
 ECHO = ReadBack("echo", {"text": "$.value"})
-
-
-async def test_the_store_behind_a_listener_is_asked_with_the_arguments():
-    """Over MCP, by the recall that the policy names."""
-    with Rig() as rig:
-        port = rig.server("guard.lab.fixture_server")
-        questions = StoreProbe({8080: f"http://127.0.0.1:{port}"})
-
-        assert "the red door" in await questions.ask("x:8080", ECHO, {"text": "the red door"})
-        with pytest.raises(OSError, match="did not say"):
-            await questions.ask("x:8080", ReadBack("fail", {}), {"text": "the red door"})
 
 
 @pytest.mark.parametrize("server", ["x:8081", "x", "", "x:80 80"])

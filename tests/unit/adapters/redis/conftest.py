@@ -12,7 +12,7 @@ from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.store import RedisSessionStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
 
 @pytest.fixture
@@ -24,13 +24,6 @@ async def store(
     await store.verify()
     yield store
     await store.aclose()
-
-
-@pytest.fixture
-def own_server() -> Iterator[EmbeddedRedis]:
-    """A server of the test's own, to break."""
-    with EmbeddedRedis() as server:
-        yield server
 
 
 @pytest.fixture

@@ -1,0 +1,80 @@
+"""What only a process of its own can show: what it loads, writes, answers and accepts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from guard import cli
+from guard.adapters.loopback import Rig
+from guard.adapters.memory_stores.fate_probe import StoreProbe
+from guard.core.memory_policy import ReadBack
+
+ECHO = ReadBack("echo", {"text": "$.value"})
+
+
+def test_a_wrapper_loads_no_model_and_no_store():
+    """Ten wrapped servers cost ten small processes."""
+    heavy = ("onnxruntime", "numpy", "redis", "hiredis", "mitmproxy", "mcp")
+    code = f"import sys, guard.cli.stdio; print([m for m in {heavy!r} if m in sys.modules])"
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_scoring_writes_nothing_and_leaves_no_device_id(tmp_path):
+    """The runtime's telemetry would leave an id and a queue of events in the home and temp folders.
+
+    Without `CI` and its like in the environment: with them the runtime is silent by itself.
+    """
+    script = (
+        "from guard.adapters.onnx import load_models\n"
+        "from guard.settings import models_directory\n"
+        "print(load_models(models_directory())['prefix-13'].score([0.0] * 13))\n"
+    )
+    # No folder of the caller's: whatever is written shows here.
+    environment = {name: str(tmp_path) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
+    environment |= {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+    root = Path(__file__).resolve().parents[2]
+
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert 0 <= float(ran.stdout) <= 1
+    assert sorted(tmp_path.rglob("*")) == []
+
+
+async def test_the_store_behind_a_listener_is_asked_with_the_arguments():
+    """Over MCP, by the recall that the policy names."""
+    with Rig() as rig:
+        port = rig.server("guard.lab.fixture_server")
+        questions = StoreProbe({8080: f"http://127.0.0.1:{port}"})
+
+        assert "the red door" in await questions.ask("x:8080", ECHO, {"text": "the red door"})
+        with pytest.raises(OSError, match="did not say"):
+            await questions.ask("x:8080", ReadBack("fail", {}), {"text": "the red door"})
+
+
+def test_the_hints_of_guard_ca_are_shell_that_parses(tmp_path):
+    """They are there to be run."""
+    words = ["ca", "install-hints", "--proxy", "10.0.0.9:8080", "--to", str(tmp_path)]
+    result = CliRunner().invoke(cli.app, words, env={"GUARD_CA": str(tmp_path / "ca")})
+
+    checked = subprocess.run(["sh", "-n"], input=result.output, text=True, check=False)
+
+    assert result.exit_code == 0
+    assert checked.returncode == 0

@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance fuzz trace-call train lock clean
+.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare fuzz trace-call train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,11 @@ fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 
 trace-call: $(DEV) ## files, functions and calls that one send executes (ARGS=-v lists them)
 	@$(BIN)/python tests/trace_call.py $(ARGS)
+
+# About a minute a pair, on a machine that does nothing else.
+compare: $(DEV) ## speed and size of the code against another commit (BASE=COMMIT, ARGS="--pairs 15")
+	@test -n "$(BASE)" || { echo "name the other commit: make compare BASE=COMMIT" >&2; exit 1; }
+	@$(BIN)/python -m tests.compare "$(BASE)" $(ARGS)
 
 train: $(DEV) ## make the shipped model again (needs the trace data)
 	$(BIN)/guard train $(TRACES)/leong_dev.jsonl.gz --features prefix13 --model rf \

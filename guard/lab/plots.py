@@ -72,7 +72,7 @@ def _roc(axes: Any, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None
         axes.plot(wrong, right, label=f"{name.replace('_', ' ')} ({auc(labels, scores):.3f})")
     axes.plot([0, 1], [0, 1], color="grey", linestyle=":")
     axes.set(xlabel="false-positive rate", ylabel="recall", title="ROC, pooled out of fold")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="lower right")
 
 
 def _calibration(axes: Any, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
@@ -84,7 +84,7 @@ def _calibration(axes: Any, curves: Mapping[str, tuple[np.ndarray, np.ndarray]])
         axes.plot(said, seen, marker="o", label=name.replace("_", " "))
     axes.plot([0, 1], [0, 1], color="grey", linestyle=":")
     axes.set(xlabel="mean score of a bin", ylabel="share of positives", title="Calibration")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="upper left")
 
 
 def _scores(axes: Any, name: str, labels: np.ndarray, scores: np.ndarray) -> None:
@@ -92,7 +92,7 @@ def _scores(axes: Any, name: str, labels: np.ndarray, scores: np.ndarray) -> Non
     chosen = [scores[labels == 0], scores[labels == 1]]
     axes.hist(chosen, bins=edges, label=["negative", "positive"], stacked=True)
     axes.set(xlabel="score", ylabel="runs", title=f"Scores: {name.replace('_', ' ')}")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper right")
 
 
 def _importances(axes: Any, name: str, weights: Mapping[str, float]) -> None:

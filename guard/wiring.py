@@ -45,7 +45,6 @@ from guard.adapters.stdio.decision_socket import DecisionServer
 from guard.core.model import Identity
 from guard.core.policy import EgressLimits
 from guard.decision.guard import Guard
-from guard.decision.information_point import InformationPoint
 from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.enforcement.declarations import DeclarationHandler
@@ -119,7 +118,6 @@ def assemble(
     store, seal = label_store(
         settings, redis_url, confdir, policy.limits, audit, metrics, WallClock().now
     )
-    information = InformationPoint(seal)
     memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached)
     guard = Guard(
         policy=policy,
@@ -129,7 +127,7 @@ def assemble(
         metrics=metrics,
         model_digests=digests,
         entering=pulse.judging if pulse else None,
-        provenance=information,
+        seal=seal,
         memory=memory.path,
     )
     enforcement = Enforcement(
@@ -144,7 +142,7 @@ def assemble(
         ),
         body_limit=settings.body_limit,
         model_apis=settings.model_api,
-        declarations=DeclarationHandler(guard, store, information, metrics, WallClock()),
+        declarations=DeclarationHandler(guard, store, seal, metrics, WallClock()),
     )
     metrics.show_awaited(enforcement.in_flight.awaited)
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from guard.adapters.redis.staging import RedisStaging
 from guard.decision.guard import Guard
-from guard.decision.information_point import InformationPoint
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.provenance.seal import Seal
@@ -53,5 +52,5 @@ def guard_on(
         audit=audit,
         metrics=counted,
         memory=memory,
-        provenance=InformationPoint(Seal(KEY)),
+        seal=Seal(KEY),
     )

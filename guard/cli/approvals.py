@@ -10,7 +10,6 @@ from guard.adapters.redis.label_operator import LabelOperator
 from guard.cli.outcome import plain
 from guard.cli.running import Key, Redis, State, Tenant, act_on, now
 from guard.core.policy import StateLimits
-from guard.decision.information_point import InformationPoint
 
 
 def grant(
@@ -33,4 +32,4 @@ def grant(
 
 def label_operator(state: State, tenant: str) -> LabelOperator:
     """Return what reads and writes labels and grants of a tenant by hand."""
-    return LabelOperator(state.store, InformationPoint(state.seal), StateLimits(), tenant)
+    return LabelOperator(state.store, state.seal, StateLimits(), tenant)

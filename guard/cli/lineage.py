@@ -12,8 +12,7 @@ from rich.tree import Tree
 from guard.cli.outcome import plain
 from guard.cli.running import minute
 from guard.core.labels import Channel
-from guard.provenance.lineage import LIST_LIMIT, place_of, principal_digest
-from guard.provenance.lineage_tree import ALTERED, GAP, SAVED
+from guard.provenance.lineage import ALTERED, GAP, LIST_LIMIT, SAVED, place_of, principal_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from guard.adapters.redis.label_operator import Found, Traced
     from guard.core.labels import LabelRecord
     from guard.core.model import Identity, Json
-    from guard.provenance.lineage_tree import Step
+    from guard.provenance.lineage import Step
     from guard.provenance.seal import Seal
 
 BEGINNINGS: Final = {

@@ -189,15 +189,37 @@ class LabelSet:
 
 @frozen
 class LabelLookup:
-    """Fields of one area to read with an attempt."""
+    """Fields of one label set to read."""
 
     area: LabelSet
     fields: tuple[bytes, ...]
-    chained: int = 0
-    """How many of the last fields hold records that end in names, to be looked up in the same
-    area (rung 4).
 
-    Of the look-ups of an attempt, only the last one can have any."""
+
+@frozen
+class LabelQuery:
+    """Label records to read with an attempt, by what they are read for."""
+
+    values: tuple[LabelLookup, ...] = ()
+    """What is known of the values in the call."""
+    named: LabelLookup | None = None
+    """Messages, links and places, whose records end in names: a name that the user has said in
+    this session vouches for the value.  The names are looked up in the same set."""
+    recalls: LabelLookup | None = None
+    """What the session has recalled; one field."""
+    definition: LabelLookup | None = None
+    """The mark of a tool whose definition has changed; one field."""
+
+
+@frozen
+class LabelReply:
+    """The answer to a :class:`LabelQuery`, part by part; None where there is no record."""
+
+    values: tuple[object, ...] = ()
+    """One record per field, in the order of the look-ups and of their fields."""
+    named: tuple[object, ...] = ()
+    """Per field the record and the records of the names in it, as a pair."""
+    recalls: object = None
+    definition: object = None
 
 
 class LabelWriteMode(StrEnum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from guard.core.frozen import frozen
+from guard.core.labels import LabelQuery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ class Attempt:
     at: float
     unlabelled: int = 0
     """Results of this principal released unlabelled since its last attempt was written."""
-    lookups: tuple[LabelLookup, ...] = ()
+    query: LabelQuery = LabelQuery()
     """Label records to read in the same round trip."""
     grant: str = ""
     """Digest of this very call; a grant for it is taken, once."""

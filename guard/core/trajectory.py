@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.frozen import frozen
+from guard.core.labels import LabelReply
 from guard.core.model import ROLES, Role
 
 if TYPE_CHECKING:
@@ -201,9 +202,8 @@ class Snapshot:
 
     session: Window = Window()
     principal: Window = Window()
-    labels: tuple[object, ...] = ()
-    """Answers to the attempt's look-ups, field by field: a record or None; of a chained look-up,
-    pairs of the record and its names' records."""
+    labels: LabelReply = LabelReply()
+    """What was read with the attempt."""
     grant: bytes | None = None
     """The grant that was taken for this call, if there was one."""
     full: bool = False

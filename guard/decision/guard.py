@@ -1,8 +1,9 @@
 """The guard as two questions: may this call go out, and what came back.  Never raises.
 
-``Guard.authorize`` runs hops 3 to 6 of ``docs/architecture.md``: one atomic round trip to the
-store, the detectors, the pure PDP, the audit line and the metrics.  ``Guard.observe`` is the road
-back.  What happens on the wire with a verdict (hop 7) is the PEP's.
+:meth:`Guard.authorize` is hops 3 to 6 of ``docs/architecture.md`` from top to bottom: the state
+before the call and the labels of its values in one atomic round trip, the detectors, the pure PDP,
+the memory gate, the audit line and the metrics.  :meth:`Guard.observe` is the way back of a result.
+What happens on the wire with a verdict (hop 7) is the PEP's.
 """
 
 from __future__ import annotations
@@ -10,34 +11,63 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.core.calls import ClassifiedCall, untraced
 from guard.core.errors import AuditError, GuardError
+from guard.core.labels import LabelQuery
 from guard.core.memory import Fate
 from guard.core.model import Identity, Role
 from guard.core.pdp import decide, decide_result
 from guard.core.policy import Situation
-from guard.core.ports import DecisionRecord, DetectorOnDemand
-from guard.core.verdict import Action, Reason, Verdict
-from guard.decision.batch import all_or_none, commit_whole
+from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
+from guard.core.trajectory import Snapshot
+from guard.core.verdict import Action, Reason
 from guard.decision.classification import classify
 from guard.decision.content_scan import ContentScan
-from guard.decision.information_point import InformationPoint
-from guard.decision.recorder import TrajectoryRecorder
-from guard.decision.redaction import forwarded, redact
+from guard.decision.redaction import redact, redaction_failed, rewrite_message
+from guard.provenance.approvals import Approvals
+from guard.provenance.imports import import_writes
+from guard.provenance.intake import result_writes
+from guard.provenance.label_sets import label_sets
+from guard.provenance.prompts import claim_writes, prompt_writes
 from guard.provenance.seal import KEY_BYTES, Seal
+from guard.provenance.tracing import Tracing
+from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from guard.core.calls import ToolResult, TracedCall
-    from guard.core.model import Finding, Integrity, ToolCall
+    from guard.core.labels import LabelWrite
+    from guard.core.model import Finding, Integrity, Json, ToolCall
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Detector, Metrics, SessionStore
-    from guard.core.trajectory import Snapshot
+    from guard.core.verdict import Verdict
     from guard.decision.redaction import Rewrite
     from guard.memory_gate.write_path import WritePath
+
+LARGE: Final = 32 * 1024
+"""Characters and values of a result from which it is labelled in a thread: about 10 ms of work."""
+SOURCE_NAME: Final = 64
+"""Characters of a mapping's pattern that name a source of labels."""
+BATCH_REFUSED: Final = Reason(
+    "batch_refused",
+    "",
+    Action.BLOCK,
+    "another call of the same batch was refused",
+    remedy="send this call on its own",
+)
+
+
+class Judged(NamedTuple):
+    """A call with its verdict, before it is recorded."""
+
+    call: TracedCall
+    verdict: Verdict
+    seconds: float
+    """Time from the parsed call to the verdict."""
 
 
 class Guard:
@@ -45,7 +75,7 @@ class Guard:
 
     Args:
         policy: the policy in force; :meth:`swap_policy` replaces it whole.
-        store: where the trajectories live.
+        store: where the trajectories and labels live.
         detectors: evidence producers, asked in order.
         audit: written before any call is forwarded.
         metrics: closed label sets only.
@@ -55,7 +85,7 @@ class Guard:
         open_loop: for replay: a refused call is not marked so in the store, because in the
             recording it was executed.
         memory: takes memory writes through the gate; None where nothing is gated.
-        provenance: labels values and traces them; left out, one with a key that nobody else has.
+        seal: the deployment's key for labels; left out, one that nobody else has.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -70,7 +100,7 @@ class Guard:
         entering: Callable[[ToolCall | None], None] | None = None,
         open_loop: bool = False,
         memory: WritePath | None = None,
-        provenance: InformationPoint | None = None,
+        seal: Seal | None = None,
     ) -> None:
         self._policy = policy
         self._store = store
@@ -82,9 +112,13 @@ class Guard:
         self._entering = entering
         self._open_loop = open_loop
         self._memory = memory
-        self._provenance = provenance or InformationPoint(Seal(secrets.token_bytes(KEY_BYTES)))
+        self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
+        self._approvals = Approvals(self._seal)
+        self._pins = Pins(self._seal)
+        self._unlabelled: dict[tuple[str, str], int] = {}
+        """Results that were released and that the store could not be told of, by principal.  They
+        are written with the next attempt, before anything of that principal is judged."""
         self.texts = ContentScan(detectors, audit, metrics)
-        self._state = TrajectoryRecorder(store, self._provenance, metrics)
         self._prepare()
 
     @property
@@ -105,6 +139,8 @@ class Guard:
             if self._policy is not None and detector.name in self._policy.detectors:
                 detector.prepare()
 
+    # --- a call goes out -------------------------------------------------------------------------
+
     async def authorize(
         self, calls: Sequence[ToolCall], rewrite: Rewrite | None = None
     ) -> list[tuple[TracedCall, Verdict]]:
@@ -122,119 +158,24 @@ class Guard:
         else:
             with self._store.together():
                 judged = list(await asyncio.gather(*(self._judge(call) for call in calls)))
-        judged = forwarded(judged, rewrite)
-        judged = all_or_none(judged)
-        answers: list[tuple[TracedCall, Verdict]] = []
-        for classified, verdict, seconds in judged:
-            final = self._record(classified, verdict, seconds)
-            answers.append((classified, final))
+        judged = _all_or_none(_rewritten(judged, rewrite))
+        answers = [(one.call, self._record(*one)) for one in judged]
         if self._memory is not None:
-            answers = await commit_whole(self._memory, answers, self._record)
-        refused = [(c, v) for c, v in answers if not v.enforced.forwards]
-        if refused and not self._open_loop:
-            with self._store.together():
-                await asyncio.gather(
-                    *(self._state.refused(self._policy, c.classified, v) for c, v in refused)
-                )
+            answers = await self._commit(self._memory, answers)
+        if not self._open_loop:
+            await self._mark_refused(answers)
         return answers
 
-    def is_committed(self, calls: Sequence[TracedCall]) -> bool:
-        """Return whether every one of the calls is a memory write that the gate has committed."""
-        memory = self._memory
-        return (
-            memory is not None
-            and bool(calls)
-            and all(memory.is_committed(one.call.id) for one in calls)
-        )
-
-    async def observe(self, result: ToolResult) -> Verdict | None:
-        """Mark the call of a result executed.  Never raises.
-
-        A verdict means that the result must be withheld: a rule says so, or it proposes a memory
-        update that the gate refuses.  Where the store cannot be told, a local mark is kept and
-        written with the next attempt of that principal, before anything of it is judged.
-        """
-        memory = self._memory
-        self.texts.of_result(result)
-        withheld = self.judge_result(result)
-        if memory is None:
-            await self._state.executed(self._policy, result)
-            return withheld
-        result = memory.sourced(result)
-        withheld = await memory.judge_result(result) or withheld
-        # Together, so that their scripts travel in one pipeline.
-        told = [memory.note_sources(result), self._state.executed(self._policy, result)]
-        if memory.is_committed(result.call.call.id):
-            failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
-            fate = Fate.UNKNOWN if result.is_lost else failed
-            told.append(memory.settle(result.call.call.id, fate))
-        with self._store.together():
-            await asyncio.gather(*told)
-        return withheld
-
-    def judge_result(self, result: ToolResult) -> Verdict | None:
-        """Return the verdict on a result that a rule withholds, recorded; None: release it."""
-        policy = self._policy
-        if policy is None or not policy.result_rules:
-            return None
-        verdict = decide_result(policy, result.call.classified, result.content)
-        if verdict is None:
-            return None
-        if verdict.errors:
-            self._metrics.error("rule")
-        verdict = self._record(result.call, verdict, 0.0)
-        return None if verdict.enforced.forwards else verdict
-
-    async def note_prompt(self, identity: Identity, text: str, at: float) -> None:
-        """Remember what a user named in a prompt; the channel has been authenticated.
-
-        Raises:
-            StateError: it could not be stored; nothing in it attests anything.
-        """
-        writes = self._provenance.hear(self._policy, identity, text, at)
-        await self._store.note(identity, writes)
-
-    async def note_claims(self, identity: Identity, values: Sequence[str], at: float) -> None:
-        """Remember what an agent says that its user named.  Never raises."""
-        try:
-            writes = self._provenance.claims(self._policy, identity, values, at)
-            await self._store.note(identity, writes)
-        except Exception:  # noqa: BLE001  (a claim that is not kept attests nothing)
-            self._metrics.error("provenance")
-
-    async def import_memory(
-        self, tenant: str, items: Sequence[tuple[str, str, Integrity]], at: float
-    ) -> None:
-        """Label memory that existed before the guard: store, text and label of each item.
-
-        Raises:
-            StateError: it could not be stored.
-        """
-        writes = self._provenance.imported(self._policy, tenant, items, at)
-        await self._store.note(Identity("", "", tenant=tenant), writes)
-
-    async def _judge(self, call: ToolCall) -> tuple[TracedCall, Verdict, float]:
+    async def _judge(self, call: ToolCall) -> Judged:
+        """Return the verdict on one call, unrecorded.  Never raises."""
         started = time.perf_counter()
         policy = self._policy
         errors: list[str] = []
-        try:
-            if policy is None:
-                classified = ClassifiedCall(call, Role.OTHER)
-            else:
-                classified = classify(policy, call)
-        except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
-            classified = ClassifiedCall(call, Role.OTHER)
-            errors.append(f"classify: {type(error).__name__}")
-            self._metrics.error("parse")
-        question, snapshot = await self._state.attempt(policy, classified, errors)
+        classified = self._classified(policy, call, errors)
+        tracing, snapshot = await self._attempt(policy, classified, errors)
         if self._entering is not None:
             self._entering(call)
-        traced, granted = untraced(classified), False
-        try:
-            traced, granted = self._provenance.trace(policy, classified, question, snapshot)
-        except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)
-            errors.append(f"provenance: {type(error).__name__}")
-            self._metrics.error("provenance")
+        traced, granted = self._traced(policy, classified, tracing, snapshot, errors)
         findings = self._detect(policy, classified, snapshot, errors)
         situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
         verdict = decide(policy, situation)
@@ -248,7 +189,96 @@ class Guard:
             )
         if self._memory is not None:
             verdict = await self._memory.judge(traced, snapshot, verdict)
-        return traced, verdict, time.perf_counter() - started
+        return Judged(traced, verdict, time.perf_counter() - started)
+
+    def _classified(
+        self, policy: Policy | None, call: ToolCall, errors: list[str]
+    ) -> ClassifiedCall:
+        """Return what the policy says of a call; an error is noted, and blocks it."""
+        try:
+            if policy is not None:
+                return classify(policy, call)
+        except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
+            errors.append(f"classify: {type(error).__name__}")
+            self._metrics.error("parse")
+        return ClassifiedCall(call, Role.OTHER)
+
+    async def _attempt(
+        self, policy: Policy | None, classified: ClassifiedCall, errors: list[str]
+    ) -> tuple[Tracing | None, Snapshot]:
+        """Append a call as attempted; return what is traced of it, and the state before it.
+
+        Never raises: without state nothing is traced, and the error that is noted blocks the call.
+        """
+        call = classified.call
+        # Taken out before the wait: two parallel attempts must not both carry the same marks.
+        owner = (call.identity.tenant, call.identity.principal)
+        marks = self._unlabelled.pop(owner, 0)
+        started = time.perf_counter()
+        tracing, query, grant = None, LabelQuery(), ""
+        try:
+            if policy is not None:
+                tracing = Tracing(self._seal, policy, classified)
+                mark = self._pins.mark_of(call.upstream, call.tool) if call.upstream else None
+                query, grant = tracing.query(mark), self._approvals.digest(policy, call)
+            snapshot = await self._store.attempt(
+                Attempt(call.id, call.identity, classified.role, call.at, marks, query, grant)
+            )
+        except Exception as error:  # noqa: BLE001  (no state, no decision: block)
+            self._mark_unlabelled(owner, marks)
+            errors.append(f"state: {type(error).__name__}")
+            self._metrics.error("state")
+            self._metrics.fail_closed("state", active=True)
+            return None, Snapshot()
+        self._metrics.redis_latency(time.perf_counter() - started)
+        self._metrics.fail_closed("state", active=False)
+        self._metrics.session_seen(snapshot.session)
+        self._metrics.saturation("source", reached=snapshot.full)
+        if marks:
+            self._metrics.unlabelled_marks(sum(self._unlabelled.values()))
+        return tracing, snapshot
+
+    def _traced(
+        self,
+        policy: Policy | None,
+        classified: ClassifiedCall,
+        tracing: Tracing | None,
+        snapshot: Snapshot,
+        errors: list[str],
+    ) -> tuple[TracedCall, bool]:
+        """Return the call with the rung of each value, and whether a human granted it."""
+        if policy is None or tracing is None:
+            return untraced(classified), False
+        try:
+            granted = snapshot.grant is not None and self._approvals.holds(
+                policy, classified.call, snapshot.grant
+            )
+            return tracing.result(snapshot, granted=granted), granted
+        except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)
+            errors.append(f"provenance: {type(error).__name__}")
+            self._metrics.error("provenance")
+            return untraced(classified), False
+
+    def _detect(
+        self,
+        policy: Policy | None,
+        classified: ClassifiedCall,
+        snapshot: Snapshot,
+        errors: list[str],
+    ) -> list[Finding]:
+        """Return what the detectors find; one that fails is noted, and blocks the call."""
+        findings: list[Finding] = []
+        for detector in self._detectors:
+            if detector.name in self._on_demand and (
+                policy is None or detector.name not in policy.detectors
+            ):
+                continue
+            try:
+                findings.extend(detector.inspect(classified, snapshot))
+            except BaseException as error:  # noqa: BLE001  (no await here: nothing is cancelled)
+                errors.append(f"detector `{detector.name}`: {type(error).__name__}")
+                self._metrics.error("detector")
+        return findings
 
     def _find(
         self, policy: Policy, classified: ClassifiedCall, snapshot: Snapshot
@@ -264,29 +294,9 @@ class Guard:
             raise GuardError(errors[0])
         return findings
 
-    def _detect(
-        self,
-        policy: Policy | None,
-        classified: ClassifiedCall,
-        snapshot: Snapshot,
-        errors: list[str],
-    ) -> list[Finding]:
-        findings: list[Finding] = []
-        for detector in self._detectors:
-            if detector.name in self._on_demand and (
-                policy is None or detector.name not in policy.detectors
-            ):
-                continue
-            try:
-                findings.extend(detector.inspect(classified, snapshot))
-            except BaseException as error:  # noqa: BLE001  (no await here: nothing is cancelled)
-                errors.append(f"detector `{detector.name}`: {type(error).__name__}")
-                self._metrics.error("detector")
-        return findings
-
-    def _record(self, traced: TracedCall, verdict: Verdict, seconds: float) -> Verdict:
+    def _record(self, call: TracedCall, verdict: Verdict, seconds: float) -> Verdict:
         """Write the audit line; a verdict that cannot be recorded is a block."""
-        record = DecisionRecord(traced.classified, verdict, seconds, self._model_digests)
+        record = DecisionRecord(call.classified, verdict, seconds, self._model_digests)
         try:
             self._audit.decision(record)
         except AuditError:
@@ -294,8 +304,233 @@ class Guard:
             self._metrics.fail_closed("audit", active=True)
             reason = Reason("audit_error", "", Action.BLOCK, "the decision could not be recorded")
             verdict = verdict.blocked(reason, "audit")
-            record = DecisionRecord(traced.classified, verdict, seconds, self._model_digests)
+            record = replace(record, verdict=verdict)
         else:
             self._metrics.fail_closed("audit", active=False)
         self._metrics.decision(record)
         return verdict
+
+    async def _commit(
+        self, memory: WritePath, answers: list[tuple[TracedCall, Verdict]]
+    ) -> list[tuple[TracedCall, Verdict]]:
+        """Commit the staged writes of a message that is about to go out, all or none."""
+        if not _all_forward([verdict for _, verdict in answers]):
+            for call, _ in answers:
+                await memory.discard(call.call.id)
+            return answers
+        after = [(call, await memory.commit(call.call.id, verdict)) for call, verdict in answers]
+        forwards = _all_forward([verdict for _, verdict in after])
+        final: list[tuple[TracedCall, Verdict]] = []
+        for (call, committed), (_, before) in zip(after, answers, strict=True):
+            verdict = committed
+            if not forwards:
+                await memory.discard(call.call.id)
+                verdict = _with_the_others(verdict)
+            if verdict is not before:
+                verdict = self._record(call, verdict, 0.0)
+            final.append((call, verdict))
+        return final
+
+    async def _mark_refused(self, answers: list[tuple[TracedCall, Verdict]]) -> None:
+        """Mark refused calls in the store, with a request for approval where a human may grant."""
+        policy = self._policy
+        ends: list[Completion] = []
+        for traced, verdict in answers:
+            if verdict.enforced.forwards:
+                continue
+            call, role = traced.call, traced.classified.role
+            writes: tuple[LabelWrite, ...] = ()
+            if policy is not None and verdict.action is Action.ASK:
+                writes = (self._approvals.request(policy, call),)
+            ends.append(
+                Completion(call.id, call.identity, role, call.at, executed=False, writes=writes)
+            )
+        if len(ends) == 1:
+            await self._complete(ends[0])
+        elif ends:
+            with self._store.together():
+                await asyncio.gather(*(self._complete(end) for end in ends))
+
+    # --- a result comes back ---------------------------------------------------------------------
+
+    async def observe(self, result: ToolResult) -> Verdict | None:
+        """Mark the call of a result executed.  Never raises.
+
+        A verdict means that the result must be withheld: a rule says so, or it proposes a memory
+        update that the gate refuses.  Where the store cannot be told, a local mark is kept and
+        written with the next attempt of that principal, before anything of it is judged.
+        """
+        memory = self._memory
+        self.texts.of_result(result)
+        withheld = self.judge_result(result)
+        if memory is None:
+            await self._executed(result)
+            return withheld
+        result = memory.sourced(result)
+        withheld = await memory.judge_result(result) or withheld
+        # Together, so that their scripts travel in one pipeline.
+        told = [memory.note_sources(result), self._executed(result)]
+        if memory.is_committed(result.call.call.id):
+            failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
+            fate = Fate.UNKNOWN if result.is_lost else failed
+            told.append(memory.settle(result.call.call.id, fate))
+        with self._store.together():
+            await asyncio.gather(*told)
+        return withheld
+
+    def is_committed(self, calls: Sequence[TracedCall]) -> bool:
+        """Return whether every one of the calls is a memory write that the gate has committed."""
+        memory = self._memory
+        return (
+            memory is not None
+            and bool(calls)
+            and all(memory.is_committed(one.call.id) for one in calls)
+        )
+
+    def judge_result(self, result: ToolResult) -> Verdict | None:
+        """Return the verdict on a result that a rule withholds, recorded; None: release it."""
+        policy = self._policy
+        if policy is None or not policy.result_rules:
+            return None
+        verdict = decide_result(policy, result.call.classified, result.content)
+        if verdict is None:
+            return None
+        if verdict.errors:
+            self._metrics.error("rule")
+        verdict = self._record(result.call, verdict, 0.0)
+        return None if verdict.enforced.forwards else verdict
+
+    async def _executed(self, result: ToolResult) -> None:
+        """Mark the call of a result executed and label what it brings or saved."""
+        call, classified = result.call.call, result.call.classified
+        completion = Completion(
+            call.id, call.identity, classified.role, result.at, executed=True, overflow=True
+        )
+        try:
+            if _is_large(result.content):
+                # Others are judged meanwhile; this result is released only once it is labelled.
+                writes, overflow = await asyncio.to_thread(self._learn, result)
+            else:
+                writes, overflow = self._learn(result)
+            self._metrics.saturation("result", reached=overflow)
+            mapping = classified.mapping
+            source = mapping.pattern[:SOURCE_NAME] if mapping is not None else "unmapped"
+            completion = replace(completion, writes=writes, overflow=overflow, source=source)
+        except Exception:  # noqa: BLE001  (a result that could not be labelled leaves a mark)
+            self._metrics.error("provenance")
+            self._mark_unlabelled((call.identity.tenant, call.identity.principal), 1)
+        await self._complete(completion)
+
+    def _learn(self, result: ToolResult) -> tuple[tuple[LabelWrite, ...], bool]:
+        """Return the labels that a result brings, and whether a bound cut any off."""
+        policy, saved = self._policy, result.call.on_executed
+        if policy is None:
+            return saved, True
+        learnt, overflow = result_writes(self._seal, policy, result)
+        return (*saved, *learnt), overflow
+
+    async def _complete(self, completion: Completion) -> None:
+        """Tell the store of the end of a call; keep a mark of what it could not take."""
+        try:
+            await self._store.complete(completion)
+        except Exception:  # noqa: BLE001  (the mark below keeps what the store could not take)
+            self._metrics.error("state")
+            self._metrics.fail_closed("state", active=True)
+            if completion.executed:
+                owner = (completion.identity.tenant, completion.identity.principal)
+                self._mark_unlabelled(owner, 1)
+
+    def _mark_unlabelled(self, owner: tuple[str, str], marks: int) -> None:
+        if marks:
+            self._unlabelled[owner] = self._unlabelled.get(owner, 0) + marks
+            self._metrics.unlabelled_marks(sum(self._unlabelled.values()))
+
+    # --- what belongs to no call -----------------------------------------------------------------
+
+    async def note_prompt(self, identity: Identity, text: str, at: float) -> None:
+        """Remember what a user named in a prompt; the channel has been authenticated.
+
+        Raises:
+            StateError: it could not be stored; nothing in it attests anything.
+        """
+        policy = self._policy
+        writes: list[LabelWrite] = []
+        if policy is not None:
+            writes = prompt_writes(self._seal, label_sets(policy.limits), identity, text, at)
+        await self._store.note(identity, writes)
+
+    async def note_claims(self, identity: Identity, values: Sequence[str], at: float) -> None:
+        """Remember what an agent says that its user named.  Never raises."""
+        policy = self._policy
+        try:
+            writes: list[LabelWrite] = []
+            if policy is not None:
+                writes = claim_writes(self._seal, label_sets(policy.limits), identity, values, at)
+            await self._store.note(identity, writes)
+        except Exception:  # noqa: BLE001  (a claim that is not kept attests nothing)
+            self._metrics.error("provenance")
+
+    async def import_memory(
+        self, tenant: str, items: Sequence[tuple[str, str, Integrity]], at: float
+    ) -> None:
+        """Label memory that existed before the guard: store, text and label of each item.
+
+        Raises:
+            StateError: it could not be stored.
+        """
+        policy = self._policy
+        writes: list[LabelWrite] = []
+        if policy is not None:
+            writes = import_writes(self._seal, label_sets(policy.limits), tenant, items, at)
+        await self._store.note(Identity("", "", tenant=tenant), writes)
+
+
+def _rewritten(judged: list[Judged], rewrite: Rewrite | None) -> list[Judged]:
+    """Return the calls of a message once it has been rewritten, refused where it cannot be."""
+    redacted = [one.verdict.enforced is Action.REDACT for one in judged]
+    if True not in redacted or not _all_forward([one.verdict for one in judged]):
+        return judged
+    arguments = [
+        one.call.call.arguments if changed else None
+        for one, changed in zip(judged, redacted, strict=True)
+    ]
+    try:
+        rewrite_message(rewrite, arguments)
+    except Exception:  # noqa: BLE001  (what was not written anew must not go out as it was)
+        return [
+            one._replace(verdict=redaction_failed(one.verdict)) if changed else one
+            for one, changed in zip(judged, redacted, strict=True)
+        ]
+    return judged
+
+
+def _all_or_none(judged: list[Judged]) -> list[Judged]:
+    """Return the calls of a message; where any is refused, so are the others."""
+    if len(judged) < 2 or _all_forward([one.verdict for one in judged]):  # noqa: PLR2004  (one call has no others)
+        return judged
+    return [one._replace(verdict=_with_the_others(one.verdict)) for one in judged]
+
+
+def _all_forward(verdicts: Sequence[Verdict]) -> bool:
+    return all(verdict.enforced.forwards for verdict in verdicts)
+
+
+def _with_the_others(verdict: Verdict) -> Verdict:
+    """Return the verdict on a call of a message that is refused for another call of it."""
+    return verdict.blocked(BATCH_REFUSED) if verdict.enforced.forwards else verdict
+
+
+def _is_large(content: Json) -> bool:
+    """Return whether to label a result would hold up the calls of others."""
+    room = LARGE
+    stack: list[Json] = [content]
+    while stack and room > 0:
+        item = stack.pop()
+        room -= len(item) if isinstance(item, str) else 1
+        if isinstance(item, dict):
+            stack.extend(item.values())
+            room -= len(item)
+        elif isinstance(item, list):
+            stack.extend(item)
+            room -= len(item)
+    return room <= 0

@@ -50,41 +50,29 @@ def redact(
     again = classify(policy, replace(whole.call, arguments=arguments))
     clean = replace(whole, classified=replace(whole.classified, call=again.call, body=again.body))
     if not spans or _receivers(again) != _receivers(whole.classified):
-        return whole, refused(verdict)
+        return whole, redaction_failed(verdict)
     left = decide(policy, replace(situation, call=clean, findings=tuple(detect(clean.classified))))
-    return (clean, verdict) if left.action is Action.ALLOW else (whole, refused(verdict))
+    return (clean, verdict) if left.action is Action.ALLOW else (whole, redaction_failed(verdict))
 
 
-def forwarded(
-    judged: Sequence[tuple[TracedCall, Verdict, float]], rewrite: Rewrite | None
-) -> list[tuple[TracedCall, Verdict, float]]:
-    """Return the calls of one message once it has been rewritten, refused where it cannot be.
+def rewrite_message(
+    rewrite: Rewrite | None, arguments: Sequence[Mapping[str, Json] | None]
+) -> None:
+    """Put other arguments into a message.
 
     Args:
-        judged: every call with its verdict and the time that took.
         rewrite: None where the way the message came has no such thing.
+        arguments: one entry per call, None for what stays.
+
+    Raises:
+        MessageError: it cannot be done.
     """
-    redacted = [verdict.enforced is Action.REDACT for _, verdict, _ in judged]
-    if not any(redacted) or not all(verdict.enforced.forwards for _, verdict, _ in judged):
-        return list(judged)
-    try:
-        if rewrite is None:
-            raise MessageError("redaction_failed", "messages of this kind are not rewritten")
-        rewrite(
-            [
-                call.call.arguments if changed else None
-                for (call, _, _), changed in zip(judged, redacted, strict=True)
-            ]
-        )
-    except Exception:  # noqa: BLE001  (what was not written anew must not go out as it was)
-        return [
-            (call, refused(verdict) if changed else verdict, seconds)
-            for (call, verdict, seconds), changed in zip(judged, redacted, strict=True)
-        ]
-    return list(judged)
+    if rewrite is None:
+        raise MessageError("redaction_failed", "messages of this kind are not rewritten")
+    rewrite(arguments)
 
 
-def refused(verdict: Verdict) -> Verdict:
+def redaction_failed(verdict: Verdict) -> Verdict:
     """Return the refusal of a call that cannot be redacted exactly."""
     reason = Reason(
         "redaction_failed",

@@ -40,7 +40,7 @@ OVERLAP: Final = 512
 VIEWED_LIMIT: Final = 64 * 1024
 """Characters of other readings that are looked through per text."""
 SAID: Final = "said:"
-"""First part of the value that a sentence of a prompt is (see guard/provenance/saved_text.py)."""
+"""First part of the value that a sentence of a prompt is (see guard/provenance/saved_values.py)."""
 LEAF_LIMIT: Final = 64
 """Characters of a whole string that counts as a handle (a name, a channel, an account)."""
 URL_KEYS: Final = 8

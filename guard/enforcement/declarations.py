@@ -15,6 +15,8 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import GuardError, MessageError
 from guard.core.model import Role
 from guard.core.verdict import Mode
+from guard.provenance.intake import result_writes
+from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
     from guard.core.declarations import Declaration
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy
     from guard.core.ports import Clock, Metrics, SessionStore
     from guard.decision.guard import Guard
-    from guard.decision.information_point import InformationPoint
     from guard.enforcement.exchange import Exchange
+    from guard.provenance.seal import Seal
 
 REMEMBERED: Final = 4096
 """Texts whose labels were stored a short while ago; clients list the same tools again and again."""
@@ -41,7 +43,7 @@ class DeclarationHandler:
     Args:
         guard: for the policy in force, and for what detectors find.
         store: where pins and labels are kept.
-        information: reads and writes pins and labels.
+        seal: the deployment's key.
         metrics: for the store's errors.
         clock: seconds since the epoch.
     """
@@ -50,13 +52,14 @@ class DeclarationHandler:
         self,
         guard: Guard,
         store: SessionStore,
-        information: InformationPoint,
+        seal: Seal,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._guard = guard
         self._store = store
-        self._information = information
+        self._seal = seal
+        self._pins = Pins(seal)
         self._metrics = metrics
         self._clock = clock
         self._labelled: OrderedDict[bytes, float] = OrderedDict()
@@ -104,11 +107,12 @@ class DeclarationHandler:
         """Return the pins and marks that a listing brings."""
         if not declaration.definitions or not exchange.upstream:
             return []
-        pins = self._information.pins
         records = await self._store.look_up(
-            exchange.identity, pins.lookup(exchange.upstream, declaration.definitions)
+            exchange.identity, self._pins.lookup(exchange.upstream, declaration.definitions)
         )
-        found = pins.compare(exchange.upstream, declaration.definitions, records, self._clock.now())
+        found = self._pins.compare(
+            exchange.upstream, declaration.definitions, records, self._clock.now()
+        )
         for code, definition in found.findings:
             if definition.name in found.fresh:
                 fields = {**_fields(exchange), "tool": definition.name[:128]}
@@ -125,7 +129,7 @@ class DeclarationHandler:
         for finding in self._guard.texts.find(declaration.content, deep=not declaration.is_read):
             self._guard.texts.record(finding.code, source, {**fields, "detector": finding.detector})
         result = self._as_result(exchange, declaration.source, declaration.content)
-        return list(self._information.told(policy, result, is_read=declaration.is_read))
+        return result_writes(self._seal, policy, result, is_read=declaration.is_read)[0]
 
     def _as_result(self, exchange: Exchange, source: str, content: Json) -> ToolResult:
         """Return a declaration as the result of a call that has the method's name."""

@@ -24,7 +24,6 @@ from guard.core.errors import GuardError
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity, ToolCall
 from guard.decision.guard import Guard
-from guard.decision.information_point import InformationPoint
 from guard.detectors import DetectorResources, create_detectors
 from guard.enforcement.exchange import new_decision_id
 from guard.lab.load import contestants, generator, make_long, side_by_side
@@ -85,7 +84,7 @@ class Driver:
             detectors=create_detectors(DetectorResources(load_models(models_directory()))),
             audit=NoAuditLog(),
             metrics=PrometheusMetrics(policy),
-            provenance=InformationPoint(self._seal),
+            seal=self._seal,
         )
 
     async def label(

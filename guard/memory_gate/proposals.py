@@ -14,7 +14,7 @@ from guard.core.model import UNKNOWN_TASK, Integrity
 from guard.core.verdict import Action, Mode, Verdict
 from guard.memory_gate.candidate import candidates_of_result, receipt_of
 from guard.memory_gate.gate import with_reasons
-from guard.provenance.sources import marks_of
+from guard.provenance.result_documents import marks_of
 
 if TYPE_CHECKING:
     from guard.core.calls import ToolResult

@@ -21,7 +21,7 @@ from guard.memory_gate.drift import endorsed
 from guard.memory_gate.gate import CommitGate, GateLog, with_reasons
 from guard.memory_gate.proposals import Proposals
 from guard.memory_gate.staging import StagedWrite
-from guard.provenance.sources import marks_of
+from guard.provenance.result_documents import marks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Questions that a human may answer, and the grants that answer them.  Pure: no I/O.
+"""Requests for a human's approval, and the grants that answer them.  Pure: no I/O.
 
 A grant is for one very call: principal, session, tool, canonical arguments and policy digest.  It
 is sealed, it expires, and the store hands it out once.
@@ -47,7 +47,7 @@ class Approvals:
         ]
         return hashlib.blake2b(_CANONICAL.encode(parts).encode(), digest_size=16).hexdigest()
 
-    def question(self, policy: Policy, call: ToolCall) -> LabelWrite:
+    def request(self, policy: Policy, call: ToolCall) -> LabelWrite:
         """Return the record of a call that is asked about; it has no argument text."""
         identity = call.identity
         body: Json = {

@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from guard.core.labels import Channel, LabelRecord
 from guard.core.model import Integrity
+from guard.destinations.values import find_values, leaf_value
+from guard.provenance.saved_values import label_write
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from guard.core.labels import LabelWrite
     from guard.core.model import Json
+    from guard.provenance.label_sets import LabelSets
+    from guard.provenance.seal import Seal
 
 LABELS: Final = {label.name.lower(): label for label in Integrity}
 _FIELDS: Final = frozenset({"store", "value", "label"})
@@ -42,3 +50,33 @@ def _item(item: Json, number: int, default: Integrity | None) -> tuple[str, str,
         known = ", ".join(f"`{name}`" for name in LABELS)
         raise ValueError(f"item {number}: its label must be one of {known}; or give --label")
     return item["store"], item["value"], label
+
+
+def import_writes(
+    seal: Seal,
+    sets: LabelSets,
+    tenant: str,
+    items: Iterable[tuple[str, str, Integrity]],
+    at: float,
+) -> list[LabelWrite]:
+    """Return the records of memory that existed before the guard.
+
+    Args:
+        seal: the deployment's key.
+        sets: where records lie.
+        tenant: whose memory it is.
+        items: store, text and label of each.
+        at: now.
+    """
+    writes: list[LabelWrite] = []
+    for store, text, label in items:
+        record = LabelRecord(label, Channel.IMPORTED, -1, at, bytes(8), store)
+        whole = leaf_value(text)
+        found = find_values(text)
+        values = {**found.plain, **({whole: None} if whole else {})}
+        if label is Integrity.UNTRUSTED:
+            values.update(found.disguised)
+        else:
+            values = {v: None for v in values if not v.startswith("any:")}
+        writes.extend(label_write(seal, sets, tenant, value, record) for value in values)
+    return writes

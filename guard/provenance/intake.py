@@ -1,36 +1,46 @@
-"""What one tool result says, as label records to store.  Pure: no I/O."""
+"""What one tool result says, as label records to store.  Pure: no I/O.
+
+What stands in a place that the user named (a page, or the messages of a channel or person) counts
+like the sender of a message that the user named: for this session only.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from guard.content.shingles import passages_kept
-from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
+from guard.content.injection_text import instructs
+from guard.content.shingles import KEPT, passages_kept
+from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.destinations.amounts import find_numbers, number_value
 from guard.destinations.canonical import read_destinations
-from guard.destinations.field_values import whole_values
-from guard.destinations.values import find_values, keys_of, leaf_value, message_value
-from guard.provenance.label_sets import ATTESTED, READ, REPLY, LabelSets
-from guard.provenance.message_titles import title_value
-from guard.provenance.named_places import links, own_addresses
-from guard.provenance.private_shingles import private_shingle_writes
-from guard.provenance.prompt_text import names_given
-from guard.provenance.result_documents import messages_document, roots_of
-from guard.provenance.result_fields import leaves_of, vouched
-from guard.provenance.sources import marks_of
+from guard.destinations.field_values import name_parts, whole_values
+from guard.destinations.text_scan import find_destinations
+from guard.destinations.values import find_values, handle_value, keys_of, leaf_value, message_value
+from guard.provenance.label_sets import ATTESTED, READ, RECALLS, REPLY, LabelSets, label_sets
+from guard.provenance.ladder import LINK, link_value, title_value
+from guard.provenance.lineage import SHORT, Recalled, place_of, write_recall
+from guard.provenance.prompts import names_given
+from guard.provenance.result_documents import (
+    leaves_of,
+    marks_of,
+    messages_document,
+    roots_of,
+    vouched,
+)
+from guard.provenance.saved_values import item_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from guard.core.calls import ToolResult
     from guard.core.labels import LabelSet
-    from guard.core.model import Json
+    from guard.core.model import Identity, Json, ToolCall
     from guard.core.policy import Policy
-    from guard.core.tool_mapping import MessageFields, ToolMapping
-    from guard.provenance.result_documents import Root
-    from guard.provenance.result_fields import Leaf
+    from guard.core.tool_mapping import LinkFields, MessageFields, PathQuery, ToolMapping
+    from guard.provenance.result_documents import Leaf, Root
     from guard.provenance.seal import Seal
 
 RESULT_VALUES: Final = 2000
@@ -39,9 +49,36 @@ RESULT_TEXT: Final = 256 * 1024
 """Characters of one result that are looked through."""
 MESSAGE_LIMIT: Final = 200
 NAME_LIMIT: Final = 8
-"""Messages of one result, and names of one message, that a user may mean."""
+"""Messages of one result, and names of one message or place, that a user may mean."""
+LINK_LIMIT: Final = 500
+"""Links of one result."""
+Entries: TypeAlias = "list[tuple[bytes, bytes]]"
 REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 WRITING: Final = frozenset({Role.SAVE, Role.DRAFT, Role.SEND})
+
+
+def result_writes(
+    seal: Seal, policy: Policy, result: ToolResult, *, is_read: bool = True
+) -> tuple[list[LabelWrite], bool]:
+    """Return the labels of what a result contains, and whether a bound cut any off.
+
+    Args:
+        seal: the deployment's key.
+        policy: in force.
+        result: of a call, or what a server says besides.
+        is_read: whether the session has now read untrusted text, where it is such.
+    """
+    sets = label_sets(policy.limits)
+    identity = result.call.call.identity
+    intake = ResultIntake(seal, sets, policy, result, seal.session(identity), is_read=is_read)
+    writes, overflow = intake.writes()
+    mapping = result.call.classified.mapping
+    if is_read and mapping is not None and mapping.store and mapping.role in REMEMBERING:
+        recalled = intake.recalled(mapping, whole=not overflow)
+        area = sets.session(identity)
+        entry = write_recall(seal, area, RECALLS, recalled)
+        writes.append(LabelWrite(area, LabelWriteMode.APPEND, (entry,)))
+    return writes, overflow
 
 
 @dataclass(slots=True)
@@ -101,9 +138,25 @@ class ResultIntake:
             writes.append(self._mark_read())
         return writes, self._overflow
 
-    def found(self) -> tuple[str, ...]:
-        """Return every value of it, once its records have been made."""
-        return (*self._untrusted, *self._attested)
+    def recalled(self, mapping: ToolMapping, *, whole: bool) -> Recalled:
+        """Return what a memory has answered, for the hops of what its session saves next.
+
+        Args:
+            mapping: of the memory's tool.
+            whole: whether every value of the result has been labelled.
+        """
+        call, index = self.result.call.call, self.result.call.index
+        by = LabelRecord(
+            mapping.source, Channel.MEMORY, index, self.result.at, self.session, call.tool
+        )
+        values = (*self._untrusted, *self._attested)
+        return Recalled(
+            place_of(self.seal, mapping.store, item_value(mapping, mapping.store, call.arguments)),
+            by,
+            frozenset([self.seal.fingerprint(value)[:SHORT] for value in values]),
+            # Of advisory text nobody looks for values.
+            whole and mapping.source is not Integrity.ADVISORY,
+        )
 
     def _room_for(self, text: str) -> bool:
         self._text += len(text)
@@ -297,3 +350,104 @@ class ResultIntake:
             for d in sent_by
         ):
             inside.update(ids)
+
+
+def own_addresses(
+    seal: Seal,
+    area: LabelSet,
+    record: LabelRecord,
+    result: ToolResult,
+    named_by: PathQuery,
+    values: Iterable[str],
+) -> Entries:
+    """Return the addresses that a page has of its own, where the user named the page.
+
+    An address is the page's own if its mailbox bears a part of the page's host.
+    """
+    paths = {path for path, _ in named_by.find(result.call.call.arguments)}
+    entries: Entries = []
+    for target in result.call.targets:
+        attested = target.attestation
+        if target.path not in paths or attested is None or attested.rung != Rung.PROMPTED:
+            continue
+        parts = name_parts(target.destination.host.rpartition(".")[0])
+        by = [seal.fingerprint(key) for key in keys_of(target.destination)][:NAME_LIMIT]
+        entries += [
+            seal.write(area, seal.fingerprint(value) + REPLY, record, by)
+            for value in values
+            if value.startswith("mail:")
+            and parts & name_parts(value.removeprefix("mail:").partition("@")[0])
+        ]
+    return entries
+
+
+def links(
+    seal: Seal,
+    area: LabelSet,
+    record: LabelRecord,
+    result: ToolResult,
+    roots: list[Root],
+    where: LinkFields,
+) -> Entries:
+    """Return the links of messages, each known by who sent it and by where it was read.
+
+    A link counts word for word: what is longer or shorter by a letter is another one, so nothing
+    can be put into it.
+    """
+    places = list(_names(where.place, result.call.call)) if where.place is not None else []
+    names: dict[str, list[str]] = {}
+    for root in roots:
+        document = messages_document(root, where)
+        if isinstance(document, str):
+            continue
+        for _, message in islice(where.each.find(document), MESSAGE_LIMIT):
+            senders = [
+                handle_value(value) for _, value in where.sender.find(message) if _is_name(value)
+            ]
+            for _, text in where.text.find(message):
+                # A message that instructs a model vouches for nothing in it.
+                honest = isinstance(text, str) and not instructs(text, deep=False)
+                for link in _links_in(text) if honest else ():
+                    names.setdefault(link, []).extend((*places, *senders))
+    return [
+        seal.write(
+            area,
+            seal.fingerprint(link) + REPLY,
+            record,
+            [seal.fingerprint(name) for name in dict.fromkeys(known)][:NAME_LIMIT],
+        )
+        for link, known in islice(names.items(), LINK_LIMIT)
+    ]
+
+
+def _names(place: PathQuery, call: ToolCall) -> Iterator[str]:
+    for _, value in place.find(call.arguments):
+        if _is_name(value):
+            yield handle_value(value)
+
+
+def _is_name(value: Json) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _links_in(text: str) -> Iterator[str]:
+    for destination in find_destinations(text):
+        if destination.kind == "url":
+            yield link_value(destination)
+    for value in find_values(text, disguised=False).plain:
+        if value.startswith("host:"):
+            yield LINK + value.removeprefix("host:")
+
+
+def private_shingle_writes(
+    seal: Seal, areas: LabelSets, identity: Identity, record: LabelRecord, passages: Iterable[str]
+) -> list[LabelWrite]:
+    """Return the records of the passages of one result, at most ``KEPT``."""
+    grouped: dict[LabelSet, list[tuple[bytes, bytes]]] = {}
+    for passage in islice(passages, KEPT):
+        mark = seal.fingerprint(passage)
+        area = areas.private(identity, mark)
+        grouped.setdefault(area, []).append(seal.write(area, mark, record))
+    return [
+        LabelWrite(area, LabelWriteMode.KEEP, tuple(written)) for area, written in grouped.items()
+    ]

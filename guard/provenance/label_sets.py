@@ -146,6 +146,12 @@ class LabelSets:
         return int(at // self._period)
 
 
+@lru_cache(maxsize=4)
+def label_sets(limits: StateLimits) -> LabelSets:
+    """Return the label sets under a policy's limits: the same object for the same limits."""
+    return LabelSets(limits)
+
+
 def bucket_of(fingerprint: bytes) -> int:
     """Return which part of every set that is spread over keys the records of a value lie in."""
     return fingerprint[0] % BUCKETS

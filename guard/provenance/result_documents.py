@@ -1,15 +1,21 @@
-"""A tool's result as documents: texts that a strict reader takes apart, and what is given so.
+"""A tool's result taken apart: documents, the texts in them with their labels, and who wrote them.
 
 Pure: no I/O.  A text is read as JSON, one document or one on each line; where the policy speaks of
 fields also as the block YAML that tools print and as a printed Python value; each without
-duplicate keys, aliases or tags.  Whatever can be read in two ways, or not at all, stays a text.
+duplicate keys, aliases or tags.  Whatever can be read in two ways, or not at all, stays one text
+with the label of the whole result, so text that imitates a field changes nothing.
+
+A source is what the call names as the place it reads (a URL in its arguments), and who sent the
+messages in its result, where the policy says where senders are; never the whole tool.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ruamel.yaml import YAML
@@ -23,9 +29,16 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from guard.content.injection_text import instructs
+from guard.core.json_values import strings_in_order
+from guard.core.jsonpath import member_path
+from guard.core.model import Integrity
+from guard.destinations.canonical import find_destinations
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from guard.core.calls import ToolResult
     from guard.core.model import Json
     from guard.core.tool_mapping import LinkFields, MessageFields, ToolMapping
 
@@ -253,3 +266,152 @@ def _place(node: Json, stack: list[Any], keys: list[str | None], root: list[Json
             raise _AmbiguousError
         stack[-1][key] = node
         keys[-1] = None
+
+
+@lru_cache(maxsize=8192)
+def source_mark(name: str) -> bytes:
+    """Return what a sender or URL host is known by in records and trust keys: 12 bytes."""
+    data = name.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=12, person=b"source").digest()
+
+
+def senders_in(document: Json, messages: MessageFields) -> dict[str, tuple[str, ...]]:
+    """Return who sent each message of a document, by the message's path."""
+    return {
+        path: tuple(
+            found.canonical
+            for _, sender in messages.sender.find(message)
+            for found in find_destinations(str(sender))
+        )
+        for path, message in messages.each.find(document)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One text of a result and its label."""
+
+    text: str
+    label: Integrity
+    whole: bool
+    """Whether it is a whole string of a structure, and so may be a handle by itself."""
+    origin: bytes = b""
+    """Mark of the one source that it came from; empty where none is known."""
+
+
+def vouched(leaf: Leaf) -> Leaf:
+    """Return the text with its label; one that instructs a model vouches for nothing in it."""
+    if leaf.label is not Integrity.UNTRUSTED and instructs(leaf.text, deep=False):
+        return replace(leaf, label=Integrity.UNTRUSTED)
+    return leaf
+
+
+def leaves_of(
+    root: Root, mapping: ToolMapping | None, default: Integrity, origin: bytes = b""
+) -> Iterator[Leaf]:
+    """Yield the texts of one document with their labels; a label of a field beats the default.
+
+    Args:
+        root: the document.
+        mapping: names fields with labels of their own, and messages with senders.
+        default: label of the rest.
+        origin: mark of the source of everything that no message of its own holds.
+    """
+    document = fields_document(root, mapping)
+    if isinstance(document, str):
+        yield Leaf(document, default, whole=False, origin=origin)
+        return
+    labels: dict[str, Integrity] = {}
+    if mapping is not None:
+        for field in mapping.fields:
+            for path, _ in field.path.find(document):
+                # Where two paths select one field, the lower label counts.
+                labels[path] = min(labels.get(path, field.label), field.label)
+    origins = _origins(document, mapping)
+    if not isinstance(root, Blocks):
+        yield from _walk(labels, origins, ("$", document, default, origin))
+        return
+    for index, item in enumerate(document):
+        path = f"$[{index}]"
+        if isinstance(item, str) and path not in labels:
+            # Prose in several blocks, and no list of names.
+            yield Leaf(item, default, whole=False, origin=origins.get(path, origin))
+        else:
+            yield from _walk(labels, origins, (path, item, default, origin))
+
+
+def _walk(
+    labels: dict[str, Integrity],
+    origins: dict[str, bytes],
+    root: tuple[str, Json, Integrity, bytes],
+) -> Iterator[Leaf]:
+    """Yield the texts below a place: its path, what is there, its label, mark of its source."""
+    stack = [root]
+    tracked = bool(labels or origins)
+    while stack:
+        path, item, label, by = stack.pop()
+        if tracked:
+            label, by = labels.get(path, label), origins.get(path, by)
+        if isinstance(item, str):
+            yield Leaf(item, label, whole=True, origin=by)
+        elif isinstance(item, dict):
+            for key, inner in item.items():
+                if not key.isidentifier():
+                    yield Leaf(key, label, whole=True, origin=by)
+                stack.append((member_path(path, key) if tracked else path, inner, label, by))
+        elif isinstance(item, list):
+            stack.extend(
+                (f"{path}[{index}]" if tracked else path, inner, label, by)
+                for index, inner in enumerate(item)
+            )
+        elif isinstance(item, int | float) and not isinstance(item, bool):
+            yield Leaf(str(item), label, whole=True, origin=by)
+
+
+def _origins(document: Json, mapping: ToolMapping | None) -> dict[str, bytes]:
+    """Return the mark of who sent each message, by its path; empty where that is not one."""
+    if mapping is None or mapping.messages is None:
+        return {}
+    found = senders_in(document, mapping.messages)
+    return {
+        path: source_mark(senders[0]) if len(set(senders)) == 1 else b""
+        for path, senders in found.items()
+    }
+
+
+MOST: Final = 64
+"""Sources of one result; beyond it the rest is not looked at, and the session has no known one."""
+NONE: Final = frozenset[str]()
+
+
+def marks_of(result: ToolResult) -> frozenset[bytes]:
+    """Return the marks of an untrusted result's sources; worked out where it lacks them."""
+    if result.sources is not None:
+        return result.sources
+    return frozenset(source_mark(name) for name in sources_of(result))
+
+
+def sources_of(result: ToolResult) -> frozenset[str]:
+    """Return the sources of an untrusted result; nothing for what the policy trusts."""
+    mapping = result.call.classified.mapping
+    if mapping is not None and mapping.source is not Integrity.UNTRUSTED:
+        return NONE
+    found: set[str] = set()
+    for name in _named(result, mapping):
+        found.add(name)
+        if len(found) > MOST:
+            break
+    return frozenset(found)
+
+
+def _named(result: ToolResult, mapping: ToolMapping | None) -> Iterator[str]:
+    for text in strings_in_order(dict(result.call.call.arguments)):
+        yield from (found.host for found in find_destinations(text) if found.kind == "url")
+    if mapping is not None and mapping.messages is not None:
+        yield from _senders(result.content, mapping.messages)
+
+
+def _senders(content: Json, messages: MessageFields) -> Iterator[str]:
+    for root in roots_of(content):
+        for senders in senders_in(messages_document(root, messages), messages).values():
+            yield from senders

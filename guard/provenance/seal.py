@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.labels import LabelSet
+    from guard.core.model import Identity
 
 FINGERPRINT: Final = 12
 """Bytes of a fingerprint."""
@@ -27,6 +28,7 @@ SEAL: Final = 8
 """Bytes of a MAC: a forger has one try per write and no oracle."""
 KEY_BYTES: Final = 32
 PLACES_REMEMBERED: Final = 4096
+SESSIONS_REMEMBERED: Final = 1024
 SOURCE_LIMIT: Final = 24
 """Bytes of a source's name that are kept."""
 _VERSION: Final = 1
@@ -52,6 +54,7 @@ class Seal:
         self._values = hashlib.blake2b(key, digest_size=32, person=b"value").digest()
         self._seals = hashlib.blake2b(key, digest_size=32, person=b"seal").digest()
         self._begun = lru_cache(maxsize=PLACES_REMEMBERED)(self._begin)
+        self._sessions = lru_cache(maxsize=SESSIONS_REMEMBERED)(self.digest)
 
     def fingerprint(self, value: str) -> bytes:
         """Return the fingerprint of a value."""
@@ -65,6 +68,10 @@ class Seal:
             data = part.encode("utf-8", "surrogatepass")
             state.update(len(data).to_bytes(8, "big") + data)
         return state.digest()
+
+    def session(self, identity: Identity) -> bytes:
+        """Return the digest that names a session in records."""
+        return self._sessions(identity.tenant, identity.principal, identity.session)
 
     def sealed(self, area: LabelSet, field: bytes, body: bytes) -> bytes:
         """Return a body behind the MAC that binds it to its place."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from guard.core.labels import Channel, LabelRecord, Rung
+from guard.core.labels import Channel, LabelRecord, LabelReply, Rung
 from guard.core.memory import MemoryClass, StagedFacts, TokenState, Trust
 from guard.core.memory_policy import MemoryLimits
 from guard.core.model import (
@@ -32,7 +32,6 @@ from guard.core.model import (
 from guard.core.ports import DetectorOnDemand
 from guard.core.trajectory import Snapshot, Trajectory, Window
 from guard.decision.guard import Guard
-from guard.decision.information_point import InformationPoint
 from guard.destinations.amounts import number_value
 from guard.destinations.canonical import read_destinations
 from guard.destinations.values import leaf_value
@@ -41,8 +40,8 @@ from guard.memory_gate.write_path import WritePath
 from guard.provenance import label_sets
 from guard.provenance.approvals import GRANT_FIELD
 from guard.provenance.label_sets import ATTESTED, CLAIM, ITEM, PROMPT, READ, REPLY
-from guard.provenance.message_titles import values_asked
-from guard.provenance.saved_text import sentences_said
+from guard.provenance.ladder import values_asked
+from guard.provenance.prompts import sentences_said
 from guard.provenance.seal import FINGERPRINT, KEY_BYTES, Seal
 from guard.replay.run import ErrorCounter, NullAuditLog
 from guard.tool_pins import pins
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from guard.core.calls import ClassifiedCall, TracedCall
-    from guard.core.labels import LabelLookup, LabelSet, LabelWrite
+    from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite
     from guard.core.memory import Candidate, Fate, GateDecision
     from guard.core.memory_policy import DriftSettings
     from guard.core.model import Finding, Json
@@ -191,7 +190,7 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
             audit=audit,
             metrics=metrics,
         ),
-        provenance=InformationPoint(SEAL),
+        seal=SEAL,
     )
     call = tool_call(described.call)
     [(traced, verdict)] = asyncio.run(guard.authorize([call], lambda _: None))
@@ -242,22 +241,31 @@ class DescribedStore:
         self.snapshot = Snapshot(
             _window(self._session, refused, attempt.role),
             _window(self._earlier + self._session, refused, attempt.role),
-            tuple(answer for lookup in attempt.lookups for answer in self._answers(lookup)),
+            self._reply(attempt.query),
             grant,
             full=described.saturated,
         )
         return self.snapshot
 
-    def _answers(self, lookup: LabelLookup) -> Iterator[object]:
-        plain = len(lookup.fields) - lookup.chained
-        for index, name in enumerate(lookup.fields):
-            found = self._record(lookup.area, name)
-            if index < plain or found is None:
-                yield found if index < plain else None
-            else:
-                # The message's name, which the user gave on the prompt channel.
-                prompt = _record(Integrity.TRUSTED, Channel.PROMPT)
-                yield [found, [SEAL.write(lookup.area, NAME + PROMPT, prompt)[1]]]
+    def _reply(self, query: LabelQuery) -> LabelReply:
+        named: tuple[object, ...] = ()
+        if query.named is not None:
+            area = query.named.area
+            # The message's name, which the user gave on the prompt channel.
+            prompt = [
+                SEAL.write(area, NAME + PROMPT, _record(Integrity.TRUSTED, Channel.PROMPT))[1]
+            ]
+            found = self._answers(query.named)
+            named = tuple(None if record is None else [record, prompt] for record in found)
+        return LabelReply(
+            tuple(record for lookup in query.values for record in self._answers(lookup)),
+            named,
+            None if query.recalls is None else self._answers(query.recalls)[0],
+            None if query.definition is None else self._answers(query.definition)[0],
+        )
+
+    def _answers(self, lookup: LabelLookup) -> tuple[bytes | None, ...]:
+        return tuple(self._record(lookup.area, name) for name in lookup.fields)
 
     def _record(self, area: LabelSet, name: bytes) -> bytes | None:
         described = self._described
@@ -285,7 +293,7 @@ class DescribedStore:
     async def look_up(self, identity: Identity, lookup: LabelLookup) -> tuple[object, ...]:
         """Return the described records."""
         del identity
-        return tuple(self._answers(lookup))
+        return self._answers(lookup)
 
     async def complete(self, completion: Completion) -> None:
         """Drop the end of the call."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import StateError
-from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
+from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import ROLES, Identity, Role
 from guard.core.ports import Attempt, Completion, SessionStore
 from guard.core.trajectory import Snapshot, Trajectory, Window
@@ -195,9 +195,9 @@ def record(label: int, text: str = "") -> bytes:
 
 async def stored(store: SessionStore, *fields: bytes) -> tuple[tuple[object, ...], bool]:
     """Return what is in the area, and whether the principal is marked full."""
-    attempt = Attempt("id", ALICE, Role.OTHER, 0.0, lookups=(LabelLookup(AREA, fields),))
+    attempt = Attempt("id", ALICE, Role.OTHER, 0.0, query=LabelQuery((LabelLookup(AREA, fields),)))
     snapshot = await store.attempt(attempt)
-    return snapshot.labels, snapshot.full
+    return snapshot.labels.values, snapshot.full
 
 
 @pytest.mark.parametrize(
@@ -255,10 +255,12 @@ async def test_entries_of_a_list_are_added_once_each_and_take_half_of_an_area_at
     )
 
     lookup = LabelLookup(area, (b"aH", b"bH", b"cH", b"cA", b"dA"))
-    snapshot = await store.attempt(Attempt("id", ALICE, Role.OTHER, 0.0, lookups=(lookup,)))
+    snapshot = await store.attempt(
+        Attempt("id", ALICE, Role.OTHER, 0.0, query=LabelQuery((lookup,)))
+    )
     one = b"\0\x26" + first
     both = b"\0\2" + one + b"\0\x26" + second
-    assert snapshot.labels == (both, b"\0\1" + one, None, record(1), record(1))
+    assert snapshot.labels.values == (both, b"\0\1" + one, None, record(1), record(1))
     assert not snapshot.full
 
 

@@ -10,6 +10,7 @@ from guard.core.labels import LabelSet
 from guard.core.model import Identity
 from guard.destinations.values import find_values, leaf_value
 from guard.provenance.approvals import QUESTION_FIELD, Approvals
+from guard.provenance.imports import import_writes
 from guard.provenance.label_sets import (
     ATTESTED,
     HOPS,
@@ -19,8 +20,7 @@ from guard.provenance.label_sets import (
     bucket_of,
     question,
 )
-from guard.provenance.lineage import LIST_LIMIT, entries_in
-from guard.provenance.lineage_tree import hops_of, path_of
+from guard.provenance.lineage import LIST_LIMIT, entries_in, hops_of, path_of
 from guard.provenance.seal import FINGERPRINT
 
 if TYPE_CHECKING:
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelRecord
     from guard.core.model import Integrity, Json
     from guard.core.policy import StateLimits
-    from guard.decision.information_point import InformationPoint
-    from guard.provenance.lineage import Entries, Hop
-    from guard.provenance.lineage_tree import Step
+    from guard.provenance.lineage import Entries, Hop, Step
+    from guard.provenance.seal import Seal
 
 KINDS: Final = {ATTESTED: "value", TAINTED: "value", ITEM: "item"}
 _COUNT: Final = 256
@@ -62,7 +61,7 @@ class LabelOperator:
 
     Args:
         store: connected; its namespace is the guard's.
-        information: with the deployment's key.
+        seal: the deployment's key.
         limits: of the guard's policy.
         tenant: whose labels.
     """
@@ -70,14 +69,13 @@ class LabelOperator:
     def __init__(
         self,
         store: RedisSessionStore,
-        information: InformationPoint,
+        seal: Seal,
         limits: StateLimits,
         tenant: str = "default",
     ) -> None:
         self._store = store
-        self.seal = information.ledger.seal
-        self._ledger = information.ledger
-        self._approvals: Approvals = information.approvals
+        self.seal = seal
+        self._approvals = Approvals(seal)
         self._limits = limits
         self._tenant = tenant
 
@@ -105,7 +103,7 @@ class LabelOperator:
 
     async def import_items(self, items: Sequence[tuple[str, str, Integrity]], at: float) -> None:
         """Label memory that existed before the guard."""
-        writes = self._ledger.imported(self._limits, self._tenant, items, at)
+        writes = import_writes(self.seal, LabelSets(self._limits), self._tenant, items, at)
         for start in range(0, len(writes), _COUNT):
             identity = Identity("", "", tenant=self._tenant)
             await self._store.note(identity, writes[start : start + _COUNT])

@@ -24,8 +24,8 @@ from guard.core.memory import (
 )
 from guard.core.memory_policy import MemoryLimits
 from guard.memory_gate.drift import SUBJECTS, steps
+from guard.provenance.result_documents import source_mark
 from guard.provenance.seal import KEY_BYTES, Seal
-from guard.provenance.senders import source_mark
 
 if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient

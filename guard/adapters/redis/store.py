@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.connection import TIMEOUT, RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.fitness import check_eviction, check_version, memory_settings, parse_info
-from guard.adapters.redis.label_packing import packed_lookups, packed_writes
 from guard.adapters.redis.layout import COUNTER_MAX, FRESH_WINDOW, Keys, decode_window, load_script
 from guard.core.errors import StateError
+from guard.core.labels import LabelReply
 from guard.core.model import ROLES
 from guard.core.policy import StateLimits
 from guard.core.trajectory import Snapshot
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from guard.adapters.redis.continuity import ContinuityWatch
-    from guard.core.labels import LabelLookup, LabelSet, LabelWrite
+    from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite
     from guard.core.model import Identity
     from guard.core.ports import Attempt, Completion
 
@@ -107,7 +108,9 @@ class RedisSessionStore:
         if self._unfit:
             raise StateError(self._unfit)
         identity = attempt.identity
-        areas, fields, expected = packed_lookups(self._keys, identity.tenant, attempt.lookups)
+        query = attempt.query
+        lookups = _in_order(query)
+        areas, fields = _packed_lookups(self._keys, identity.tenant, lookups, query.named)
         reply = await self.client.run(
             self._attempt,
             len(areas) + 4,
@@ -120,7 +123,7 @@ class RedisSessionStore:
             min(attempt.unlabelled, COUNTER_MAX),
             *fields,
         )
-        if not isinstance(reply, list) or len(reply) != expected + 4:
+        if not isinstance(reply, list) or len(reply) != 4 + max(0, len(fields) - 2):
             msg = "redis answered an attempt with something else than windows and labels"
             raise StateError(msg)
         session, principal, full, taken, *labels = reply
@@ -134,7 +137,7 @@ class RedisSessionStore:
             window,
             # One session per principal is the common case, and then the two are the same.
             window if principal == session else decode_window(principal),
-            tuple(labels),
+            _reply(query, labels),
             taken if isinstance(taken, bytes) else None,
             full=full != 0 or (continuity is not None and continuity.kept and incomplete),
             incomplete=incomplete,
@@ -147,7 +150,7 @@ class RedisSessionStore:
             StateError: the store did not answer in time, or did not confirm.
         """
         identity = completion.identity
-        keys, arguments = packed_writes(self._keys, identity.tenant, completion.writes)
+        keys, arguments = _packed_writes(self._keys, identity.tenant, completion.writes)
         reply = await self.client.run(
             self._complete,
             len(keys) + 4,
@@ -175,7 +178,7 @@ class RedisSessionStore:
         Raises:
             StateError: as for :meth:`complete`.
         """
-        keys, arguments = packed_writes(self._keys, identity.tenant, writes)
+        keys, arguments = _packed_writes(self._keys, identity.tenant, writes)
         reply = await self.client.run(
             self._note,
             len(keys) + 2,
@@ -261,3 +264,70 @@ def _confirmed(reply: object) -> None:
     if reply != 1:
         msg = "redis did not confirm the end of a call"
         raise StateError(msg)
+
+
+def _packed_writes(
+    names: Keys, tenant: str, writes: Sequence[LabelWrite]
+) -> tuple[list[bytes], list[bytes | str | int]]:
+    """Return keys and arguments of label records, as ``labels.lua`` takes them."""
+    keys: list[bytes] = []
+    arguments: list[bytes | str | int] = []
+    for write in writes:
+        area = write.area
+        keys.append(names.area(tenant, area))
+        arguments += (write.mode.value, area.ttl, area.limit, int(write.unless is not None))
+        if write.unless is not None:
+            keys.append(names.area(tenant, write.unless))
+        arguments.append(len(write.entries))
+        for field, record in write.entries:
+            arguments += (field, record)
+    return keys, arguments
+
+
+def _in_order(query: LabelQuery) -> list[LabelLookup]:
+    """Return the look-ups in the order in which the script gets them: ``named`` comes last."""
+    lookups = list(query.values)
+    if query.recalls is not None:
+        lookups.append(query.recalls)
+    if query.definition is not None:
+        lookups.append(query.definition)
+    if query.named is not None:
+        lookups.append(query.named)
+    return lookups
+
+
+def _packed_lookups(
+    names: Keys, tenant: str, lookups: list[LabelLookup], named: LabelLookup | None
+) -> tuple[list[bytes], list[bytes | str | int]]:
+    """Return keys and arguments of look-ups, as ``attempt.lua`` takes them.
+
+    Raises:
+        struct.error: a look-up has more fields than two bytes can count.
+    """
+    if not lookups:
+        return [], []
+    areas, sizes = [], []
+    fields: list[bytes | str | int] = [b"", 0 if named is None else len(named.fields)]
+    for lookup in lookups:
+        areas.append(lookup.area)
+        sizes.append(len(lookup.fields))
+        fields += lookup.fields
+    fields[0] = struct.pack(f">{len(sizes)}H", *sizes)
+    return names.areas(tenant, areas), fields
+
+
+def _reply(query: LabelQuery, labels: list[object]) -> LabelReply:
+    """Return the answers to :func:`_in_order` part by part."""
+    end = len(labels)
+    named: tuple[object, ...] = ()
+    recalls = definition = None
+    if query.named is not None:
+        end -= len(query.named.fields)
+        named = tuple(labels[end:])
+    if query.definition is not None:
+        end -= 1
+        definition = labels[end]
+    if query.recalls is not None:
+        end -= 1
+        recalls = labels[end]
+    return LabelReply(tuple(labels[:end]), named, recalls, definition)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import strings_in
-from guard.provenance.prompt_text import addresses_named, own_words
+from guard.provenance.prompts import addresses_named, own_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

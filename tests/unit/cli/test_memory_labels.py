@@ -13,7 +13,6 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
 from guard.decision.guard import Guard
-from guard.decision.information_point import InformationPoint
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter, NullAuditLog
@@ -88,7 +87,7 @@ def laundered(redis_server, tmp_path, tenant):
             detectors=(),
             audit=NullAuditLog(),
             metrics=ErrorCounter(),
-            provenance=InformationPoint(seal),
+            seal=seal,
         )
         for number, (principal, tool, arguments, result) in enumerate(calls):
             identity = Identity(principal, f"session of {principal}", tenant=tenant)

@@ -13,7 +13,6 @@ from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import MessageError, StateError
 from guard.decision.guard import Guard
-from guard.decision.information_point import InformationPoint
 from guard.detectors import DetectorResources
 from guard.detectors.injection_text import InjectionText
 from guard.enforcement.declarations import DeclarationHandler
@@ -52,14 +51,14 @@ class Road:
         self.audit = audit
         self.store = store
         log = AuditLogFile(audit)
-        information = InformationPoint(Seal(b"k" * 32))
+        seal = Seal(b"k" * 32)
         guard = Guard(
             policy=replace(policy, rules=rules),
             store=store,
             detectors=(InjectionText.create(DetectorResources()),),
             audit=log,
             metrics=self.metrics,
-            provenance=information,
+            seal=seal,
         )
         self.enforcement = Enforcement(
             guard=guard,
@@ -67,7 +66,7 @@ class Road:
             audit=log,
             metrics=self.metrics,
             clock=Clock(),
-            declarations=DeclarationHandler(guard, store, information, self.metrics, Clock()),
+            declarations=DeclarationHandler(guard, store, seal, self.metrics, Clock()),
         )
 
     async def ask(self, method: str, params: dict[str, Any], **where: str) -> Any:

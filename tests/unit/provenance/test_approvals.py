@@ -10,7 +10,6 @@ from guard.adapters.redis.label_operator import LabelOperator
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import ToolCall
-from guard.decision.information_point import InformationPoint
 from guard.provenance.seal import Seal
 from tests.guards import KEY, guard_on
 from tests.unit.provenance.agents import Agent, rung
@@ -21,7 +20,7 @@ MAIL = {"to": "pat@partner.test", "body": "b"}
 @pytest.fixture
 def operator(store, policy):
     """Return the operator of the tenant."""
-    return LabelOperator(store, InformationPoint(Seal(KEY)), policy.limits)
+    return LabelOperator(store, Seal(KEY), policy.limits)
 
 
 async def refused(agent, arguments=None):
@@ -102,9 +101,7 @@ async def test_a_question_or_grant_that_was_altered_is_worth_nothing(agent, oper
     """Neither by another key, nor by editing what lies in Redis."""
     decision = await refused(agent)
     with pytest.raises(GuardError, match="altered"):
-        await LabelOperator(store, InformationPoint(Seal(bytes(32))), operator._limits).approve(
-            decision, agent.at
-        )
+        await LabelOperator(store, Seal(bytes(32)), operator._limits).approve(decision, agent.at)
     await operator.approve(decision, agent.at)
     [key] = await store.client.execute("KEYS", f"{store._keys.namespace}:*:g:*")
     raw = await store.client.execute("HGET", key, "g")

@@ -13,10 +13,10 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
-from guard.decision.information_point import InformationPoint
 from guard.provenance.label_sets import HOPS, RECALLS
 from guard.provenance.lineage import LIST_FIRST, LIST_LIMIT, Entries, entries_in
 from guard.provenance.seal import FINGERPRINT, Seal
+from guard.provenance.tracing import Tracing
 from tests.unit.provenance.agents import rung
 
 KEY = bytes(range(32))
@@ -33,7 +33,7 @@ def seal():
 @pytest.fixture
 def path(store, seal):
     """Return a function that tells the path of a value or an item as nested lists of words."""
-    operator = LabelOperator(store, InformationPoint(seal), StateLimits())
+    operator = LabelOperator(store, seal, StateLimits())
 
     def words(step):
         name = step.kind if not step.why else f"{step.kind} {step.why}"
@@ -127,7 +127,7 @@ async def test_another_agent_of_the_store_is_a_hop_with_its_own_principal(agent,
     await keep(bob, "b")
 
     assert await path() == [["read read 0", ["saved save 1", ["saved save 1"]]]]
-    operator = LabelOperator(store, InformationPoint(seal), StateLimits())
+    operator = LabelOperator(store, seal, StateLimits())
     [first] = (await operator.trace(ATTACKER, agent.at))[VALUE].steps
     [save] = first.then
     assert save.hop.principal != save.then[0].hop.principal
@@ -356,8 +356,9 @@ async def test_only_a_save_asks_what_its_session_has_recalled(
 ):
     """One field with the others; a decision on a send reads nothing of a path."""
     traced, _ = await agent.ask(tool, arguments)
-    _, attempt = InformationPoint(seal).ask(policy, traced.classified)
-    fields = [field for lookup in attempt.lookups for field in lookup.fields]
+    query = Tracing(seal, policy, traced.classified).query()
+    lookups = (*query.values, query.named, query.recalls)
+    fields = [field for lookup in lookups if lookup is not None for field in lookup.fields]
 
     assert fields.count(RECALLS) == asked
     assert not any(field.endswith(HOPS) and len(field) == FINGERPRINT + 1 for field in fields)

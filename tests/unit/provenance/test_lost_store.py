@@ -11,7 +11,6 @@ from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Identity
 from guard.decision.guard import Guard
-from guard.decision.information_point import InformationPoint
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter, NullAuditLog
@@ -65,7 +64,7 @@ async def start(server, tmp_path):
             detectors=(),
             audit=NullAuditLog(),
             metrics=ErrorCounter(),
-            provenance=InformationPoint(SEAL),
+            seal=SEAL,
         )
 
     yield started

@@ -2,7 +2,7 @@
 -- if there is one, and read label records.
 -- KEYS: session window, principal window, full mark, grant, then the areas to look in.
 -- ARGV: index of the role, session ttl (ms), principal ttl (ms), results released unlabelled so far,
--- then two bytes per area with the number of its fields, how many of the last fields are chained;
+-- then two bytes per area with the number of its fields, how many of the last fields are `named`;
 -- then the fields of all areas.
 -- Returns both windows as they were before the call, packed; the full mark; the grant; one record per
 -- field.  The unlabelled marks belong to results released before this call, so they are part of
@@ -29,7 +29,7 @@ local before = {session, principal, now[3] and 1 or 0, grant}
 local areas = #KEYS
 if areas == 4 then return before end
 
--- A chained record ends in names; each is looked up in the same area, marked as named in a prompt.
+-- A record of these ends in names; each is looked up in the same area, marked as named in a prompt.
 local function named(key, raw)
   local names = {}
   local at = NAMES_AT + 1 + (string.byte(raw, NAMES_AT) or 0)

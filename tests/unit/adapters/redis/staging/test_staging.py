@@ -21,7 +21,7 @@ from guard.core.memory import (
 from guard.core.memory_policy import DriftSettings
 from guard.core.model import Identity, Integrity
 from guard.memory_gate.drift import alarms, update
-from guard.provenance.senders import source_mark
+from guard.provenance.result_documents import source_mark
 from tests.staged_writes import staged_write
 
 EVIL, FINE = source_mark("evil.example"), source_mark("fine.example")

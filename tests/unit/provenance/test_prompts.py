@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from guard.provenance.prompt_text import own_words
+from guard.provenance.prompts import own_words
 from tests.steps import lines_run
 
 

@@ -11,8 +11,8 @@ from guard.core.model import Identity, Integrity, Role, ToolCall
 from guard.core.trajectory import Snapshot
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.policy_files import load_policies
-from guard.provenance.saved_text import sentences_said
-from guard.provenance.senders import source_mark
+from guard.provenance.prompts import sentences_said
+from guard.provenance.result_documents import source_mark
 from tests.guards import guard_on
 
 POLICY = """

@@ -11,10 +11,18 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from guard.destinations.values import PIECE, find_values, handle_value
+from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
+from guard.core.model import Integrity
+from guard.destinations.amounts import find_numbers
+from guard.destinations.values import PIECE, SAID, find_values, handle_value
+from guard.provenance.label_sets import CLAIM, PROMPT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from guard.core.model import Identity
+    from guard.provenance.label_sets import LabelSets
+    from guard.provenance.seal import Seal
 
 PROMPT_LIMIT: Final = 64 * 1024
 """Characters of a prompt that can name something."""
@@ -60,6 +68,13 @@ SPOKEN_LIMIT: Final = 50
 """Dictated addresses read in one prompt."""
 _RUN_ON: Final = re.compile(r"(\.[a-z]{2,24})\.(?=[A-Z])")
 _EDGE: Final = ".:'’/-"  # noqa: RUF001 - as above
+
+SENTENCES: Final = 64
+"""Sentences of one prompt, or one saved text, that are told apart."""
+SENTENCE_WORDS: Final = 3
+"""Words of the shortest sentence that says anything by itself."""
+SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n+")
+SENTENCE_EDGE: Final = " \t.!?;:,\"'-"
 
 
 def own_words(prompt: str) -> str:
@@ -159,3 +174,51 @@ def _runs(words: str) -> Iterator[str]:
         for length in range(1, NAME_WORDS + 1):
             for start in range(len(tokens) - length + 1):
                 yield handle_value(" ".join(tokens[start : start + length]))
+
+
+def sentences_said(words: str) -> list[str]:
+    """Return the values of the sentences in a user's own words."""
+    found = (said_value(sentence) for sentence in SENTENCE_END.split(words))
+    return list(dict.fromkeys(islice((value for value in found if value), SENTENCES)))
+
+
+def said_value(sentence: str) -> str:
+    """Return the value of a sentence in the user's words, empty where it says too little."""
+    # No other reading of it: what hides between the words was not said.
+    folded = " ".join(sentence.split()).casefold().strip(SENTENCE_EDGE)
+    return f"{SAID}{folded}" if len(folded.split()) >= SENTENCE_WORDS else ""
+
+
+def prompt_writes(
+    seal: Seal, sets: LabelSets, identity: Identity, text: str, at: float
+) -> list[LabelWrite]:
+    """Return the records of what a user names in a prompt, outside what they pasted."""
+    words = own_words(text)
+    named = addresses_named(words)
+    record = LabelRecord(
+        Integrity.TRUSTED, Channel.PROMPT, -1, at, seal.session(identity), "prompt"
+    )
+    session = sets.session(identity)
+    said = (*named, *names_given(words), *find_numbers(words), *sentences_said(words))
+    entries = [
+        seal.write(session, seal.fingerprint(value) + PROMPT, record)
+        for value in dict.fromkeys(said)
+    ]
+    writes = [LabelWrite(session, LabelWriteMode.RAISE, tuple(entries))]
+    # A name such as "Alice" means somebody else tomorrow; an address does not.
+    for value in named:
+        mark = seal.fingerprint(value)
+        area = sets.prompts(identity, mark)
+        entry = seal.write(area, mark + PROMPT, record)
+        writes.append(LabelWrite(area, LabelWriteMode.KEEP, (entry,)))
+    return writes
+
+
+def claim_writes(
+    seal: Seal, sets: LabelSets, identity: Identity, values: Iterable[str], at: float
+) -> list[LabelWrite]:
+    """Return the records of what an agent says that its user named, for this session."""
+    area = sets.session(identity)
+    record = LabelRecord(Integrity.ADVISORY, Channel.CLAIM, -1, at, seal.session(identity), "user")
+    entries = [seal.write(area, seal.fingerprint(value) + CLAIM, record) for value in values]
+    return [LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))]

@@ -9,7 +9,7 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.jsonpath import compile_path
 from guard.core.model import Identity, Integrity, Role, ToolCall
 from guard.core.tool_mapping import MessageFields, ToolMapping
-from guard.provenance.sources import marks_of, sources_of
+from guard.provenance.result_documents import marks_of, sources_of
 
 
 def _result(arguments, content="text", mapping=None):

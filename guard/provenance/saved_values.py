@@ -1,43 +1,133 @@
-"""What a save leaves behind: the label of every value in it, and one hop of its path.  Pure.
+"""What a call saves: the label of every value in it, and what its text is made of.  Pure: no I/O.
 
 The label of a saved value is the minimum over what it is made of and what its session had read
-before.  It belongs to the store.  The hop says who saved it where and what it was taken from; it
-decides nothing (:mod:`guard.provenance.lineage`).  No I/O.
+before.  It belongs to the store.  A hop says who saved it where and what it was taken from; it
+decides nothing (:mod:`guard.provenance.lineage`).
+
+A text is its user's own only where every sentence of it was said on the authenticated prompt
+channel, word for word; such a text keeps its label whatever the session has read.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
-from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
+from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung, SavedText
 from guard.core.memory_writes import saved_document
 from guard.core.model import Integrity
-from guard.destinations.values import find_values, leaf_value
+from guard.destinations.values import SAID, find_values, leaf_value
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED
+from guard.provenance.ladder import attest_values
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, principal_digest, write_hop
-from guard.provenance.result_fields import leaves_of
-from guard.provenance.saved_text import label_of
+from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, SENTENCES, said_value
+from guard.provenance.result_documents import leaves_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from guard.core.calls import ClassifiedCall
     from guard.core.labels import Context
     from guard.core.model import Json
     from guard.core.tool_mapping import ToolMapping
-    from guard.provenance.label_query import LabelQuery
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.lineage import Recalls
     from guard.provenance.seal import Seal
+
+TELLING: Final = 16
+"""Characters of the shortest whole text of which it can be said where it came from."""
+_WORD: Final = re.compile(r"[^\W_]+")
+
+
+def _all_said(texts: Sequence[str]) -> list[str]:
+    """Return the values of every sentence of some texts, nothing where one cannot be told apart.
+
+    A text that is no sentence (a key, a title) must be made of words of the others.
+    """
+    parts = [
+        part for text in texts for part in SENTENCE_END.split(text) if part.strip(SENTENCE_EDGE)
+    ]
+    values = [value for part in parts if (value := said_value(part))]
+    words = {word for value in values for word in _WORD.findall(value.removeprefix(SAID))}
+    rest = [part for part in parts if not said_value(part)]
+    told = all(words.issuperset(_WORD.findall(part.casefold())) for part in rest)
+    plain = all(part.isascii() and part.isprintable() for part in rest)
+    return values if told and plain and len(values) <= SENTENCES else []
+
+
+@dataclass(slots=True)
+class SavedParts:
+    """What a text that is about to be saved is made of."""
+
+    plain: dict[str, None] = field(default_factory=dict)
+    """Values that stand in it."""
+    further: dict[str, None] = field(default_factory=dict)
+    """Values that are disguised in it, and the text as a whole."""
+    said: tuple[str, ...] = ()
+    """Its sentences, where each can be told apart."""
+    overflow: bool = False
+    """Whether a bound cut values off."""
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> SavedParts:
+        """Return the parts of some texts that are saved together."""
+        parts = cls(said=tuple(_all_said(texts)))
+        for text in texts:
+            found = find_values(text)
+            parts.plain.update(found.plain)
+            parts.further.update(found.disguised)
+            if len(text.strip()) >= TELLING and (whole := leaf_value(text)) is not None:
+                parts.further[whole] = None
+            parts.overflow |= found.overflow
+        return parts
+
+    def label(self, context: Context, *, unsure: bool) -> SavedText:
+        """Return the label of the text.
+
+        Args:
+            context: what is known of the values.
+            unsure: whether a value without a label may be anybody's.
+        """
+        if self.said and all(
+            attest_values((value,), (), context).rung is Rung.PROMPTED for value in self.said
+        ):
+            return SavedText(Integrity.TRUSTED, prompted=True)
+        lowest = Integrity.ADVISORY
+        origins: set[bytes] = set()
+        for value in (*self.plain, *self.further):
+            label, origin = label_of(value, context)
+            if label is Integrity.UNTRUSTED:
+                lowest = label
+                if origin is not None and origin.origin:
+                    origins.add(origin.origin)
+        unsure = unsure and bool(self.plain or self.further)
+        if unsure or context.read_untrusted is not None:
+            lowest = Integrity.UNTRUSTED
+        return SavedText(lowest, frozenset(origins))
+
+
+def label_of(value: str, context: Context) -> tuple[Integrity, LabelRecord | None]:
+    """Return the label a value is saved with, and the record that decided it if one did."""
+    attested = attest_values((value,), (), context)
+    if attested.rung <= Rung.REMEMBERED:
+        return Integrity.AUTHENTICATED, attested.record
+    if attested.rung >= Rung.TAINTED:
+        return Integrity.UNTRUSTED, attested.record
+    if context.read_untrusted is not None:
+        return Integrity.UNTRUSTED, context.read_untrusted
+    return Integrity.ADVISORY, None
 
 
 @dataclass(slots=True)
 class Save:
     """One call that saves into a declared store."""
 
-    question: LabelQuery
+    seal: Seal
+    sets: LabelSets
     classified: ClassifiedCall
+    item: str
+    """Value of the item that it saves, empty where it names none."""
     context: Context
     recalls: Recalls
     """What its session had recalled before."""
@@ -45,9 +135,8 @@ class Save:
     _principal: bytes = b""
 
     def __post_init__(self) -> None:
-        seal = self.question.seal
-        self._place = place_of(seal, self.question.store, self.question.item)
-        self._principal = principal_digest(seal, self.classified.call.identity)
+        self._place = place_of(self.seal, self.classified.saves_to, self.item)
+        self._principal = principal_digest(self.seal, self.classified.call.identity)
 
     def writes(self, index: int) -> Iterator[LabelWrite]:
         """Yield the labels of what is saved, and a hop of each.
@@ -55,7 +144,7 @@ class Save:
         Args:
             index: of the call in its session or recorded run.
         """
-        call, context, question = self.classified.call, self.context, self.question
+        call, context, seal = self.classified.call, self.context, self.seal
         plain, disguised, overflow = saved_values(saved_document(self.classified))
         here = LabelRecord(
             Integrity.ADVISORY, Channel.SAVED, index, call.at, context.session, call.tool
@@ -72,16 +161,16 @@ class Save:
             if label is Integrity.UNTRUSTED and origin is not None and origin.sealed:
                 # The origin stays with the value, whoever saves it again under another name.
                 record = replace(origin, label=label, channel=Channel.SAVED)
-            yield label_write(question.seal, question.areas, call.identity.tenant, value, record)
+            yield label_write(seal, self.sets, call.identity.tenant, value, record)
             if count < HOP_VALUES and plain.get(value, True):
-                yield self._hop_of_value(question.seal.fingerprint(value), saved, origin)
-        if question.item:
+                yield self._hop_of_value(seal.fingerprint(value), saved, origin)
+        if self.item:
             if context.read_untrusted is not None and lowest is not Integrity.AUTHENTICATED:
                 lowest = Integrity.UNTRUSTED
-            mark = question.seal.fingerprint(question.item)
-            area = question.areas.memory(call.identity.tenant, mark)
+            mark = seal.fingerprint(self.item)
+            area = self.sets.memory(call.identity.tenant, mark)
             saved = replace(here, label=lowest)
-            entry = question.seal.write(area, mark + ITEM, saved)
+            entry = seal.write(area, mark + ITEM, saved)
             yield LabelWrite(area, LabelWriteMode.REPLACE, (entry,))
             yield self._hop_of_item(mark, saved)
 
@@ -113,9 +202,9 @@ class Save:
         *,
         lost: bool = False,
     ) -> LabelWrite:
-        store, seal = self.question.store, self.question.seal
+        store, seal = self.classified.saves_to, self.seal
         hop = Hop(saved, self._principal, self._place, store, parent, lost, source)
-        area = self.question.areas.memory(self.classified.call.identity.tenant, mark)
+        area = self.sets.memory(self.classified.call.identity.tenant, mark)
         return LabelWrite(area, LabelWriteMode.APPEND, (write_hop(seal, area, mark + HOPS, hop),))
 
 

@@ -1,0 +1,382 @@
+"""Where the values of one call come from: what to look up, and what the answer says.  Pure: no I/O.
+
+A :class:`Tracing` begins before the state store is asked, with what the policy says of the call,
+and ends with the store's reply: every value of the call then has its attestation, and what the call
+will save has its label (docs/provenance.md).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from guard.content.shingles import passages_sent
+from guard.core.calls import Target, TracedCall, with_suspects
+from guard.core.labels import Context, Evidence, LabelLookup, LabelQuery, PrivateText
+from guard.core.memory_writes import remembered_texts, saved_document
+from guard.core.model import DestinationStatus, Integrity, Role
+from guard.destinations.values import SAID, hints_of, taints_of
+from guard.provenance.label_sets import (
+    ATTESTED,
+    CLAIM,
+    ITEM,
+    PROMPT,
+    READ,
+    RECALLS,
+    REPLY,
+    TAINTED,
+    bucket_of,
+    label_sets,
+)
+from guard.provenance.ladder import LINK, TITLE, attest, values_asked
+from guard.provenance.lineage import read_recalls
+from guard.provenance.saved_values import Save, SavedParts, item_value, saved_values
+from guard.provenance.seal import FINGERPRINT, NAMES_AT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from guard.core.calls import ClassifiedCall
+    from guard.core.labels import LabelRecord, LabelReply, LabelSet, LabelWrite
+    from guard.core.policy import Policy
+    from guard.core.trajectory import Snapshot
+    from guard.provenance.seal import Seal
+
+ASK_LIMIT: Final = 256
+"""Values looked up for one call; a target beyond it stays unknown, and suspicious."""
+_PRIVATE: Final = "private"
+_PLANS: Final = 1024
+_PLAN_TEXT: Final = 512
+"""Characters of the values whose plan is kept at hand: those of a few recipients."""
+
+
+class _Slot(NamedTuple):
+    """A field that is read, the value that it is about, and its place in an Evidence."""
+
+    field: bytes
+    value: str
+    place: str
+
+
+_FIELD: Final = attrgetter("field")
+_Slots = tuple[_Slot, ...]
+_IN_SESSION: Final = (_Slot(READ, "", "read"),)
+
+
+class _Plan(NamedTuple):
+    """Which fields some values are looked up under, whoever asks and whenever."""
+
+    in_session: _Slots
+    named: _Slots
+    """Whether a value is the sender of a message that the user named."""
+    in_buckets: tuple[tuple[int, _Slots, _Slots, _Slots], ...]
+    """Bucket, and what is read of the prompts, the memory and the taint of each period."""
+
+
+def _made_plan(seal: Seal, values: tuple[tuple[str, bool], ...]) -> _Plan:
+    """Return the plan for some values, each with whether it may be attested or only taints."""
+    in_session: list[_Slot] = []
+    named: list[_Slot] = []
+    buckets: dict[int, tuple[list[_Slot], list[_Slot], list[_Slot]]] = {}
+    for value, known in values:
+        if value.startswith((TITLE, LINK)):
+            # It says which message or link; only the user's naming of its place vouches for it.
+            if known:
+                named.append(_Slot(seal.fingerprint(value) + REPLY, value, "reply"))
+            continue
+        mark = seal.fingerprint(value)
+        if known:
+            in_session.append(_Slot(mark + PROMPT, value, "prompt"))
+            if value.startswith(SAID):
+                # Words count for the session that they were said in; nothing taints them.
+                continue
+            in_session.append(_Slot(mark + ATTESTED, value, "field"))
+            in_session.append(_Slot(mark + CLAIM, value, "claim"))
+            named.append(_Slot(mark + REPLY, value, "reply"))
+        prompts, memory, taints = buckets.setdefault(bucket_of(mark), ([], [], []))
+        if known:
+            prompts.append(_Slot(mark + PROMPT, value, "earlier_prompt"))
+            memory.append(_Slot(mark + ATTESTED, value, "memory"))
+        memory.append(_Slot(mark + TAINTED, value, "memory_taint"))
+        taints.append(_Slot(mark, value, "taint"))
+    in_buckets: list[tuple[int, _Slots, _Slots, _Slots]] = []
+    for bucket, (prompts, memory, taints) in buckets.items():
+        in_buckets.append((bucket, tuple(prompts), tuple(memory), tuple(taints)))
+    return _Plan(tuple(in_session), tuple(named), tuple(in_buckets))
+
+
+_short_plan = lru_cache(maxsize=_PLANS)(_made_plan)
+
+
+class Tracing:
+    """Traces the values of one call.
+
+    Args:
+        seal: the deployment's key.
+        policy: in force.
+        classified: the call.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_at",
+        "_call",
+        "_complete",
+        "_identity",
+        "_item",
+        "_named",
+        "_passages",
+        "_private",
+        "_saved",
+        "_seal",
+        "_sets",
+        "_store",
+        "_values",
+    )
+
+    def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
+        self._seal = seal
+        self._sets = label_sets(policy.limits)
+        self._call = classified
+        self._identity, self._at = classified.call.identity, classified.call.at
+        self._values: dict[str, bool] = {}
+        """Whether a value may be attested, by value; the others only taint."""
+        self._complete = classified.searched
+        """Whether no value was left out."""
+        self._passages: Iterable[str] = ()
+        """Of the body, to be known again where a private source has returned them."""
+        self._private: list[LabelRecord] = []
+        self._item = ""
+        """Value of the memory item that the call names, if it names one."""
+        self._store = classified.saves_to
+        """The memory that it saves into, empty where none."""
+        self._saved: SavedParts | None = None
+        """What its text is made of, where it writes memory."""
+        self._asked: list[tuple[LabelSet, _Slots]] = []
+        """What is read of each label set, in the order of the reply's values."""
+        self._named: tuple[LabelSet, _Slots] | None = None
+        self._collect(policy)
+
+    def _collect(self, policy: Policy) -> None:
+        """Note every value of the call that is to be looked up."""
+        call = self._call
+        for target in (*call.targets, *call.guarded, *call.suspects):
+            # Every other status decides by itself on which rung a destination stands.
+            if target.standing is DestinationStatus.EXTERNAL:
+                self._add(values_asked(target.destination))
+                self._add(taints_of(target.destination), taint_only=True)
+                self._add(hints_of(target.destination), taint_only=True)
+        # Private text is a matter of sends to somebody outside.
+        if policy.traces_private and self._values and call.role is Role.SEND:
+            self._passages = passages_sent(call.body)
+        mapping = call.mapping
+        if mapping is not None and mapping.store:
+            self._item = item_value(mapping, self._store or mapping.store, call.call.arguments)
+        if self._store:
+            plain, disguised, overflow = saved_values(saved_document(call))
+            self._add(plain)
+            self._add(disguised)
+            self._complete = self._complete and not overflow
+        if call.memory_write is not None:
+            self._saved = saved = SavedParts.of(remembered_texts(call.call, call.memory_write))
+            self._add(saved.plain)
+            self._add(saved.further, taint_only=True)
+            self._add(saved.said)
+            self._complete = self._complete and not saved.overflow
+
+    def _add(self, values: Iterable[str], *, taint_only: bool = False) -> None:
+        """Note some more values, or only that it matters whether untrusted text named them."""
+        asked = self._values
+        for value in values:
+            known = not taint_only and not value.startswith("any:")
+            if value in asked:
+                asked[value] = known or asked[value]
+            elif len(asked) >= ASK_LIMIT:
+                self._complete = False
+                return
+            else:
+                asked[value] = known
+
+    def query(self, definition: LabelLookup | None = None) -> LabelQuery:
+        """Return what to read with the attempt.
+
+        Args:
+            definition: the look-up of the tool's definition, where definitions are pinned.
+        """
+        if not self._values and not self._store and not self._item:
+            return LabelQuery(definition=definition)
+        plan = self._plan()
+        self._ask_buckets(plan)
+        self._ask_passages()
+        if self._item:
+            mark = self._seal.fingerprint(self._item)
+            area = self._sets.memory(self._identity.tenant, mark)
+            self._asked.append((area, (_Slot(mark + ITEM, "", "item"),)))
+        session = self._sets.session(self._identity)
+        in_session = _IN_SESSION + plan.in_session if self._store else plan.in_session
+        if in_session:
+            self._asked.append((session, in_session))
+        named = None
+        if plan.named:
+            self._named = session, plan.named
+            named = LabelLookup(session, tuple(map(_FIELD, plan.named)))
+        values: list[LabelLookup] = []
+        for area, slots in self._asked:
+            values.append(LabelLookup(area, tuple(map(_FIELD, slots))))
+        recalls = LabelLookup(session, (RECALLS,)) if self._store else None
+        return LabelQuery(tuple(values), named, recalls, definition)
+
+    def _plan(self) -> _Plan:
+        values = tuple(self._values.items())
+        short = sum(map(len, self._values)) <= _PLAN_TEXT
+        return (_short_plan if short else _made_plan)(self._seal, values)
+
+    def _ask_buckets(self, plan: _Plan) -> None:
+        epoch, asked = self._sets.epoch(self._at), self._asked
+        for bucket, of_prompts, of_memory, of_taint in plan.in_buckets:
+            prompts, memory, taints = self._sets.of_bucket(self._identity, bucket, epoch)
+            if of_prompts:
+                asked.append((prompts, of_prompts))
+            asked.append((memory, of_memory))
+            for taint in taints:
+                asked.append((taint, of_taint))
+
+    def _ask_passages(self) -> None:
+        """Ask whether a private source has returned passages of the body."""
+        by_set: dict[int, tuple[LabelSet, list[_Slot]]] = {}
+        for passage in self._passages:
+            mark = self._seal.fingerprint(passage)
+            area = self._sets.private(self._identity, mark)
+            by_set.setdefault(id(area), (area, []))[1].append(_Slot(mark, "", _PRIVATE))
+        for area, slots in by_set.values():
+            self._asked.append((area, tuple(slots)))
+
+    def result(self, snapshot: Snapshot, *, granted: bool) -> TracedCall:
+        """Return the call with the rung of every value in it.
+
+        Args:
+            snapshot: the state before the call, with the reply to :meth:`query`.
+            granted: whether a human granted exactly this call.
+
+        Raises:
+            ValueError: the reply does not fit the query.
+        """
+        call, reply = self._call, snapshot.labels
+        found = self._found(reply)
+        whole = found.pop("", {})
+        values: dict[str, Evidence] = {}
+        for value, places in found.items():
+            values[value] = Evidence(**places)
+        cut_off = snapshot.full or not self._complete or snapshot.principal.unlabelled > 0
+        session = snapshot.session
+        context = Context(
+            session=self._seal.session(self._identity),
+            granted=granted,
+            saturated=cut_off or snapshot.incomplete,
+            read_untrusted=whole.get("read"),
+            remembers=session.possible(Role.RECALL) > 0 or session.possible(Role.LIST) > 0,
+            values=values,
+        )
+        index = call.call.index
+        if index is None:
+            index = sum(session.attempted)
+        item, private = whole.get("item"), self._private
+        saved = self._saved
+        return TracedCall(
+            call,
+            targets=with_suspects(
+                _attested(call.targets, context), _attested(call.suspects, context)
+            ),
+            guarded=_attested(call.guarded, context),
+            index=index,
+            # An altered record counts: one cannot be made.
+            private=PrivateText(len(private), min(private, key=_AT)) if private else None,
+            memory_label=item.label if item is not None and item.sealed else None,
+            saved=saved.label(context, unsure=cut_off) if saved is not None else None,
+            on_executed=self._saves_made(reply, context, index) if self._store else (),
+            redefined=reply.definition is not None,
+        )
+
+    def _saves_made(
+        self, reply: LabelReply, context: Context, index: int
+    ) -> tuple[LabelWrite, ...]:
+        """Return the labels of what the call saves."""
+        session = self._sets.session(self._identity)
+        recalls = read_recalls(self._seal, session, RECALLS, reply.recalls)
+        save = Save(self._seal, self._sets, self._call, self._item, context, recalls)
+        return tuple(save.writes(index))
+
+    def _found(self, reply: LabelReply) -> dict[str, dict[str, LabelRecord]]:
+        """Return the records that were found, by value and by place."""
+        found: dict[str, dict[str, LabelRecord]] = {}
+        labels, place = reply.values, 0
+        for area, slots in self._asked:
+            for slot, raw in zip(slots, labels[place : place + len(slots)], strict=True):
+                if raw is not None:
+                    self._keep(found, area, slot, raw)
+            place += len(slots)
+        named_set, named = self._named or (None, ())
+        if place != len(labels) or len(reply.named) != len(named):
+            raise ValueError("the store answered other look-ups than were asked")
+        if named_set is not None:
+            for slot, answer in zip(named, reply.named, strict=True):
+                if answer is not None:
+                    self._keep_named(found, named_set, slot, answer)
+        return found
+
+    def _keep(
+        self, found: dict[str, dict[str, LabelRecord]], area: LabelSet, slot: _Slot, raw: object
+    ) -> None:
+        """Keep what a field holds, the earliest record of a place: taint has one per period."""
+        record = self._seal.read(area, slot.field, raw)
+        if record is None:
+            return
+        if slot.place == _PRIVATE:
+            self._private.append(record)
+            return
+        places = found.setdefault(slot.value, {})
+        before = places.get(slot.place)
+        if before is None or (record.at, record.call) < (before.at, before.call):
+            places[slot.place] = record
+
+    def _keep_named(
+        self,
+        found: dict[str, dict[str, LabelRecord]],
+        area: LabelSet,
+        slot: _Slot,
+        answer: object,
+    ) -> None:
+        """Keep the sender of a message that the user has named in this session."""
+        if not isinstance(answer, list) or len(answer) != 2:  # noqa: PLR2004 - record, names
+            return
+        raw, named = answer
+        record = self._seal.read(area, slot.field, raw)
+        if record is None or not record.sealed or not isinstance(raw, bytes):
+            return
+        for name, said in zip(_names_in(raw), named, strict=False):
+            by = self._seal.read(area, name + PROMPT, said)
+            if by is not None and by.sealed and by.label >= Integrity.AUTHENTICATED:
+                found.setdefault(slot.value, {})["reply"] = record
+                return
+
+
+_AT: Final = attrgetter("at")
+
+
+def _attested(targets: Sequence[Target], context: Context) -> tuple[Target, ...]:
+    """Return some targets, each with the rung that it stands on."""
+    found: list[Target] = []
+    for target in targets:
+        destination, status = target.destination, target.standing
+        rung = attest(destination, status, context)
+        found.append(Target(destination, status, target.path, rung))
+    return tuple(found)
+
+
+def _names_in(raw: bytes) -> list[bytes]:
+    """Return the fingerprints behind a record's source."""
+    start = NAMES_AT + raw[NAMES_AT - 1] if len(raw) >= NAMES_AT else len(raw)
+    return [
+        raw[at : at + FINGERPRINT] for at in range(start, len(raw) - FINGERPRINT + 1, FINGERPRINT)
+    ]

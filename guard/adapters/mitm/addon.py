@@ -1,8 +1,8 @@
 """The addon: mitmproxy's hooks to the handlers and back.
 
 mitmproxy logs a hook that raises and lets the flow go on, so every hook here catches everything
-and ends in a block.  Whatever is not HTTP the guard can read (raw TCP, UDP, DNS, WebSocket)
-is refused; tunnels are :mod:`guard.adapters.mitm.forward`'s.
+and ends in a block.  Raw TCP, UDP and DNS are refused; messages of WebSockets are judged where the
+policy maps them; tunnels are :mod:`guard.adapters.mitm.forward`'s.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.mitm.forward import NOT_CONNECTED
-from guard.adapters.mitm.layers import AWAITED, CUT
-from guard.adapters.mitm.raw import SOCKET, RawAddon
+from guard.adapters.mitm.layers import AWAITED, CERTIFICATE, CUT
 from guard.adapters.mitm.translation import (
     answer,
     answer_later,
@@ -25,7 +24,6 @@ from guard.adapters.mitm.translation import (
     rewrite_request,
     unsize_response,
 )
-from guard.adapters.mitm.writer_connections import CERTIFICATE
 from guard.core.errors import MessageError, OversizeError
 from guard.enforcement.exchange import Exchange, UnreadExchange
 from guard.enforcement.websocket_messages import WebSocketSession
@@ -35,11 +33,11 @@ from guard.protocols.http.message import HttpReply
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mitmproxy import http
+    from mitmproxy import dns, http, tcp, udp
 
     from guard.adapters.credentials.write_credentials import WriteCredential
     from guard.adapters.mitm.forward import ForwardAddon
-    from guard.adapters.mitm.layers import GuardChunkHook
+    from guard.adapters.mitm.layers import GuardChunkHook, GuardFrameHook, GuardUnreadableHook
     from guard.core.ports import Metrics
     from guard.enforcement.handlers import Enforcement
     from guard.enforcement.response import EventReader
@@ -49,6 +47,8 @@ READER: Final = "guard.reader"
 REFUSED: Final = "guard.refused"
 FORWARDED_AT: Final = "guard.forwarded_at"
 SWITCHING: Final = 101
+SOCKET: Final = "guard.socket"
+"""Where a flow's metadata has its open WebSocket."""
 
 
 class GuardAddon:
@@ -70,7 +70,6 @@ class GuardAddon:
     ) -> None:
         self._enforcement = enforcement
         self.forward = forward
-        self.raw = RawAddon(enforcement, metrics)
         self._credentials = credentials or {}
         self._metrics = metrics
         self._in_flight: set[str] = set()
@@ -270,6 +269,51 @@ class GuardAddon:
                 self._enforcement.requests.refuse(MessageError("bad_http", text))
         except Exception:  # noqa: BLE001  (see module docstring)
             self._metrics.error("hook")
+
+    # --- what is no HTTP message ---------------------------------------------------------------
+
+    async def guard_unreadable(self, hook: GuardUnreadableHook) -> None:
+        """Record a request head that could not be parsed; mitmproxy answers 400 and closes."""
+        try:
+            self._enforcement.requests.refuse(MessageError("bad_http", hook.message))
+        except Exception:  # noqa: BLE001  (mitmproxy would only log it)
+            self._metrics.error("hook")
+
+    async def guard_frame(self, hook: GuardFrameHook) -> None:
+        """Judge a message of a WebSocket; whatever fails here releases nothing."""
+        try:
+            socket: WebSocketSession | None = hook.flow.metadata.get(SOCKET)
+            sockets = self._enforcement.sockets
+            if socket is None or hook.oversize:
+                code = "upgrade" if socket is None else "body_too_large"
+                sockets.refuse(code, "a message of a websocket is not accepted", socket)
+            elif hook.from_client:
+                hook.release = await sockets.from_client(socket, hook.content)
+            else:
+                hook.release = await sockets.from_server(socket, hook.content)
+        except Exception:  # noqa: BLE001  (mitmproxy would only log it)
+            self._metrics.error("hook")
+
+    def tcp_message(self, flow: tcp.TCPFlow) -> None:
+        """Blank raw bytes; killing the flow alone does not stop them."""
+        for message in flow.messages:
+            message.content = b""
+        self._refuse_bytes("raw_tcp", "raw tcp is not accepted")
+
+    def udp_message(self, flow: udp.UDPFlow) -> None:
+        """Blank raw datagrams."""
+        for message in flow.messages:
+            message.content = b""
+        self._refuse_bytes("raw_udp", "raw udp is not accepted")
+
+    def dns_request(self, flow: dns.DNSFlow) -> None:
+        """Refuse names: a query is a message to whoever serves the zone."""
+        self._refuse_bytes("dns", "dns is not accepted")
+        if flow.live:
+            flow.kill()
+
+    def _refuse_bytes(self, code: str, message: str) -> None:
+        self._enforcement.requests.refuse(MessageError(code, message, status=403))
 
     def _ended(self, flow: http.HTTPFlow) -> None:
         if flow.id in self._in_flight:

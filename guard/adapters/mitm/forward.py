@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from mitmproxy.net.http.url import parse_authority
 from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
 
 from guard.adapters.mitm.translation import answer, read_request
-from guard.adapters.mitm.tunnels import HTTPS_PORT, Tunnel, names_host
 from guard.core.errors import MessageError
 from guard.core.model import Destination
 from guard.core.network_addresses import refused_address
@@ -39,6 +39,35 @@ if TYPE_CHECKING:
     from guard.core.ports import Metrics
     from guard.enforcement.handlers import Enforcement
     from guard.protocols.http.message import HttpRequest
+
+HTTPS_PORT: Final = 443
+
+
+@dataclass(frozen=True, slots=True)
+class Tunnel:
+    """An accepted ``CONNECT``."""
+
+    host: str
+    """Canonical."""
+    port: int
+    opaque: bool
+    """TLS for this host passes unopened."""
+    headers: tuple[tuple[str, str], ...]
+    """What the requests inside inherit."""
+    certificates: tuple[bytes, ...]
+    """What the client showed to the proxy; a handshake inside the tunnel does not replace it."""
+
+
+def names_host(authority: str, host: Destination, port: int, scheme: str) -> bool:
+    """Return whether an authority as written names this host and port."""
+    try:
+        name, stated = parse_authority(authority, check=True)
+    except ValueError:
+        return False
+    default = HTTPS_PORT if scheme == "https" else 80
+    canonical = canonical_host(f"[{name}]" if ":" in name else name)
+    return canonical == host.host and (stated or default) == port
+
 
 NOT_CONNECTED: Final = "refused by the egress guard"
 """Begins the error of every connection that the guard did not open."""

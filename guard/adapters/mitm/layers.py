@@ -9,6 +9,8 @@
   a stream off after ten minutes without a byte.
 * A fatal alert behind a handshake ends the connection; mitmproxy only logs it and waits.
 * Where clients are asked for certificates, TLS sessions are not resumed.
+* The messages of a WebSocket wait for their verdict.
+* A committed write goes to its store by a connection that shows the guard's certificate.
 
 Installed by replacing names in ``mitmproxy.proxy``; :func:`verify` is asked at start, because a
 guard whose replacement did not take must not serve.
@@ -23,6 +25,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import wsproto.events
 from mitmproxy.connection import ConnectionState
 from mitmproxy.net import tls as net_tls
 from mitmproxy.proxy import commands, events, layer, server
@@ -40,10 +43,10 @@ from mitmproxy.proxy.layers.http import (
     _events,
 )
 from OpenSSL import SSL
+from wsproto.connection import ConnectionState as WebSocketState
+from wsproto.utilities import ProtocolError
 
 from guard.adapters.mitm.forward import NOT_CONNECTED
-from guard.adapters.mitm.websocket_layer import GuardedWebsocketLayer
-from guard.adapters.mitm.writer_connections import as_writer
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
@@ -51,6 +54,158 @@ if TYPE_CHECKING:
 
     from mitmproxy import http
     from mitmproxy.connection import Client
+    from mitmproxy.proxy.layers.websocket import WebsocketConnection
+    from mitmproxy.tls import TlsData
+
+    from guard.adapters.credentials.write_credentials import ClientCertificate
+
+CERTIFICATE: Final = "guard.client_certificate"
+"""Where the addon leaves the certificate of a committed write."""
+
+
+class WriterAddress(tuple[str, int]):  # noqa: SLOT001  (a tuple cannot have slots of its own)
+    """The address of a store, as its writer reaches it: by connections apart from all others.
+
+    A connection keeps its client certificate for as long as it lives, so a committed write gets one
+    of its own: its address equals no other, and mitmproxy never sends a read down that connection.
+    """
+
+    certificate: ClientCertificate
+
+    @classmethod
+    def of(cls, address: tuple[str, int], certificate: ClientCertificate) -> WriterAddress:
+        """Return an address that only the same writer's is equal to."""
+        made = cls(address)
+        made.certificate = certificate
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, WriterAddress) and self.certificate == other.certificate
+        return same and super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((tuple(self), self.certificate.file))
+
+
+def as_writer(command: GetHttpConnection, flow: http.HTTPFlow) -> None:
+    """Send a committed write down a connection of its own."""
+    certificate = flow.metadata.get(CERTIFICATE)
+    if certificate is not None:
+        command.address = WriterAddress.of(command.address, certificate)
+
+
+def show_certificate(tls_start: TlsData) -> None:
+    """Give a writer's connection its certificate; the context it came from is shared."""
+    address = getattr(tls_start.conn, "address", None)
+    if isinstance(address, WriterAddress) and tls_start.ssl_conn is not None:
+        # pyOpenSSL takes the objects of `cryptography` from version 24.3 on.
+        tls_start.ssl_conn.use_certificate(address.certificate.certificate)
+        tls_start.ssl_conn.use_privatekey(address.certificate.key)
+
+
+POLICY_VIOLATION: Final = 1008
+UNREADABLE: Final = 1002
+
+
+@dataclass
+class GuardFrameHook(commands.StartHook):
+    """A message has arrived whole, or has grown beyond the limit (``oversize``)."""
+
+    name = "guard_frame"
+    blocking = True
+    flow: http.HTTPFlow
+    from_client: bool
+    content: bytes
+    is_text: bool
+    oversize: bool = False
+    release: bool = False
+    """Set by the addon to let the message through."""
+
+    def args(self) -> list[object]:
+        """Hand the addon the hook itself: it answers by setting a field."""
+        return [self]
+
+
+class GuardedWebsocketLayer(websocket.WebsocketLayer):
+    """A WebSocket whose every message waits for its verdict; nothing else of a frame passes.
+
+    mitmproxy relays pings, pongs and the words of a close as they are: each is room for data.  Here
+    pings are answered on the side they come from, the reason of a close is left out, and a message
+    goes on only when the addon has said so.  A hook that fails has said nothing.
+    """
+
+    def relay_messages(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Take what arrived on one side, and pass on what is released of it."""
+        if isinstance(event, events.DataReceived):
+            data: bytes | None = event.data
+        elif isinstance(event, events.ConnectionClosed):
+            data = None
+        else:
+            return  # Nobody injects messages here.
+        from_client = event.connection == self.context.client
+        source = self.client_ws if from_client else self.server_ws
+        try:
+            source.receive_data(data)
+            for one in source.events():
+                yield from self._take(one, source, from_client=from_client)
+                if self._handle_event == self.done:
+                    return
+        except (ProtocolError, UnicodeError):
+            yield from self._end(UNREADABLE)
+
+    @property
+    def _limit(self) -> int:
+        """Bytes one message may have: as many as a body."""
+        return int(self.context.options.body_size_limit)
+
+    def _take(
+        self, event: wsproto.events.Event, source: WebsocketConnection, *, from_client: bool
+    ) -> layer.CommandGenerator[None]:
+        if isinstance(event, wsproto.events.Message):
+            yield from self._message(event, source, from_client=from_client)
+        elif isinstance(event, wsproto.events.Ping):
+            yield source.send2(event.response())
+        elif isinstance(event, wsproto.events.CloseConnection):
+            yield from self._end(int(event.code))
+
+    def _message(
+        self, event: wsproto.events.Message[Any], source: WebsocketConnection, *, from_client: bool
+    ) -> layer.CommandGenerator[None]:
+        is_text = isinstance(event.data, str)
+        data = event.data.encode() if isinstance(event.data, str) else bytes(event.data)
+        source.frame_buf[-1] += data
+        oversize = sum(map(len, source.frame_buf)) > self._limit
+        if not event.message_finished and not oversize:
+            if event.frame_finished:
+                source.frame_buf.append(b"")
+            return
+        fragments, source.frame_buf = source.frame_buf, [b""]
+        content = b"" if oversize else b"".join(fragments)
+        hook = GuardFrameHook(self.flow, from_client, content, is_text, oversize)
+        yield hook
+        if not hook.release or oversize:
+            yield from self._end(POLICY_VIOLATION)
+            return
+        target = self.server_ws if from_client else self.client_ws
+        for piece in websocket.Fragmentizer(fragments, is_text)(content):
+            yield target.send2(piece)
+
+    def _end(self, code: int) -> layer.CommandGenerator[None]:
+        """Close both sides; whoever's words come with a close, they stay here."""
+        if self.flow.websocket is not None:
+            self.flow.websocket.timestamp_end = time.time()  # noqa: TID251  (mitmproxy's own mark)
+            self.flow.websocket.close_code = code
+        for side in (self.server_ws, self.client_ws):
+            if side.state in {WebSocketState.OPEN, WebSocketState.REMOTE_CLOSING}:
+                yield side.send2(wsproto.events.CloseConnection(code=code))
+            yield commands.CloseConnection(side.conn)
+        yield websocket.WebsocketEndHook(self.flow)
+        self.flow.live = False
+        self._handle_event = self.done
+
 
 _CODES: Final[Any] = getattr(_events, "ErrorCode", None)
 """The codes of protocol errors: an enumeration since mitmproxy 12, HTTP statuses before."""

@@ -6,7 +6,6 @@ Known by their form and not by the request they answer: a listing may come in an
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from guard.core.declarations import Declaration, ToolDefinition
 
@@ -25,11 +24,6 @@ _READ: Final = frozenset({"sampling/createMessage"})
 """Requests of the server whose text a model goes on from."""
 _SHOWN: Final = frozenset({"elicitation/create"})
 """Requests of the server whose text a person is shown."""
-
-
-def endpoint_path(target: str) -> str:
-    """Return the path of a request target or URL, without query and final slash."""
-    return "/" + urlsplit(target).path.strip("/")
 
 
 def declarations_in(content: Json) -> list[Declaration]:

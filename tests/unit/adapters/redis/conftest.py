@@ -1,4 +1,6 @@
-"""Fixtures of the Redis adapter: a store on the shared server, and a server to break."""
+"""Fixtures of the Redis adapter: a store, a staging store and an operator on the
+shared server, and a server to break.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ import pytest
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.adapters.redis.endpoint import parse_endpoint
+from guard.adapters.redis.gate_operator import GateOperator
+from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
+from guard.provenance.seal import Seal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,3 +38,21 @@ async def brittle(own_server: EmbeddedRedis) -> AsyncIterator[RedisSessionStore]
     store = RedisSessionStore(client)
     yield store
     await store.aclose()
+
+
+@pytest.fixture
+def seal():
+    """The deployment's key."""
+    return Seal(bytes(range(32)))
+
+
+@pytest.fixture
+def staging(redis_client, redis_namespace, seal):
+    """A guard's staging store."""
+    return RedisStaging(redis_client, namespace=redis_namespace, seal=seal)
+
+
+@pytest.fixture
+def operator(redis_client, redis_namespace):
+    """The operator's side of it."""
+    return GateOperator(redis_client, namespace=redis_namespace)

@@ -99,15 +99,15 @@ class ContinuityNote:
 
 
 _TRIES: Final = 16
-"""Looks, each spoilt by another guard's, after which something else must be at work."""
+"""Attempts to replace the record while other guards replace it too; then the check fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContinuityCheck:
-    """What one look found."""
+    """The outcome of one check of the record."""
 
     identity: StoreIdentity
-    """The record as it is now."""
+    """The record after the check."""
     loss: Loss
     at: float
     noted: bool
@@ -125,9 +125,9 @@ class ContinuityWatch:
     Args:
         client: the connection to the store.
         seal: of the deployment's key.
-        note: where the record that was seen last is remembered.
-        now: seconds since the epoch.
-        told: told of every look.
+        note: keeps the record that was seen last, across restarts.
+        now: returns seconds since the epoch.
+        told: called with the outcome of every check.
         kept: whether the store is meant to outlive the guard; the embedded one is not.
         namespace: first part of every key.
 
@@ -160,23 +160,23 @@ class ContinuityWatch:
 
     @property
     def is_unseen(self) -> bool:
-        """Whether the connection is another than at the last look."""
+        """Whether the connection was opened after the last check."""
         return self._client.endpoint.opened != self._opened
 
     async def look(self, lifetime: int) -> None:
-        """Read the record, write the one that follows, and remember it.
+        """Read the record, compare it with the one seen last, and write its successor.
 
-        Whoever asks before a look begins shares it.
+        Callers that arrive before a check begins share it.
 
         Args:
             lifetime: seconds that a label lost now would have lived.
 
         Raises:
-            StateError: the store did not answer, or its record does not hold still.
+            StateError: the store did not answer, or its record kept changing.
         """
         if self._coming is None:
             self._coming = asyncio.get_running_loop().create_task(self._look(lifetime))
-            # Those who asked may all have been cancelled by the time it fails.
+            # All callers may have been cancelled by the time it fails: fetch its exception here.
             self._coming.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._coming)
 
@@ -190,7 +190,7 @@ class ContinuityWatch:
                 fresh = StoreIdentity(secrets.token_bytes(ID_BYTES), int(at))
                 identity, loss = judge_identity(found, self._last_seen, fresh, lifetime)
                 if tried and loss is Loss.NONE and isinstance(found, StoreIdentity):
-                    # Another guard has looked meanwhile, and counted it.
+                    # Another guard has checked it meanwhile and written its successor.
                     identity = found
                     break
                 if await self._record.replace(raw, identity):
@@ -239,7 +239,7 @@ class _IdentityRecord:
         self._script = load_script("birth")
 
     async def read(self) -> tuple[bytes, StoreIdentity | Loss]:
-        """Return the bytes that are there, and what they are."""
+        """Return the stored bytes and the record in them, or why there is none."""
         try:
             raw = await self._client.execute("GET", self._key)
         except CommandRefusedError as error:
@@ -251,7 +251,7 @@ class _IdentityRecord:
         return raw, opened_identity(self._seal, self._namespace, raw) or Loss.ALTERED
 
     async def replace(self, raw: bytes, identity: StoreIdentity) -> bool:
-        """Write the record, unless somebody else was faster."""
+        """Write the record if the stored bytes are still ``raw``; return whether they were."""
         record = sealed_identity(self._seal, self._namespace, identity)
         return await self._client.run(self._script, 1, self._key, raw, record) == 1
 
@@ -259,7 +259,7 @@ class _IdentityRecord:
 EVENT_INCOMPLETE: Final = "guard.labels_incomplete"
 EVENT_COMPLETE: Final = "guard.labels_complete"
 EARLIER: Final = "earlier"
-"""Stands for a loss that was found by an earlier run, or by another guard."""
+"""The kind of a loss that an earlier run, or another guard, has found."""
 _WHAT: Final = {
     Loss.EMPTY: "the label store is empty, and was not",
     Loss.REPLACED: "the label store is another one than before",
@@ -276,7 +276,7 @@ _KEEP: Final = "keep labels with --redis URL"
 
 
 class ContinuityReport:
-    """Is told of every look at the label store's identity record, and reports what has changed.
+    """Reports what each check of the label store's identity record has changed.
 
     Args:
         audit: one line where labels were found lost, and one where they count as complete again.
@@ -292,7 +292,7 @@ class ContinuityReport:
         self._noted = True
 
     def __call__(self, seen: ContinuityCheck) -> None:
-        """Report one look.  Never raises: what was found holds, on record or not."""
+        """Report one check.  Never raises: the outcome holds whether it can be recorded or not."""
         before, self._incomplete = self._incomplete, seen.incomplete
         self._metrics.labels_incomplete(active=seen.incomplete)
         if seen.loss is not Loss.NONE or (seen.incomplete and before is None):

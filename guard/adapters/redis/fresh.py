@@ -22,7 +22,7 @@ async def fresh_store(url: str, limits: StateLimits) -> AsyncIterator[RedisSessi
     """Yield a store in a namespace that nobody has used; every key in it is removed at the end.
 
     Args:
-        url: the Redis to use, shared with whoever else uses it.
+        url: the Redis to use; others may use it too.
         limits: of the policy that is replayed.
 
     Raises:

@@ -26,12 +26,12 @@ _FIELDS: Final = (
     *("key", "target", "class", "tainted", "digest", "sources", "at", "content", "owner", "server"),
 )
 LOOKED_AFTER: Final = 1000
-"""Writes in flight that are looked at in one go."""
+"""Most writes in flight that one call of :meth:`GateOperator.in_flight` returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """A candidate as a person sees it."""
+    """The record of a candidate, for review."""
 
     fields: dict[str, str]
     age: float = 0.0
@@ -147,14 +147,14 @@ class GateOperator:
             try:
                 reviewed = await self.candidate(name)
             except GuardError:
-                # Its record has expired: nobody can say any more what it was.
+                # Its record has expired; there is nothing left to settle.
                 await self._client.execute("ZREM", key, name)
                 continue
             found.append(Reviewed(reviewed.fields, (now - float(score)) / 1000))
         return found
 
     async def settle(self, reviewed: Reviewed, fate: Fate, seconds: int) -> None:
-        """Say what became of a candidate, after the store was read back."""
+        """Record the fate of a candidate, after the store was read back."""
         fields = reviewed.fields
         item = self._keys.item(fields["store"], fields["partition"], fields["key"])
         names = (

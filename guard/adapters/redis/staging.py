@@ -132,7 +132,7 @@ _STAGED: Final = 8
 
 
 class TokenReader:
-    """Tells tokens that an operator issued from what somebody has written to the store.
+    """Checks promotion tokens by their MAC: a token that was only written to the store is forged.
 
     Args:
         seal: the deployment's key.
@@ -226,10 +226,10 @@ class RedisStaging:
     """Candidates, nonces, tokens and trust; implements :class:`guard.memory_gate.staging.Staging`.
 
     Args:
-        client: the connection; whoever made it closes it.
+        client: the connection; it is not closed here.
         limits: of the policy.
         namespace: first part of every key.
-        owner: names this guard, so that after a crash its own candidates are told from others'.
+        owner: name of this guard's worker, which recovery after a crash tells candidates apart by.
         seal: the deployment's key, which promotion tokens are checked with; left out, none fits.
     """
 
@@ -329,10 +329,10 @@ class RedisStaging:
         return reason
 
     async def refuse(self, candidate: Candidate, reasons: tuple[str, ...]) -> Trust:
-        """Refuse a candidate and lower the trust in whoever is to blame; return the worst left.
+        """Refuse a candidate, lower the trust in its source or principal; return the lowest left.
 
-        The source is blamed for what was read from it, where it is the only one that the text can
-        have come from; the principal for what only the caller can have done, and otherwise.
+        The source's trust is lowered for what was read from it, where the text can have come from
+        no other source; in every other case the principal's is.
         """
         keys = self.keys(candidate.identity.tenant)
         identity = candidate.identity
@@ -364,7 +364,7 @@ class RedisStaging:
         subjects: frozenset[str] = frozenset(),
         drift: DriftSettings | None = None,
     ) -> tuple[str, ...]:
-        """Say what became of a committed candidate; return the subjects found to drift with it.
+        """Record the fate of a committed candidate; return the subjects found to drift with it.
 
         Raises:
             StateError: the store did not answer soundly; the candidate stays in flight.

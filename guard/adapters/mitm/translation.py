@@ -1,4 +1,4 @@
-"""Between mitmproxy's messages and the gate's: hop 1 on the way in, framing on the way out."""
+"""Between mitmproxy's messages and the guard's: hop 1 on the way in, framing on the way out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNCHANGED: Final = frozenset({"content-encoding", "content-length", "host", "tra
 
 
 def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
-    """Turn mitmproxy's request into the gate's frozen one (hop 1).
+    """Turn mitmproxy's request into the guard's frozen one (hop 1).
 
     Raises:
         MessageError: a line end or NUL stands in its head, or its content coding cannot be undone

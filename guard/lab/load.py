@@ -1,4 +1,4 @@
-"""What the proxy benchmarks share: the upstream, the contestants, the load, and long sessions.
+"""What the proxy benchmarks share: the upstream, the contestants, and the load.
 
 The load generator is ``wrk`` where it is installed, else raw asyncio streams.  The upstream does
 nothing but answer: ``python -m guard.lab.load [CHAIN]`` prints its port and serves, over TLS where
@@ -24,22 +24,15 @@ from typing import TYPE_CHECKING, Final
 
 from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
-from guard.core.model import Role
-from guard.core.ports import Attempt, Completion
 from guard.replay.reports import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from guard.core.model import Identity
-    from guard.core.ports import SessionStore
-
     Progress = Callable[[str, float], object]
     """Told what is going on and which share of the whole is done."""
 
 UPSTREAM: Final = "guard.lab.load"
-AT_ONCE: Final = 250
-"""Calls on their way at a time."""
 HEADROOM: Final = 10.0
 """The generator must do this many times the fastest proxy, or the ratio would measure it."""
 CALL: Final = json.dumps(
@@ -230,36 +223,6 @@ async def _streams(port: int, connections: int, seconds: float) -> Load:
 
     await asyncio.gather(*(client() for _ in range(connections)))
     return Load(len(times) / seconds, median(times) * 1000, bad)
-
-
-async def make_long(
-    store: SessionStore, identity: Identity, calls: int, told: Callable[[float], object]
-) -> None:
-    """Make a session so many executed sends long, with the store's own scripts.
-
-    What is in the store afterwards is what as many sends through the guard leave behind.
-
-    Args:
-        store: where.
-        identity: whose session.
-        calls: how many sends.
-        told: is told the share that is done, now and then.
-
-    Raises:
-        StateError: the store failed.
-    """
-    for done in range(0, calls, AT_ONCE):
-        names = [f"past-{number}" for number in range(done, min(done + AT_ONCE, calls))]
-        await asyncio.gather(
-            *(store.attempt(Attempt(name, identity, Role.SEND, 0.0)) for name in names)
-        )
-        await asyncio.gather(
-            *(
-                store.complete(Completion(name, identity, Role.SEND, 0.0, executed=True))
-                for name in names
-            )
-        )
-        told((done + len(names)) / calls)
 
 
 class Responder(asyncio.Protocol):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from guard.adapters.redis.label_operator import LabelOperator
+from guard.adapters.redis.operators import LabelOperator
 from guard.cli.outcome import plain
 from guard.cli.running import Key, Redis, State, Tenant, act_on, now
 from guard.core.policy import StateLimits

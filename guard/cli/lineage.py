@@ -17,7 +17,7 @@ from guard.provenance.lineage import ALTERED, GAP, LIST_LIMIT, SAVED, place_of, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from guard.adapters.redis.label_operator import Found, Traced
+    from guard.adapters.redis.operators import LabelEntry, LabelTrace
     from guard.core.labels import LabelRecord
     from guard.core.model import Identity, Json
     from guard.provenance.lineage import Step
@@ -35,14 +35,14 @@ SHORT: Final = 8
 """Hex digits of a digest that are shown."""
 
 
-def as_json_document(text: str, found: Mapping[str, Traced]) -> str:
+def as_json_document(text: str, found: Mapping[str, LabelTrace]) -> str:
     """Return the records and paths of the values in a text."""
     values = [_document(value, traced) for value, traced in found.items()]
     return json.dumps({"text": text, "values": values}, indent=2)
 
 
 def as_tree(
-    text: str, found: Mapping[str, Traced], *, seal: Seal, keys: Iterable[str], reader: Identity
+    text: str, found: Mapping[str, LabelTrace], *, seal: Seal, keys: Iterable[str], reader: Identity
 ) -> Tree:
     """Return the paths of the values in a text.
 
@@ -97,7 +97,7 @@ class Names:
         return f"item {mark.hex()[:SHORT]}"
 
 
-def _held(found: Found) -> str:
+def _held(found: LabelEntry) -> str:
     """Return one line about a label that is held."""
     record = found.record
     if not record.sealed:
@@ -157,7 +157,7 @@ def _call(record: LabelRecord) -> str:
     )
 
 
-def _document(value: str, traced: Traced) -> Json:
+def _document(value: str, traced: LabelTrace) -> Json:
     """Return the records and the path of one value as JSON."""
     held: list[Json] = [
         {"kind": one.kind, "altered": not one.record.sealed, **_fields(one.record)}

@@ -26,7 +26,7 @@ from guard.provenance.imports import LABELS, read_items
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from guard.adapters.redis.label_operator import Found, Traced
+    from guard.adapters.redis.operators import LabelEntry, LabelTrace
     from guard.core.memory_policy import ReadBack
     from guard.provenance.seal import Seal
 
@@ -258,8 +258,8 @@ def list_labels(
 ) -> None:
     """List the records of a tenant's memories; values are fingerprints, their text is not kept."""
 
-    async def collect(state: State) -> list[Found]:
-        found: list[Found] = []
+    async def collect(state: State) -> list[LabelEntry]:
+        found: list[LabelEntry] = []
         async for record in label_operator(state, tenant).listed():
             found.append(record)
             if len(found) >= limit:
@@ -283,7 +283,7 @@ def show(
 ) -> None:
     """Show the labels of every value in a text."""
 
-    async def look(state: State) -> Mapping[str, list[Found]]:
+    async def look(state: State) -> Mapping[str, list[LabelEntry]]:
         operator = label_operator(state, tenant)
         return await operator.lookup(text, now(), store=store, principal=principal)
 
@@ -309,7 +309,7 @@ def trace(
 ) -> None:
     """Show the path that the values in a text took, every save of it, as a tree."""
 
-    async def look(state: State) -> tuple[Seal, dict[str, Traced]]:
+    async def look(state: State) -> tuple[Seal, dict[str, LabelTrace]]:
         operator = label_operator(state, tenant)
         return operator.seal, await operator.trace(text, now(), store=store, principal=principal)
 
@@ -322,7 +322,7 @@ def trace(
     Console(width=140).print(tree, soft_wrap=True)
 
 
-def _cells(found: Found) -> tuple[str, str, str, str, str]:
+def _cells(found: LabelEntry) -> tuple[str, str, str, str, str]:
     record = found.record
     label = record.label.name.lower() if record.sealed else "altered"
     return label, record.channel.value, _cell(record.source), str(record.call), minute(record.at)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from guard.adapters.redis.pin_operator import PinOperator
+from guard.adapters.redis.operators import PinOperator
 from guard.cli.outcome import plain
 from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, minute, now, on_record
 from guard.core.errors import GuardError

@@ -1,15 +1,18 @@
-"""The session store on a real Redis: one EVALSHA per call and direction."""
+"""The session store on a real Redis: one EVALSHA per call and direction.
+
+A server is used only if it is fit to hold labels: new enough, and set to evict nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import struct
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.connection import TIMEOUT, RedisClient
+from guard.adapters.redis.connection import TIMEOUT, CommandRefusedError, RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
-from guard.adapters.redis.fitness import check_eviction, check_version, memory_settings, parse_info
 from guard.adapters.redis.layout import COUNTER_MAX, FRESH_WINDOW, Keys, decode_window, load_script
 from guard.core.errors import StateError
 from guard.core.labels import LabelReply
@@ -18,13 +21,85 @@ from guard.core.policy import StateLimits
 from guard.core.trajectory import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
     from contextlib import AbstractContextManager
 
     from guard.adapters.redis.continuity import ContinuityWatch
     from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite
     from guard.core.model import Identity
     from guard.core.ports import Attempt, Completion
+
+MINIMUM_VERSION: Final = (6, 2)
+_PAIR: Final = 2
+
+
+async def memory_settings(client: RedisClient) -> dict[str, str]:
+    """Return ``maxmemory`` and ``maxmemory_policy``; hosted servers often forbid CONFIG."""
+    settings: dict[str, str] = {}
+    names = ("maxmemory", "maxmemory-policy")
+    try:
+        for name in names:
+            reply = await client.execute("CONFIG", "GET", name)
+            if isinstance(reply, list) and len(reply) == _PAIR:
+                settings[name.replace("-", "_")] = _text(reply[1])
+    except CommandRefusedError:
+        settings = {}
+    if len(settings) < len(names):
+        settings = parse_info(await client.execute("INFO", "memory"))
+    return settings
+
+
+def parse_info(reply: object) -> dict[str, str]:
+    """Return the fields of an INFO answer.
+
+    Raises:
+        StateError: it is not text.
+    """
+    lines = _text(reply).splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+
+def check_version(info: dict[str, str]) -> None:
+    """Refuse a server older than ``MINIMUM_VERSION``.
+
+    Raises:
+        StateError: it is, or does not say.
+    """
+    version = info.get("redis_version", "")
+    parts = version.split(".")
+    if not all(part.isdigit() for part in parts[:2]) or (
+        tuple(int(part) for part in parts[:2]) < MINIMUM_VERSION
+    ):
+        msg = f"redis is version `{version}`; the guard needs 6.2 or newer"
+        raise StateError(msg)
+
+
+def check_eviction(settings: dict[str, str]) -> None:
+    """Refuse a server that may drop keys to make room: a dropped label would look like none.
+
+    Raises:
+        StateError: it may, or does not say.
+    """
+    policy, limit = settings.get("maxmemory_policy", ""), settings.get("maxmemory", "")
+    if policy == "noeviction":
+        return
+    if not policy or not limit.isdigit():
+        msg = "redis does not say how it evicts; allow the guard CONFIG GET or INFO"
+        raise StateError(msg)
+    if int(limit) > 0:
+        msg = (
+            f"redis may evict keys (maxmemory-policy `{policy}`) and with them what sessions did; "
+            "run CONFIG SET maxmemory-policy noeviction, and set it in redis.conf"
+        )
+        raise StateError(msg)
+
+
+def _text(reply: object) -> str:
+    if not isinstance(reply, bytes):
+        msg = "redis answered with something else than text"
+        raise StateError(msg)
+    return reply.decode("utf-8", "replace")
+
 
 RECHECK_SECONDS: Final = 10.0
 SOURCE_LIMIT: Final = 1_000_000
@@ -331,3 +406,32 @@ def _reply(query: LabelQuery, labels: list[object]) -> LabelReply:
         end -= 1
         recalls = labels[end]
     return LabelReply(tuple(labels[:end]), named, recalls, definition)
+
+
+_REPLAY_TIMEOUT: Final = 10.0
+"""Seconds for one answer of the store.  Nobody waits for a replay's verdict, so it may be long."""
+
+
+@asynccontextmanager
+async def fresh_store(url: str, limits: StateLimits) -> AsyncIterator[RedisSessionStore]:
+    """Yield a store in a namespace that nobody has used; every key in it is removed at the end.
+
+    Args:
+        url: the Redis to use; others may use it too.
+        limits: of the policy that is replayed.
+
+    Raises:
+        StateError: the server cannot be reached or is not fit to hold state.
+    """
+    namespace = f"guard-replay-{secrets.token_hex(8)}"
+    store = RedisSessionStore.at(url, namespace=namespace, limits=limits, timeout=_REPLAY_TIMEOUT)
+    try:
+        await store.verify()
+        try:
+            yield store
+        finally:
+            async for keys in store.client.scan(f"{namespace}:"):
+                if keys:
+                    await store.client.execute("UNLINK", *keys)
+    finally:
+        await store.aclose()

@@ -18,10 +18,9 @@ from guard.adapters.memory_stores.recovery import EVENT
 from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
-from guard.adapters.redis.fitness import parse_info
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.staging import RedisStaging
-from guard.adapters.redis.store import RedisSessionStore
+from guard.adapters.redis.store import RedisSessionStore, parse_info
 from guard.core.calls import ToolResult
 from guard.core.json_values import strings_in_order
 from guard.core.memory import Fate

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from guard.adapters.redis.label_operator import LabelOperator
+from guard.adapters.redis.operators import LabelOperator
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import ToolCall

@@ -10,8 +10,7 @@ import pytest
 from guard.adapters.redis import layout
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
-from guard.adapters.redis.fitness import check_eviction, check_version, parse_info
-from guard.adapters.redis.store import RedisSessionStore
+from guard.adapters.redis.store import RedisSessionStore, check_eviction, check_version, parse_info
 from guard.core.errors import StateError
 from guard.core.model import ROLES, Identity, Role
 from guard.core.policy import StateLimits

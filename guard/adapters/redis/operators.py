@@ -1,4 +1,8 @@
-"""What an operator does to labels and approvals in Redis: approve, import, list, look up."""
+"""What an operator does to labels, approvals and pinned definitions in Redis.
+
+Approve a call, import, list and trace labels, list, compare and approve definitions: each on the
+command line, none on the path of a call.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ from guard.provenance.label_sets import (
 )
 from guard.provenance.lineage import LIST_LIMIT, entries_in, hops_of, path_of
 from guard.provenance.seal import FINGERPRINT
+from guard.tool_pins.pins import MARKED, PINNED, pin_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -32,14 +37,16 @@ if TYPE_CHECKING:
     from guard.core.policy import StateLimits
     from guard.provenance.lineage import Entries, Hop, Step
     from guard.provenance.seal import Seal
+    from guard.tool_pins.pins import Pin, Pins
 
 KINDS: Final = {ATTESTED: "value", TAINTED: "value", ITEM: "item"}
 _COUNT: Final = 256
+"""Records that one import writes at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One record, and what it is a record of."""
+class LabelEntry:
+    """One label record and the value or item that it labels."""
 
     mark: bytes
     """Fingerprint of the value or item."""
@@ -49,10 +56,10 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
-    """The records of one value or item, and the path it took."""
+class LabelTrace:
+    """The label records of one value or item, and its lineage."""
 
-    records: list[Found]
+    records: list[LabelEntry]
     steps: list[Step]
 
 
@@ -108,7 +115,7 @@ class LabelOperator:
             identity = Identity("", "", tenant=self._tenant)
             await self._store.note(identity, writes[start : start + _COUNT])
 
-    async def listed(self) -> AsyncIterator[Found]:
+    async def listed(self) -> AsyncIterator[LabelEntry]:
         """Yield every record of the tenant's memories, in no order."""
         area = LabelSet("m", (self._tenant,))
         prefix = self._store.key_of(self._tenant, area).decode()
@@ -120,11 +127,11 @@ class LabelOperator:
                     record = self.seal.read(area, field, raw)
                     if record is not None:
                         kind = KINDS.get(field[FINGERPRINT:], "value")
-                        yield Found(field[:FINGERPRINT], kind, record)
+                        yield LabelEntry(field[:FINGERPRINT], kind, record)
 
     async def lookup(
         self, text: str, at: float, *, store: str = "", principal: str = ""
-    ) -> dict[str, list[Found]]:
+    ) -> dict[str, list[LabelEntry]]:
         """Return the records of every value in a text, and of the item of that name.
 
         Args:
@@ -138,23 +145,23 @@ class LabelOperator:
 
     async def trace(
         self, text: str, at: float, *, store: str = "", principal: str = ""
-    ) -> dict[str, Traced]:
+    ) -> dict[str, LabelTrace]:
         """Return the records and the paths of what :meth:`lookup` finds; the arguments are its."""
-        found: dict[str, Traced] = {}
+        found: dict[str, LabelTrace] = {}
         for name, (mark, records) in (await self._marked(text, at, store, principal)).items():
             if name == leaf_value(text) and find_values(text).plain:
-                continue  # It goes the way of the values in it.
+                continue  # Its lineage is that of the values in it.
             entries = await self._hops(mark)
             further = await self._further(mark, entries)
             held = [one.record for one in records if one.kind != "read"]
             steps = path_of(self.seal, entries, held, further)
             if records or steps:
-                found[name] = Traced(records, steps)
+                found[name] = LabelTrace(records, steps)
         return found
 
     async def _marked(
         self, text: str, at: float, store: str, principal: str
-    ) -> dict[str, tuple[bytes, list[Found]]]:
+    ) -> dict[str, tuple[bytes, list[LabelEntry]]]:
         """Return mark and records of every value in a text, and of the item of that name."""
         whole = leaf_value(text)
         values = {**find_values(text).plain, **({whole: None} if whole else {})}
@@ -187,7 +194,7 @@ class LabelOperator:
             found = hops + found
         return found
 
-    async def _records(self, value: str, at: float, principal: str) -> list[Found]:
+    async def _records(self, value: str, at: float, principal: str) -> list[LabelEntry]:
         areas = LabelSets(self._limits)
         mark = self.seal.fingerprint(value)
         memory = areas.memory(self._tenant, mark)
@@ -199,14 +206,100 @@ class LabelOperator:
                 records += await self._one(area, mark, b"")
         return records
 
-    async def _one(self, area: LabelSet, mark: bytes, suffix: bytes) -> list[Found]:
+    async def _one(self, area: LabelSet, mark: bytes, suffix: bytes) -> list[LabelEntry]:
         key = self._store.key_of(self._tenant, area)
         raw = await self._store.client.execute("HGET", key, mark + suffix)
         record = self.seal.read(area, mark + suffix, raw)
-        return [] if record is None else [Found(mark, KINDS.get(suffix, "read"), record)]
+        return [] if record is None else [LabelEntry(mark, KINDS.get(suffix, "read"), record)]
 
     async def _fields(self, key: bytes) -> list[tuple[bytes, bytes]]:
         reply = await self._store.client.execute("HGETALL", key)
         if not isinstance(reply, list):
             return []
         return list(zip(reply[::2], reply[1::2], strict=False))
+
+
+_TAKE: Final = """
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+return redis.call('HDEL', KEYS[1], ARGV[1])
+"""
+"""Take a mark away, unless the definition has changed again since it was looked at."""
+
+
+class PinOperator:
+    """Works on the pins of one tenant.
+
+    Args:
+        store: connected; its namespace is the guard's.
+        pins: with the deployment's key.
+        tenant: whose pins.
+    """
+
+    def __init__(self, store: RedisSessionStore, pins: Pins, tenant: str = "default") -> None:
+        self._store = store
+        self._pins = pins
+        self._tenant = tenant
+
+    async def listed(self) -> AsyncIterator[Pin | None]:
+        """Yield every pin and every mark, in no order; None for a record that was altered."""
+        one = self._store.key_of(self._tenant, pin_set("")).decode()
+        prefix = (
+            one.rsplit(":", 2)[0] + ":"
+        )  # Every upstream's; the digest of one is no part of it.
+        async for page in self._store.client.scan(prefix):
+            for key in page:
+                reply = await self._store.client.execute("HGETALL", key)
+                fields = reply if isinstance(reply, list) else []
+                for name, raw in zip(fields[::2], fields[1::2], strict=False):
+                    pin = self._pins.found(bytes(name), bytes(raw))
+                    if pin is None or pin.tool:
+                        yield pin
+
+    async def compared(self, upstream: str, tool: str) -> tuple[Pin | None, Pin]:
+        """Return the pin of a tool and the changed definition that waits.
+
+        Raises:
+            GuardError: none waits, or its record was altered.
+        """
+        pin, mark, _ = await self._both(upstream, tool)
+        return pin, mark
+
+    async def approve(self, upstream: str, tool: str, digest: str, at: float) -> Pin:
+        """Make the definition that waits a good one, and take the mark away.
+
+        Args:
+            upstream: the server, as listed.
+            tool: its tool.
+            digest: what the definition's digest must begin with; empty for the one that waits.
+            at: now.
+
+        Raises:
+            GuardError: none waits, it is another one, or its record was altered.
+        """
+        pin, mark, raw = await self._both(upstream, tool)
+        if not mark.digests[0].startswith(digest):
+            msg = f"the definition that waits is `{mark.digests[0][:12]}`; look at it again"
+            raise GuardError(msg)
+        # The pin first: if this ends half way, the tool is good and still marked.
+        identity = Identity("", "", tenant=self._tenant)
+        await self._store.note(identity, [self._pins.approved(pin, mark, at)])
+        key = self._store.key_of(self._tenant, pin_set(upstream))
+        name = self._pins.field(tool, MARKED)
+        if await self._store.client.execute("EVAL", _TAKE, "1", key, name, raw) != 1:
+            msg = f"`{tool}` has changed again since; look at it again"
+            raise GuardError(msg)
+        return mark
+
+    async def _both(self, upstream: str, tool: str) -> tuple[Pin | None, Pin, bytes]:
+        key = self._store.key_of(self._tenant, pin_set(upstream))
+        names = (self._pins.field(tool, PINNED), self._pins.field(tool, MARKED))
+        reply = await self._store.client.execute("HMGET", key, *names)
+        pinned, marked = reply if isinstance(reply, list) else (None, None)
+        if not isinstance(marked, bytes):
+            msg = f"no changed definition of `{tool}` at `{upstream}` waits; see `guard tools list`"
+            raise GuardError(msg)
+        mark = self._pins.read(marked, upstream, tool, MARKED)
+        if mark is None:
+            msg = "the record of this change was altered, or sealed with another key"
+            raise GuardError(msg)
+        return self._pins.read(pinned, upstream, tool, PINNED), mark, marked

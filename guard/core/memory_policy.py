@@ -130,7 +130,10 @@ class MemoryPolicy:
 
     def read(self, tool: str) -> ReadMapping | None:
         """Return the first mapping that claims a tool as a read of a store."""
-        return next((m for m in self.reads if m.matches(tool)), None)
+        for mapping in self.reads:
+            if mapping.matches(tool):
+                return mapping
+        return None
 
     def proposal(self, tool: str) -> ProposalMapping | None:
         """Return the first mapping that claims a tool's results."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from guard.core.verdict import Action, Mode, Reason, Verdict
 
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     from guard.core.calls import ClassifiedCall
     from guard.core.model import Json
     from guard.core.policy import Policy, Situation
+
+
+_ACTION: Final = attrgetter("action")
+_RULE_AND_CODE: Final = attrgetter("rule", "code")
 
 
 def decide(policy: Policy | None, situation: Situation) -> Verdict:
@@ -25,11 +30,12 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
     if policy is None:
         reason = Reason("no_policy", "", Action.BLOCK, "no policy is loaded")
         return Verdict(Action.BLOCK, Mode.ENFORCE, (reason,), policy="", score=situation.score)
-    reasons: list[Reason] = [
-        Reason("guard_error", "", Action.BLOCK, error, remedy="retry later")
-        for error in situation.errors
-    ]
+    reasons: list[Reason] = []
     errors = list(situation.errors)
+    if errors:
+        reasons = [
+            Reason("guard_error", "", Action.BLOCK, error, remedy="retry later") for error in errors
+        ]
     for rule in policy.rules_about(situation.call):
         try:
             reason_or_none = rule.match(situation)
@@ -49,9 +55,10 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
                 remedy="ask the operator for a rule that covers this tool",
             )
         )
-    action = max([reason.action for reason in reasons])
     if len(reasons) > 1:
-        reasons.sort(key=lambda reason: (-reason.action, reason.rule, reason.code))
+        reasons.sort(key=_RULE_AND_CODE)
+        reasons.sort(key=_ACTION, reverse=True)
+    action = reasons[0].action
     return Verdict(
         action=action,
         mode=policy.mode,

@@ -38,8 +38,12 @@ class Situation:
     @property
     def score(self) -> float | None:
         """The highest prefix score among the findings."""
-        found = [f.score for f in self.findings if f.code == "prefix_score"]
-        return max([score for score in found if score is not None], default=None)
+        highest: float | None = None
+        for finding in self.findings:
+            score = finding.score if finding.code == "prefix_score" else None
+            if score is not None and (highest is None or score > highest):
+                highest = score
+        return highest
 
 
 @runtime_checkable
@@ -138,13 +142,16 @@ class Policy:
 
     def mapping(self, tool: str) -> ToolMapping | None:
         """Return the first mapping that claims the tool, in file order."""
-        try:
+        if tool in self._memo:
             return self._memo[tool]
-        except KeyError:
-            found = next((m for m in self.tools if m.matches(tool)), None)
-            if len(self._memo) < MEMO_LIMIT:
-                self._memo[tool] = found
-            return found
+        found: ToolMapping | None = None
+        for mapping in self.tools:
+            if mapping.matches(tool):
+                found = mapping
+                break
+        if len(self._memo) < MEMO_LIMIT:
+            self._memo[tool] = found
+        return found
 
     def rules_about(self, call: TracedCall) -> tuple[Rule, ...]:
         """Return the rules to ask about a call: all but some that would say nothing of it.
@@ -160,9 +167,11 @@ class Policy:
         marks = known.mapping is None, call.redefined, bool(call.guarded)
         key = (known.call.tool, known.role, marks, targets)
         found = self._about.get(key)
-        if found is None:
-            found = tuple(rule for rule in self.rules if _concerns(rule, call))
-            if len(self._about) < MEMO_LIMIT:
+        if found is None or found is self.rules:
+            # Worked out where a call comes a second time: most that differ never do.
+            again = found is not None
+            found = tuple([r for r in self.rules if _concerns(r, call)]) if again else self.rules
+            if again or len(self._about) < MEMO_LIMIT:
                 self._about[key] = found
         return found
 

@@ -94,4 +94,7 @@ class ToolMapping:
 
     def claimant(self, tool: str) -> str:
         """Return the one pattern, as written, that claims a tool this mapping claims."""
-        return next((p.text for p in self.patterns if p.matches(tool) is True), self.pattern)
+        for pattern in self.patterns:
+            if pattern.matches(tool) is True:
+                return pattern.text
+        return self.pattern

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 import re2
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from guard.core.model import Json
 
 WILDCARDS: Final = "*?"
@@ -88,6 +90,15 @@ class ToolPattern:
         if self.is_regex or other.is_regex:
             return True
         return _globs_meet(self.text, other.text)
+
+
+def claims_any(patterns: Sequence[ToolPattern]) -> Callable[[str], bool]:
+    """Return a test that is true of a name that any of some patterns claims."""
+    others = [pattern.matches for pattern in patterns if not pattern.is_literal]
+    names = frozenset([pattern.text for pattern in patterns if pattern.is_literal])
+    if not others:
+        return names.__contains__
+    return lambda name: name in names or any(test(name) for test in others)
 
 
 def _check_length(text: str) -> None:

@@ -125,7 +125,11 @@ def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> Cl
 
 
 def _paths(queries: Iterable[PathQuery], arguments: Json) -> set[str]:
-    return {path for query in queries for path, _ in query.find(arguments)}
+    found: set[str] = set()
+    for query in queries:
+        for path, _ in query.find(arguments):
+            found.add(path)
+    return found
 
 
 def _answered(

@@ -17,6 +17,7 @@ from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.jsonpath import compile_path
 from guard.core.policy import EgressLimits, Policy, StateLimits
 from guard.core.tool_mapping import FieldLabel, LinkFields, MessageFields, ToolMapping
+from guard.core.tool_patterns import claims_any
 from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.policy_files.lint import lint
 from guard.policy_files.memory_schema import compile_memory
@@ -26,7 +27,7 @@ from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.rules import discover_rule_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from guard.core.model import Json
     from guard.policy_files.schema import (
@@ -185,7 +186,7 @@ def _egress(entries: Sequence[EgressEntry]) -> EgressLimits:
 def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
     return ToolMapping(
         pattern=", ".join(pattern.text for pattern in entry.match),
-        matches=_any(tuple(pattern.matches for pattern in entry.match)),
+        matches=claims_any(entry.match),
         role=entry.role,
         destinations=tuple(compile_path(path) for path in entry.destinations),
         body=tuple(compile_path(path) for path in entry.body),
@@ -228,11 +229,6 @@ def _links(entry: LinksEntry) -> LinkFields:
         sender=compile_path(entry.sender),
         place=compile_path(entry.place) if entry.place else None,
     )
-
-
-def _any(tests: tuple[Callable[[str], bool], ...]) -> Callable[[str], bool]:
-    # `is True`: str.__eq__ answers NotImplemented, which is truthy, to what is no text.
-    return lambda name: any(test(name) is True for test in tests)
 
 
 def _patterns(texts: Iterable[str]) -> PatternSet:

@@ -20,6 +20,7 @@ from guard.core.memory_policy import (
     WriteMapping,
 )
 from guard.core.model import Integrity
+from guard.core.tool_patterns import claims_any
 from guard.policy_files.field_types import Duration, Label, PathText
 from guard.rules.base import Pattern
 
@@ -315,7 +316,7 @@ def compile_memory(
         ),
         proposals=tuple(_proposal(item) for entry in entries for item in entry.proposals),
         reads=tuple(
-            ReadMapping(_any(entry.match), store, _query(entry.partition))
+            ReadMapping(claims_any(entry.match), store, _query(entry.partition))
             for section in sections
             for _, entry, store in declared_reads(*section)
         ),
@@ -335,7 +336,7 @@ def settings_of(entry: MemoryEntry) -> object:
 def _write(entry: _Write, store: str) -> WriteMapping:
     return WriteMapping(
         pattern=", ".join(pattern.text for pattern in entry.match),
-        matches=_any(entry.match),
+        matches=claims_any(entry.match),
         store=store,
         target=MemoryClass[entry.target],
         fallback=MemoryClass[entry.fallback] if entry.fallback else None,
@@ -355,7 +356,7 @@ def _write(entry: _Write, store: str) -> WriteMapping:
 
 def _proposal(entry: ProposalEntry) -> ProposalMapping:
     return ProposalMapping(
-        matches=_any(entry.match),
+        matches=claims_any(entry.match),
         updates=compile_path(entry.updates),
         content=compile_path(entry.content),
         target_path=_query(entry.class_from),
@@ -368,11 +369,6 @@ def _proposal(entry: ProposalEntry) -> ProposalMapping:
 
 def _query(text: str | None) -> PathQuery | None:
     return compile_path(text) if text is not None else None
-
-
-def _any(patterns: Sequence[Pattern]) -> Callable[[str], bool]:
-    tests = tuple(pattern.matches for pattern in patterns)
-    return lambda name: any(test(name) is True for test in tests)
 
 
 def _path_test(pattern: Pattern | None) -> Callable[[str], bool] | None:

@@ -107,9 +107,15 @@ def _vouches(record: LabelRecord | None) -> bool:
 def _first_taint(found: list[Evidence], more: list[Evidence]) -> LabelRecord | None:
     """Return the earliest untrusted origin: of the value itself, else of what stands for it."""
     for group in (found, more):
-        records = [r for e in group for r in (e.taint, e.memory_taint) if r is not None]
-        if records:
-            return min(records, key=lambda record: (record.at, record.call))
+        first: LabelRecord | None = None
+        for evidence in group:
+            for record in (evidence.taint, evidence.memory_taint):
+                if record is not None and (
+                    first is None or (record.at, record.call) < (first.at, first.call)
+                ):
+                    first = record
+        if first is not None:
+            return first
     return next((record for evidence in found for record in _broken(evidence)), None)
 
 
@@ -128,11 +134,12 @@ def _broken(evidence: Evidence) -> list[LabelRecord]:
 
 def _tainted(record: LabelRecord, found: list[Evidence], context: Context) -> Attestation:
     same = record.session == context.session
-    through_memory = any(e.memory_taint is not None for e in found)
-    if through_memory or record.channel in {Channel.MEMORY, Channel.SAVED}:
+    vector = "in_session" if same else "earlier_session"
+    if record.channel in {Channel.MEMORY, Channel.SAVED}:
         vector = "memory"
-    else:
-        vector = "in_session" if same else "earlier_session"
+    for evidence in found:
+        if evidence.memory_taint is not None:
+            vector = "memory"
     why = {
         Channel.MEMORY: "memory_without_record",
         Channel.SAVED: "tainted_memory",

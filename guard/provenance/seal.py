@@ -122,9 +122,11 @@ class Seal:
 
     def _begin(self, kind: str, owner: tuple[str, ...]) -> hashlib.blake2b:
         """Return the MAC behind what it binds a record to; the part follows from the field."""
-        parts = [part.encode("utf-8", "surrogatepass") for part in (kind, *owner)]
-        place = b"".join([len(part).to_bytes(4, "big") + part for part in parts])
-        return hashlib.blake2b(place, key=self._seals, digest_size=SEAL)
+        state = hashlib.blake2b(key=self._seals, digest_size=SEAL)
+        for part in (kind, *owner):
+            data = part.encode("utf-8", "surrogatepass")
+            state.update(len(data).to_bytes(4, "big") + data)
+        return state
 
 
 def pack_record(record: LabelRecord) -> bytes:

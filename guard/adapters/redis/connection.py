@@ -129,9 +129,12 @@ class Link(asyncio.BufferedProtocol):
         # The deadline counts from the write: a tick that some other task kept busy must not be
         # charged to Redis.  asyncio delivers received bytes before due timers for the same reason.
         deadline = self._loop.time() + self._timeout
-        self._transport.write(b"".join([packed for packed, _ in self._queued]))
+        data: list[bytes] = []
+        for packed, future in self._queued:
+            data.append(packed)
+            self._sent.append((future, deadline))
+        self._transport.write(b"".join(data))
         self.writes += 1
-        self._sent.extend([(future, deadline) for _, future in self._queued])
         self._queued.clear()
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._expire)

@@ -218,9 +218,11 @@ def tenant_tag(tenant: str) -> str:
 @lru_cache(maxsize=8192)
 def digest(purpose: bytes, *parts: str) -> str:
     """Return the hex digest of some texts; each is length-prefixed so that none can run over."""
-    texts = [part.encode("utf-8", "surrogatepass") for part in parts]
-    data = b"".join([len(text).to_bytes(8, "big") + text for text in texts])
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES, person=purpose).hexdigest()
+    state = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=purpose)
+    for part in parts:
+        text = part.encode("utf-8", "surrogatepass")
+        state.update(len(text).to_bytes(8, "big") + text)
+    return state.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,26 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import fresh_store
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.verdict import Action
 from guard.decision.guard import Guard
+from guard.decision.information_point import InformationPoint
+from guard.memory_gate.evidence import LabelledEvidence
+from guard.memory_gate.write_path import WritePath
+from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.traces import TraceClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from guard.adapters.redis.store import RedisSessionStore
     from guard.core.calls import ClassifiedCall
     from guard.core.model import Integrity, Json
     from guard.core.policy import Policy
-    from guard.core.ports import DecisionRecord, Detector, SessionStore
+    from guard.core.ports import DecisionRecord, Detector
     from guard.core.trajectory import Window
     from guard.core.verdict import Reason, Verdict
     from guard.replay.traces import Call, Run
@@ -136,21 +143,32 @@ class Replay:
     def __init__(
         self,
         policy: Policy,
-        store: SessionStore,
+        store: RedisSessionStore,
         detectors: Sequence[Detector],
         model_digests: Mapping[str, str] | None = None,
         memory: Sequence[tuple[str, str, Integrity]] = (),
     ) -> None:
         self._memory = tuple(memory)
         self._metrics = ErrorCounter()
+        seal, audit = Seal(secrets.token_bytes(KEY_BYTES)), NullAuditLog()
+        staging = RedisStaging(store.client, namespace=store.namespace, seal=seal)
+        gate = WritePath(
+            policy=policy,
+            staging=staging,
+            evidence=LabelledEvidence,
+            audit=audit,
+            metrics=self._metrics,
+        )
         self._guard = Guard(
             policy=policy,
             store=store,
             detectors=detectors,
-            audit=NullAuditLog(),
+            audit=audit,
             metrics=self._metrics,
             model_digests=model_digests,
             open_loop=True,
+            memory=gate if policy.memory is not None else None,
+            provenance=InformationPoint(seal),
         )
         self._clocks: dict[str, TraceClock] = {}
         self._slots = asyncio.Semaphore(CONCURRENCY)

@@ -132,6 +132,8 @@ class RedisSessionStore:
     ) -> None:
         self.client = client
         self._continuity = continuity
+        self.namespace = namespace
+        """First part of every key."""
         self._keys = Keys(namespace)
         self._unfit = ""
         self.set_limits(limits or StateLimits())

@@ -22,8 +22,7 @@ from guard.core.errors import GuardError
 from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.verdict import Action
 from guard.decision.guard import Guard
-from guard.decision.information_point import InformationPoint
-from guard.memory_gate.evidence import LabelledEvidence
+from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.traces import TraceClock
@@ -168,7 +167,7 @@ class Replay:
             model_digests=model_digests,
             open_loop=True,
             memory=gate if policy.memory is not None else None,
-            provenance=InformationPoint(seal),
+            seal=seal,
         )
         self._clocks: dict[str, TraceClock] = {}
         self._slots = asyncio.Semaphore(CONCURRENCY)

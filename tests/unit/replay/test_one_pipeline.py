@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from guard.cli.detectors import shipped_detectors
-from guard.cli.explain import _document
+from guard.cli.policy import shipped_detectors
 from guard.core.calls import ToolResult
 from guard.core.labels import Rung
 from guard.core.memory import MemoryClass, TokenState
@@ -26,6 +25,7 @@ from guard.destinations.canonical import read_destinations
 from guard.lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
 from guard.policy_files import load_policies
 from guard.replay.described_calls import DescribedCall, judge
+from guard.replay.explanation import explained
 from guard.replay.policy_tests import CaseEntry, Coverage, Suite, run_suite
 from guard.replay.run import Replay, fresh_store
 from guard.replay.traces import read_traces
@@ -255,6 +255,6 @@ def test_every_way_to_judge_a_call_gives_the_same_answer(redis_server, name, sou
         )
         [tested] = run_suite(Suite("x", policy, (case,), (1,)), detectors, Coverage(policy))
         assert tested.verdict == judged.verdict
-        explained = _document(policy, judged)
-        assert [reason["code"] for reason in explained["reasons"]] == [r[0] for r in expected[1]]
+        document = explained(policy, judged)
+        assert [reason["code"] for reason in document["reasons"]] == [r[0] for r in expected[1]]
     assert undescribed.total() <= len(open_loop) // 10, undescribed

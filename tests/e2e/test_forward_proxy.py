@@ -488,5 +488,6 @@ def test_the_authority_is_made_once_and_is_its_users_alone(build: Any):
     )
 
     assert again.process.wait(30) == 1
+    again.stop()
     assert "must be yours alone" in again.log_path.read_text("utf-8")
     assert key.read_bytes() == first

@@ -78,11 +78,11 @@ imports: $(DEV) ## the direction of imports
 policy: $(DEV) ## check the shipped policies, each by itself, and run their tests
 	@for file in policies/*.yaml policies/examples/*.yaml; do \
 	  case "$$file" in *_test.yaml) continue;; esac; \
-	  $(BIN)/guard check "$$file" || exit $$?; done
-	$(BIN)/guard test policies --at-least 0.9
+	  $(BIN)/guard policy check "$$file" || exit $$?; done
+	$(BIN)/guard policy test policies --at-least 0.9
 
 bench: $(DEV) ## side by side with stock mitmdump
-	$(BIN)/guard bench proxy --json $(ARGS)
+	$(BIN)/guard lab bench proxy --json $(ARGS)
 
 # The official suite, and the SDKs of both eras, in an environment of their own (needs npm).
 SUITE := tests/conformance
@@ -93,7 +93,7 @@ $(SUITE)/.installed: $(SUITE)/package.json $(SUITE)/requirements.txt | $(BIN)/py
 	@touch $@
 
 conformance: $(DEV) $(SUITE)/.installed ## the official MCP suite and SDKs, directly and through the guard
-	$(BIN)/guard bench transparency --suite $(SUITE) $(ARGS)
+	$(BIN)/guard lab bench transparency --suite $(SUITE) $(ARGS)
 
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 	$(BIN)/python -m guard.lab.fuzz --inputs 1000000 $(ARGS)
@@ -107,7 +107,7 @@ compare: $(DEV) ## speed and size of the code against another commit (BASE=COMMI
 	@$(BIN)/python -m tests.compare "$(BASE)" $(ARGS)
 
 train: $(DEV) ## make the shipped model again (needs the trace data)
-	$(BIN)/guard train $(TRACES)/leong_dev.jsonl.gz --features prefix13 --model rf \
+	$(BIN)/guard lab train $(TRACES)/leong_dev.jsonl.gz --features prefix13 --model rf \
 	  --benign $(TRACES)/benign_memory_dev.jsonl --out models $(ARGS)
 
 lock: ## rewrite requirements/ from pyproject.toml (needs uv)

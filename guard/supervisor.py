@@ -83,7 +83,7 @@ class Supervisor:
         """Say where the state is, to people and to commands of the same user."""
         key = self._settings.label_key or fallback_key(directory)
         note = RunNote(os.getpid(), url, str(key.resolve()) if key else "")
-        found = "`guard approve` finds it" if note.write() else f"pass --redis {url}"
+        found = "`guard approvals grant` finds it" if note.write() else f"pass --redis {url}"
         sys.stderr.write(f"guard: the state is at {url}; {found}\n")
         sys.stderr.flush()
         return note

@@ -1,6 +1,6 @@
 """The composition root: from settings to a guard that serves.
 
-The only module that knows every part.  ``serve`` is what a worker process runs; ``guard replay``
+The only module that knows every part.  ``serve`` is what a worker process runs; replays
 and the benchmarks join the same parts without a proxy.
 """
 

@@ -37,7 +37,7 @@ EVENT_DECISION: Final = "guard.decision"
 
 FIELD_EVENT: Final = "event"
 FIELD_DECISION: Final = "decision_id"
-"""The decision id: also in the refusal that the agent saw, and what ``guard approve`` takes."""
+"""The decision id: in the refusal that the agent saw; ``guard approvals grant`` takes it."""
 FIELD_AT: Final = "at"
 """ISO 8601 in UTC, to the millisecond: when the call was read."""
 FIELD_PRINCIPAL: Final = "principal"

@@ -66,7 +66,7 @@ def check_policy(paths: list[Path]) -> Checked:
         policy = load_policies(paths)
     except GuardError as error:
         first = str(error).splitlines()[0]
-        return Checked("policy", Status.FAIL, first, "run `guard check` on it")
+        return Checked("policy", Status.FAIL, first, "run `guard policy check` on it")
     detail = f"{policy.name} ({policy.mode.value}), digest {policy.digest[:12]}"
     if policy.mode.value == "monitor":
         return Checked("policy", Status.WARN, detail, "mode `monitor` blocks nothing")

@@ -1,4 +1,4 @@
-"""``guard bench proxy --forward``: TLS that is opened and judged, beside stock mitmdump.
+"""``guard lab bench proxy --forward``: TLS that is opened and judged, beside stock mitmdump.
 
 Both proxies open the TLS of the same upstream for the same clients; rounds alternate.  The
 generator is this process (wrk speaks to no proxy), so the figures say how the two compare, and what

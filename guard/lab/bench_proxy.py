@@ -1,4 +1,4 @@
-"""``guard bench proxy``: the guard beside stock mitmdump, in one run, as ratios.
+"""``guard lab bench proxy``: the guard beside stock mitmdump, in one run, as ratios.
 
 Rounds alternate between the two, so a noisy machine is noisy for both.  Decision times, growth,
 memory and round trips are measured in this process on the same store and models as live traffic.

@@ -1,4 +1,4 @@
-"""``guard bench transparency``: the same scenarios directly and through the guard.
+"""``guard lab bench transparency``: the same scenarios directly and through the guard.
 
 The scenarios are our own and, where ``make conformance`` has installed them, the official
 conformance suite and the SDKs of both eras.

@@ -1,4 +1,4 @@
-"""The rest of the internet, for `guard eval egress-bench`: every host there is, on one port.
+"""The rest of the internet, for `guard lab eval egress-bench`: every host there is, on one port.
 
 It is the next proxy of the guard's forward listener, and the upstream of its reverse listener.  It
 keeps what reaches it, and answers what a case wants answered.  For cases over standard input and

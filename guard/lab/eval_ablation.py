@@ -1,4 +1,4 @@
-"""``guard eval ablation``: rule, classifier and ladder, each alone and together.
+"""``guard lab eval ablation``: rule, classifier and ladder, each alone and together.
 
 Every gate judges every send of a data set in one replay; a combination stops what one of its
 gates stops.  The rule and the classifier have no destination filter here: they are the paper's.

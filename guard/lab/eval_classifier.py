@@ -1,4 +1,4 @@
-"""The figures of ``guard eval classifier``: every protocol, every classifier, and the rule."""
+"""The figures of ``guard lab eval classifier``: every protocol, every classifier, and the rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``guard eval egress-bench``: every case of agent-egress-bench through a running guard.
+"""``guard lab eval egress-bench``: every case of agent-egress-bench through a running guard.
 
 Each case travels by the road it names, as its own principal, with no case left out; see
 :mod:`guard.lab.egress_routes`.

@@ -1,6 +1,6 @@
-"""``guard eval provenance``: how well provenance decides, on recorded and on generated runs.
+"""``guard lab eval provenance``: how well provenance decides, on recorded and on generated runs.
 
-Every figure comes from the open-loop replay that `guard replay` does.  Ground truth is read after
+Every figure comes from the replay that `guard traces replay` does.  Ground truth is read after
 the verdicts, and by evaluation code only.
 """
 

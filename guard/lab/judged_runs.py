@@ -1,6 +1,6 @@
 """Runs judged by a policy, in process, and the figures over their calls.
 
-What `guard replay` does, with its lines kept by call.
+What `guard traces replay` does, with its lines kept by call.
 """
 
 from __future__ import annotations

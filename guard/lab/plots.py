@@ -157,7 +157,7 @@ def render(report: Report, plots: Mapping[str, bytes], reason: str | None = None
     """Return the page.
 
     Args:
-        report: checks and details of ``guard eval classifier``.
+        report: checks and details of ``guard lab eval classifier``.
         plots: PNG by name.
         reason: why nothing was measured, if so.
     """

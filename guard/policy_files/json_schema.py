@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = "https://json-schema.org/draft/2020-12/schema"
 HEADING: Final = (
     "# Policy reference\n\n"
-    "Made by `guard schema --reference` from the models that read policies; see "
+    "Made by `guard policy schema --reference` from the models that read policies; see "
     "[policies](policies.md) for what they mean together.\n"
     "Fields without a default are required.\n"
 )
@@ -35,7 +35,7 @@ HEADING: Final = (
 def policy_schema() -> dict[str, Any]:
     """Return the JSON schema (2020-12) of a policy file.
 
-    It is wider than ``guard check``, which also compiles every path, pattern and expression.
+    It is wider than ``guard policy check``, which also compiles every path, pattern and expression.
     """
     model = _whole_model()
     schema = model.model_json_schema(by_alias=True, ref_template="#/$defs/{model}")

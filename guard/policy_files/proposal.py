@@ -138,7 +138,8 @@ def policy_text(name: str, domain: str, guesses: Sequence[Guess]) -> str:
 
 def _head(name: str, domain: str) -> Iterator[str]:
     yield "# Proposed by `guard init` from the tools' names and schemas.  Read every line: a role"
-    yield "# that is wrong here is wrong for every call.  Then: `guard check`, `guard test`."
+    yield "# that is wrong here is wrong for every call."
+    yield "# Then: `guard policy check`, `guard policy test`."
     yield "version: 1"
     yield f"name: {json.dumps(name)}"
     yield "mode: enforce"
@@ -232,7 +233,7 @@ _RULES: Final = (
 def suite_text(domain: str, guesses: Sequence[Guess]) -> str:
     """Return the test file beside the policy."""
     lines = [
-        "# What the policy decides, tool by tool.  Run with `guard test`.",
+        "# What the policy decides, tool by tool.  Run with `guard policy test`.",
         "version: 1",
         "tests:",
     ]

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.core.verdict import Verdict
 
-APPROVAL = "a human can approve it: ask the operator to run `guard approve` with the decision id"
+APPROVAL = (
+    "a human can approve it: ask the operator to run `guard approvals grant` with the decision id"
+)
 WITHHELD: Final = frozenset({"injection_in_result", "result_too_large"})
 """Reasons that concern a result: its call did reach the tool."""
 RETRIED = frozenset({"guard_error", "gate_error", "write_conflict"})

@@ -1,6 +1,6 @@
 """A call described in a file, judged by the guard that judges live traffic.
 
-``guard test`` and ``guard explain`` build a :class:`Guard` whose stores answer from the description
+``guard policy test`` and ``explain`` build a :class:`Guard` whose stores answer from it
 and call its ``authorize``: the memory gate, redaction and batches are those of live traffic.  A
 rung in the description becomes the sealed record that would have put the value there.
 """

@@ -1,4 +1,4 @@
-"""The one object that ``guard bench``, ``guard eval`` and ``guard demo`` print with ``--json``."""
+"""What ``guard lab bench``, ``guard lab eval`` and ``guard demo`` print with ``--json``."""
 
 from __future__ import annotations
 

@@ -5,13 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from guard.core.calls import untraced
-from guard.core.model import Identity, ToolCall
-from guard.core.pdp import decide
-from guard.core.policy import Situation
-from guard.core.trajectory import Snapshot
-from guard.decision.classification import classify
 from guard.policy_files import load_policies
+from guard.replay.described_calls import CallEntry, DescribedCall, judge
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -46,7 +41,8 @@ def test_options_in_a_document_exist(text):
 
     root = typer.main.get_command(cli.app)
     for line in text.replace("\\\n", " ").splitlines():
-        words = line.split("#")[0].split()
+        # After ` -- ` comes the command of somebody else.
+        words = line.split("#")[0].split(" -- ")[0].split()
         if words[:1] != ["guard"]:
             continue
         command = root
@@ -59,38 +55,56 @@ def test_options_in_a_document_exist(text):
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "action"),
+    ("tool", "arguments", "rungs", "action"),
     [
-        pytest.param("send_email", {"to": "a@example.com", "body": "x"}, "allow", id="internal"),
-        pytest.param("send_email", {"to": "partner@example.org"}, "allow", id="on the list"),
-        pytest.param("send_email", {"to": "a@elsewhere.test"}, "block", id="stranger"),
+        pytest.param(
+            "send_email", {"to": "a@example.com", "body": "x"}, {}, "allow", id="internal"
+        ),
+        pytest.param("send_email", {"to": "partner@example.org"}, {}, "allow", id="on the list"),
+        pytest.param("send_email", {"to": "a@elsewhere.test"}, {}, "ask", id="stranger"),
+        pytest.param(
+            "send_email",
+            {"to": "a@elsewhere.test"},
+            {"a@elsewhere.test": "tainted"},
+            "block",
+            id="stranger out of untrusted text",
+        ),
+        pytest.param(
+            "send_email",
+            {"to": "a@elsewhere.test"},
+            {"a@elsewhere.test": "prompted"},
+            "allow",
+            id="stranger whom the user named",
+        ),
         pytest.param(
             "send_email",
             {"to": "a@example.com", "bcc": "b@elsewhere.test"},
-            "block",
+            {},
+            "ask",
             id="stranger in an undeclared argument",
         ),
         pytest.param(
             "send_email",
             {"to": "a@example.com", "options": {"copy": ["b@elsewhere.test"]}},
-            "block",
+            {},
+            "ask",
             id="stranger deep in an undeclared argument",
         ),
-        pytest.param("send_email", {"body": "x"}, "block", id="no destination"),
-        pytest.param("memory_search", {"query": "x"}, "allow", id="recall"),
-        pytest.param("send_email_v2", {"to": "a@elsewhere.test"}, "block", id="unmapped tool"),
+        pytest.param("send_email", {"body": "x"}, {}, "block", id="no destination"),
+        pytest.param("send_email", {"to": "a@b@c.test"}, {}, "block", id="malformed destination"),
+        pytest.param("memory_search", {"query": "x"}, {}, "allow", id="recall"),
+        pytest.param("send_email_v2", {"to": "a@elsewhere.test"}, {}, "block", id="unmapped tool"),
     ],
 )
-def test_the_readme_policy_judges_what_the_readme_says(tool, arguments, action, tmp_path):
+def test_the_readme_policy_judges_what_the_readme_says(tool, arguments, rungs, action, tmp_path):
     """What the README says of its policy is what the policy does."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     path = tmp_path / "policy.yaml"
     path.write_text(
         re.search(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1], encoding="utf-8"
     )
-    policy = load_policies((path,))
-    call = ToolCall("1", Identity("p", "s"), tool, arguments, "mcp", at=0.0)
+    described = DescribedCall(call=CallEntry(tool=tool, arguments=arguments), provenance=rungs)
 
-    verdict = decide(policy, Situation(untraced(classify(policy, call)), Snapshot(), ()))
+    judged = judge(load_policies((path,)), (), described)
 
-    assert action == verdict.action.label
+    assert action == judged.verdict.action.label

@@ -1,4 +1,4 @@
-"""``guard eval egress-bench``: cases of every route, through a running guard."""
+"""``guard lab eval egress-bench``: cases of every route, through a running guard."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_a_body_that_is_not_rewritten_is_blocked(guard):
 
 
 def approve(guard, decision):
-    """Run ``guard approve`` as the same user on the same machine would, with nothing else said."""
+    """Run ``guard approvals grant`` as the same user on the same machine would, with no option."""
     return CliRunner().invoke(cli.app, ["approve", decision], env=guard.state)
 
 

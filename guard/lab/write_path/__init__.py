@@ -1,1 +1,1 @@
-"""``guard bench write-path``: the mediated write path's tables, through the live proxy."""
+"""``guard lab bench write-path``: the mediated write path's tables, through the live proxy."""

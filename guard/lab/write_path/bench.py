@@ -1,4 +1,4 @@
-"""``guard bench write-path``: runs everything and puts it beside the paper's numbers."""
+"""``guard lab bench write-path``: runs everything and puts it beside the paper's numbers."""
 
 from __future__ import annotations
 

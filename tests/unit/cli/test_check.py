@@ -1,4 +1,4 @@
-"""``guard check``: exit codes and where the words go."""
+"""``guard policy check``: exit codes and where the words go."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests of ``guard eval``: the fixed ids, what is null without data, and that the figures hold."""
+"""Tests of ``guard lab eval``: the fixed ids, what is null without data, that figures hold."""
 
 import json
 
@@ -56,7 +56,7 @@ MAIL = {
 
 
 def run(*arguments):
-    """Run ``guard eval`` and return the object it prints."""
+    """Run ``guard lab eval`` and return the object it prints."""
     result = CliRunner().invoke(app, list(arguments))
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)

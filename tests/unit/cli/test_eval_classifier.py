@@ -1,4 +1,4 @@
-"""Tests of ``guard eval classifier``."""
+"""Tests of ``guard lab eval classifier``."""
 
 import json
 

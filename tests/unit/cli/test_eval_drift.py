@@ -1,4 +1,4 @@
-"""Tests of ``guard eval drift``, against the real metric of a real registry."""
+"""Tests of ``guard lab eval drift``, against the real metric of a real registry."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""``guard import-openapi``: a proposal that loads, whatever the document does."""
+"""``guard policy import-openapi``: a proposal that loads, whatever the document does."""
 
 import json
 from pathlib import Path

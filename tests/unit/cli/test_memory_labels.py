@@ -1,4 +1,4 @@
-"""``guard approve`` and ``guard memory import | list | show | trace`` against a real Redis."""
+"""``guard approvals grant``, ``guard memory import | list | show | trace``, a real Redis."""
 
 import asyncio
 import json

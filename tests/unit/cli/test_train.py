@@ -1,4 +1,4 @@
-"""Tests of ``guard train``."""
+"""Tests of ``guard lab train``."""
 
 import pytest
 

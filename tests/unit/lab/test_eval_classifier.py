@@ -1,4 +1,4 @@
-"""Tests of what ``guard eval classifier`` measures and how it is shown."""
+"""Tests of what ``guard lab eval classifier`` measures and how it is shown."""
 
 import base64
 import json

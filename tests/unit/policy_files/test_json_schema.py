@@ -25,12 +25,12 @@ def validator():
 
 
 def test_the_schema_in_the_repository_is_current():
-    """`guard schema > policies/schema.json` makes it again."""
+    """`guard policy schema > policies/schema.json` makes it again."""
     assert (ROOT / "policies" / "schema.json").read_text(encoding="utf-8") == schema_text()
 
 
 def test_the_reference_in_the_repository_is_current():
-    """`guard schema --reference > docs/policy-reference.md` makes it again."""
+    """`guard policy schema --reference > docs/policy-reference.md` makes it again."""
     assert (ROOT / "docs" / "policy-reference.md").read_text("utf-8") == reference_text()
 
 

@@ -1,4 +1,4 @@
-"""Notes of running guards: how `guard approve` finds the state of the one that runs."""
+"""Notes of running guards: how `guard approvals grant` finds the state of the one that runs."""
 
 import json
 import os

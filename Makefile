@@ -115,5 +115,5 @@ lock: ## rewrite requirements/ from pyproject.toml (needs uv)
 
 clean: ## remove what make made
 	rm -rf $(SUITE)/.venv $(SUITE)/node_modules $(SUITE)/.installed
-	rm -rf $(VENV) build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-newest build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

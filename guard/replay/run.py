@@ -20,6 +20,7 @@ from guard.adapters.redis.store import fresh_store
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall
+from guard.core.ports import Metrics
 from guard.core.verdict import Action
 from guard.decision.guard import Guard
 from guard.memory_gate.candidate import LabelledEvidence
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from guard.core.model import Integrity, Json
     from guard.core.policy import Policy
     from guard.core.ports import DecisionRecord, Detector
-    from guard.core.trajectory import Window
     from guard.core.verdict import Reason, Verdict
     from guard.replay.traces import Call, Run
 
@@ -62,8 +62,8 @@ class NullAuditLog:
         """Drop an event."""
 
 
-@dataclass(slots=True)
-class ErrorCounter:
+@dataclass
+class ErrorCounter(Metrics):
     """Metrics of a replay: errors by stage, nothing else."""
 
     errors: Counter[str] = field(default_factory=Counter)
@@ -71,39 +71,6 @@ class ErrorCounter:
     def error(self, stage: str) -> None:
         """Count an error of a stage."""
         self.errors[stage] += 1
-
-    def decision(self, record: DecisionRecord) -> None:
-        """Drop a decision; the summary counts verdicts."""
-
-    def fail_closed(self, stage: str, *, active: bool) -> None:
-        """Drop the gauge."""
-
-    def refusal(self, code: str) -> None:
-        """Drop a refusal of unreadable input; a trace has none."""
-
-    def session_seen(self, session: Window) -> None:
-        """Drop what is known of a session."""
-
-    def saturation(self, bound: str, *, reached: bool) -> None:
-        """Ignore a bound."""
-
-    def unlabelled_marks(self, count: int) -> None:
-        """Drop the gauge."""
-
-    def finding(self, code: str, source: str) -> None:
-        """Drop the count."""
-
-    def memory_drift(self) -> None:
-        """Drop the count."""
-
-    def memory_write(self, outcome: str, reason: str, target: str) -> None:
-        """Drop the count; a replay does not write."""
-
-    def redis_latency(self, seconds: float) -> None:
-        """Drop a latency."""
-
-    def upstream_latency(self, seconds: float) -> None:
-        """Drop a latency."""
 
 
 @dataclass(slots=True)

@@ -30,13 +30,14 @@ from guard.adapters.metrics.tallies import RecentShare
 from guard.core.memory import GATE_REASONS, MemoryClass
 from guard.core.model import Role
 from guard.core.policy import MEMO_LIMIT
+from guard.core.ports import Metrics
 from guard.core.verdict import Action, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from guard.core.policy import Policy
-    from guard.core.ports import DecisionRecord, Metrics
+    from guard.core.ports import DecisionRecord
     from guard.core.trajectory import Window
     from guard.core.verdict import Verdict
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 LABELS: Final = {action: action.label for action in Action}
 
 
-class PrometheusMetrics:
+class PrometheusMetrics(Metrics):
     """Counters and histograms on a registry of their own.
 
     Args:
@@ -249,7 +250,3 @@ class PrometheusMetrics:
             return NONE
         code = verdict.reasons[0].code
         return code if code in DECIDED_WITHOUT_RULE else OTHER
-
-
-if TYPE_CHECKING:
-    _conforms: type[Metrics] = PrometheusMetrics

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
+from guard.content.decoder import content_readings, decoded
 from guard.content.injection_signals import MODEL, SECRETS, SENDS, SIGNALS, WHERE
-from guard.content.text_decodings import decoded, fold, views
+from guard.content.letters import fold
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _plain_readings(text: str) -> Iterator[str]:
 
 def _readings(text: str) -> Iterator[str]:
     """Yield the text as a model could read it: as it is, decoded, without markup, unmasked."""
-    for view in views(text, shell=False):
+    for view in content_readings(text, shell=False).texts:
         yield view
         bare = html.unescape(view) if "&" in view else view
         if "<" in bare:

@@ -11,10 +11,11 @@ from typing import Final
 import re2
 
 from guard.content.account_numbers import has_account
+from guard.content.decoder import content_readings, decoded_label
 from guard.content.injection_text import instructs
+from guard.content.letters import fold
 from guard.content.secret_forms import BITS, entropy
 from guard.content.shell_text import is_dangerous
-from guard.content.text_decodings import decoded_label, fold, views
 from guard.core.bounded_cache import bounded_cache
 from guard.core.network_addresses import address_kind
 
@@ -25,6 +26,8 @@ PATH: Final = "sensitive_path"
 INJECTION: Final = "injection_text"
 HOST: Final = "hidden_in_host"
 NESTED: Final = "nested_encoding"
+OVERFLOW: Final = "too_large_to_inspect"
+"""Of a text with more in it than the decoder's budget; no rule has to ask for it."""
 CODES: Final = (SECRET, ACCOUNT, COMMAND, PATH, INJECTION, HOST, NESTED)
 
 _PATHS: Final = (
@@ -67,7 +70,10 @@ _KEY_ID: Final = re2.compile(r"a(?:kia|sia)[a-z0-9]{16}")
 def find_leaks(text: str) -> frozenset[str]:
     """Return the codes of what is in a text, in any of its views; secrets are a detector's."""
     found: set[str] = set()
-    for view in views(text):
+    readings = content_readings(text)
+    if not readings.complete:
+        found.add(OVERFLOW)
+    for view in readings.texts:
         found.update(code for code, form in _FORMS if form.search(view))
         if ACCOUNT not in found and has_account(view):
             found.add(ACCOUNT)

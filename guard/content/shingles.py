@@ -11,7 +11,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from guard.content.text_decodings import views
+from guard.content.decoder import content_readings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,7 +51,7 @@ def passages_sent(texts: Iterable[str]) -> list[str]:
     """Return the passages of what is sent, in any coding, at most ``ASKED``."""
     found: dict[str, None] = {}
     for text in texts:
-        for view in views(text[:TEXT_LIMIT]):
+        for view in content_readings(text[:TEXT_LIMIT]).texts:
             words = _words(view)
             if _DIGIT.search(view) is not None:
                 found.update(dict.fromkeys(_codes(words)))

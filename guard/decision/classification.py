@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from guard.content.value_decodings import views as value_views
+from guard.content.decoder import Budget, destination_readings
 from guard.core.calls import ClassifiedCall, Target
 from guard.core.jsonpath import member_path
 from guard.core.memory_writes import write_of
@@ -208,9 +208,11 @@ class _Search:
         for text in body:
             if _MAYBE_HEADERS.search(text) is None or not self._may_decode(text):
                 continue
-            for reading in (text, *value_views(text)):
+            budget = Budget(SUSPECT_LIMIT)
+            for reading in (text, *destination_readings(text, budget)):
                 for header in _RECEIVERS.finditer(reading):
                     self._suspect("", read_destinations(header.group(1)))
+            self.complete = self.complete and not budget.exceeded
 
     def guarded(self, arguments: Json, mapping: ToolMapping) -> Iterator[Target]:
         """Yield the values of guarded arguments: a short one whole, and what is in a long one.

@@ -15,13 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from stdnum import iban
 
-from guard.content.value_decodings import (
-    FILE_ENDINGS,
-    is_own_skeleton,
-    skeleton,
-    views,
-    words_with,
-)
+from guard.content.decoder import FILE_ENDINGS, Budget, destination_readings, words_with
+from guard.content.letters import is_own_skeleton, skeleton
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
 from guard.destinations.hosts import canonical_host, is_ip
@@ -180,30 +175,21 @@ def find_values(text: str, *, disguised: bool = True) -> Found:
         disguised: whether other readings are looked through as well.
     """
     found = Found(overflow=len(text) > TEXT_LIMIT)
-    room = VIEWED_LIMIT if disguised else 0
+    budget = Budget(VIEWED_LIMIT)
     for start in range(0, min(len(text), TEXT_LIMIT), PIECE - OVERLAP):
         piece = text[start : start + PIECE]
         _scan(piece, found.plain, found)
         if disguised:
-            room = _scan_views(piece, found, room)
+            for reading in destination_readings(piece, budget):
+                _scan(reading, found.disguised, found)
         if len(found.plain) + len(found.disguised) > VALUE_LIMIT:
             found.overflow = True
             break
     for value in found.plain:
         found.disguised.pop(value, None)
+    found.overflow = found.overflow or budget.exceeded
     _cut(found)
     return found
-
-
-def _scan_views(piece: str, found: Found, room: int) -> int:
-    """Look through the other readings of a piece; return the characters still to be spent."""
-    for view in views(piece):
-        if room <= 0:
-            found.overflow = True
-            break
-        _scan(view[:room], found.disguised, found)
-        room -= len(view)
-    return room
 
 
 def _cut(found: Found) -> None:

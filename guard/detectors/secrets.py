@@ -14,10 +14,10 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from guard.content.decoder import content_readings
 from guard.content.fragment_joining import guises, joined, leaves
 from guard.content.leak_patterns import SECRET
 from guard.content.secret_forms import OWN_FORMS, SecretForm, SecretForms
-from guard.content.text_decodings import views
 from guard.core.argument_texts import argument_texts
 from guard.core.model import Finding, Span
 from guard.detectors import DetectorPlugin
@@ -133,7 +133,7 @@ def found_in(text: ArgumentText) -> tuple[tuple[Span, ...], tuple[str, ...]]:
     )
     shown = {span.kind for span in plain}
     # One search for all of them: a long text can have thousands of short readings.
-    readings = "\n".join(views(text.named)[1:])
+    readings = "\n".join(content_readings(text.named).texts[1:])
     coded = dict.fromkeys(kind for _, _, kind in known.spans(readings) if kind not in shown)
     return plain, tuple(coded)
 

@@ -15,7 +15,15 @@ from pydantic import Field
 
 from guard.content.account_numbers import has_seed
 from guard.content.fragment_joining import leaves
-from guard.content.leak_patterns import ACCOUNT, CODES, HOST, SECRET, find_leaks, hides_data
+from guard.content.leak_patterns import (
+    ACCOUNT,
+    CODES,
+    HOST,
+    OVERFLOW,
+    SECRET,
+    find_leaks,
+    hides_data,
+)
 from guard.core.argument_texts import argument_texts
 from guard.core.verdict import Action
 from guard.rules.base import RuleConfig
@@ -31,7 +39,6 @@ if TYPE_CHECKING:
 LIMIT: Final = 256 * 1024
 """Characters looked through per call; what is larger is a reason of its own."""
 DETECTOR: Final = "secrets"
-OVERFLOW: Final = "too_large_to_inspect"
 
 
 class ContentRule(RuleConfig):

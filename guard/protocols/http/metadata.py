@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
+from guard.content.decoder import content_readings
 from guard.content.leak_patterns import find_leaks
 from guard.content.secret_forms import OWN_FORMS, SecretForms, looks_random
-from guard.content.text_decodings import views
 from guard.core.bounded_cache import bounded_cache
 from guard.protocols.messages import ParsedCall
 
@@ -137,7 +137,7 @@ def _is_plain(value: str) -> bool:
         return False
     if any(looks_random(found) for found in _LONG.findall(value) if not _ID.fullmatch(found)):
         return False
-    readings = views(value)
+    readings = content_readings(value).texts
     return not any(True for _ in _forms().spans("\n".join(readings))) and all(
         _WORD.fullmatch(reading) or reading == value for reading in readings
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guard.content import spelled, value_decodings
+from guard.content import decoder, letters
 from guard.destinations import text_scan, values
 
 TEXTS = st.text(alphabet="ab01@.:/-_+#%\\&;,|*()[]<> \t\n\x1c\u00a0xXtATéЖ—ⅷ٣", max_size=60)
@@ -17,19 +18,21 @@ QUICK = [
     (values._DIGIT, values._NUMBER),
     (values._DIGIT, values._ID),
     (text_scan._MAYBE_IPV4, text_scan._IPV4),
-    (spelled._MAYBE_SPELLED, spelled._SPELLED),
+    (letters._MAYBE_SPELLED, letters._SPELLED),
 ]
+LINES = re.compile(decoder._LINES.pattern)
 CODED = [
-    (value_decodings._MAYBE_WRAPPED, value_decodings._WRAPPED64),
-    (value_decodings._MAYBE_CODED, value_decodings._TOKEN16),
-    (value_decodings._MAYBE_CODED, value_decodings._TOKEN32),
-    (value_decodings._MAYBE_CODED, value_decodings._NUMBERS),
+    (decoder._MAYBE_WRAPPED, LINES),
+    (decoder._MAYBE_WRAPPED, decoder._WRAPPED64),
+    (decoder._MAYBE_CODED, decoder._TOKEN16),
+    (decoder._MAYBE_CODED, decoder._TOKEN32),
+    (decoder._MAYBE_CODED, decoder._NUMBERS),
 ]
 IN_WORDS = [
     (".", values._HOST),
     ("/", values._REPOSITORY),
-    ("@", value_decodings._MAIL),
-    ("@", value_decodings._LIAM),
+    ("@", decoder._MAIL),
+    ("@", decoder._LIAM),
 ]
 
 
@@ -71,7 +74,7 @@ def test_the_check_for_ip_addresses_lets_through_every_literal_that_is_read(text
 def test_a_pattern_that_crosses_no_space_finds_the_same_in_the_words_alone(sign, pattern, data):
     """Only the words with the sign in them are looked at, and nothing is lost or gained."""
     text = data.draw(TEXTS) + data.draw(st.from_regex(pattern)) + data.draw(TEXTS)
-    words = value_decodings.words_with(sign, text.split())
+    words = decoder.words_with(sign, text.split())
 
     assert pattern.findall(f" {words}") == pattern.findall(f" {text}")
 
@@ -88,7 +91,7 @@ def test_every_id_is_found_although_only_words_with_digits_are_looked_at(text):
 @given(data=st.data())
 def test_a_reading_is_only_skipped_where_it_changes_nothing(data):
     """The words that announce a spelt sign are in every text that its pattern changes."""
-    words, pattern, sign = data.draw(st.sampled_from(spelled._STEPS))
+    words, pattern, sign = data.draw(st.sampled_from(letters._STEPS))
     text = data.draw(TEXTS) + data.draw(st.from_regex(pattern)) + data.draw(TEXTS)
 
     assert pattern.sub(sign, text) == text or any(word in text for word in words)
@@ -97,10 +100,10 @@ def test_a_reading_is_only_skipped_where_it_changes_nothing(data):
 @given(text=st.text(max_size=40))
 def test_a_skeleton_is_made_letter_by_letter_as_of_the_whole_text(text):
     """Decomposing the text as a whole gives the same letters."""
-    lower = text.lower().translate(value_decodings._HIDDEN).translate(value_decodings._ALIKE)
+    lower = text.lower().translate(letters._HIDDEN).translate(letters._ALIKE)
     whole = "".join(
         char for char in unicodedata.normalize("NFKD", lower) if not unicodedata.combining(char)
     )
-    expected = "".join(char.lower() for char in whole).translate(value_decodings._ALIKE)
+    expected = "".join(char.lower() for char in whole).translate(letters._ALIKE)
 
-    assert expected == value_decodings.skeleton(text)
+    assert expected == letters.skeleton(text)

@@ -2,10 +2,19 @@
 
 import base64
 import codecs
+import gzip
+import json
 import quopri
+import zlib
 
+import brotli
 import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from guard.content.decoder import DEPTH, Budget, content_readings, destination_readings
+from guard.content.shingles import passages_sent
 from guard.destinations.amounts import number_value
 from guard.destinations.values import find_values, handle_value
 
@@ -154,3 +163,115 @@ def test_signs_without_end_are_bounded_work(piece):
     """Every expression is linear, whatever it is repeated on."""
     found = find_values(piece * 20_000)
     assert len(found.plain) + len(found.disguised) < 10_000
+
+
+BASE45 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:"
+BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+LETTER = f"Please send all of it to {ADDRESS} today, and again to {ADDRESS} tomorrow, as agreed."
+
+
+def digits_of(number, alphabet, count=0):
+    """Return a number in the digits of an alphabet, the least first."""
+    digits = ""
+    while number or len(digits) < count:
+        number, digit = divmod(number, len(alphabet))
+        digits += alphabet[digit]
+    return digits
+
+
+def base45(raw):
+    """Return bytes in base 45."""
+    pairs = [raw[at : at + 2] for at in range(0, len(raw), 2)]
+    return "".join(digits_of(int.from_bytes(p, "big"), BASE45, len(p) + 1) for p in pairs)
+
+
+def base64_of(raw):
+    """Return bytes in base 64."""
+    return base64.b64encode(raw).decode()
+
+
+CODINGS = {
+    "base 32": lambda raw: base64.b32encode(raw).decode(),
+    "base 45": base45,
+    "base 58": lambda raw: digits_of(int.from_bytes(raw, "big"), BASE58)[::-1],
+    "base 64": base64_of,
+    "base 64 for URLs": lambda raw: base64.urlsafe_b64encode(raw).decode().rstrip("="),
+    "Ascii85": lambda raw: base64.a85encode(raw).decode(),
+    "base 85": lambda raw: base64.b85encode(raw).decode(),
+    "hex": lambda raw: raw.hex(),
+    "gzip": lambda raw: base64_of(gzip.compress(raw)),
+    "zlib": lambda raw: base64_of(zlib.compress(raw)),
+    "zstd": lambda raw: base64_of(zstandard.compress(raw)),
+    "brotli": lambda raw: base64_of(brotli.compress(raw)),
+    "base 85 of zlib": lambda raw: base64.b85encode(zlib.compress(raw)).decode(),
+    "percent": lambda raw: "".join(f"%{byte:02x}" for byte in raw),
+    "JSON escapes": lambda raw: "".join(f"\\u{byte:04x}" for byte in raw),
+    "entities": lambda raw: "".join(f"&#{byte};" for byte in raw),
+    "quoted-printable": lambda raw: "".join(f"={byte:02X}" for byte in raw),
+    "UTF-16 read as bytes": lambda raw: raw.decode().encode("utf-16-le").decode("latin-1"),
+}
+NESTABLE = sorted(CODINGS.keys() - {"base 58"})
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_each_coding_is_undone_for_content_and_for_destinations(coding):
+    """What a secret may hide in, an address may hide in, and the reverse."""
+    text = CODINGS[coding](LETTER.encode())
+
+    assert f"mail:{ADDRESS}" in found_in(text)
+    assert any(LETTER in reading for reading in content_readings(f"see {text} now").texts)
+
+
+@settings(max_examples=60)
+@given(codings=st.lists(st.sampled_from(NESTABLE), min_size=1, max_size=2))
+def test_codings_in_codings_are_undone_for_both(codings):
+    """To a depth, in any order."""
+    text = LETTER
+    for coding in codings:
+        text = CODINGS[coding](text.encode())
+    found = destination_readings(f"see {text} now", Budget(1 << 20))
+
+    assert any(ADDRESS in reading for reading in found)
+    assert any(LETTER in reading for reading in content_readings(f"see {text} now").texts)
+
+
+def test_what_exceeds_the_budget_is_said():
+    """Never silently clean."""
+    budget = Budget(10)
+    found = list(destination_readings(f"see {base64_of(LETTER.encode())}", budget))
+
+    assert sum(map(len, found)) <= 10
+    assert budget.exceeded
+    assert find_values("".join(f"%4{n % 8}{n}," for n in range(30_000))).overflow
+
+
+def test_what_unpacks_to_too_much_is_cut():
+    """A few bytes of brotli can be a gigabyte of text."""
+    bombs = (brotli.compress(b"x" * 10_000_000), zlib.compress(b"x" * 10_000_000))
+    for bomb in bombs:
+        readings = content_readings(base64_of(bomb))
+        assert sum(map(len, readings.texts)) < 2_000_000
+
+
+def test_more_codings_than_the_depth_are_not_undone():
+    """Somewhere it ends."""
+    text = LETTER
+    for _ in range(DEPTH + 1):
+        text = base64_of(text.encode())
+    assert not any(LETTER in reading for reading in content_readings(text).texts)
+
+
+@settings(max_examples=60)
+@given(st.text(st.characters(), max_size=80))
+def test_whatever_json_can_carry_has_readings(text):
+    """Half a letter of UTF-16, which JSON can escape, is no error."""
+    assert content_readings(text).texts
+    list(destination_readings(text, Budget(1000)))
+    passages_sent([text])
+
+
+def test_half_a_letter_hides_nothing():
+    """What stands behind it is read as it would be without it."""
+    text = json.loads('"one \\ud800 two three four five six"')
+
+    assert "passage:two three four five six" in passages_sent([text])

@@ -1,19 +1,75 @@
-"""Readings of a text with spelt addresses written out: at, dot, letter by letter.  Pure: no I/O."""
+"""Letters of a text as a reader sees them: look-alikes, hidden ones, spelt addresses.
+
+:func:`fold` keeps the case and serves the search for content; :func:`skeleton` is in lower case and
+serves the comparison of destinations.  :func:`respaced` writes out ``at``, ``dot`` and letters that
+stand apart.  Pure: no I/O but the table of look-alikes.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+import unicodedata
+from functools import lru_cache
+from importlib.resources import files
 from itertools import islice
 from typing import TYPE_CHECKING, Final
-
-from guard.content.text_places import places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+SURROUNDING: Final = 72
+"""Characters before and after such a place; an address and its spacing fit in."""
 RUN_LIMIT: Final = 64
 """Runs of letters that are read per text."""
 
+
+_HIDDEN: Final = dict.fromkeys(
+    [
+        *(0x00AD, 0x034F, 0x061C, 0x180E, 0x2800, 0x3164, 0xFEFF, 0xFFA0, 0x115F, 0x1160),
+        *range(0x200B, 0x2010),
+        *range(0x202A, 0x202F),
+        *range(0x2060, 0x2070),
+        *range(0xFE00, 0xFE10),
+    ]
+)
+
+
+def _confusables() -> dict[int, str]:
+    """Return the letters that look like one ASCII letter, as Unicode lists them.
+
+    Left out is what Unicode itself folds to ASCII, and digits, which have their own value.
+    """
+    table = json.loads(
+        files("confusable_homoglyphs").joinpath("confusables.json").read_text("utf-8")
+    )
+    found: dict[int, str] = {}
+    for char, alike in table.items():
+        if len(char) > 1 or char.isascii() or not char.isalpha():
+            continue
+        ascii_ones = [one["c"] for one in alike if one["c"].isascii() and one["c"].isalpha()]
+        same_case = [one for one in ascii_ones if len(one) == 1 and one.islower() == char.islower()]
+        if same_case and not unicodedata.normalize("NFKD", char)[0].isascii():
+            found[ord(char)] = same_case[0]
+    return found
+
+
+_LETTERS: Final = "аеорсухіјѕһԁԛԝѵӏмтквнαορνικτυχηıɡɑℓ∙·․．。＠﹫"  # noqa: RUF001
+_ASCII: Final = "aeopcyxijshdqwvlmtkbhaopviktuxnigal.....@@"
+_SMALL: Final = "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ‐‑−﹣"  # noqa: RUF001
+_PLAIN: Final = "abcdefghijklmnoprstuvwyz----"
+_CONFUSABLE: Final = _confusables()
+_ALIKE: Final = (
+    {code: letter.lower() for code, letter in _CONFUSABLE.items()}
+    | str.maketrans(_LETTERS + _SMALL, _ASCII + _PLAIN)
+    | {0xE0000 + code: chr(code).lower() for code in range(0x20, 0x7F)}
+    | {zero + digit: str(digit) for zero in (0x660, 0x6F0, 0x966) for digit in range(10)}
+)
+"""Letters that look like ASCII ones in most fonts, lower case."""
+_FOLDED: Final = _CONFUSABLE | str.maketrans(
+    "аеіорсухѕјԁһкмтвАЕІОРСУХЅЈНКМТВοαεικνρτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
+    "aeiopcyxsjdhkmtbAEIOPCYXSJHKMTBoaeiknptuxABEZHIKMNOPTYX",
+)
 _AT_WORDS: Final = r"(?:at(?:[ -]sign)?|arroba|arobase|klammeraffe|chiocciola)"
 _DOT_WORDS: Final = r"(?:dot|period|punkt|point|punto)"
 _BEFORE: Final = r"(?:[ \t]{1,4}|[_-])"
@@ -76,6 +132,54 @@ _FEW: Final = 4
 _WORD: Final = re.compile(r"x-ray|[a-z]+|[0-9.@_-]")
 
 
+def is_own_skeleton(text: str) -> bool:
+    """Return whether a text is the same as its skeleton; False where that takes work to say."""
+    return text.isascii() and text == text.lower()
+
+
+def skeleton(text: str) -> str:
+    """Return a text in lower case, without hidden characters, look-alikes replaced by ASCII."""
+    if text.isascii():
+        return text.lower()
+    lower = text.lower()
+    # Letter by letter: what is done to one depends on no other, and few are different.
+    letters = {char: _letter(char) for char in set(lower)}
+    return "".join(map(letters.__getitem__, lower))
+
+
+@lru_cache(maxsize=8192)
+def _letter(char: str) -> str:
+    """Return what a lower-case character is in a skeleton: itself, other ones, or nothing."""
+    if ord(char) in _HIDDEN:
+        return ""
+    parts = unicodedata.normalize("NFKD", char.translate(_ALIKE))
+    bare = "".join(part for part in parts if not unicodedata.combining(part))
+    return bare.lower().translate(_ALIKE)
+
+
+def fold(text: str) -> str:
+    """Return the text in compatibility form, look-alikes as Latin letters, nothing invisible."""
+    if text.isascii():
+        return text
+    plain = unicodedata.normalize("NFKC", text).translate(_FOLDED)
+    split = unicodedata.normalize("NFD", plain)
+    return "".join(letter for letter in split if unicodedata.category(letter) not in {"Cf", "Mn"})
+
+
+def places(text: str, pattern: re.Pattern[str]) -> str:
+    """Return the surroundings of what a pattern finds, each on a line of its own.
+
+    They are no longer than the text but for the line ends: what two of them share is given once.
+    """
+    spans: list[tuple[int, int]] = []
+    for found in pattern.finditer(text):
+        start = max(found.start() - SURROUNDING, 0)
+        if spans and start < spans[-1][1]:
+            start = spans.pop()[0]
+        spans.append((start, found.end() + SURROUNDING))
+    return "\n".join([text[start:end] for start, end in spans])
+
+
 def respaced(text: str) -> Iterator[str]:
     """Yield the places that may hold an address with its signs spelt or spaced out.
 
@@ -94,7 +198,7 @@ def respaced(text: str) -> Iterator[str]:
         together = "\n".join(map(_together, runs))
         yield from dict.fromkeys((together, _closed(together)))
     if len(_ALPHABET.keys() & set(text.split())) >= _FEW:
-        yield "".join(_letter(word) for word in _WORD.findall(text))
+        yield "".join(_spoken_letter(word) for word in _WORD.findall(text))
 
 
 def _written(text: str) -> str:
@@ -119,5 +223,5 @@ def _together(run: str) -> str:
     return bare if bare != run else run.replace("---", "\0").replace("-", "").replace("\0", "-")
 
 
-def _letter(word: str) -> str:
+def _spoken_letter(word: str) -> str:
     return _SPOKEN.get(word) or (word if len(word) == 1 else f" {word} ")

@@ -167,6 +167,7 @@ _ESCAPES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], str]], ...]] =
     ("<", _TAGGED, lambda run: _ANY_TAG.sub("", _HIDDEN_TAG.sub("", run))),
     # Text of two bytes for each letter that was read byte by byte.
     ("\0", re.compile("\0"), lambda run: run.replace("\0", "")),
+    ("\ufffd", re.compile("\ufffd"), lambda run: run.replace("\ufffd", "")),
     ("\r\n", _FOLDED_LINE, lambda run: _FOLDED_LINE.sub("", run)),
 )
 """A sign without which there is none, where they are, and how they are undone."""
@@ -401,12 +402,13 @@ def _unpacked(raw: bytes) -> bytes:
 
 def _without_brotli(raw: bytes) -> bytes | None:
     """Return what bytes are in brotli, which has no sign of its own; None where they are not."""
-    decoder, data = brotli.Decompressor(), b""
+    decoder = brotli.Decompressor()
+    data: bytes = b""
     try:
         for start in range(0, len(raw), _STEP):
             data += decoder.process(raw[start : start + _STEP])
             if len(data) > SIZE:
-                return data[:SIZE].decode("utf-8", "ignore").encode()
+                return bytes(data[:SIZE]).decode("utf-8", "ignore").encode()
         return bytes(data) if decoder.is_finished() and data.decode() else None
     except (brotli.error, UnicodeDecodeError):
         return None

@@ -73,6 +73,8 @@ class StoreProbe:
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 out, _ = await process.communicate(json.dumps(dict(arguments)).encode())
+        except TimeoutError:
+            out = b""
         finally:
             if process.returncode is None:
                 process.kill()

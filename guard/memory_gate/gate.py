@@ -109,16 +109,13 @@ class CommitGate:
         yield from candidate.problems
         if facts.quarantined:
             yield "partition_quarantined"
-        permission = self.permission(candidate, target)
-        if facts.item_class is not None:
-            # To write over an item is to write into its class as well.
-            permission = max(permission, self.permission(candidate, facts.item_class))
+        permission = self._strictest(candidate, facts, target)
         if permission is Permission.REFUSE:
             yield "source_class_refused"
         elevated = permission is Permission.ELEVATED or facts.trust >= Trust.DEGRADED
         if elevated and self.is_suspicious(candidate):
             yield "suspicious_content"
-        if facts.trust is Trust.UNTRUSTED and target is not MemoryClass.L4:
+        if facts.trust is Trust.UNTRUSTED and _touched(facts, target) != {MemoryClass.L4}:
             yield "source_untrusted"
         if facts.nonce_digest not in {"", candidate.text_digest}:
             yield "content_hash_mismatch"
@@ -126,6 +123,16 @@ class CommitGate:
             yield "nonce_replayed"
         yield from self._token(candidate, facts, target)
         yield from self._second_look(candidate, facts, target)
+
+    def _strictest(
+        self, candidate: Candidate, facts: StagedFacts, target: MemoryClass
+    ) -> Permission:
+        """Return the permission for a class and for that of the item which is written over."""
+        return max(self.permission(candidate, touched) for touched in _touched(facts, target))
+
+    def _looks(self, facts: StagedFacts, target: MemoryClass) -> frozenset[SecondLook]:
+        """Return who must look again: for a class, and for that of the item written over."""
+        return frozenset(self._policy.second_look[touched] for touched in _touched(facts, target))
 
     def permission(self, candidate: Candidate, target: MemoryClass) -> Permission:
         """Return the strictest permission over the candidate's source types."""
@@ -146,22 +153,22 @@ class CommitGate:
         return False
 
     def _needs_token(self, candidate: Candidate, facts: StagedFacts, target: MemoryClass) -> bool:
-        raises = facts.item_class is not None and target < facts.item_class
         return (
-            raises
-            or self.permission(candidate, target) is Permission.TOKEN
-            or self._policy.second_look[target] is SecondLook.HUMAN
+            _raises(facts, target)
+            or self._strictest(candidate, facts, target) is Permission.TOKEN
+            or SecondLook.HUMAN in self._looks(facts, target)
         )
 
     def _token(
         self, candidate: Candidate, facts: StagedFacts, target: MemoryClass
     ) -> Iterator[str]:
-        raises = facts.item_class is not None and target < facts.item_class
         state = facts.tokens.get(target, TokenState.NONE)
         if state is TokenState.OTHER and candidate.token:
             # A token that was presented and does not fit is refused even where none is needed.
             yield _TOKEN_REASONS[state]
-        elif raises or self.permission(candidate, target) is Permission.TOKEN:
+        elif (
+            _raises(facts, target) or self._strictest(candidate, facts, target) is Permission.TOKEN
+        ):
             reason = _TOKEN_REASONS.get(state)
             if reason is not None:
                 yield reason
@@ -169,12 +176,24 @@ class CommitGate:
     def _second_look(
         self, candidate: Candidate, facts: StagedFacts, target: MemoryClass
     ) -> Iterator[str]:
-        look = self._policy.second_look[target]
-        if look is SecondLook.CHECKER and self.is_suspicious(candidate):
+        looks = self._looks(facts, target)
+        if SecondLook.CHECKER in looks and self.is_suspicious(candidate):
             yield "second_look_failed"
         state = facts.tokens.get(target, TokenState.NONE)
-        if look is SecondLook.HUMAN and state is not TokenState.VALID:
+        if SecondLook.HUMAN in looks and state is not TokenState.VALID:
             yield "second_look_required"
+
+
+def _touched(facts: StagedFacts, target: MemoryClass) -> frozenset[MemoryClass]:
+    """Return the classes that a write into ``target`` changes: to write over an item changes its
+    class as well, so it needs what a write into that class needs.
+    """
+    return frozenset({target, facts.item_class or target})
+
+
+def _raises(facts: StagedFacts, target: MemoryClass) -> bool:
+    """Return whether a write would put an item into a higher class than it has."""
+    return facts.item_class is not None and target < facts.item_class
 
 
 def is_tainted(candidate: Candidate) -> bool:

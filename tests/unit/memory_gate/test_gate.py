@@ -16,7 +16,8 @@ from guard.core.memory import (
     TokenState,
     Trust,
 )
-from guard.core.model import Integrity
+from guard.core.memory_policy import MemoryPolicy
+from guard.core.model import DestinationStatus, Integrity
 from guard.memory_gate.gate import CommitGate
 from tests.staged_writes import staged_write
 
@@ -94,6 +95,30 @@ def test_a_plain_inference_is_committed_to_its_class(gate, candidate):
             "source_class_refused",
             id="over an item of a higher class",
         ),
+        pytest.param(
+            {},
+            {"item_class": MemoryClass.L1},
+            "promotion_token_missing",
+            id="over an item whose class needs a token",
+        ),
+        pytest.param(
+            {"types": ("user_input",)},
+            {"item_class": MemoryClass.L1},
+            "second_look_required",
+            id="over an item whose class needs a person",
+        ),
+        pytest.param(
+            {"types": ("user_input",), "text": ORDER},
+            {"item_class": MemoryClass.L2},
+            "second_look_failed",
+            id="over an item whose class needs the checker",
+        ),
+        pytest.param(
+            {"types": ("user_input",), "target": "L4"},
+            {"item_class": MemoryClass.L3, "trust": Trust.UNTRUSTED},
+            "source_untrusted",
+            id="untrusted over an item of a higher class",
+        ),
     ],
 )
 def test_each_check_refuses_with_its_reason(gate, candidate, fields, facts, reason):
@@ -112,6 +137,36 @@ def test_a_token_for_this_content_lets_a_raise_through(gate, candidate):
 
     assert decision.commits
     assert decision.uses_token
+
+
+def test_a_token_lets_a_write_over_an_item_of_a_higher_class_through_and_is_used(gate, candidate):
+    """What the item's class needs was given, so the token is taken."""
+    facts = StagedFacts(item_class=MemoryClass.L1, tokens={MemoryClass.L3: TokenState.VALID})
+
+    decision = gate.decide(candidate(), facts)
+
+    assert (decision.commits, decision.target) == (True, MemoryClass.L3)
+    assert decision.uses_token
+
+
+@settings(max_examples=100)
+@given(
+    permissions=st.lists(st.sampled_from(list(Permission)), min_size=16, max_size=16),
+    looks=st.lists(st.sampled_from(list(SecondLook)), min_size=4, max_size=4),
+    kinds=st.frozensets(st.sampled_from(list(SourceType)), min_size=1),
+    trust=st.sampled_from(list(Trust)),
+    target=st.sampled_from(list(MemoryClass)),
+    item=st.sampled_from(list(MemoryClass)),
+)
+def test_overwriting_needs_what_writing_the_items_class_needs(
+    permissions, looks, kinds, trust, target, item
+):
+    """Whatever could not be written into a class without a token is not written over it either."""
+    gate = _gate(permissions, looks)
+    facts = StagedFacts(trust=trust)
+
+    if not gate.decide(_plain(kinds, item), facts).commits:
+        assert not gate.decide(_plain(kinds, target), replace(facts, item_class=item)).commits
 
 
 def test_a_refused_candidate_may_fall_back_tainted(gate, candidate):
@@ -152,23 +207,24 @@ _KINDS = st.frozensets(st.sampled_from(list(SourceType)), min_size=1)
 )
 def test_more_sources_and_less_trust_never_commit_more(permissions, kinds, more, trust, target):
     """Monotone: a refusal stays one when a source is added or trust falls."""
-    from guard.core.memory_policy import MemoryPolicy
-    from guard.core.model import DestinationStatus
-
-    pairs = [(kind, level) for kind in SourceType for level in MemoryClass]
-    policy = MemoryPolicy(
-        matrix=dict(zip(pairs, permissions, strict=True)),
-        second_look=dict.fromkeys(MemoryClass, SecondLook.NONE),
-        writes=(),
-        suspicious=lambda text: "order" in text,
-    )
-    gate = CommitGate(policy, lambda _: DestinationStatus.EXTERNAL)
+    gate = _gate(permissions, [SecondLook.NONE] * 4)
     made = _plain(kinds, target)
     wider = replace(made, evidence=SourceEvidence(kinds | more, Integrity.UNTRUSTED))
 
     if not gate.decide(made, StagedFacts()).commits:
         assert not gate.decide(wider, StagedFacts(trust=trust)).commits
     assert not gate.decide(made, StagedFacts(trust=Trust.UNTRUSTED)).commits or target == 4
+
+
+def _gate(permissions, looks):
+    pairs = [(kind, level) for kind in SourceType for level in MemoryClass]
+    policy = MemoryPolicy(
+        matrix=dict(zip(pairs, permissions, strict=True)),
+        second_look=dict(zip(MemoryClass, looks, strict=True)),
+        writes=(),
+        suspicious=lambda text: "order" in text,
+    )
+    return CommitGate(policy, lambda _: DestinationStatus.EXTERNAL)
 
 
 def _plain(kinds, target):

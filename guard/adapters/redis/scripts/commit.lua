@@ -20,7 +20,9 @@ if redis.call('EXISTS', KEYS[6]) == 1 then return 'partition_quarantined' end
 if tonumber(redis.call('HGET', KEYS[3], 'version') or '0') ~= tonumber(ARGV[8]) then
   return 'write_conflict'
 end
-if ARGV[5] ~= '4' then
+local previous = redis.call('HGET', KEYS[3], 'class') or ''
+-- An untrusted source writes the lowest class only, and over items of the lowest class only.
+if ARGV[5] ~= '4' or (previous ~= '' and previous ~= '4') then
   for i = 8, #KEYS do
     if redis.call('HGET', KEYS[i], 'level') == '2' then return 'source_untrusted' end
   end
@@ -38,7 +40,6 @@ if ARGV[7] == '1' then
   redis.call('HSET', KEYS[4], 'used', '1')
 end
 redis.call('SET', KEYS[2], 'u:' .. ARGV[3], 'PX', ARGV[9])
-local previous = redis.call('HGET', KEYS[3], 'class') or ''
 redis.call('HSET', KEYS[3], 'class', ARGV[5], 'tainted', ARGV[6], 'candidate', ARGV[1])
 redis.call('HINCRBY', KEYS[3], 'version', 1)
 redis.call('HSET', KEYS[1], 'fate', 'committed', 'class', ARGV[5], 'tainted', ARGV[6],

@@ -152,6 +152,23 @@ async def test_an_untrusted_source_is_stopped_at_the_commit_too(replicas):
     assert await staging.commit(candidate, COMMIT, facts, "r") == "source_untrusted"
 
 
+async def test_an_untrusted_source_is_stopped_at_the_commit_over_a_higher_item(replicas):
+    """A candidate of the lowest class changes the class of the item that it is written over."""
+    [staging, other] = replicas
+    await _write(staging, _candidate("first", nonce="first"))
+    candidate = _candidate("late", nonce="late", target=MemoryClass.L4)
+    facts = await staging.stage(candidate, "r")
+    for i in range(3):
+        bad = _candidate(f"c{i}", nonce=str(i))
+        await other.stage(bad, "r")
+        await other.refuse(bad, ("nonce_replayed",))
+    low = replace(COMMIT, target=MemoryClass.L4)
+
+    assert facts.item_class is not None
+    assert facts.item_class < MemoryClass.L4
+    assert await staging.commit(candidate, low, facts, "r") == "source_untrusted"
+
+
 async def test_a_failed_write_leaves_no_class_behind(replicas):
     """What the store did not take must not make the next raise look like none."""
     [staging, _] = replicas

@@ -12,11 +12,15 @@ from guard.core.calls import ClassifiedCall, Target
 from guard.core.jsonpath import member_path
 from guard.core.memory_writes import write_of
 from guard.core.model import Destination, DestinationStatus, Role
-from guard.destinations.amounts import number_value
-from guard.destinations.canonical import MISSING, read_destinations
-from guard.destinations.hosts import malformed
-from guard.destinations.text_scan import find_destinations, names_no_host
-from guard.destinations.values import find_values, leaf_value, suspected_destinations
+from guard.destinations.canonical import MISSING, malformed, read_destinations
+from guard.destinations.values import (
+    find_destinations,
+    find_values,
+    leaf_value,
+    names_no_host,
+    number_value,
+    suspected_destinations,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,39 +1,766 @@
-"""Destinations of a call in canonical form, one reading or none.  Pure: no I/O.
+"""Destinations in canonical form, one reading or none, and patterns for them.  Pure: no I/O.
 
-Everything a policy compares is compared here in canonical form, and canonicalising a canonical
-form gives itself.  A text that two programs may read in two ways is ``malformed``, which no
-pattern matches.  Canonical forms are for identity: the call is sent on as the agent wrote it.
+Hosts, mailboxes, URLs, the recipients of one argument, patterns.  Everything a policy compares is
+compared here in canonical form, and canonicalising a canonical form gives itself.  A text that two
+programs may read in two ways is ``malformed``, which no pattern matches.  Canonical forms are for
+identity: the call is sent on as the agent wrote it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import ipaddress
 import re
+import unicodedata
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+import idna
 
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
-from guard.destinations.hosts import malformed
-from guard.destinations.mailboxes import mail_scheme
-from guard.destinations.patterns import DestinationPattern, PatternSet, parse_pattern
-from guard.destinations.recipients import QUOTED, read_recipient
-from guard.destinations.text_scan import find_destinations
-from guard.destinations.urls import REFUSED_SCHEMES, URL_START, WEB_SCHEMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from guard.core.model import Json
 
-__all__ = [
-    "MISSING",
-    "READ_LIMIT",
-    "TEXT_LIST_LIMIT",
-    "DestinationPattern",
-    "PatternSet",
-    "find_destinations",
-    "parse_pattern",
-    "read_destinations",
-]
+HOST_LIMIT: Final = 253
+"""Characters of a host name (RFC 1035, 2.3.4)."""
+
+_LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_ASCII_LABEL: Final = re.compile(_LABEL)
+_ASCII_HOST: Final = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}")
+_NUMERIC_LABEL: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")
+_ZONE: Final = re.compile(r"%[\w.~-]{1,32}\Z", re.ASCII)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_HIDDEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_BLANK: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Characters that show nothing although their category is a letter, a mark or a symbol."""
+
+
+def malformed(text: str) -> Destination:
+    """Return the marker of a text that cannot be read as one destination in one way only.
+
+    The canonical form is ``malformed:`` and 16 hex digits of the text's sha256: bounded, safe to
+    print, the same for the same text, and free of what the attacker wrote.
+    """
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return Destination("malformed", f"malformed:{digest[:16]}")
+
+
+def has_hidden(text: str) -> bool:
+    """Return whether a text holds control, bidi, zero-width, unassigned or blank characters."""
+    if text.isascii():
+        return _CONTROL.search(text) is not None
+    if _BLANK.search(text):
+        return True
+    return any(unicodedata.category(char) in _HIDDEN_CATEGORIES for char in text)
+
+
+def fold(text: str) -> str | None:
+    """Return the compatibility-composed, casefolded text, or None where folding does not settle.
+
+    The caller bounds the length: normalisation is quadratic in runs of combining marks.
+    Confusables are left alone: a Cyrillic letter never becomes a Latin one.
+    """
+    if text.isascii():
+        return text.lower()
+    for _ in range(4):
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+        if folded == text:
+            return folded
+        text = folded
+    return None
+
+
+def canonical_ip(text: str) -> str | None:
+    """Return an IP literal in canonical form, or None where the text is none.
+
+    Takes what ``inet_aton`` takes (decimal, octal, hex, fewer than four parts), IPv6 in any
+    spelling, brackets and a zone id, which is dropped.  IPv4-mapped IPv6 becomes IPv4.  A part
+    with a leading zero is octal to some resolvers and decimal to others: where the two readings
+    are both addresses and differ, the text is no literal.
+    """
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+    if ":" not in text:
+        return _canonical_ipv4(text.lower())
+    text = _ZONE.sub("", text)
+    try:
+        # A second `%` would pass as a zone id of the address module's own.
+        address = None if "%" in text else ipaddress.IPv6Address(text)
+    except ValueError:
+        return None
+    if address is None:
+        return None
+    return str(address.ipv4_mapped or address)
+
+
+def _canonical_ipv4(text: str) -> str | None:
+    parts = text.split(".") if len(text) <= HOST_LIMIT else []
+    if not 1 <= len(parts) <= 4 or not all(  # noqa: PLR2004 - the parts of an IPv4 address
+        _NUMERIC_LABEL.fullmatch(part) and part.isascii() for part in parts
+    ):
+        return None
+    octal = _ipv4_value(parts, zero_is_octal=True)
+    if any(len(part) > 1 and part[0] == "0" and part[1] != "x" for part in parts):
+        decimal = _ipv4_value(parts, zero_is_octal=False)
+        if octal is None or decimal not in {None, octal}:
+            return None
+    return None if octal is None else str(ipaddress.IPv4Address(octal))
+
+
+def _ipv4_value(parts: list[str], *, zero_is_octal: bool) -> int | None:
+    numbers = []
+    for part in parts:
+        base = 10
+        if part.startswith("0x"):
+            part, base = part[2:] or "0", 16  # noqa: PLW2901 - the digits of this part
+        elif zero_is_octal and part.startswith("0"):
+            base = 8
+        try:
+            numbers.append(int(part, base))
+        except ValueError:
+            return None
+    *heads, last = numbers
+    if any(head > 0xFF for head in heads) or last >= 256 ** (4 - len(heads)):  # noqa: PLR2004
+        return None
+    return int(sum(head << (24 - 8 * index) for index, head in enumerate(heads)) + last)
+
+
+def is_ip(host: str) -> bool:
+    """Return whether a canonical host is an IP address and not a name."""
+    return ":" in host or host.rpartition(".")[2].isdigit()
+
+
+def canonical_host(text: str) -> str | None:
+    """Return a host in canonical form, or None where the text is no host.
+
+    An IP address in the form of :func:`canonical_ip` (IPv6 only in brackets), or a name as lower
+    case A-labels (UTS 46, non-transitional) without the trailing dot.  As in the URL standard, a
+    name whose last label is a number is an IPv4 address or nothing.
+    """
+    if text.startswith("["):
+        return canonical_ip(text) if text.endswith("]") else None
+    if len(text) > HOST_LIMIT + 1:
+        return None
+    host = text.lower().removesuffix(".") if text.isascii() else _mapped(text)
+    if host is not None and not (host.isascii() and "xn--" not in host):
+        labels = [_canonical_label(label) for label in host.split(".")]
+        host = None if None in labels else ".".join(label for label in labels if label)
+    if host is None or not _ASCII_HOST.fullmatch(host):
+        return None
+    if _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
+        return _canonical_ipv4(host)
+    return host if len(host) <= HOST_LIMIT else None
+
+
+def _mapped(text: str) -> str | None:
+    # UTS 46 deletes zero-width characters, so two spellings that look alike would be one host;
+    # they are refused before it can.
+    if has_hidden(text):
+        return None
+    try:
+        return idna.uts46_remap(text, std3_rules=False, transitional=False).removesuffix(".")
+    except (idna.IDNAError, UnicodeError, ValueError):
+        return None
+
+
+def _canonical_label(label: str) -> str | None:
+    if label.isascii() and not label.startswith("xn--"):
+        return label if _ASCII_LABEL.fullmatch(label) else None
+    try:
+        encoded = idna.alabel(label).decode("ascii")
+    except (idna.IDNAError, UnicodeError, ValueError):
+        return None
+    # An A-label that is not what its own decoding encodes to is a second spelling of another.
+    return encoded if encoded == label or not label.isascii() else None
+
+
+URL_LIMIT: Final = 8192
+"""Characters of a URL; a longer one is malformed."""
+
+URL_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}://")
+
+REFUSED_SCHEMES: Final = frozenset(
+    {"about", "blob", "data", "file", "filesystem", "javascript", "mailto", "sip", "sips"}
+    | {"vbscript", "view-source"}
+)
+"""Schemes that name no receiver in a URL, or hide one (``mailto:`` is read as mail, not as URL)."""
+
+WEB_SCHEMES: Final = frozenset({"ftp", "http", "https", "ws", "wss"})
+"""Schemes whose clients forgive a missing ``//`` (URL standard: special schemes)."""
+
+_DEFAULT_PORTS: Final = {"ftp": "21", "http": "80", "https": "443", "ws": "80", "wss": "443"}
+_PARTS: Final = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,31})://(?P<authority>[^/?#]*)"
+    r"(?P<path>[^?#]*)(?P<query>\?[^#]*)?"
+)
+_AUTHORITY: Final = re.compile(r"(?P<host>\[[^\[\]@]*\]|[^\[\]:@]+)(?::(?P<port>[0-9]{0,10}))?")
+_FORBIDDEN: Final = re.compile(r"[\s\\]")
+_SECOND: Final = re.compile(r"[,;](?:[A-Za-z][A-Za-z0-9+.-]{0,31}:|[^,;/?#]*@)")
+"""A separator and what may be another destination: one URL to some, a list of two to others."""
+_ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})?|[^A-Za-z0-9._~!$&'()*+,;=:@/?-]")
+_UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_HIDDEN_DOTS: Final = re.compile(r"(?:\A|/|%2F|%5C)\.\.?(?:\Z|/|;|%2F|%5C)")
+_MAX_PORT: Final = 65535
+
+
+def read_url(text: str) -> Destination:
+    """Return the URL destination of a text that starts with ``scheme://``, or a malformed one.
+
+    Canonical: scheme and host in lower case, host as by :func:`canonical_host`, no userinfo, no
+    default port, no fragment, dot segments resolved, escapes of unreserved characters decoded
+    and all others in upper case.  The query stays.  Malformed: backslashes, whitespace, hidden
+    characters, two ``@`` in the authority, dot segments behind an encoded slash or a ``;``, and
+    a separator followed by what may be a second destination.
+    """
+    canonical = _canonical(text)
+    if canonical is None or _SECOND.search(canonical[0]) or canonical[0].endswith((",", ";")):
+        return malformed(text)
+    return Destination("url", canonical[0], canonical[1])
+
+
+def _canonical(text: str) -> tuple[str, str] | None:
+    if len(text) > URL_LIMIT or _FORBIDDEN.search(text) or has_hidden(text):
+        return None
+    parts = _PARTS.match(text)
+    if parts is None or _SECOND.search(text):
+        return None
+    scheme = parts["scheme"].lower()
+    origin = _origin(scheme, parts["authority"])
+    try:
+        path = _resolved(_ESCAPE.sub(_escape, parts["path"]))
+        query = _ESCAPE.sub(_escape, parts["query"] or "")
+    except ValueError:
+        return None
+    if origin is None or scheme in REFUSED_SCHEMES or _HIDDEN_DOTS.search(path):
+        return None
+    canonical = f"{scheme}://{origin[0]}{path}{query}"
+    return (canonical, origin[1]) if len(canonical) <= URL_LIMIT else None
+
+
+def _origin(scheme: str, authority: str) -> tuple[str, str] | None:
+    """Return ``host[:port]`` as it stands in a URL, and the host alone."""
+    userinfo, _, rest = authority.rpartition("@")
+    parts = _AUTHORITY.fullmatch(rest)
+    if "@" in userinfo or parts is None:
+        return None
+    host = canonical_host(parts["host"])
+    port = (parts["port"] or "").lstrip("0") or ("0" if parts["port"] else "")
+    if host is None or (port and int(port) > _MAX_PORT):
+        return None
+    shown = f"[{host}]" if ":" in host else host
+    if port and port != _DEFAULT_PORTS.get(scheme):
+        shown = f"{shown}:{port}"
+    return shown, host
+
+
+def _escape(found: re.Match[str]) -> str:
+    digits: str | None = found[1]
+    if digits is not None:
+        char = chr(int(digits, 16))
+        return char if char in _UNRESERVED else f"%{digits.upper()}"
+    if found[0] == "%":
+        message = "a percent sign without two hex digits"
+        raise ValueError(message)
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8"))
+
+
+def _resolved(path: str) -> str:
+    """Return an absolute path without dot segments (RFC 3986, 5.2.4)."""
+    kept: list[str] = []
+    segments = path.split("/")[1:] or [""]
+    for segment in segments:
+        if segment == "..":
+            del kept[-1:]
+        elif segment != ".":
+            kept.append(segment)
+    if segments[-1] in {".", ".."}:
+        kept.append("")
+    return "/" + "/".join(kept)
+
+
+TEXT_LIMIT: Final = 1024
+"""Characters of one recipient with its display name; a longer one is malformed."""
+
+_LOCAL_LIMIT: Final = 64
+_ADDRESS_LIMIT: Final = 254
+"""Octets of a local part and of an address (RFC 5321, 4.5.3.1 with erratum 1690)."""
+
+_PLAIN: Final = re.compile(
+    r"([A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)*+)@"
+    r"((?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)++[A-Za-z]{2,63})"
+)
+_LOCAL: Final = re.compile(r"[\w#$&'*=?^{}~+-]++(?:\.[\w#$&'*=?^{}~+-]++)*+")
+"""RFC 5322 atoms, without what a relay may route on: ``!`` ``%`` ``/`` ``|`` and the backtick."""
+_ANGLE: Final = re.compile(r"(?P<name>[^<>]*)<(?P<address>[^<>]*)>(?P<rest>[^<>]*)")
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*+)"')
+_NAME_REFUSED: Final = re.compile(r'[@"\\:,;\[\]]')
+_STRUCTURE: Final = '@<>"(),;:/\\[]%'
+_MAIL_SCHEME: Final = re.compile(r"(mailto|sips?):", re.IGNORECASE)
+_PORT: Final = re.compile(r":[0-9]{1,5}\Z")
+_RECIPIENT_FIELDS: Final = frozenset({"to", "cc", "bcc"})
+
+
+def same_structure(text: str, folded: str) -> bool:
+    """Return whether folding a text made no ``@``, separator, bracket or slash out of another."""
+    return text.isascii() or all(text.count(char) == folded.count(char) for char in _STRUCTURE)
+
+
+def read_mailbox(text: str) -> Destination:
+    """Return the one mailbox that a text with an ``@`` names, or a malformed destination.
+
+    Takes ``local@domain``, ``<local@domain>``, a display name before it and comments around it.
+    Canonical: local part folded, its ``+tag`` dropped, domain as by :func:`canonical_host`, IP
+    domains in brackets.  Dots of the local part stay: only some receivers ignore them.
+    """
+    plain = _PLAIN.fullmatch(text)
+    if plain is not None and plain.end(1) <= _LOCAL_LIMIT and "--" not in plain[2]:
+        canonical = text.lower()
+        if len(text) <= _ADDRESS_LIMIT:
+            return Destination("mail", canonical, canonical[plain.end(1) + 1 :])
+    if len(text) > TEXT_LIMIT or "=?" in text or has_hidden(text):
+        return malformed(text)
+    folded = fold(text)
+    if folded is None or not same_structure(text, folded):
+        return malformed(text)
+    address = _bare_address(text.strip())
+    return (_mailbox(address) if address is not None else None) or malformed(text)
+
+
+def _bare_address(text: str) -> str | None:
+    """Return the address without display name and comments."""
+    if "<" not in text and ">" not in text:
+        return _without_comments(text)
+    parts = _ANGLE.fullmatch(text)
+    if parts is None or _without_comments(parts["rest"]) != "":
+        return None
+    for quoted in _QUOTED.findall(parts["name"]):
+        # A tool that splits at separators before it minds quotes would send to the name.
+        if "@" in quoted and ("," in quoted or ";" in quoted):
+            return None
+    name = _without_comments(_QUOTED.sub(" ", parts["name"]))
+    if name is None or _NAME_REFUSED.search(name):
+        return None
+    return parts["address"].strip(" ")
+
+
+def _without_comments(text: str) -> str | None:
+    """Return the text without RFC 5322 comments, or None where one is open or has an ``@``."""
+    if "(" not in text and ")" not in text:
+        return text.strip()
+    kept: list[str] = []
+    depth = 0
+    for char in text:
+        if char == "(":
+            depth += 1
+        elif char == ")":
+            depth -= 1
+            if depth < 0:
+                return None
+        elif depth == 0:
+            kept.append(char)
+        elif char in '@\\"':
+            return None
+    return "".join(kept).strip() if depth == 0 else None
+
+
+def _mailbox(address: str) -> Destination | None:
+    local, at, domain = address.partition("@")
+    folded = fold(local)
+    if not at or "@" in domain or folded is None or not _LOCAL.fullmatch(folded):
+        return None
+    base = folded.partition("+")[0]
+    folded = base or folded
+    host = _mail_host(domain)
+    if host is None or not _LOCAL.fullmatch(folded) or "=?" in folded:
+        return None
+    shown = host
+    if is_ip(host):
+        shown = f"[ipv6:{host}]" if ":" in host else f"[{host}]"
+    canonical = f"{folded}@{shown}"
+    octets = len(canonical.encode("utf-8", "replace"))
+    if octets > _ADDRESS_LIMIT or len(local.encode("utf-8", "replace")) > _LOCAL_LIMIT:
+        return None
+    if len(folded.encode("utf-8", "replace")) > _LOCAL_LIMIT:
+        return None
+    return Destination("mail", canonical, host)
+
+
+def _mail_host(domain: str) -> str | None:
+    if domain.startswith("[") and domain.endswith("]"):
+        inner = domain[1:-1]
+        return canonical_ip(inner[5:] if inner[:5].lower() == "ipv6:" else inner)
+    return canonical_host(domain)
+
+
+def mail_scheme(text: str) -> bool:
+    """Return whether a text starts with ``mailto:``, ``sip:`` or ``sips:``."""
+    return _MAIL_SCHEME.match(text) is not None
+
+
+def read_mail_uri(text: str) -> tuple[Destination, ...]:
+    """Return the mailboxes of a ``mailto:`` or ``sip:`` URI, those of its header fields included.
+
+    Anything percent-encoded in a recipient is malformed; lists have been split before.
+    """
+    scheme, _, rest = text.partition(":")
+    address, _, query = rest.partition("?")
+    if scheme.lower() != "mailto":
+        return (malformed(text) if query else read_mailbox(_PORT.sub("", address)),)
+    recipients = [address] if address else []
+    for pair in query.split("&"):
+        field, _, value = pair.partition("=")
+        if "%" in field:
+            return (malformed(text),)
+        if field.lower() in _RECIPIENT_FIELDS:
+            recipients.append(value)
+    return tuple(read_mailbox(recipient) for recipient in recipients) or (malformed(text),)
+
+
+QUOTED: Final = re.compile(r'"[^"\\\r\n]*+(?:\\[^\r\n][^"\\\r\n]*+)*+"')
+"""A quoted string (RFC 5322, 3.2.4) on one line."""
+
+_ANY_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]{0,31}):")
+_HOST_AND_MORE: Final = re.compile(r"([^\s/:?#\\]+)(:[0-9]{1,5})?(?:[/?#]\S*)?")
+_BRACKETED: Final = re.compile(r"(\[[^\[\]]*\])(?::[0-9]{1,5})?")
+_DIGITS: Final = re.compile(r"[0-9]+")
+_FOUR_NUMBERS: Final = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)(?:\.(?:[0-9]+|0x[0-9a-f]*)){3}")
+_IBAN: Final = re.compile(r"[a-z]{2}[0-9]{2}(?: [a-z0-9]{4}){2,7}(?: [a-z0-9]{1,3})?")
+_PHONE: Final = re.compile(r"\+?[0-9(][0-9 ()/-]{3,}")
+
+
+def read_recipient(text: str) -> tuple[Destination, ...]:
+    """Return the destinations of one recipient; more than one only of a ``mailto:`` URI."""
+    text = text.strip()
+    if not text:
+        return ()
+    if URL_START.match(text):
+        return (read_url(text),)
+    if len(text) > TEXT_LIMIT:
+        return (malformed(text),)
+    if mail_scheme(text):
+        return read_mail_uri(text)
+    if "@" in text:
+        return (read_mailbox(text),)
+    return (read_plain(text),)
+
+
+def read_plain(text: str) -> Destination:
+    """Return the IP, host or handle of a text without an ``@`` of its own."""
+    folded = fold(text)
+    if folded is None or has_hidden(text) or "=?" in text or not same_structure(text, folded):
+        return malformed(text)
+    unwrapped = _unwrapped(text)
+    if unwrapped != text:
+        again = read_recipient(unwrapped) if unwrapped else ()
+        return again[0] if len(again) == 1 else malformed(text)
+    scheme = _ANY_SCHEME.match(folded)
+    if scheme is not None and scheme[1] in REFUSED_SCHEMES | WEB_SCHEMES:
+        return malformed(text)
+    if "://" in folded or folded.startswith(("//", "\\\\")) or _unfit(folded):
+        return malformed(text)
+    return _read_host(text, folded) or _handle(text, folded)
+
+
+def _unwrapped(text: str) -> str:
+    """Return what stands in one pair of angle brackets or quotes, where that is all."""
+    inner = text[1:-1]
+    if len(text) > 1 and text[0] + text[-1] in {"<>", '""'} and not set(inner) & set('<>",;\\'):
+        return inner.strip()
+    return text
+
+
+def _unfit(folded: str) -> bool:
+    """Return whether brackets, open quotes or quoted addresses make a handle ambiguous."""
+    if "<" in folded or ">" in folded:
+        return True
+    return '"' in folded and ('"' in QUOTED.sub("", folded) or not set(folded).isdisjoint(":/\\."))
+
+
+def _read_host(text: str, folded: str) -> Destination | None:
+    bracketed = _BRACKETED.fullmatch(folded)
+    literal = bracketed[1] if bracketed else folded
+    # A bare number is an account far more often than an address; as a handle it is never inside
+    # an internal network.  In a URL or a mail domain the same number is an address.
+    if not _DIGITS.fullmatch(literal) and (ip := canonical_ip(literal)):
+        return Destination("ip", ip, ip)
+    parts = _HOST_AND_MORE.fullmatch(text)
+    if parts is None or "." not in (fold(parts[1]) or "").removesuffix("."):
+        return None
+    host = canonical_host(parts[1])
+    if host is not None:
+        return Destination("ip" if is_ip(host) else "host", host, host)
+    ambiguous = not text.isascii() or _FOUR_NUMBERS.fullmatch(parts[1].lower())
+    return malformed(text) if ambiguous else None
+
+
+def _handle(text: str, folded: str) -> Destination:
+    handle = " ".join(folded.split())
+    if _IBAN.fullmatch(handle) or _PHONE.fullmatch(handle):
+        handle = handle.replace(" ", "")
+    return Destination("handle", handle) if handle else malformed(text)
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+FORMS: Final = (
+    "`example.com`, `*.example.com`, `user@example.com`, `https://example.com/path/`, "
+    "`10.0.0.0/8`, `handle:VALUE` or `*`"
+)
+"""The valid forms, for messages."""
+
+_UNMATCHABLE: Final = frozenset({"malformed", "missing"})
+_HANDLE: Final = "handle:"
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/]*")
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationPattern:
+    """One pattern, made by :func:`parse_pattern`.  Never matches what is malformed or missing."""
+
+    text: str
+    """As written in the policy, for messages."""
+    form: str
+    """``host``, ``subdomains``, ``mailbox``, ``url``, ``network``, ``handle`` or ``any``."""
+    value: str
+    """The canonical host, parent domain, mailbox, URL prefix, network or handle."""
+    network: Network | None = None
+
+    def matches(self, destination: Destination) -> bool:
+        """Return whether the destination is one that the pattern names."""
+        if destination.kind in _UNMATCHABLE:
+            return False
+        match self.form:
+            case "host":
+                matched = destination.host == self.value
+            case "subdomains":
+                matched = destination.host.endswith(f".{self.value}")
+            case "mailbox":
+                matched = destination.kind == "mail" and destination.canonical == self.value
+            case "handle":
+                matched = destination.kind == "handle" and destination.canonical == self.value
+            case "url":
+                matched = destination.kind == "url" and _under(destination.canonical, self.value)
+            case "network":
+                matched = _inside(destination.host, self.network)
+            case _:
+                matched = self.form == "any"
+        return matched
+
+
+def _under(url: str, prefix: str) -> bool:
+    path = url.partition("?")[0]
+    return path == prefix or path.startswith(prefix if prefix.endswith("/") else f"{prefix}/")
+
+
+def _inside(host: str, network: Network | None) -> bool:
+    if network is None or not host or not is_ip(host):
+        return False
+    return ipaddress.ip_address(host) in network
+
+
+def parse_pattern(text: str) -> DestinationPattern:
+    """Return the pattern that a text writes.
+
+    ========================  ================================================================
+    ``example.com``           mail, URL or host at exactly this host; never a sub-domain
+    ``*.example.com``         any depth of sub-domain; never ``example.com`` itself
+    ``user@example.com``      this mailbox, whatever its ``+tag``
+    ``https://host/path/``    this scheme, host and port, and the path at a segment boundary
+    ``10.0.0.0/8``            an IP address in the network; ``10.0.0.1`` is one address
+    ``handle:VALUE``          exactly this account, channel or id
+    ``*``                     every destination that can be read
+    ========================  ================================================================
+
+    Raises:
+        ValueError: the text is none of these; the message says what would be.
+    """
+    if not text or text != text.strip():
+        raise _problem(text, f"is empty or has spaces around it, write {FORMS}")
+    if text == "*":
+        return DestinationPattern(text, "any", "*")
+    if text.startswith(_HANDLE):
+        return _handle_pattern(text)
+    if any(char.isspace() for char in text):
+        raise _problem(text, f"has a space in it, write an opaque name as `{_HANDLE}{text}`")
+    if URL_START.match(text):
+        return _url(text)
+    if "*" in text:
+        return _subdomains(text)
+    if "@" in text:
+        return _mailbox_pattern(text)
+    return _network(text) if "/" in text else _host(text)
+
+
+def _problem(text: str, message: str) -> ValueError:
+    return ValueError(f"destination pattern `{text}` {message}")
+
+
+def _handle_pattern(text: str) -> DestinationPattern:
+    value = text.removeprefix(_HANDLE).strip()
+    found = read_recipient(value)
+    if any(separator in value for separator in ",;\r\n"):
+        raise _problem(text, "names more than one handle, write one pattern for each")
+    if len(found) != 1 or found[0].kind != "handle":
+        kind = found[0].kind if found else "empty"
+        raise _problem(text, f"is no opaque handle but {kind}, write `{value or 'VALUE'}` plainly")
+    return DestinationPattern(text, "handle", found[0].canonical)
+
+
+def _url(text: str) -> DestinationPattern:
+    if "*" in text:
+        raise _problem(text, "has a `*`, write one URL prefix such as `https://example.com/path/`")
+    if "?" in text or "#" in text:
+        plain = text.partition("#")[0].partition("?")[0]
+        raise _problem(text, f"has a query or fragment, write `{plain}`")
+    found = read_recipient(text)[0]
+    if found.kind != "url":
+        raise _problem(text, "is no well-formed URL, write it as `https://example.com/path/`")
+    if "@" in text.split("/")[2]:
+        raise _problem(text, f"has user information, write `{found.canonical}`")
+    return DestinationPattern(text, "url", found.canonical)
+
+
+def _subdomains(text: str) -> DestinationPattern:
+    parent = text.removeprefix("*.")
+    if "*" in parent:
+        bare = parent.replace("*", "").strip(".@") or "example.com"
+        message = "has a `*` elsewhere than as its whole first label"
+        raise _problem(text, f"{message}, write `*.{bare}` or `{bare}`")
+    host = canonical_host(parent)
+    if host is None or is_ip(host):
+        raise _problem(text, "names no domain behind `*.`, write `*.example.com`")
+    if "." not in host:
+        raise _problem(text, f"spans a whole top-level domain, write `*.example.{host}`")
+    return DestinationPattern(text, "subdomains", host)
+
+
+def _mailbox_pattern(text: str) -> DestinationPattern:
+    if text.startswith("@"):
+        raise _problem(text, f"has no mailbox before `@`, write `{text[1:]}` for all of them")
+    found = read_recipient(text)
+    if len(found) != 1 or found[0].kind != "mail" or "<" in text:
+        raise _problem(text, "is not one plain mail address, write `user@example.com`")
+    if "+" in text.partition("@")[0].lstrip("+"):
+        raise _problem(text, f"has a tag, which is not compared, write `{found[0].canonical}`")
+    return DestinationPattern(text, "mailbox", found[0].canonical)
+
+
+def _network(text: str) -> DestinationPattern:
+    try:
+        network = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise _problem(text, f"is no network, write `10.0.0.0/8` or `https://{text}`") from None
+    if str(network.network_address) != text.partition("/")[0].lower():
+        raise _problem(text, f"has bits set outside its mask, write `{network}`")
+    mapped = getattr(network.network_address, "ipv4_mapped", None)
+    if mapped is not None:
+        raise _problem(text, f"is written as IPv4-mapped IPv6, write `{mapped}` and its mask")
+    return DestinationPattern(text, "network", str(network), network)
+
+
+def _host(text: str) -> DestinationPattern:
+    literal = canonical_ip(text)
+    if literal is not None:
+        if literal != text.lower():
+            raise _problem(text, f"is an unusual spelling of an IP address, write `{literal}`")
+        return DestinationPattern(text, "host", literal)
+    name, colon, port = text.rpartition(":")
+    if colon and port.isdigit():
+        raise _problem(text, f"has a port, write `https://{text}/` or `{name}`")
+    host = canonical_host(text)
+    if host is None:
+        raise _problem(text, f"is no host name, write {FORMS}")
+    if "." not in host and host != "localhost":
+        raise _problem(text, f"has no dot, write `{_HANDLE}{text}` or `https://{text}/`")
+    return DestinationPattern(text, "host", host)
+
+
+@dataclass(slots=True)
+class PatternSet:
+    """Patterns as one question; exact ones are looked up, and only prefixes and networks scanned.
+
+    Callable, so that it can be a policy's ``is_internal``, ``is_allowed`` or ``is_denied``.
+    """
+
+    patterns: tuple[DestinationPattern, ...] = ()
+    _hosts: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    _parents: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    _exact: set[tuple[str, str]] = field(default_factory=set, init=False, repr=False, compare=False)
+    _urls: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _networks: list[Network] = field(default_factory=list, init=False, repr=False, compare=False)
+    _any: bool = field(default=False, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.patterns = tuple(self.patterns)
+        for pattern in self.patterns:
+            self._add(pattern)
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> PatternSet:
+        """Return the set of the patterns that the texts write.
+
+        Raises:
+            ValueError: one of them is no pattern.
+        """
+        return cls(tuple(parse_pattern(text) for text in texts))
+
+    def _add(self, pattern: DestinationPattern) -> None:
+        match pattern.form:
+            case "any":
+                self._any = True
+            case "host":
+                self._hosts.add(pattern.value)
+            case "subdomains":
+                self._parents.add(pattern.value)
+            case "mailbox":
+                self._exact.add(("mail", pattern.value))
+            case "handle":
+                self._exact.add(("handle", pattern.value))
+            case "url":
+                self._urls.setdefault(_origin_pattern(pattern.value), []).append(pattern.value)
+            case _:
+                self._networks.extend([pattern.network] if pattern.network else [])
+
+    def matches(self, destination: Destination) -> bool:
+        """Return whether any of the patterns matches the destination."""
+        if not self.patterns:
+            return False
+        kind, host = destination.kind, destination.host
+        if kind in _UNMATCHABLE:
+            return False
+        if self._any or (host and host in self._hosts):
+            return True
+        if (kind, destination.canonical) in self._exact:
+            return True
+        if kind == "url" and self._urls:
+            prefixes = self._urls.get(_origin_pattern(destination.canonical), ())
+            if any(_under(destination.canonical, prefix) for prefix in prefixes):
+                return True
+        return bool(host and (self._parents or self._networks)) and self._spans(host)
+
+    __call__ = matches
+
+    def _spans(self, host: str) -> bool:
+        """Return whether a wildcard or a network spans the host."""
+        if self._parents:
+            _, dot, parent = host.partition(".")
+            while dot:
+                if parent in self._parents:
+                    return True
+                _, dot, parent = parent.partition(".")
+        return any(_inside(host, network) for network in self._networks)
+
+
+def _origin_pattern(url: str) -> str:
+    found = _ORIGIN.match(url)
+    return found[0] if found else ""
+
 
 MISSING: Final = Destination("missing", "", "")
 """What a send has that names no destination where the policy says destinations are."""

@@ -1,9 +1,11 @@
-"""Values that can be a destination, found anywhere in a text, in one comparable form.
+"""Values that can be a destination or an amount, found anywhere in a text, in one comparable form.
 
-Pure: no I/O.  A value is a short text ``kind:canonical``.  :func:`keys_of` gives the values under
-which a destination is looked up, :func:`find_values` those that a text contains, and the two use
-the canonical forms of :mod:`guard.destinations.canonical`, so a look-up can only miss what
-was never written.  Work is linear in the text and bounded per text; what is beyond a bound is
+Pure: no I/O.  :func:`find_destinations` finds addresses in arguments that the policy does not
+declare.  A value is a short text ``kind:canonical``: :func:`keys_of` gives the values under which
+a destination is looked up, :func:`find_values` those that a text contains, and both use the
+canonical forms of :mod:`guard.destinations.canonical`, so a look-up can only miss what was never
+written.  Every expression is anchored on a literal or guarded by a look-behind and has bounded or
+possessive repetition: work is linear in the text and bounded per text; what is beyond a bound is
 *overflow*.
 """
 
@@ -11,6 +13,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from stdnum import iban
@@ -19,11 +23,177 @@ from guard.content.decoder import FILE_ENDINGS, Budget, destination_readings, wo
 from guard.content.letters import is_own_skeleton, skeleton
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
-from guard.destinations.hosts import canonical_host, is_ip
-from guard.destinations.text_scan import find_destinations
+from guard.destinations.canonical import (
+    URL_LIMIT,
+    canonical_host,
+    canonical_ip,
+    is_ip,
+    malformed,
+    read_destinations,
+    read_mailbox,
+    read_url,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+FIND_LIMIT: Final = 1000
+"""Destinations found in one text; where there are more, the last one is malformed."""
+
+CANDIDATE_LIMIT: Final = 5000
+"""Places looked at in one text; a text with more of them gets a malformed destination."""
+
+URL_ROOM: Final = 64 * URL_LIMIT
+"""Characters of URLs read in one text, of each what follows its scheme: they may lie inside each
+other, and reading every one to its end would be quadratic."""
+
+_DROPPED: Final = dict.fromkeys(
+    [
+        *(0x00AD, 0x061C, 0x180E, 0xFEFF),
+        *range(0x200B, 0x2010),
+        *range(0x202A, 0x202F),
+        *range(0x2060, 0x2070),
+        *range(0xFE00, 0xFE10),
+    ]
+)
+_STRUCTURE: Final = str.maketrans("＠﹫．。｡﹒：﹕／％", "@@....::/%")  # noqa: RUF001 - look-alikes
+_FOLDED: Final = _DROPPED | _STRUCTURE | {0xFF10 + digit: str(digit) for digit in range(10)}
+"""Zero-width characters dropped, look-alikes of structure and digits replaced.  Full NFKC would
+be quadratic in runs of combining marks; letters are mapped when a host is canonicalised."""
+_CHANGED: Final = frozenset(map(chr, _FOLDED))
+
+_AT: Final = re.compile(r"@(?=\[|[\w-]{1,63}\.[\w-])")
+_LOCAL: Final = re.compile(r"[\w.+-]*+")
+_DOMAIN: Final = re.compile(r"\[[0-9A-Za-z:.]{2,64}\]|[\w-]{1,63}(?:\.[\w-]{1,63}){1,126}+")
+_LOCAL_LIMIT: Final = 64
+_SCHEME_END: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}\Z")
+_URL_REST: Final = re.compile(rf"[^\s\x00-\x1f\x7f<>\"`]{{1,{URL_LIMIT + 1}}}+")
+_AUTHORITY: Final = re.compile(r"[^\s/?#<>\"`]{0,512}+")
+_TRAILING: Final = ".,;:!?'\")]}*_|"
+_OCTET: Final = r"(?:0[xX][0-9A-Fa-f]{1,8}|[0-9]{1,11})"
+_MAYBE_IPV4: Final = re.compile(r"\.[0-9]")
+_MAYBE_IPV6: Final = re.compile(r":(?::|(?:[0-9A-Fa-f.]{1,44}+:){5})")
+"""What each literal has in it, quick to look for: the engine skips to the first letter."""
+_IPV4: Final = re.compile(rf"(?<![\w.])(?=[0-9])(?:{_OCTET}\.){{3}}{_OCTET}(?!\w|\.\w)", re.ASCII)
+_IPV6: Final = re.compile(r"(?<![\w:.])(?=[0-9A-Fa-f:]{0,4}:)[0-9A-Fa-f:.]{2,45}+(?![\w:])")
+_MANY_COLONS: Final = 3
+_ALL_COLONS: Final = 7
+
+
+def find_destinations(text: str) -> tuple[Destination, ...]:
+    """Return the mail addresses, URLs and IP addresses that occur in a text, each once.
+
+    Bare host names, handles and short forms of IP addresses are not looked for.  What has the
+    shape of an address and cannot be read one way only is malformed.  At most FIND_LIMIT + 1;
+    a text with more, or with more than CANDIDATE_LIMIT candidates, gets a malformed destination.
+    """
+    if names_no_host(text):
+        return ()
+    if not text.isascii() and not _CHANGED.isdisjoint(text):
+        text = text.translate(_FOLDED)
+    found: dict[Destination, None] = {}
+    for count, candidate in enumerate(_candidates(text)):
+        if count >= CANDIDATE_LIMIT or len(found) >= FIND_LIMIT:
+            found[malformed("more destinations than the limit")] = None
+            break
+        if candidate is not None:
+            found[candidate] = None
+    return tuple(found)
+
+
+def names_no_host(text: str) -> bool:
+    """Return whether a text lacks every sign without which there is no host or mail address."""
+    return "." not in text and ":" not in text and "@" not in text and text.isascii()
+
+
+def _candidates(text: str) -> Iterator[Destination | None]:
+    spans: list[tuple[int, int]] = []
+    if "://" in text:
+        yield from _urls(text, spans)
+    if "@" in text:
+        yield from _mails(text, spans)
+    spans.sort()
+    yield from _ips(text, spans)
+
+
+def _urls(text: str, spans: list[tuple[int, int]]) -> Iterator[Destination | None]:
+    """Yield the URLs, and note where their authorities are."""
+    position, room = -1, URL_ROOM
+    while (position := text.find("://", position + 1)) >= 0:
+        if room <= 0:
+            yield malformed("more characters of URLs than the limit")
+            return
+        head = text[max(0, position - 32) : position]
+        scheme = _SCHEME_END.search(head)
+        rest = _URL_REST.match(text, position + 3) if scheme is not None else None
+        if scheme is None or rest is None:
+            yield None
+            continue
+        room -= len(rest[0])
+        name = scheme[0]
+        if name.lower() == "file" and rest[0].startswith("/"):
+            yield None
+            continue
+        authority = _AUTHORITY.match(text, position + 3)
+        if authority is not None:
+            spans.append(authority.span())
+        yield read_url(f"{name}://{rest[0].rstrip(_TRAILING)}")
+
+
+def _mails(text: str, spans: list[tuple[int, int]]) -> Iterator[Destination | None]:
+    """Yield the mail addresses that are not the userinfo of a URL."""
+    taken = iter(sorted(spans))
+    span = next(taken, None)
+    for at in _AT.finditer(text):
+        position = at.start()
+        while span is not None and span[1] <= position:
+            span = next(taken, None)
+        inside = span is not None and span[0] <= position
+        domain = None if inside else _DOMAIN.match(text, position + 1)
+        if domain is None:
+            yield None
+            continue
+        spans.append(domain.span())
+        yield _mail(text, position, domain[0])
+
+
+def _mail(text: str, position: int, domain: str) -> Destination | None:
+    head = text[max(0, position - _LOCAL_LIMIT - 2) : position]
+    run = _LOCAL.match(head[::-1])
+    local = run[0][::-1].lstrip(".-") if run else ""
+    before = head[: len(head) - len(local)][-1:]
+    if not local:
+        # `"quoted"@host` is an address that is not read; `@host` after a space is a mention.
+        return malformed(f"{head}@{domain}") if before in {'"', ")", ">"} else None
+    if before in {"%", "!"} or len(local) > _LOCAL_LIMIT:
+        return malformed(f"{head}@{domain}")
+    return read_mailbox(f"{local}@{domain.rstrip('-_')}")
+
+
+def _ips(text: str, spans: list[tuple[int, int]]) -> Iterator[Destination | None]:
+    """Yield the IP addresses that are neither a URL's host nor a mail domain."""
+    for pattern, sign in ((_IPV4, _MAYBE_IPV4), (_IPV6, _MAYBE_IPV6)):
+        if sign.search(text) is None:
+            continue
+        taken = iter(spans)
+        span = next(taken, None)
+        for found in pattern.finditer(text):
+            while span is not None and span[1] <= found.start():
+                span = next(taken, None)
+            literal = found[0].rstrip(".")
+            if pattern is _IPV6 and not _maybe_ipv6(literal):
+                continue
+            if span is None or span[0] > found.start():
+                ip = canonical_ip(literal)
+                yield None if ip is None else Destination("ip", ip, ip)
+
+
+def _maybe_ipv6(literal: str) -> bool:
+    """Return whether it is no time of day and no name in a program such as ``ab::cd``."""
+    if literal.count(":") >= _MANY_COLONS:
+        return "::" in literal or literal.count(":") >= _ALL_COLONS - 1
+    return "::" in literal and any(char.isdigit() for char in literal)
+
 
 VALUE_LIMIT: Final = 2000
 """Values taken from one text."""
@@ -284,3 +454,66 @@ def _numbered(text: str, words: list[str]) -> Iterator[str]:
     long = [word for word in words if len(word) >= _SHORTEST_ID and not word.isalpha()]
     numbered = " ".join([word for word in long if _DIGIT.search(word) is not None])
     yield from (handle_value(match[0]) for match in _ID.finditer(numbered))
+
+
+NUMBER_LIMIT: Final = 300
+"""Numbers taken from one text."""
+NUMBER_DIGITS: Final = 24
+
+_AMOUNT: Final = re.compile(r"\d(?<![\w.,-]\d)[\d,]{0,15}(?:\.\d{1,8})?(?![\w-])")
+_MONEY: Final = re.compile(
+    r"(?:[A-Z]{3}\s?|[$\u20ac\u00a3]\s?)?(-?(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,24})(?:\.\d{1,12})?)"
+    r"(?:\s?[A-Z]{3}|\s?[$\u20ac\u00a3])?"
+)
+
+
+def number_value(text: str) -> str | None:
+    """Return the value of a number, the same for ``10``, ``10.00`` and ``$10``; None for no number.
+
+    Currencies and commas between thousands are how models write amounts.
+    """
+    money = _MONEY.fullmatch(text.strip())
+    try:
+        number = Decimal(money[1].replace(",", "") if money else text.strip())
+    except InvalidOperation:
+        return None
+    if not number.is_finite() or abs(number.adjusted()) > NUMBER_DIGITS:
+        return None
+    return f"number:{number.normalize():f}"
+
+
+def find_numbers(text: str) -> dict[str, None]:
+    """Return the numbers in a text that are not too common to say where one came from."""
+    found: dict[str, None] = {}
+    for match in islice(_AMOUNT.finditer(text[:TEXT_LIMIT]), NUMBER_LIMIT):
+        value = number_value(match[0].replace(",", ""))
+        if value is not None and ("." in value or len(value) > len("number:9")):
+            found[value] = None
+    return found
+
+
+WHOLE_LENGTH: Final = 320
+"""Characters of the longest mailbox with its name."""
+PART_LENGTH: Final = 4
+ANYBODY: Final = frozenset(
+    {"admin", "blog", "contact", "contacts", "docs", "help", "home", "hello", "info", "mail"}
+    | {"news", "office", "page", "pages", "post", "sales", "service", "shop", "site", "support"}
+    | {"team", "user", "users", "website", "webmaster"}
+)
+"""Parts of hosts and mailboxes that name nobody."""
+_SEPARATORS: Final = re.compile(r"[\W_\d]+")
+
+
+def whole_values(text: str) -> tuple[str, ...]:
+    """Return the values that a whole field is, nothing where there is more in it than that."""
+    if len(text) > WHOLE_LENGTH or "\n" in text.strip():
+        return ()
+    found = read_destinations(text)
+    if len(found) > 1 and any(destination.kind != "mail" for destination in found):
+        return ()
+    return tuple(key for d in found if d.kind != "handle" for key in keys_of(d)[:1])
+
+
+def name_parts(text: str) -> set[str]:
+    """Return the words in a name that say whose it is."""
+    return {part for part in _SEPARATORS.split(text) if len(part) >= PART_LENGTH} - ANYBODY

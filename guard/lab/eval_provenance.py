@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.onnx import load_models
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.destinations.patterns import PatternSet
+from guard.destinations.canonical import PatternSet
 from guard.lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
 from guard.lab.judged_runs import Bench, Tally, tally
 from guard.lab.rewrite.runs import Rewriter

@@ -14,9 +14,7 @@ from mcp.types import CallToolRequestParams, JSONRPCMessage
 from pydantic import ValidationError
 
 from guard.core.errors import MessageError
-from guard.destinations.canonical import read_destinations
-from guard.destinations.hosts import canonical_host
-from guard.destinations.urls import read_url
+from guard.destinations.canonical import canonical_host, read_destinations, read_url
 from guard.protocols.base import discover_protocols
 from guard.protocols.framing.content_coding import StreamDecoder, decode_content
 from guard.protocols.framing.sse import EventCutter, read_event

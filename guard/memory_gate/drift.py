@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.destinations.canonical import find_destinations
+from guard.destinations.values import find_destinations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -22,7 +22,7 @@ from guard.core.memory import (
 )
 from guard.core.model import DestinationStatus, Integrity
 from guard.core.verdict import Action, Reason
-from guard.destinations.canonical import find_destinations
+from guard.destinations.values import find_destinations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

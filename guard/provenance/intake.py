@@ -14,11 +14,19 @@ from guard.content.injection_text import instructs
 from guard.content.shingles import KEPT, passages_kept
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung
 from guard.core.model import DestinationStatus, Integrity, Role
-from guard.destinations.amounts import find_numbers, number_value
 from guard.destinations.canonical import read_destinations
-from guard.destinations.field_values import name_parts, whole_values
-from guard.destinations.text_scan import find_destinations
-from guard.destinations.values import find_values, handle_value, keys_of, leaf_value, message_value
+from guard.destinations.values import (
+    find_destinations,
+    find_numbers,
+    find_values,
+    handle_value,
+    keys_of,
+    leaf_value,
+    message_value,
+    name_parts,
+    number_value,
+    whole_values,
+)
 from guard.provenance.label_sets import ATTESTED, READ, RECALLS, REPLY, LabelSets, label_sets
 from guard.provenance.ladder import LINK, link_value, title_value
 from guard.provenance.lineage import SHORT, Recalled, place_of, write_recall

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity
-from guard.destinations.amounts import find_numbers
-from guard.destinations.values import PIECE, SAID, find_values, handle_value
+from guard.destinations.values import PIECE, SAID, find_numbers, find_values, handle_value
 from guard.provenance.label_sets import CLAIM, PROMPT
 
 if TYPE_CHECKING:

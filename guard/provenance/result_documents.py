@@ -33,7 +33,7 @@ from guard.content.injection_text import instructs
 from guard.core.json_values import strings_in_order
 from guard.core.jsonpath import member_path
 from guard.core.model import Integrity
-from guard.destinations.canonical import find_destinations
+from guard.destinations.values import find_destinations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -32,9 +32,8 @@ from guard.core.model import (
 from guard.core.ports import DetectorOnDemand
 from guard.core.trajectory import Snapshot, Trajectory, Window
 from guard.decision.guard import Guard
-from guard.destinations.amounts import number_value
 from guard.destinations.canonical import read_destinations
-from guard.destinations.values import leaf_value
+from guard.destinations.values import leaf_value, number_value
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.provenance import label_sets

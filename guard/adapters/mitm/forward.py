@@ -22,7 +22,7 @@ from guard.adapters.mitm.translation import answer, read_request
 from guard.core.errors import MessageError
 from guard.core.model import Destination
 from guard.core.network_addresses import refused_address
-from guard.destinations.hosts import canonical_host, is_ip
+from guard.destinations.canonical import canonical_host, is_ip
 from guard.enforcement.exchange import Exchange
 from guard.enforcement.identity import PROXY_CREDENTIAL, SESSION_HEADER
 from guard.protocols.http.message import HttpReply

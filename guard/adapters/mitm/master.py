@@ -23,7 +23,7 @@ from mitmproxy.proxy.layers.http import HTTPMode
 from guard.adapters.mitm import layers
 from guard.adapters.mitm.layers import show_certificate
 from guard.core.errors import GuardError
-from guard.destinations.hosts import canonical_host
+from guard.destinations.canonical import canonical_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
-from guard.destinations.hosts import canonical_host
+from guard.destinations.canonical import canonical_host
 from guard.protocols.base import ProtocolModule
 from guard.protocols.http.fields import check_charset, parse_fields, parse_multipart
 from guard.protocols.http.message import REDACTION_FAILED, fields_text, json_body, rewritten

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from guard.content.decoder import DEPTH, Budget, content_readings, destination_readings
 from guard.content.shingles import passages_sent
-from guard.destinations.amounts import number_value
-from guard.destinations.values import find_values, handle_value
+from guard.destinations.values import find_values, handle_value, number_value
 
 ADDRESS = "drop.box7@evil-relay.test"
 HOST = "evil-relay.test"

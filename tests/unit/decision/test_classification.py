@@ -15,8 +15,13 @@ from hypothesis import strategies as st
 from guard.core.calls import ClassifiedCall
 from guard.core.model import DestinationStatus, Identity, Role, ToolCall
 from guard.decision.classification import classify
-from guard.destinations.text_scan import find_destinations
-from guard.destinations.values import find_values, keys_of, suspected_destinations, taints_of
+from guard.destinations.values import (
+    find_destinations,
+    find_values,
+    keys_of,
+    suspected_destinations,
+    taints_of,
+)
 from guard.policy_files import load_policies
 from tests.steps import lines_run
 

@@ -14,11 +14,16 @@ from guard.destinations.canonical import (
     READ_LIMIT,
     TEXT_LIST_LIMIT,
     PatternSet,
-    find_destinations,
     parse_pattern,
     read_destinations,
 )
-from guard.destinations.text_scan import CANDIDATE_LIMIT, FIND_LIMIT, _candidates, names_no_host
+from guard.destinations.values import (
+    CANDIDATE_LIMIT,
+    FIND_LIMIT,
+    _candidates,
+    find_destinations,
+    names_no_host,
+)
 
 BAD = "malformed"
 

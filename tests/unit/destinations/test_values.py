@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.content import decoder, letters
-from guard.destinations import text_scan, values
+from guard.destinations import values
 
 TEXTS = st.text(alphabet="ab01@.:/-_+#%\\&;,|*()[]<> \t\n\x1c\u00a0xXtATéЖ—ⅷ٣", max_size=60)
 QUICK = [
     (values._MAYBE_ACCOUNT, values._ACCOUNT),
     (values._DIGIT, values._NUMBER),
     (values._DIGIT, values._ID),
-    (text_scan._MAYBE_IPV4, text_scan._IPV4),
+    (values._MAYBE_IPV4, values._IPV4),
     (letters._MAYBE_SPELLED, letters._SPELLED),
 ]
 LINES = re.compile(decoder._LINES.pattern)
@@ -60,12 +60,9 @@ def test_the_common_check_lets_through_whatever_may_be_coded(quick, pattern, dat
 @given(text=st.text(alphabet="0aF:. ", max_size=60))
 def test_the_check_for_ip_addresses_lets_through_every_literal_that_is_read(text):
     """No text in which an IPv6 address is found is dismissed beforehand."""
-    literals = [found[0].rstrip(".") for found in text_scan._IPV6.finditer(text)]
+    literals = [found[0].rstrip(".") for found in values._IPV6.finditer(text)]
 
-    assert (
-        not any(map(text_scan._maybe_ipv6, literals))
-        or text_scan._MAYBE_IPV6.search(text) is not None
-    )
+    assert not any(map(values._maybe_ipv6, literals)) or values._MAYBE_IPV6.search(text) is not None
 
 
 @pytest.mark.parametrize(("sign", "pattern"), IN_WORDS)

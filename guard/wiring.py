@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.adapters.mitm.master import LeanMaster
     from guard.core.policy import Policy, StateLimits
-    from guard.core.ports import AuditLog, Metrics
+    from guard.core.ports import AuditLog, Clock, Metrics
     from guard.settings import Settings
 
 BEAT_SECONDS: Final = 0.1
@@ -92,6 +92,8 @@ class Parts:
     """The policy it started with."""
     reloader: PolicyReloader
     recovery: Recovery
+    seal: Seal
+    """The deployment's."""
 
 
 def assemble(
@@ -100,12 +102,16 @@ def assemble(
     pulse: Heartbeat | None = None,
     confdir: Path | None = None,
     reached: Callable[[str], None] = lambda _: None,
+    clock: Clock | None = None,
 ) -> Parts:
     """Join the parts; ``reached`` is told of each step of a memory write.
+
+    Without a ``clock`` the time is the machine's.
 
     Raises:
         GuardError: a policy, model, credential file or audit log that cannot be used.
     """
+    clock = clock or WallClock()
     files = PolicyFiles(settings.policy, confdir)
     policy = files.first()
     models = load_models(settings.models or models_directory())
@@ -116,7 +122,7 @@ def assemble(
         metrics.expect_scores(models[PREFIX_MODEL].expected_scores)
     audit = open_audit_log(settings.audit)
     store, seal = label_store(
-        settings, redis_url, confdir, policy.limits, audit, metrics, WallClock().now
+        settings, redis_url, confdir, policy.limits, audit, metrics, clock.now
     )
     memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached)
     guard = Guard(
@@ -135,14 +141,14 @@ def assemble(
         protocols=discover_protocols(ProtocolResources(policy=lambda: guard.policy)),
         audit=audit,
         metrics=metrics,
-        clock=WallClock(),
+        clock=clock,
         credentials=Credentials(
-            load_proofs(settings.credentials, WallClock().now),
+            load_proofs(settings.credentials, clock.now),
             {x.port: x.principal for x in settings.listeners if x.principal},
         ),
         body_limit=settings.body_limit,
         model_apis=settings.model_api,
-        declarations=DeclarationHandler(guard, store, seal, metrics, WallClock()),
+        declarations=DeclarationHandler(guard, store, seal, metrics, clock),
     )
     metrics.show_awaited(enforcement.in_flight.awaited)
 
@@ -153,7 +159,7 @@ def assemble(
     reloader = PolicyReloader(
         files=files, current=lambda: guard.policy, swap=swap, audit=audit, metrics=metrics
     )
-    return Parts(guard, enforcement, store, metrics, audit, policy, reloader, memory.recovery)
+    return Parts(guard, enforcement, store, metrics, audit, policy, reloader, memory.recovery, seal)
 
 
 def label_store(  # noqa: PLR0913  (as the composition root)

@@ -38,6 +38,7 @@ from guard.lab.eval_ablation import eval_ablation
 from guard.lab.eval_egress import eval_egress, read_cases
 from guard.lab.eval_provenance import Options as ProvenanceOptions
 from guard.lab.eval_provenance import eval_provenance
+from guard.lab.eval_trust import eval_trust
 from guard.lab.paper import THRESHOLD, TRIGGER_SESSION
 from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine
@@ -90,6 +91,34 @@ def provenance(
             data or recorded_beside(), seed=seed, rewrite=rewrite, scale=scale, progress=begin
         )
         report = eval_provenance(options)
+    show(report, command="guard lab eval", as_json=json)
+
+
+@app.command()
+def trust(
+    json: AsJson = False,
+    seed: Seed = "0",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Attempts of a class at most; all if unset.")
+    ] = None,
+    attack: Annotated[
+        list[str] | None, typer.Option(help="Play this class of attacks only; may be repeated.")
+    ] = None,
+) -> None:
+    """Generated attacks on the trust model, each on a guard of its own.
+
+    Exit code 0: measured, whatever the figures; 1: something could not run.
+    """
+    # Here: the other evaluations need no proxy, whose import takes longer than their start.
+    from guard.wiring import assemble
+
+    with (
+        counters(Console(stderr=True, highlight=False)) as begin,
+        EmbeddedRedis() as redis,
+    ):
+        report = eval_trust(
+            assemble, redis.url, seed=seed, limit=limit, only=attack or (), progress=begin
+        )
     show(report, command="guard lab eval", as_json=json)
 
 

@@ -1,0 +1,127 @@
+"""``guard lab eval trust``: generated attacks on the trust model, and honest flows.
+
+Every attempt and every flow plays in a world of its own, on the composition that serves traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.lab.judged_runs import wilson
+from guard.lab.trust.attacks import discover_attacks
+from guard.lab.trust.harness import world_of
+from guard.replay.reports import Check, Report, machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from guard.lab.trust.attacks import AttackClass, Attempt
+    from guard.lab.trust.harness import Compose
+
+SHOWN: Final = 20
+"""Attempts that got through, or failed, shown of each class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What became of one attempt."""
+
+    name: str
+    got_through: bool
+    error: str = ""
+    """Of an attempt that could not be played; it counts as not stopped."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the attacker got nothing."""
+        return not self.got_through and not self.error
+
+
+async def play(compose: Compose, redis_url: str, attempt: Attempt) -> Played:
+    """Play one attempt in a world of its own."""
+    try:
+        async with world_of(compose, redis_url, attempt.policy, **dict(attempt.settings)) as world:
+            return Played(attempt.name, await attempt.play(world))
+    except Exception as error:  # noqa: BLE001  (an attempt that cannot be played proves nothing)
+        return Played(
+            attempt.name, got_through=False, error=f"{type(error).__name__}: {error}"[:300]
+        )
+
+
+def attempts_of(attack: AttackClass, seed: str, limit: int | None = None) -> list[Attempt]:
+    """Return the attempts of a class; of more than ``limit``, ones drawn evenly."""
+    found = list(attack.attempts(Random(f"{seed}:{attack.id}")))  # noqa: S311  (no secret)
+    if limit is None or len(found) <= limit:
+        return found
+    return [found[number * len(found) // limit] for number in range(limit)]
+
+
+def eval_trust(
+    compose: Compose,
+    redis_url: str,
+    *,
+    seed: str = "0",
+    limit: int | None = None,
+    only: Sequence[str] = (),
+    progress: Callable[[str], Callable[[], object]] | None = None,
+) -> Report:
+    """Play everything and return the report.
+
+    Args:
+        compose: the composition root.
+        redis_url: of a server that nothing else uses; it is emptied again and again.
+        seed: of the generators.
+        limit: attempts of a class at most.
+        only: classes to play; all if empty.
+        progress: begins a part of the work, and returns what counts one attempt of it.
+    """
+    begin = progress or (lambda _: lambda: None)
+    table: dict[str, list[Played]] = {}
+    for attack in discover_attacks():
+        if only and attack.id not in only:
+            continue
+        found = attempts_of(attack, seed, limit)
+        step = begin(attack.id)
+        table[attack.id] = asyncio.run(_all(compose, redis_url, found, step))
+    return Report(
+        name="trust",
+        machine=machine(),
+        checks=[_stopped([one for played in table.values() for one in played])],
+        details={"attacks": {name: _row(played) for name, played in table.items()}},
+    )
+
+
+async def _all(
+    compose: Compose, redis_url: str, attempts: Sequence[Attempt], step: Callable[[], object]
+) -> list[Played]:
+    played = []
+    for attempt in attempts:
+        played.append(await play(compose, redis_url, attempt))
+        step()
+    return played
+
+
+def _stopped(played: Sequence[Played]) -> Check:
+    stopped, n = sum(one.stopped for one in played), len(played)
+    return Check(
+        id="trust_attacks_stopped",
+        value=round(stopped / n, 4) if n else None,
+        unit="fraction",
+        n=n,
+        interval=wilson(stopped, n) if n else None,
+        target="= 1",
+        reason=None if n else "no attack class was asked for",
+    )
+
+
+def _row(played: Sequence[Played]) -> dict[str, Any]:
+    return {
+        "n": len(played),
+        "stopped": sum(one.stopped for one in played),
+        "errors": sum(bool(one.error) for one in played),
+        "through": [one.name for one in played if one.got_through][:SHOWN],
+        "failed": [f"{one.name}: {one.error}" for one in played if one.error][:SHOWN],
+    }

@@ -1,0 +1,124 @@
+"""A world is a guard: what is refused reaches no upstream, and what is approved does, once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from guard.lab.eval_trust import play
+from guard.lab.trust.attacks import Attempt, Patch, discover_attacks
+from guard.lab.trust.harness import OTHER, Answer, world_of
+from guard.wiring import assemble
+
+MAIL = "email_send_email"
+STRANGER = "drop@elsewhere.test"
+
+
+async def test_what_is_allowed_reaches_the_upstream_and_its_answer_the_agent(world_redis):
+    """The upstream gets the bytes without the guard's own headers; the agent its answer."""
+    async with world_of(assemble, world_redis, "default.yaml") as world:
+        agent = world.agent()
+        outcome = await agent.call(MAIL, {"to": "team@example.com", "body": "hi"}, "sent")
+        assert outcome.verdict == "allow"
+        assert [r.body for r in world.received] == [outcome.released.body]
+        assert json.loads(outcome.reply)["result"]["content"][0]["text"] == "sent"
+        names = {name for name, _ in world.received[0].headers}
+        assert not names & {"proxy-authorization", "x-guard-session"}
+
+
+async def test_an_approved_call_goes_out_once(world_redis):
+    """Nothing is forwarded before the approval, nor after the grant was used."""
+    async with world_of(assemble, world_redis, "default.yaml") as world:
+        agent = world.agent()
+        mail = {"to": STRANGER, "body": "hi"}
+        asked = await agent.call(MAIL, mail)
+        assert (asked.verdict, asked.forwarded) == ("ask", False)
+        assert asked.codes
+        await world.approve(asked.decision_id)
+        assert (await agent.call(MAIL, mail)).verdict == "allow"
+        assert (await agent.call(MAIL, mail)).verdict == "ask"
+        assert len(world.received) == 1
+
+
+async def test_a_prompt_attests_in_its_own_session(world_redis):
+    """What one user says opens nothing for another."""
+    async with world_of(assemble, world_redis, "default.yaml") as world:
+        agent = world.agent()
+        await agent.prompt(f"Send the report to {STRANGER}.")
+        mail = {"to": STRANGER, "body": "the report"}
+        assert (await agent.call(MAIL, mail)).verdict == "allow"
+        other = world.agent("bob")
+        assert (await other.call(MAIL, mail)).verdict == "ask"
+
+
+async def test_time_passes_for_the_store_as_well(world_redis):
+    """Keys with an end go when the clock is moved past it."""
+    async with world_of(assemble, world_redis, "default.yaml") as world:
+        agent = world.agent()
+        await agent.call("search_emails", {"query": "x"}, f"mail from {STRANGER}")
+        before = await world.parts.store.client.execute("DBSIZE")
+        await world.clock.advance(400 * 24 * 3600)
+        after = await world.parts.store.client.execute("DBSIZE")
+        assert after < before
+
+
+async def test_a_server_of_the_attempts_own_answers(world_redis):
+    """Streams, and plain HTTP by the forward listener, come back as they are."""
+
+    def stream(request):
+        message = json.loads(request.body)
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}}
+        return Answer(f"data: {json.dumps(answer)}\n\n".encode(), 200, "text/event-stream")
+
+    async with world_of(assemble, world_redis, "default.yaml") as world:
+        world.serve(OTHER, stream)
+        outcome = await world.agent(listener=OTHER).call("search_emails", {"query": "x"})
+        assert outcome.reply.startswith(b"data: ")
+        page = await world.agent().http("GET", "https://example.com/x", result="a page")
+        assert page.reply == b"a page"
+        assert (await world.agent().http("GET", "https://elsewhere.test/")).verdict == "ask"
+
+
+@pytest.mark.parametrize("through", [True, False])
+async def test_an_attempt_tells_whether_it_got_through(world_redis, through):
+    """Forwarded unapproved is through; refused is stopped."""
+
+    async def attempt(world):
+        receiver = "team@example.com" if through else STRANGER
+        return (await world.agent().call(MAIL, {"to": receiver, "body": "b"})).forwarded
+
+    played = await play(assemble, world_redis, Attempt("mail", attempt))
+    assert played.stopped is not through
+    assert not played.error
+
+
+async def test_an_attempt_that_cannot_be_played_counts_as_not_stopped(world_redis):
+    """An error proves nothing about the guard."""
+
+    async def broken(_):
+        raise LookupError("no such tool")
+
+    played = await play(assemble, world_redis, Attempt("broken", broken))
+    assert not played.stopped
+    assert "no such tool" in played.error
+
+
+def test_a_patch_is_undone():
+    """Static methods included."""
+
+    class Thing:
+        @staticmethod
+        def size():
+            return 1
+
+    patch = Patch()
+    patch.set(Thing, "size", staticmethod(lambda: 2))
+    assert Thing.size() == 2
+    patch.undo()
+    assert Thing.size() == 1
+
+
+def test_classes_have_names_of_their_own():
+    """Discovery refuses two of one name; nothing is asked for twice."""
+    assert len({one.id for one in discover_attacks()}) == len(discover_attacks())

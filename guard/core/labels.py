@@ -21,16 +21,19 @@ class Rung(IntEnum):
     """A human's grant for exactly this call."""
     PROMPTED = 3
     """Named by the user on the authenticated prompt channel, in this session."""
-    REPLY = 4
+    ESTABLISHED = 4
+    """This principal has sent to exactly this receiver with this tool before, where the user named
+    it or a person approved it with *remember*."""
+    REPLY = 5
     """The sender of a message that the user named."""
-    REMEMBERED = 5
+    REMEMBERED = 6
     """In memory, or in a result field, of at least authenticated integrity."""
-    CLAIMED = 6
+    CLAIMED = 7
     """Claimed by the agent to be the user's words."""
-    UNKNOWN = 7
-    TAINTED = 8
+    UNKNOWN = 8
+    TAINTED = 9
     """Derived from untrusted text, or from memory tainted by it."""
-    DENIED = 9
+    DENIED = 10
 
     @property
     def label(self) -> str:
@@ -56,9 +59,16 @@ class Channel(StrEnum):
     """Marks the first untrusted text that a session read."""
     CLAIM = "claim"
     """Role ``user`` of a conversation with a model."""
+    DIRECTORY = "directory"
+    """A result field that only its owner writes: contacts, a company's directory."""
+    OWN_RECORD = "own_record"
+    """A service's record of what this account itself has sent or paid."""
+    COUNTERPARTY = "counterparty"
+    """A result field that an outsider has set: says who, never that he may receive."""
 
 
 CHANNELS = tuple(Channel)
+"""In the order in which sealed records number them: a new channel goes last."""
 
 
 @frozen
@@ -79,6 +89,10 @@ class LabelRecord:
     """False where the record's MAC does not fit: it then counts as untrusted."""
     origin: bytes = b""
     """Mark of the one sender or URL host that the text came from; empty where none is known."""
+    principal: bytes = b""
+    """Digest of the one principal that it holds for; empty for every principal of the tenant."""
+    until: float = 0.0
+    """When it ends, in seconds since the epoch; 0 where it ends with its label set."""
 
 
 @frozen

@@ -1,10 +1,10 @@
 """Rule type ``provenance``: speaks for calls by where the values in them came from.  Pure: no I/O.
 
 Reason codes: ``provenance_listed``, ``provenance_granted``, ``provenance_prompted``,
-``provenance_reply``, ``provenance_remembered``, ``provenance_claimed``, ``provenance_unknown``,
-``provenance_tainted``, ``provenance_denied``: the weakest rung among the values the rule is about;
-``provenance_saturated`` where an unknown value would have been allowed, had a bound not been
-reached.
+``provenance_established``, ``provenance_reply``, ``provenance_remembered``,
+``provenance_claimed``, ``provenance_unknown``, ``provenance_tainted``, ``provenance_denied``: the
+weakest rung among the values the rule is about; ``provenance_saturated`` where an unknown value
+would have been allowed, had a bound not been reached.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ DETAILS = {
     Rung.LISTED: "internal or on the allowlist",
     Rung.GRANTED: "granted by a human for this very call",
     Rung.PROMPTED: "named by the user",
+    Rung.ESTABLISHED: "sent to before with this tool, as the user or an approval had it",
     Rung.REPLY: "the sender of a message that the user named",
     Rung.REMEMBERED: "known from memory or a result that is authenticated",
     Rung.CLAIMED: "claimed by the agent to be the user's words",

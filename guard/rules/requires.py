@@ -63,6 +63,7 @@ INTEGRITY: Final = {
     Rung.LISTED: Integrity.TRUSTED,
     Rung.GRANTED: Integrity.TRUSTED,
     Rung.PROMPTED: Integrity.TRUSTED,
+    Rung.ESTABLISHED: Integrity.AUTHENTICATED,
     Rung.REPLY: Integrity.AUTHENTICATED,
     Rung.REMEMBERED: Integrity.AUTHENTICATED,
     Rung.CLAIMED: Integrity.ADVISORY,

@@ -114,6 +114,7 @@ REASON_CODES: Final = frozenset(
         "private_in_body",
         "provenance_claimed",
         "provenance_denied",
+        "provenance_established",
         "provenance_granted",
         "provenance_listed",
         "provenance_prompted",

@@ -40,7 +40,7 @@ rules:
   - id: attested
     type: provenance
     roles: [send]
-    rungs: [listed, granted, prompted, reply, remembered]
+    rungs: [listed, granted, prompted, established, reply, remembered]
     effect: allow
   - {id: work, type: tool, roles: [recall, list, save, draft, retrieve], effect: allow}
   - {id: nobody, type: tool, tools: [invite], effect: allow}

@@ -279,7 +279,8 @@ rules:
   - {id: denied, type: destination, status: [denied, malformed], effect: block}
   - {id: tainted, type: provenance, rungs: [tainted], effect: block}
   - {id: unknown, type: provenance, rungs: [claimed, unknown], effect: ask}
-  - {id: attested, type: provenance, rungs: [listed, granted, prompted, reply, remembered],
+  - {id: attested, type: provenance,
+     rungs: [listed, granted, prompted, established, reply, remembered],
      effect: allow}
   - {id: private, type: private_body, effect: block, rungs: [prompted]}
   - {id: no-secrets, type: content, finds: [secret_found], effect: redact}

@@ -24,7 +24,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import make_wsgi_app
 
 from guard.core.errors import MessageError
-from guard.protocols.framing.strict_json import parse_json
+from guard.protocols.framing.json_messages import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError
 from guard.core.model import PrincipalRung, SessionRung
-from guard.core.verdict import Action
+from guard.core.policy import Action
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from guard.core.calls import Target
     from guard.core.model import Json
+    from guard.core.policy import Reason
     from guard.core.ports import AuditLog, DecisionRecord
-    from guard.core.verdict import Reason
 
 EVENT_DECISION: Final = "guard.decision"
 """Value of ``event`` in the line of a decision; other lines carry the name they were given."""

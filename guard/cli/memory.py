@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from guard.adapters.redis.operators import LabelEntry, LabelTrace
-    from guard.core.memory_policy import ReadBack
+    from guard.core.mappings import ReadBack
     from guard.provenance.seal import Seal
 
 ResultT = TypeVar("ResultT")

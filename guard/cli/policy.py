@@ -282,7 +282,7 @@ def _openapi(path: Path) -> Any:
     from ruamel.yaml.error import YAMLError
 
     from guard.core.errors import MessageError
-    from guard.protocols.framing.strict_json import parse_json
+    from guard.protocols.framing.json_messages import parse_json
 
     if not path.is_file() or path.stat().st_size > MAX_BYTES:
         raise InputError(f"`{path}` does not exist, or is larger than {MAX_BYTES} bytes")

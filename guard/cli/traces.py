@@ -19,7 +19,7 @@ from guard.cli.outcome import given_input
 from guard.cli.policy import Models
 from guard.cli.terminal import bar
 from guard.core.errors import InputError
-from guard.core.verdict import Action, Mode
+from guard.core.policy import Action, Mode
 from guard.detectors import DetectorResources, create_detectors
 from guard.policy_files import load_policies
 from guard.provenance.imports import read_items

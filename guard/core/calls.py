@@ -1,24 +1,29 @@
-"""A call on its way through the guard: as the policy classifies it, and as provenance traces it.
+"""A call as the policy classifies it, what of it is remembered, and what provenance finds of it.
 
 Pure: no I/O.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from guard.core.frozen import frozen
+from guard.core.json_values import strings_in_order
+from guard.core.jsonpath import member_path
 from guard.core.labels import Rung
-from guard.core.memory import DEFAULT_STORE
+from guard.core.mappings import WriteMapping
+from guard.core.memory import DEFAULT_STORE, MemoryClass
 from guard.core.model import DestinationStatus, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from guard.core.labels import Attestation, LabelWrite, PrivateText, SavedText
-    from guard.core.memory_policy import WriteMapping
+    from guard.core.mappings import MemoryPolicy, PathQuery, ToolMapping
     from guard.core.model import Destination, Integrity, Json, ToolCall
-    from guard.core.tool_mapping import ToolMapping
 
 SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
 
@@ -138,3 +143,66 @@ class ToolResult:
     """No readable answer came: nobody can say whether the tool carried the call out."""
     sources: frozenset[bytes] | None = None
     """Marks of whom an untrusted result comes from; None until they have been worked out."""
+
+
+UNMAPPED: Final = WriteMapping("", lambda _: True, "", MemoryClass.L1)
+"""A save that no entry of ``memory.writes`` claims counts as a write of the highest class."""
+
+
+def write_of(memory: MemoryPolicy | None, call: ToolCall, role: Role) -> WriteMapping | None:
+    """Return what the policy says of a call as a write; None where it is none."""
+    if memory is None:
+        return None
+    method, path = "", ""
+    if call.protocol == "http":
+        method = str(call.arguments.get("method", ""))
+        path = urlsplit(str(call.arguments.get("url", ""))).path
+    found = memory.write(call.tool, method, path)
+    return found or (UNMAPPED if role is Role.SAVE else None)
+
+
+def remembered_texts(call: ToolCall, mapping: WriteMapping) -> list[str]:
+    """Return the texts of a call that its store would remember."""
+    document = written_document(call)
+    return list(texts_at(mapping.content, document, hidden_paths(mapping, document)))
+
+
+def hidden_paths(mapping: WriteMapping, document: Json) -> set[str]:
+    """Return the paths of what is no content: nonce and token."""
+    queries = [query for query in (mapping.nonce, mapping.token) if query is not None]
+    return {path for query in queries for path, _ in query.find(document)}
+
+
+def written_document(call: ToolCall) -> dict[str, Json]:
+    """Return the arguments; the body of a plain request as JSON where it is JSON."""
+    document = dict(call.arguments)
+    body = document.get("body")
+    if call.protocol == "http" and isinstance(body, str):
+        with contextlib.suppress(ValueError, RecursionError):
+            document["body"] = json.loads(body)
+    return document
+
+
+def saved_document(classified: ClassifiedCall) -> Mapping[str, Json]:
+    """Return what of a call's arguments a store would keep: of a plain request, its body."""
+    call = classified.call
+    if call.protocol == "http" and classified.role not in SAVING and "body" in call.arguments:
+        return {"body": written_document(call)["body"]}
+    return call.arguments
+
+
+def texts_at(queries: Sequence[PathQuery], document: Json, hidden: set[str]) -> Iterator[str]:
+    """Yield the strings that the queries select; without queries, all but the hidden members'."""
+    if not queries:
+        yield from strings_in_order(without_members(document, hidden))
+        return
+    for query in queries:
+        for _, value in query.find(document):
+            yield from strings_in_order(value)
+
+
+def without_members(arguments: Mapping[str, Json], hidden: set[str]) -> dict[str, Json]:
+    """Return the arguments without those at the hidden paths."""
+    return {
+        name: value for name, value in arguments.items() if member_path("$", name) not in hidden
+    }

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from jsonpath_rfc9535 import JSONPathQuery
 
+    from guard.core.mappings import PathQuery
     from guard.core.model import Json
-    from guard.core.tool_mapping import PathQuery
 
 _FAST: Final = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?", re.ASCII)
 

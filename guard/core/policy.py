@@ -1,26 +1,117 @@
-"""The policy as the PDP sees it: mappings, lists and compiled rules.  Pure: no I/O.
+"""The policy as the PDP sees it, the decision, and the verdict.  Pure: no I/O.
 
 A :class:`Policy` is built by :mod:`guard.policy_files` from strict YAML and never changes; a reload
-swaps the whole object.
+swaps the whole object.  :func:`decide` judges one :class:`Situation` under it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from guard.core.frozen import frozen
 from guard.core.model import DestinationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from guard.core.calls import ClassifiedCall, TracedCall
-    from guard.core.memory_policy import MemoryPolicy
+    from guard.core.mappings import MemoryPolicy, ToolMapping
     from guard.core.model import Destination, Finding, Json
-    from guard.core.tool_mapping import ToolMapping
     from guard.core.trajectory import Snapshot
-    from guard.core.verdict import Action, Mode, Reason
+
+
+class Action(IntEnum):
+    """What happens to a call.  The greater wins: block > ask > redact > allow.
+
+    There is no default value and none may be added: whoever builds a verdict says which.
+    """
+
+    ALLOW = 0
+    REDACT = 1
+    ASK = 2
+    BLOCK = 3
+
+    @property
+    def label(self) -> str:
+        """The name used in policies, audit lines and metrics."""
+        return _LABELS[self]
+
+    @property
+    def forwards(self) -> bool:
+        """Whether the call (as it is, or redacted) goes to the tool."""
+        return self <= Action.REDACT
+
+
+_LABELS = tuple(action.name.lower() for action in Action)
+
+
+class Mode(StrEnum):
+    """Whether a verdict is carried out or only recorded."""
+
+    ENFORCE = "enforce"
+    MONITOR = "monitor"
+
+
+@frozen
+class Reason:
+    """Why a verdict is what it is: one rule that matched, or one error."""
+
+    code: str
+    """From a closed set: the reason's kind, e.g. ``destination_external``, ``rule_error``."""
+    rule: str
+    """Id of the rule, empty for what the guard decides without a rule."""
+    action: Action
+    detail: str = ""
+    """For the audit and the agent; never argument text, never the contents of a list."""
+    evidence: Mapping[str, Json] = field(default_factory=dict)
+    remedy: str = ""
+    """The kind of step that would help, for the agent."""
+
+
+@frozen
+class Verdict:
+    """The answer of the PDP to one call."""
+
+    action: Action
+    mode: Mode
+    reasons: tuple[Reason, ...]
+    """Every rule that matched, the winning action's first."""
+    policy: str
+    """Digest of the policy that was asked."""
+    errors: tuple[str, ...] = ()
+    """What went wrong on the way; any error makes the action a block."""
+    score: float | None = None
+    """The prefix classifier's score where it was evaluated."""
+    decided_by: tuple[str, ...] = ()
+    """Ids of the rules whose effect is the action."""
+
+    def blocked(self, reason: Reason, *errors: str) -> Verdict:
+        """Return it as a block for one more reason."""
+        return replace(
+            self,
+            action=Action.BLOCK,
+            reasons=(reason, *self.reasons),
+            errors=(*self.errors, *errors),
+            decided_by=(),
+        )
+
+    @property
+    def enforced(self) -> Action:
+        """What the PEP carries out: in monitor mode everything passes, and is recorded."""
+        return Action.ALLOW if self.mode is Mode.MONITOR else self.action
+
+    @property
+    def would_have_blocked(self) -> bool:
+        """Whether monitor mode let through what enforce mode would have refused."""
+        return self.mode is Mode.MONITOR and not self.action.forwards
+
+
+def worst(actions: tuple[Action, ...]) -> Action:
+    """Return the action that wins; nothing to choose from is a block."""
+    return max(actions, default=Action.BLOCK)
 
 
 @frozen
@@ -204,3 +295,93 @@ MEMO_LIMIT: Final = 4096
 """Distinct tool names remembered; a client that invents names must not grow the process."""
 KEY_TARGETS: Final = 8
 """Destinations up to which it is remembered which rules a call like this one concerns."""
+
+
+_ACTION: Final = attrgetter("action")
+_RULE_AND_CODE: Final = attrgetter("rule", "code")
+
+
+def decide(policy: Policy | None, situation: Situation) -> Verdict:
+    """Return the verdict of a policy on a call.
+
+    Every rule is asked, in whatever order; the worst action wins.  No policy, no rule that
+    speaks for the call, an error before the decision or an error in any rule is a block.
+
+    INVARIANT (order): the verdict does not depend on the order of the rules.
+    INVARIANT (monotone): adding a rule that blocks never frees a call.
+    """
+    if policy is None:
+        reason = Reason("no_policy", "", Action.BLOCK, "no policy is loaded")
+        return Verdict(Action.BLOCK, Mode.ENFORCE, (reason,), policy="", score=situation.score)
+    reasons: list[Reason] = []
+    errors = list(situation.errors)
+    if errors:
+        reasons = [
+            Reason("guard_error", "", Action.BLOCK, error, remedy="retry later") for error in errors
+        ]
+    for rule in policy.rules_about(situation.call):
+        try:
+            reason_or_none = rule.match(situation)
+        except BaseException as error:  # noqa: BLE001  (a rule that raises must block)
+            errors.append(f"rule `{rule.id}`: {type(error).__name__}")
+            reasons.append(Reason("rule_error", rule.id, Action.BLOCK, type(error).__name__))
+        else:
+            if reason_or_none is not None:
+                reasons.append(_answered(reason_or_none, granted=situation.granted))
+    if not reasons:
+        reasons.append(
+            Reason(
+                "no_rule_matched",
+                "",
+                Action.BLOCK,
+                "no rule of the policy speaks for this call",
+                remedy="ask the operator for a rule that covers this tool",
+            )
+        )
+    if len(reasons) > 1:
+        reasons.sort(key=_RULE_AND_CODE)
+        reasons.sort(key=_ACTION, reverse=True)
+    action = reasons[0].action
+    return Verdict(
+        action=action,
+        mode=policy.mode,
+        reasons=tuple(reasons),
+        policy=policy.digest,
+        errors=tuple(errors),
+        score=situation.score,
+        decided_by=tuple([r.rule for r in reasons if r.action is action and r.rule]),
+    )
+
+
+def decide_result(policy: Policy, call: ClassifiedCall, content: Json) -> Verdict | None:
+    """Return the block of a result that a rule withholds, None where it is released.
+
+    A rule that raises withholds.
+    """
+    reasons: list[Reason] = []
+    errors: list[str] = []
+    for rule in policy.result_rules:
+        try:
+            reason = rule.match_result(call, content)
+        except BaseException as error:  # noqa: BLE001  (a rule that raises must block)
+            errors.append(f"rule `{rule.id}`: {type(error).__name__}")
+            reason = Reason("rule_error", rule.id, Action.BLOCK, type(error).__name__)
+        if reason is not None:
+            reasons.append(reason)
+    if not reasons:
+        return None
+    return Verdict(
+        action=Action.BLOCK,
+        mode=policy.mode,
+        reasons=tuple(reasons),
+        policy=policy.digest,
+        errors=tuple(errors),
+        decided_by=tuple(reason.rule for reason in reasons),
+    )
+
+
+def _answered(reason: Reason, *, granted: bool) -> Reason:
+    """Return the reason as it counts: a human's grant answers what a rule would ask, once."""
+    if granted and reason.action is Action.ASK:
+        return replace(reason, code="granted", action=Action.ALLOW)
+    return reason

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from guard.core.calls import ClassifiedCall
     from guard.core.labels import LabelLookup, LabelWrite
     from guard.core.model import Finding, Identity, Json, Role
+    from guard.core.policy import Verdict
     from guard.core.trajectory import Snapshot, Window
-    from guard.core.verdict import Verdict
 
 
 @frozen

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 import re2
 
 from guard.content.decoder import Budget, destination_readings
-from guard.core.calls import ClassifiedCall, Target
+from guard.core.calls import ClassifiedCall, Target, write_of
 from guard.core.jsonpath import member_path
-from guard.core.memory_writes import write_of
 from guard.core.model import Destination, DestinationStatus, Role
 from guard.destinations.canonical import MISSING, malformed, read_destinations
 from guard.destinations.values import (
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
+    from guard.core.mappings import PathQuery, ToolMapping
     from guard.core.model import Json, ToolCall
     from guard.core.policy import Policy
-    from guard.core.tool_mapping import PathQuery, ToolMapping
 
 SCAN_LIMIT: Final = 1024 * 1024
 """Characters of undeclared arguments looked through per call.  What is beyond makes the call

@@ -19,11 +19,9 @@ from guard.core.errors import AuditError, GuardError
 from guard.core.labels import LabelQuery
 from guard.core.memory import Fate
 from guard.core.model import Identity, Role
-from guard.core.pdp import decide, decide_result
-from guard.core.policy import Situation
+from guard.core.policy import Action, Reason, Situation, decide, decide_result
 from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
 from guard.core.trajectory import Snapshot
-from guard.core.verdict import Action, Reason
 from guard.decision.classification import classify
 from guard.decision.content_scan import ContentScan
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
@@ -42,9 +40,8 @@ if TYPE_CHECKING:
     from guard.core.calls import ToolResult, TracedCall
     from guard.core.labels import LabelWrite
     from guard.core.model import Finding, Integrity, Json, ToolCall
-    from guard.core.policy import Policy
+    from guard.core.policy import Policy, Verdict
     from guard.core.ports import AuditLog, Detector, Metrics, SessionStore
-    from guard.core.verdict import Verdict
     from guard.decision.redaction import Rewrite
     from guard.memory_gate.write_path import WritePath
 

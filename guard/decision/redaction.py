@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from guard.core.argument_texts import without_spans
 from guard.core.errors import MessageError
-from guard.core.pdp import decide
-from guard.core.verdict import Action, Reason
+from guard.core.policy import Action, Reason, decide
 from guard.decision.classification import classify
 
 if TYPE_CHECKING:
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall, TracedCall
     from guard.core.model import Finding, Json
-    from guard.core.policy import Policy, Situation
-    from guard.core.verdict import Verdict
+    from guard.core.policy import Policy, Situation, Verdict
 
     Rewrite: TypeAlias = Callable[[Sequence[Mapping[str, Json] | None]], None]
     """Puts other arguments into the message that is about to be forwarded, one entry per call and

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from guard.adapters.audit_log import EVENT_DECISION, FIELD_ENFORCED, FIELD_EVENT, FIELD_TOOL
-from guard.core.verdict import Action
+from guard.core.policy import Action
 from guard.demo.agent import SHARE, AgentSession, Outcome, agent_session
 from guard.demo.stage import DemoError, Places, Stage, Via
 from guard.demo.stores import MailStore, MemoryStore, NotesStore

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import GuardError, MessageError
 from guard.core.model import Role
-from guard.core.verdict import Mode
+from guard.core.policy import Mode
 from guard.provenance.intake import result_writes
 from guard.tool_pins.pins import Pins
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from guard.core.errors import AuditError
 from guard.core.model import SessionRung, ToolCall
-from guard.core.verdict import Mode
+from guard.core.policy import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

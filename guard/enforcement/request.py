@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from guard.core.calls import TracedCall
     from guard.core.model import Json, ToolCall
+    from guard.core.policy import Verdict
     from guard.core.ports import Clock, Metrics
-    from guard.core.verdict import Verdict
     from guard.decision.guard import Guard
     from guard.enforcement.exchange import CallsInFlight, ParseFailures
     from guard.enforcement.identity import Credentials

@@ -16,8 +16,8 @@ from guard.core.errors import MessageError, OversizeError
 from guard.core.model import Role
 from guard.enforcement.exchange import new_decision_id
 from guard.protocols.framing.content_coding import StreamDecoder
+from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import BOM, EventCutter, read_event, with_data
-from guard.protocols.framing.strict_json import parse_json
 from guard.protocols.messages import ParsedResult
 from guard.protocols.refusals import Refusal
 

@@ -12,19 +12,18 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from guard.core.calls import hidden_paths, texts_at, without_members, written_document
 from guard.core.json_values import strings_in_order
 from guard.core.memory import NO_EVIDENCE, Candidate, MemoryClass, SourceEvidence, SourceType
-from guard.core.memory_writes import hidden_paths, texts_at, without_members, written_document
 from guard.core.model import Integrity, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from guard.core.calls import ClassifiedCall, TracedCall
-    from guard.core.memory_policy import MemoryLimits, ProposalMapping, WriteMapping
+    from guard.core.mappings import MemoryLimits, PathQuery, ProposalMapping, WriteMapping
     from guard.core.model import Json
     from guard.core.policy import Policy
-    from guard.core.tool_mapping import PathQuery
     from guard.core.trajectory import Snapshot, Window
 
 ID_LIMIT: Final = 512

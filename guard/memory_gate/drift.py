@@ -20,7 +20,7 @@ from guard.destinations.values import find_destinations
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from guard.core.memory_policy import DriftSettings
+    from guard.core.mappings import DriftSettings
 
 SUBJECTS: Final = 64
 """Subjects with evidence that are kept for one principal."""

@@ -21,17 +21,17 @@ from guard.core.memory import (
     Trust,
 )
 from guard.core.model import DestinationStatus, Integrity
-from guard.core.verdict import Action, Reason
+from guard.core.policy import Action, Reason
 from guard.destinations.values import find_destinations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from guard.core.mappings import MemoryPolicy
     from guard.core.memory import Candidate, StagedFacts
-    from guard.core.memory_policy import MemoryPolicy
     from guard.core.model import Destination
+    from guard.core.policy import Verdict
     from guard.core.ports import AuditLog, Metrics
-    from guard.core.verdict import Verdict
 
 _KNOWN: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 _TOKEN_REASONS: Final = {

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from guard.core.memory import SourceEvidence, SourceType
 from guard.core.model import UNKNOWN_TASK, Integrity
-from guard.core.verdict import Action, Mode, Verdict
+from guard.core.policy import Action, Mode, Verdict
 from guard.memory_gate.candidate import candidates_of_result, receipt_of
 from guard.memory_gate.gate import with_reasons
 from guard.provenance.result_documents import marks_of
 
 if TYPE_CHECKING:
     from guard.core.calls import ToolResult
+    from guard.core.mappings import MemoryPolicy, ProposalMapping
     from guard.core.memory import Candidate, MemoryClass
-    from guard.core.memory_policy import MemoryPolicy, ProposalMapping
     from guard.core.policy import Policy
     from guard.memory_gate.gate import CommitGate, GateLog
     from guard.memory_gate.staging import Staging

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from guard.core.mappings import DriftSettings, MemoryLimits
     from guard.core.memory import Candidate, Fate, GateDecision, MemoryClass, StagedFacts, Trust
-    from guard.core.memory_policy import DriftSettings, MemoryLimits
     from guard.core.model import Identity
 
     Checker: TypeAlias = Callable[[Candidate, MemoryClass], Awaitable[bool]]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError, StateError
 from guard.core.json_values import strings_in_order
+from guard.core.mappings import MemoryPolicy
 from guard.core.memory import DEFAULT_STORE, Fate, MemoryClass, SecondLook
-from guard.core.memory_policy import MemoryPolicy
 from guard.memory_gate.candidate import READS, candidate_of_call, receipt_of
 from guard.memory_gate.drift import endorsed
 from guard.memory_gate.gate import CommitGate, GateLog, with_reasons
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
+    from guard.core.mappings import ReadMapping
     from guard.core.memory import Candidate, GateDecision
-    from guard.core.memory_policy import ReadMapping
     from guard.core.model import Json
-    from guard.core.policy import Policy
+    from guard.core.policy import Policy, Verdict
     from guard.core.ports import AuditLog, Metrics
     from guard.core.trajectory import Snapshot
-    from guard.core.verdict import Verdict
     from guard.memory_gate.candidate import EvidenceSource
     from guard.memory_gate.staging import Checker, Staging
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from guard.core.errors import GuardError, MessageError
-from guard.protocols.framing.strict_json import parse_json
+from guard.protocols.framing.json_messages import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.jsonpath import compile_path
+from guard.core.mappings import FieldLabel, LinkFields, MessageFields, ToolMapping
 from guard.core.policy import EgressLimits, Policy, StateLimits
-from guard.core.tool_mapping import FieldLabel, LinkFields, MessageFields, ToolMapping
 from guard.core.tool_patterns import claims_any
 from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.policy_files.lint import lint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.errors import PolicyProblem
 from guard.core.jsonpath import compile_path
 from guard.core.model import Role
-from guard.core.verdict import Action, Mode
+from guard.core.policy import Action, Mode
 from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
 from guard.policy_files.memory_schema import declared_reads, declared_writes, settings_of
 from guard.protocols.http.tools import UrlTemplate

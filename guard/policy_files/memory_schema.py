@@ -9,8 +9,7 @@ import re2
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from guard.core.jsonpath import compile_path
-from guard.core.memory import DEFAULT_STORE, MemoryClass, Permission, SecondLook, SourceType
-from guard.core.memory_policy import (
+from guard.core.mappings import (
     DriftSettings,
     MemoryLimits,
     MemoryPolicy,
@@ -19,6 +18,7 @@ from guard.core.memory_policy import (
     ReadMapping,
     WriteMapping,
 )
+from guard.core.memory import DEFAULT_STORE, MemoryClass, Permission, SecondLook, SourceType
 from guard.core.model import Integrity
 from guard.core.tool_patterns import claims_any
 from guard.policy_files.field_types import Duration, Label, PathText
@@ -27,7 +27,7 @@ from guard.rules.base import Pattern
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from guard.core.tool_mapping import PathQuery
+    from guard.core.mappings import PathQuery
 
     Place: TypeAlias = tuple[str | int, ...]
 

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from guard.core.model import Integrity, Json, Role
-from guard.core.verdict import Mode
+from guard.core.policy import Mode
 from guard.policy_files.field_types import (
     AllowedText,
     DestinationText,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
-from guard.protocols.framing.jsonrpc import correlation, read_messages, reject_lookalike_keys
+from guard.protocols.framing.json_messages import correlation, read_messages, reject_lookalike_keys
 from guard.protocols.http.fields import check_charset
 from guard.protocols.http.message import HttpReply
 from guard.protocols.messages import Message, ParsedCall, ParsedResult
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guard.core.model import Json
-    from guard.protocols.framing.jsonrpc import RpcMessage
+    from guard.protocols.framing.json_messages import RpcMessage
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.refusals import Refusal
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.core.verdict import Action
+from guard.core.policy import Action
 
 if TYPE_CHECKING:
     from guard.core.errors import MessageError
     from guard.core.model import Json
-    from guard.core.verdict import Verdict
+    from guard.core.policy import Verdict
 
 APPROVAL = (
     "a human can approve it: ask the operator to run `guard approvals grant` with the decision id"

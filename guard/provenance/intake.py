@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ToolResult
     from guard.core.labels import LabelSet
+    from guard.core.mappings import LinkFields, MessageFields, PathQuery, ToolMapping
     from guard.core.model import Identity, Json, ToolCall
     from guard.core.policy import Policy
-    from guard.core.tool_mapping import LinkFields, MessageFields, PathQuery, ToolMapping
     from guard.provenance.result_documents import Leaf, Root
     from guard.provenance.seal import Seal
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from guard.core.calls import ToolResult
+    from guard.core.mappings import LinkFields, MessageFields, ToolMapping
     from guard.core.model import Json
-    from guard.core.tool_mapping import LinkFields, MessageFields, ToolMapping
 
 YAML_LIMIT: Final = 64 * 1024
 PYTHON_LIMIT: Final = 64 * 1024

@@ -14,8 +14,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from guard.core.calls import saved_document
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung, SavedText
-from guard.core.memory_writes import saved_document
 from guard.core.model import Integrity
 from guard.destinations.values import SAID, find_values, leaf_value
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall
     from guard.core.labels import Context
+    from guard.core.mappings import ToolMapping
     from guard.core.model import Json
-    from guard.core.tool_mapping import ToolMapping
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.lineage import Recalls
     from guard.provenance.seal import Seal

@@ -12,9 +12,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.shingles import passages_sent
-from guard.core.calls import Target, TracedCall, with_suspects
+from guard.core.calls import Target, TracedCall, remembered_texts, saved_document, with_suspects
 from guard.core.labels import Context, Evidence, LabelLookup, LabelQuery, PrivateText
-from guard.core.memory_writes import remembered_texts, saved_document
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.destinations.values import SAID, hints_of, taints_of
 from guard.provenance.label_sets import (

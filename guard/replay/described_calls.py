@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from guard.core.labels import Channel, LabelRecord, LabelReply, Rung
+from guard.core.mappings import MemoryLimits
 from guard.core.memory import MemoryClass, StagedFacts, TokenState, Trust
-from guard.core.memory_policy import MemoryLimits
 from guard.core.model import (
     ROLES,
     Destination,
@@ -51,12 +51,11 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall, TracedCall
     from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite
+    from guard.core.mappings import DriftSettings
     from guard.core.memory import Candidate, Fate, GateDecision
-    from guard.core.memory_policy import DriftSettings
     from guard.core.model import Finding, Json
-    from guard.core.policy import Policy
+    from guard.core.policy import Policy, Verdict
     from guard.core.ports import Attempt, Completion, Detector
-    from guard.core.verdict import Verdict
 
 PROTOCOL: Final = "described"
 SessionRungName = Literal[

@@ -14,17 +14,16 @@ from guard.adapters.audit_log import (
     FIELD_POLICY,
 )
 from guard.core.errors import InputError, MessageError
-from guard.core.verdict import Action
+from guard.core.policy import Action
 from guard.policy_files.schema import validate
-from guard.protocols.framing.strict_json import parse_json
+from guard.protocols.framing.json_messages import parse_json
 from guard.replay.described_calls import DescribedCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from guard.core.policy import Policy
-    from guard.core.verdict import Reason
+    from guard.core.policy import Policy, Reason
     from guard.replay.described_calls import Judgement
 
 DECISION_ID: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)

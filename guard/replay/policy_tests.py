@@ -26,9 +26,8 @@ from guard.replay.described_calls import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from guard.core.policy import Policy
+    from guard.core.policy import Policy, Verdict
     from guard.core.ports import Detector
-    from guard.core.verdict import Verdict
     from guard.policy_files.yaml_loader import Document
 
 SUFFIX: Final = "_test.yaml"

@@ -20,8 +20,8 @@ from guard.adapters.redis.store import fresh_store
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall
+from guard.core.policy import Action
 from guard.core.ports import Metrics
-from guard.core.verdict import Action
 from guard.decision.guard import Guard
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from guard.adapters.redis.store import RedisSessionStore
     from guard.core.calls import ClassifiedCall
     from guard.core.model import Integrity, Json
-    from guard.core.policy import Policy
+    from guard.core.policy import Policy, Reason, Verdict
     from guard.core.ports import DecisionRecord, Detector
-    from guard.core.verdict import Reason, Verdict
     from guard.replay.traces import Call, Run
 
 __all__ = ["CHUNK", "CONCURRENCY", "PROTOCOL", "Replay", "ReplayError", "Summary", "fresh_store"]

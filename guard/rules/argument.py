@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from guard.core.jsonpath import compile_path
-from guard.core.tool_mapping import PathQuery  # noqa: TC001  (pydantic reads annotations)
+from guard.core.mappings import PathQuery  # noqa: TC001  (pydantic reads annotations)
+from guard.core.policy import Action
 from guard.core.tool_patterns import ToolPattern
-from guard.core.verdict import Action
 from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from guard.core.calls import Target
     from guard.core.model import Json
-    from guard.core.policy import Situation
-    from guard.core.verdict import Reason
+    from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
 
 VALUE_LIMIT: Final = 10_000

@@ -14,8 +14,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PlainSerializer
 
 from guard.core.labels import RUNGS, Rung
 from guard.core.model import DestinationStatus, Role
+from guard.core.policy import Action, Reason
 from guard.core.tool_patterns import ToolPattern
-from guard.core.verdict import Action, Reason
 from guard.provenance.ladder import attestation_of
 
 if TYPE_CHECKING:

@@ -25,15 +25,14 @@ from guard.content.leak_patterns import (
     hides_data,
 )
 from guard.core.argument_texts import argument_texts
-from guard.core.verdict import Action
+from guard.core.policy import Action
 from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.calls import Target, TracedCall
-    from guard.core.policy import Situation
-    from guard.core.verdict import Reason
+    from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
 
 LIMIT: Final = 256 * 1024

@@ -10,15 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from guard.core.declarations import CHANGED
-from guard.core.verdict import Action
+from guard.core.policy import Action
 from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.calls import Target, TracedCall
-    from guard.core.policy import Situation
-    from guard.core.verdict import Reason
+    from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
 
 

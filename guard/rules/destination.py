@@ -16,8 +16,7 @@ from guard.rules.base import STATUS, RuleConfig
 
 if TYPE_CHECKING:
     from guard.core.calls import Target
-    from guard.core.policy import Situation
-    from guard.core.verdict import Reason
+    from guard.core.policy import Reason, Situation
 
 WORST_FIRST: Final = tuple(DestinationStatus)
 """``DestinationStatus`` is declared worst first."""

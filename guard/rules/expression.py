@@ -19,9 +19,8 @@ from guard.rules.base import RuleConfig
 if TYPE_CHECKING:
     from guard.core.calls import Target
     from guard.core.model import Json
-    from guard.core.policy import Situation
+    from guard.core.policy import Reason, Situation
     from guard.core.trajectory import Window
-    from guard.core.verdict import Reason
 
 MAX_SOURCE: Final = 2000
 """Characters of one expression."""

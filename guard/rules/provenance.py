@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from guard.core.labels import Rung
-from guard.core.verdict import Action
+from guard.core.policy import Action
 from guard.provenance.ladder import attestation_of
 from guard.rules.base import NEVER_ALLOWED, RuleConfig, RungName, on_rung
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.calls import Target, TracedCall
-    from guard.core.policy import Situation
-    from guard.core.verdict import Reason
+    from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
 
 DETAILS = {

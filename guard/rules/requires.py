@@ -15,7 +15,7 @@ from pydantic import PlainSerializer, PlainValidator
 
 from guard.core.labels import Rung
 from guard.core.model import Integrity, PrincipalRung, SessionRung
-from guard.core.verdict import Action
+from guard.core.policy import Action
 from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import Target
     from guard.core.model import Json
-    from guard.core.policy import Situation
-    from guard.core.verdict import Reason
+    from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
 
 RungT = TypeVar("RungT", bound=IntEnum)

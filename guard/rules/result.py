@@ -12,7 +12,7 @@ from pydantic import Field
 
 from guard.content.injection_text import LIMIT, instructs
 from guard.core.argument_texts import argument_texts
-from guard.core.verdict import Action
+from guard.core.policy import Action
 from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall, Target
     from guard.core.model import Json
-    from guard.core.policy import Situation
-    from guard.core.verdict import Reason
+    from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
 
 INJECTION: Final = "injection_in_result"

@@ -11,8 +11,7 @@ from guard.rules.base import RuleConfig
 
 if TYPE_CHECKING:
     from guard.core.calls import Target
-    from guard.core.policy import Situation
-    from guard.core.verdict import Reason
+    from guard.core.policy import Reason, Situation
 
 
 class ToolRule(RuleConfig):

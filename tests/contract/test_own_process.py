@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from guard import cli
 from guard.adapters.loopback import Rig
 from guard.adapters.memory_stores.fate_probe import StoreProbe
-from guard.core.memory_policy import ReadBack
+from guard.core.mappings import ReadBack
 
 ECHO = ReadBack("echo", {"text": "$.value"})
 

@@ -6,10 +6,8 @@ import pytest
 
 from guard.core.calls import untraced
 from guard.core.model import Finding, Identity, Role, ToolCall
-from guard.core.pdp import decide
-from guard.core.policy import Situation
+from guard.core.policy import Action, Mode, Situation, decide
 from guard.core.trajectory import Snapshot, Trajectory, Window
-from guard.core.verdict import Action, Mode
 from guard.decision.classification import classify
 from guard.policy_files import load_policies
 

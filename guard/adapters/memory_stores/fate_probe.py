@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from guard.adapters.redis.gate_operator import GateOperator, Reviewed
-    from guard.core.memory_policy import MemoryPolicy, ReadBack
+    from guard.core.mappings import MemoryPolicy, ReadBack
     from guard.core.model import Json
 
     Ask: TypeAlias = Callable[[str, ReadBack, Mapping[str, Json]], Awaitable[str]]

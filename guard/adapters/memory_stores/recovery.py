@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from guard.adapters.memory_stores.fate_probe import Ask
     from guard.adapters.redis.connection import RedisClient
     from guard.adapters.redis.gate_operator import Reviewed
-    from guard.core.memory_policy import MemoryPolicy
+    from guard.core.mappings import MemoryPolicy
     from guard.core.ports import AuditLog, Metrics
 
 ALIVE_SECONDS: Final = 15

@@ -132,7 +132,7 @@ REASON_CODES: Final = frozenset(
         *GATE_REASONS,
     }
 )
-"""Why calls get the verdict they get: the codes of :class:`guard.core.verdict.Reason`."""
+"""Why calls get the verdict they get: the codes of :class:`guard.core.policy.Reason`."""
 RECOVERED: Final = "recovered"
 """Stands in the ``reason`` label of a write whose fate was found out afterwards."""
 OUTCOMES: Final = frozenset({"refused", "proposal_refused", *(fate.value for fate in Fate)})

@@ -29,17 +29,15 @@ from guard.adapters.metrics.labels import (
 from guard.adapters.metrics.tallies import RecentShare
 from guard.core.memory import GATE_REASONS, MemoryClass
 from guard.core.model import Role
-from guard.core.policy import MEMO_LIMIT
+from guard.core.policy import MEMO_LIMIT, Action, Mode
 from guard.core.ports import Metrics
-from guard.core.verdict import Action, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from guard.core.policy import Policy
+    from guard.core.policy import Policy, Verdict
     from guard.core.ports import DecisionRecord
     from guard.core.trajectory import Window
-    from guard.core.verdict import Verdict
 
 
 LABELS: Final = {action: action.label for action in Action}

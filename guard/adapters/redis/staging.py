@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.layout import digest, load_script, tenant_tag
 from guard.core.errors import StateError
+from guard.core.mappings import MemoryLimits
 from guard.core.memory import (
     AGENT_FAULTS,
     SOURCE_FAULTS,
@@ -22,15 +23,14 @@ from guard.core.memory import (
     TokenState,
     Trust,
 )
-from guard.core.memory_policy import MemoryLimits
 from guard.memory_gate.drift import SUBJECTS, steps
 from guard.provenance.result_documents import source_mark
 from guard.provenance.seal import KEY_BYTES, Seal
 
 if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient
+    from guard.core.mappings import DriftSettings
     from guard.core.memory import Candidate, GateDecision
-    from guard.core.memory_policy import DriftSettings
     from guard.core.model import Identity
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.adapters.processes.child_process import SHIM
 from guard.adapters.stdio.decision_socket import FRAME_LIMIT
 from guard.core.errors import GuardError
-from guard.protocols.framing.jsonrpc import REFUSED
+from guard.protocols.framing.json_messages import REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.gate_operator import GateOperator
+from guard.core.mappings import DriftSettings
 from guard.core.memory import MemoryClass, SourceEvidence, SourceType, Trust
-from guard.core.memory_policy import DriftSettings
 from guard.core.model import Integrity
 from guard.lab.write_path.trials import candidate, facts_of, gate, trial
 from guard.memory_gate.drift import alarms, endorsed, update

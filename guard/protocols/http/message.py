@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from guard.core.errors import MessageError
-from guard.protocols.framing.strict_json import parse_json
+from guard.protocols.framing.json_messages import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from guard.core.errors import MessageError
-from guard.protocols.framing.jsonrpc import reject_lookalike_keys
+from guard.protocols.framing.json_messages import parse_json, reject_lookalike_keys
 from guard.protocols.framing.sse import read_event
-from guard.protocols.framing.strict_json import parse_json
 from guard.protocols.messages import ParsedCall
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from urllib.parse import unquote
 
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
-from guard.protocols.framing.jsonrpc import reject_lookalike_keys
-from guard.protocols.framing.strict_json import parse_json
+from guard.protocols.framing.json_messages import parse_json, reject_lookalike_keys
 from guard.protocols.http.message import HttpReply
 from guard.protocols.messages import ParsedCall
 from guard.protocols.refusals import observation, sentence, unreadable

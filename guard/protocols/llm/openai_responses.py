@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
-from guard.protocols.framing.jsonrpc import reject_lookalike_keys
+from guard.protocols.framing.json_messages import reject_lookalike_keys
 from guard.protocols.llm.model_answers import (
     CODE,
     AnswerEvent,

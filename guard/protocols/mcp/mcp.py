@@ -18,7 +18,7 @@ from guard.core.errors import MessageError
 from guard.core.json_values import scalars_in
 from guard.protocols.a2a import speaks_a2a
 from guard.protocols.base import ProtocolModule
-from guard.protocols.framing.jsonrpc import (
+from guard.protocols.framing.json_messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
     REFUSED,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from guard.core.declarations import Declaration
     from guard.core.model import Json
-    from guard.protocols.framing.jsonrpc import RpcMessage
+    from guard.protocols.framing.json_messages import RpcMessage
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.refusals import Refusal
 

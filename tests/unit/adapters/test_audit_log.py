@@ -20,6 +20,7 @@ from guard.adapters.audit_log import (
 )
 from guard.core.calls import ClassifiedCall, Target
 from guard.core.errors import AuditError
+from guard.core.mappings import ToolMapping
 from guard.core.model import (
     Destination,
     DestinationStatus,
@@ -29,9 +30,8 @@ from guard.core.model import (
     SessionRung,
     ToolCall,
 )
+from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.core.ports import DecisionRecord
-from guard.core.tool_mapping import ToolMapping
-from guard.core.verdict import Action, Mode, Reason, Verdict
 
 MARKER = "wibble-marker"
 

@@ -8,8 +8,8 @@ import guard.detectors as package
 from guard.adapters.onnx import load_models
 from guard.core.calls import ClassifiedCall
 from guard.core.errors import GuardError, ModelError
+from guard.core.mappings import ToolMapping
 from guard.core.model import Identity, Role, ToolCall
-from guard.core.tool_mapping import ToolMapping
 from guard.core.trajectory import FEATURES_13, FEATURES_19, Snapshot, Trajectory, Window
 from guard.detectors import DetectorResources, create_detectors, discover_detectors
 from guard.detectors.prefix_classifier import PrefixClassifier

@@ -4,8 +4,8 @@ import pytest
 
 from guard.core.calls import ClassifiedCall
 from guard.core.jsonpath import compile_path
+from guard.core.mappings import MemoryLimits, ProposalMapping, WriteMapping
 from guard.core.memory import NO_EVIDENCE, MemoryClass
-from guard.core.memory_policy import MemoryLimits, ProposalMapping, WriteMapping
 from guard.core.model import Identity, Role, ToolCall
 from guard.memory_gate.candidate import candidate_of_call, candidates_of_result
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guard.core.memory_policy import DriftSettings
+from guard.core.mappings import DriftSettings
 from guard.memory_gate.drift import SUBJECTS, Evidence, alarms, endorsed, update
 
 SETTINGS = DriftSettings()

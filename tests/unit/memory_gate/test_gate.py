@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from guard.core.mappings import MemoryPolicy
 from guard.core.memory import (
     MemoryClass,
     Permission,
@@ -16,7 +17,6 @@ from guard.core.memory import (
     TokenState,
     Trust,
 )
-from guard.core.memory_policy import MemoryPolicy
 from guard.core.model import DestinationStatus, Integrity
 from guard.memory_gate.gate import CommitGate
 from tests.staged_writes import staged_write

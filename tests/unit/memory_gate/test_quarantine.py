@@ -5,9 +5,9 @@ import pytest
 from guard.core.calls import ClassifiedCall
 from guard.core.errors import StateError
 from guard.core.jsonpath import compile_path
-from guard.core.memory_policy import MemoryPolicy, ReadMapping
+from guard.core.mappings import MemoryPolicy, ReadMapping
 from guard.core.model import Identity, Role, ToolCall
-from guard.core.verdict import Action, Mode, Verdict
+from guard.core.policy import Action, Mode, Verdict
 from guard.memory_gate.write_path import judge_read
 
 ALLOWED = Verdict(Action.ALLOW, Mode.ENFORCE, (), "digest")

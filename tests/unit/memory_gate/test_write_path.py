@@ -10,8 +10,8 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import AuditError, StateError
 from guard.core.memory import Fate, MemoryClass, SecondLook, StagedFacts, Trust
 from guard.core.model import Identity, Role, ToolCall
+from guard.core.policy import Action, Mode, Verdict
 from guard.core.trajectory import Snapshot
-from guard.core.verdict import Action, Mode, Verdict
 from guard.decision.classification import classify
 from guard.lab.write_path.rig import POLICY
 from guard.memory_gate.candidate import TrajectoryEvidence

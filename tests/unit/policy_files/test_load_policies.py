@@ -3,7 +3,7 @@
 import pytest
 
 from guard.core.model import Destination, DestinationStatus, Integrity, Role
-from guard.core.verdict import Mode
+from guard.core.policy import Mode
 from guard.policy_files import PolicyError, load_policies
 from guard.policy_files.yaml_loader import MAX_BYTES
 

@@ -7,8 +7,8 @@ import pytest
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.jsonpath import compile_path
+from guard.core.mappings import MessageFields, ToolMapping
 from guard.core.model import Identity, Integrity, Role, ToolCall
-from guard.core.tool_mapping import MessageFields, ToolMapping
 from guard.provenance.result_documents import marks_of, sources_of
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from guard.core.calls import ClassifiedCall, Target, untraced
+from guard.core.mappings import ToolMapping
 from guard.core.model import Destination, DestinationStatus, Finding, Identity, Role, ToolCall
 from guard.core.policy import Situation
-from guard.core.tool_mapping import ToolMapping
 from guard.core.trajectory import Snapshot, Trajectory, Window
 
 

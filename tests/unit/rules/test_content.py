@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from guard.core.verdict import Action
+from guard.core.policy import Action
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
 from guard.rules.content import LIMIT

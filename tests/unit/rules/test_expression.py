@@ -3,9 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from guard.core.pdp import decide
-from guard.core.policy import Policy
-from guard.core.verdict import Action, Mode
+from guard.core.policy import Action, Mode, Policy, decide
 from guard.rules.expression import VARIABLES, Expression
 
 

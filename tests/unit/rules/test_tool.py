@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.core.verdict import Action
+from guard.core.policy import Action
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from guard.adapters.memory_stores.fate_probe import resolve
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.core.jsonpath import compile_path
+from guard.core.mappings import MemoryPolicy, ReadBack, WriteMapping
 from guard.core.memory import Fate, MemoryClass
-from guard.core.memory_policy import MemoryPolicy, ReadBack, WriteMapping
 from tests.staged_writes import leave_in_flight, staged_write
 
 ASK = ReadBack("get", {"key": "$.key", "limit": "3"})

@@ -4,7 +4,7 @@ import pytest
 
 from guard.adapters.loopback import free_port
 from guard.adapters.memory_stores.fate_probe import StoreProbe
-from guard.core.memory_policy import ReadBack
+from guard.core.mappings import ReadBack
 
 ECHO = ReadBack("echo", {"text": "$.value"})
 

@@ -10,11 +10,11 @@ from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.core.errors import AuditError
 from guard.core.jsonpath import compile_path
+from guard.core.mappings import MemoryLimits, MemoryPolicy, ReadBack, WriteMapping
 from guard.core.memory import (
     Fate,
     MemoryClass,
 )
-from guard.core.memory_policy import MemoryLimits, MemoryPolicy, ReadBack, WriteMapping
 from tests.staged_writes import leave_in_flight, staged_write
 
 WRITE = WriteMapping(

@@ -13,13 +13,12 @@ from guard import __version__
 from guard.adapters.metrics.labels import DECIDED_WITHOUT_RULE, REFUSAL_CODES, STAGES
 from guard.adapters.metrics.prometheus import PrometheusMetrics
 from guard.core.calls import ClassifiedCall
+from guard.core.mappings import ToolMapping
 from guard.core.model import Identity, Role, ToolCall
-from guard.core.policy import MEMO_LIMIT, Policy
+from guard.core.policy import MEMO_LIMIT, Action, Mode, Policy, Reason, Verdict
 from guard.core.ports import DecisionRecord
-from guard.core.tool_mapping import ToolMapping
 from guard.core.tool_patterns import ToolPattern
 from guard.core.trajectory import Window
-from guard.core.verdict import Action, Mode, Reason, Verdict
 
 TOOLS = (ToolPattern.parse("mail_*"), ToolPattern.parse("t"))
 MAPPING = ToolMapping(

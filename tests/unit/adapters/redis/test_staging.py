@@ -9,6 +9,7 @@ from guard.adapters.redis.connection import RedisClient
 from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging import RedisStaging
 from guard.core.errors import StateError
+from guard.core.mappings import DriftSettings
 from guard.core.memory import (
     Fate,
     GateDecision,
@@ -18,7 +19,6 @@ from guard.core.memory import (
     TokenState,
     Trust,
 )
-from guard.core.memory_policy import DriftSettings
 from guard.core.model import Identity, Integrity
 from guard.memory_gate.drift import alarms, update
 from guard.provenance.result_documents import source_mark

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core.errors import MessageError
-from guard.core.verdict import Action, Mode, Reason, Verdict
+from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.protocols.http.message import HttpRequest
 from guard.protocols.mcp.mcp import PLAIN_METHODS, McpProtocol
 from guard.protocols.refusals import Refusal

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from guard.core.calls import ClassifiedCall, Target, untraced
 from guard.core.labels import RUNGS, Attestation, Rung
+from guard.core.mappings import ToolMapping
 from guard.core.model import Destination, DestinationStatus, Finding, Identity, Role, ToolCall
-from guard.core.pdp import decide
-from guard.core.policy import Policy, Situation
-from guard.core.tool_mapping import ToolMapping
+from guard.core.policy import Action, Mode, Policy, Situation, decide
 from guard.core.trajectory import Snapshot, Trajectory, Window
-from guard.core.verdict import Action, Mode
 from guard.rules import discover_rule_types
 
 TYPES = discover_rule_types()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core.errors import MessageError
-from guard.protocols.framing.strict_json import parse_json
+from guard.protocols.framing.json_messages import parse_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")),

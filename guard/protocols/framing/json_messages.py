@@ -1,0 +1,181 @@
+"""JSON that can be read one way only, and the JSON-RPC 2.0 messages written in it.  Pure: no I/O.
+
+RFC 8259 leaves duplicate names, lone surrogates and numbers beyond a double to the reader; two
+readers that differ there are how an inspector is walked around.  All of these are refused.
+JSON-RPC frames MCP (over HTTP and over stdio) and A2A.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from guard.core.errors import MessageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from guard.core.model import Json
+
+_BAD_JSON: Final = "bad_json"
+
+
+def parse_json(body: bytes) -> Json:
+    """Return the value of a JSON document.
+
+    Raises:
+        MessageError: not UTF-8, a byte order mark, not JSON, a duplicate object name, ``NaN`` or
+            an infinity, a lone surrogate, or nested too deep.
+    """
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MessageError(_BAD_JSON, f"the body is not utf-8 at byte {error.start}") from error
+    if text.startswith("\ufeff"):
+        raise MessageError(_BAD_JSON, "the body starts with a byte order mark")
+    try:
+        value = _DECODER.decode(text)
+    except RecursionError as error:
+        raise MessageError(_BAD_JSON, "the body is nested too deep") from error
+    except json.JSONDecodeError as error:
+        raise MessageError(
+            _BAD_JSON, f"the body is not json: {error.msg} at {error.pos}"
+        ) from error
+    except ValueError as error:
+        raise MessageError(_BAD_JSON, f"the body is not json: {error}") from error
+    if "\\u" in text:
+        _refuse_surrogates(value)
+    return value
+
+
+def _pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise MessageError("duplicate_key", "the body has a duplicate object name")
+    return value
+
+
+def _constant(name: str) -> NoReturn:
+    raise MessageError(_BAD_JSON, f"the body has the constant `{name}`, which is not json")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise MessageError(_BAD_JSON, "the body has a number beyond a double")
+    return value
+
+
+def _refuse_surrogates(value: Json) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise MessageError(_BAD_JSON, "the body has a lone surrogate") from error
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_float
+)
+
+
+_BAD_JSONRPC: Final = "bad_jsonrpc"
+BATCH_LIMIT: Final = 64
+"""Messages one batch may have."""
+_MEMBERS: Final = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+REFUSED: Final = -32003
+"""Implementation-defined server error: the guard refused the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class RpcMessage:
+    """One message: a request (method and id), a notification (method), or a response."""
+
+    method: str | None
+    id: str | int | None
+    params: Mapping[str, Json]
+    result: Json = None
+    error: Json = None
+
+    @property
+    def correlation(self) -> str | None:
+        """The id with its type: ``1`` and ``"1"`` are different ids."""
+        return None if self.id is None else correlation(self.id)
+
+
+def correlation(identifier: str | int) -> str:
+    """Return an id with its type."""
+    return f"s:{identifier}" if isinstance(identifier, str) else f"i:{identifier}"
+
+
+def read_messages(value: Json) -> tuple[RpcMessage, ...]:
+    """Return the messages of a body: one, or a batch.
+
+    Raises:
+        MessageError: not JSON-RPC 2.0, an empty or too large batch, two equal ids in one batch.
+    """
+    items = value if isinstance(value, list) else [value]
+    if not items or len(items) > BATCH_LIMIT:
+        raise MessageError(_BAD_JSONRPC, f"a batch must have 1 to {BATCH_LIMIT} messages")
+    messages = tuple(_read(item) for item in items)
+    ids = [m.correlation for m in messages if m.method is not None and m.id is not None]
+    if len(set(ids)) != len(ids):
+        raise MessageError(_BAD_JSONRPC, "two requests of a batch have the same id")
+    return messages
+
+
+def _read(item: Json) -> RpcMessage:
+    if not isinstance(item, dict):
+        raise MessageError(_BAD_JSONRPC, "a json-rpc message must be an object")
+    reject_lookalike_keys(item, _MEMBERS)
+    if unknown := item.keys() - _MEMBERS:
+        raise MessageError(
+            _BAD_JSONRPC, f"unknown member `{min(unknown)[:40]}` in a json-rpc message"
+        )
+    if item.get("jsonrpc") != "2.0":
+        raise MessageError(_BAD_JSONRPC, 'a json-rpc message must have `"jsonrpc": "2.0"`')
+    identifier = item.get("id")
+    if isinstance(identifier, bool) or not isinstance(identifier, (str, int, type(None))):
+        raise MessageError(_BAD_JSONRPC, "a json-rpc id must be a string or an integer")
+    if "method" in item:
+        return _read_request(item, identifier)
+    if "id" not in item or ("result" in item) == ("error" in item):
+        raise MessageError(
+            _BAD_JSONRPC, "a json-rpc response must have an id and a result or an error"
+        )
+    return RpcMessage(None, identifier, {}, item.get("result"), item.get("error"))
+
+
+def _read_request(item: dict[str, Json], identifier: str | int | None) -> RpcMessage:
+    method, params = item["method"], item.get("params", {})
+    if not isinstance(method, str) or not method:
+        raise MessageError(_BAD_JSONRPC, "a json-rpc method must be a string")
+    if "result" in item or "error" in item:
+        raise MessageError(_BAD_JSONRPC, "a json-rpc message is a request or a response, not both")
+    if "id" in item and identifier is None:
+        raise MessageError(_BAD_JSONRPC, "a json-rpc request must not have the id null")
+    if not isinstance(params, dict):
+        raise MessageError(_BAD_JSONRPC, "json-rpc params must be an object")
+    return RpcMessage(method, identifier, params)
+
+
+def reject_lookalike_keys(value: Mapping[str, Json], names: Iterable[str]) -> None:
+    """Refuse keys that differ from a known name, or from each other, in case only.
+
+    A reader that ignores case (Go's ``encoding/json`` does) would take them for the same key.
+
+    Raises:
+        MessageError: there is one.
+    """
+    folded = {key.casefold() for key in value}
+    if len(folded) != len(value):
+        raise MessageError("ambiguous_key", "two object names differ in case only")
+    known = {name.casefold(): name for name in names}
+    for key in value:
+        exact = known.get(key.casefold())
+        if exact is not None and exact != key:
+            raise MessageError("ambiguous_key", f"object name `{exact}` is written in another case")

@@ -80,7 +80,7 @@ _DECODER: Final = json.JSONDecoder(
 )
 
 
-_BAD_JSONRPC: Final = "bad_jsonrpc"
+_NOT_RPC: Final = "bad_jsonrpc"
 BATCH_LIMIT: Final = 64
 """Messages one batch may have."""
 _MEMBERS: Final = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
@@ -120,32 +120,32 @@ def read_messages(value: Json) -> tuple[RpcMessage, ...]:
     """
     items = value if isinstance(value, list) else [value]
     if not items or len(items) > BATCH_LIMIT:
-        raise MessageError(_BAD_JSONRPC, f"a batch must have 1 to {BATCH_LIMIT} messages")
+        raise MessageError(_NOT_RPC, f"a batch must have 1 to {BATCH_LIMIT} messages")
     messages = tuple(_read(item) for item in items)
     ids = [m.correlation for m in messages if m.method is not None and m.id is not None]
     if len(set(ids)) != len(ids):
-        raise MessageError(_BAD_JSONRPC, "two requests of a batch have the same id")
+        raise MessageError(_NOT_RPC, "two requests of a batch have the same id")
     return messages
 
 
 def _read(item: Json) -> RpcMessage:
     if not isinstance(item, dict):
-        raise MessageError(_BAD_JSONRPC, "a json-rpc message must be an object")
+        raise MessageError(_NOT_RPC, "a json-rpc message must be an object")
     reject_lookalike_keys(item, _MEMBERS)
     if unknown := item.keys() - _MEMBERS:
         raise MessageError(
-            _BAD_JSONRPC, f"unknown member `{min(unknown)[:40]}` in a json-rpc message"
+            _NOT_RPC, f"unknown member `{min(unknown)[:40]}` in a json-rpc message"
         )
     if item.get("jsonrpc") != "2.0":
-        raise MessageError(_BAD_JSONRPC, 'a json-rpc message must have `"jsonrpc": "2.0"`')
+        raise MessageError(_NOT_RPC, 'a json-rpc message must have `"jsonrpc": "2.0"`')
     identifier = item.get("id")
     if isinstance(identifier, bool) or not isinstance(identifier, (str, int, type(None))):
-        raise MessageError(_BAD_JSONRPC, "a json-rpc id must be a string or an integer")
+        raise MessageError(_NOT_RPC, "a json-rpc id must be a string or an integer")
     if "method" in item:
         return _read_request(item, identifier)
     if "id" not in item or ("result" in item) == ("error" in item):
         raise MessageError(
-            _BAD_JSONRPC, "a json-rpc response must have an id and a result or an error"
+            _NOT_RPC, "a json-rpc response must have an id and a result or an error"
         )
     return RpcMessage(None, identifier, {}, item.get("result"), item.get("error"))
 
@@ -153,13 +153,13 @@ def _read(item: Json) -> RpcMessage:
 def _read_request(item: dict[str, Json], identifier: str | int | None) -> RpcMessage:
     method, params = item["method"], item.get("params", {})
     if not isinstance(method, str) or not method:
-        raise MessageError(_BAD_JSONRPC, "a json-rpc method must be a string")
+        raise MessageError(_NOT_RPC, "a json-rpc method must be a string")
     if "result" in item or "error" in item:
-        raise MessageError(_BAD_JSONRPC, "a json-rpc message is a request or a response, not both")
+        raise MessageError(_NOT_RPC, "a json-rpc message is a request or a response, not both")
     if "id" in item and identifier is None:
-        raise MessageError(_BAD_JSONRPC, "a json-rpc request must not have the id null")
+        raise MessageError(_NOT_RPC, "a json-rpc request must not have the id null")
     if not isinstance(params, dict):
-        raise MessageError(_BAD_JSONRPC, "json-rpc params must be an object")
+        raise MessageError(_NOT_RPC, "json-rpc params must be an object")
     return RpcMessage(method, identifier, params)
 
 

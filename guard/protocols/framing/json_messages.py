@@ -133,9 +133,7 @@ def _read(item: Json) -> RpcMessage:
         raise MessageError(_NOT_RPC, "a json-rpc message must be an object")
     reject_lookalike_keys(item, _MEMBERS)
     if unknown := item.keys() - _MEMBERS:
-        raise MessageError(
-            _NOT_RPC, f"unknown member `{min(unknown)[:40]}` in a json-rpc message"
-        )
+        raise MessageError(_NOT_RPC, f"unknown member `{min(unknown)[:40]}` in a json-rpc message")
     if item.get("jsonrpc") != "2.0":
         raise MessageError(_NOT_RPC, 'a json-rpc message must have `"jsonrpc": "2.0"`')
     identifier = item.get("id")
@@ -144,9 +142,7 @@ def _read(item: Json) -> RpcMessage:
     if "method" in item:
         return _read_request(item, identifier)
     if "id" not in item or ("result" in item) == ("error" in item):
-        raise MessageError(
-            _NOT_RPC, "a json-rpc response must have an id and a result or an error"
-        )
+        raise MessageError(_NOT_RPC, "a json-rpc response must have an id and a result or an error")
     return RpcMessage(None, identifier, {}, item.get("result"), item.get("error"))
 
 

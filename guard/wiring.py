@@ -29,16 +29,15 @@ from guard.adapters.credentials.write_credentials import load_write_credentials
 from guard.adapters.memory_stores.checker import CommandChecker
 from guard.adapters.memory_stores.fate_probe import StoreProbe
 from guard.adapters.memory_stores.recovery import Recovery
-from guard.adapters.metrics.prometheus import PrometheusMetrics
+from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.mitm.addon import GuardAddon
 from guard.adapters.mitm.forward import ForwardAddon
 from guard.adapters.mitm.master import build_master, listening
 from guard.adapters.onnx import load_models
 from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
 from guard.adapters.processes.child_process import Heartbeat
-from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
-from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.stdio.decision_socket import DecisionServer

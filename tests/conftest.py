@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.store import RedisSessionStore
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from guard.adapters.metrics.prometheus import PrometheusMetrics
+    from guard.adapters.metrics import PrometheusMetrics
 
 SOCKET_SECONDS: Final = 5
 """How long a client of the admin port may take over a request."""

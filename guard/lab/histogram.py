@@ -10,7 +10,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.metrics.labels import SCORE_BUCKETS
+from guard.adapters.metrics import SCORE_BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.audit_log import NoAuditLog
-from guard.adapters.metrics.prometheus import PrometheusMetrics
+from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.onnx import load_models
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from guard.adapters.loopback import free_port
-from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.endpoint import parse_endpoint
 from tests.e2e.memory_stage import POLICY, SECRET, MemoryStage, call, memory_stage, reasons
 from tests.e2e.running_guard import (
     RunningGuard,

@@ -13,7 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.memory_stores.fate_probe import fate_of
-from guard.adapters.metrics.labels import RECOVERED
+from guard.adapters.metrics import RECOVERED
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.memory import Fate
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from guard.adapters.metrics.prometheus import PrometheusMetrics
+    from guard.adapters.metrics import PrometheusMetrics
     from guard.adapters.redis.connection import RedisClient
     from guard.core.ports import AuditLog
     from guard.provenance.seal import Seal

@@ -11,8 +11,12 @@ import struct
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.connection import TIMEOUT, CommandRefusedError, RedisClient
-from guard.adapters.redis.endpoint import parse_endpoint
+from guard.adapters.redis.connection import (
+    TIMEOUT,
+    CommandRefusedError,
+    RedisClient,
+    parse_endpoint,
+)
 from guard.adapters.redis.layout import COUNTER_MAX, FRESH_WINDOW, Keys, decode_window, load_script
 from guard.core.errors import StateError
 from guard.core.labels import LabelReply

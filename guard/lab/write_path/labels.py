@@ -9,8 +9,7 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.redis.connection import RedisClient
-from guard.adapters.redis.endpoint import parse_endpoint
+from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.mappings import DriftSettings
 from guard.core.memory import MemoryClass, SourceEvidence, SourceType, Trust

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.adapters.metrics.prometheus import PrometheusMetrics
+from guard.adapters.metrics import PrometheusMetrics
 
 ROOT = Path(__file__).resolve().parents[3]
 BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from guard.adapters.admin_port import AdminServer, HealthReport
-from guard.adapters.metrics.prometheus import PrometheusMetrics
+from guard.adapters.metrics import PrometheusMetrics
 
 
 @pytest.fixture

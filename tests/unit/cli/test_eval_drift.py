@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.metrics.labels import SCORE_BUCKETS
+from guard.adapters.metrics import SCORE_BUCKETS
 from guard.lab.drift import read_card
 from guard.settings import models_directory
 

@@ -8,10 +8,9 @@ from typer.testing import CliRunner
 
 from guard import cli
 from guard.adapters.credentials.label_key import load_label_key
-from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.endpoint import parse_endpoint
 from guard.provenance.seal import Seal
 from guard.provenance.store_continuity import LastSeen
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from guard.adapters.audit_log import AuditLogFile
-from guard.adapters.metrics.prometheus import PrometheusMetrics
+from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import MessageError, StateError
 from guard.decision.guard import Guard

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from guard.adapters.audit_log import NoAuditLog
-from guard.adapters.metrics.prometheus import PrometheusMetrics
+from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.store import RedisSessionStore
 from guard.decision.guard import Guard
 from guard.detectors import DetectorResources

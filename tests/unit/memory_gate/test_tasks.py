@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from guard.adapters.metrics.prometheus import PrometheusMetrics
+from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.errors import MessageError
 from guard.enforcement.exchange import Exchange

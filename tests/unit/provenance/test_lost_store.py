@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch, accept_loss
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.model import Identity
 from guard.decision.guard import Guard

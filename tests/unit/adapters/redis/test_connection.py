@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from guard.adapters.redis.connection import CommandRefusedError, RedisClient
-from guard.adapters.redis.endpoint import Endpoint, parse_endpoint
+from guard.adapters.redis.connection import (
+    CommandRefusedError,
+    Endpoint,
+    RedisClient,
+    parse_endpoint,
+)
 from guard.core.errors import StateError
 from guard.core.model import Identity, Role
 from guard.core.ports import Attempt

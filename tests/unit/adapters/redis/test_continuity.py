@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from guard.adapters.redis.connection import RedisClient
+from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.continuity import (
     ContinuityCheck,
     ContinuityNote,
@@ -17,7 +17,6 @@ from guard.adapters.redis.continuity import (
     accept_loss,
 )
 from guard.adapters.redis.embedded import EmbeddedRedis
-from guard.adapters.redis.endpoint import parse_endpoint
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import StateError
 from guard.core.model import Identity, Role

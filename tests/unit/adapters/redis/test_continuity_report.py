@@ -5,7 +5,7 @@ import json
 import pytest
 
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.metrics.prometheus import PrometheusMetrics
+from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.redis.continuity import ContinuityCheck, ContinuityReport
 from guard.core.errors import AuditError
 from guard.provenance.store_continuity import Loss, StoreIdentity

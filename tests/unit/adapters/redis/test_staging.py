@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from guard.adapters.redis.connection import RedisClient
-from guard.adapters.redis.endpoint import parse_endpoint
+from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.staging import RedisStaging
 from guard.core.errors import StateError
 from guard.core.mappings import DriftSettings

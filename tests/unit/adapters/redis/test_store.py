@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from guard.adapters.redis import layout
-from guard.adapters.redis.connection import RedisClient
-from guard.adapters.redis.endpoint import parse_endpoint
+from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.store import RedisSessionStore, check_eviction, check_version, parse_info
 from guard.core.errors import StateError
 from guard.core.model import ROLES, Identity, Role

@@ -1,1 +1,0 @@
-"""Prometheus metrics: families, closed label sets, tallies."""

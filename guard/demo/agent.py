@@ -54,7 +54,7 @@ class AgentSession:
             tool, dict(arguments), read_timeout_seconds=CALL_TIMEOUT
         )
         texts = tuple(block.text for block in result.content if isinstance(block, TextContent))
-        return Outcome(bool(result.isError), texts, result.structuredContent or {})
+        return Outcome(bool(result.isError), texts, result.meta or {})
 
     async def _share(self, arguments: Mapping[str, Any]) -> Outcome:
         url = f"{self._notes_url}/weekly/share"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Case = dict[str, Any]
 BAD_REQUEST: Final = 400
 OPCODES: Final = {"continuation": 0, "text": 1, "binary": 2, "close": 8, "ping": 9, "pong": 10}
-_REASONS: Final = ("guard", "data", "error", "structuredContent", "result")
+_REASONS: Final = ("guard", "data", "error", "_meta", "result")
 
 
 @dataclass(frozen=True, slots=True)

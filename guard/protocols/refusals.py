@@ -16,13 +16,20 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.core.policy import Verdict
 
-APPROVAL = (
-    "a human can approve it: ask the operator to run `guard approvals grant` with the decision id"
+APPROVAL: Final = (
+    "waiting for approval of {id}: a person approves it with `guard approvals grant {id}`; repeat "
+    "this exact call after it was given"
 )
 WITHHELD: Final = frozenset({"injection_in_result", "result_too_large"})
 """Reasons that concern a result: its call did reach the tool."""
 RETRIED = frozenset({"guard_error", "gate_error", "write_conflict"})
 NO_RETRY = "do not retry the same call"
+_RETRY: Final = {
+    (True, True): "after it was approved",
+    (False, True): "later",
+    (False, False): "no",
+}
+"""In words, by whether a person is asked and whether the same call may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,8 @@ def observation(refusal: Refusal) -> dict[str, Json]:
     ask = verdict.action is Action.ASK
     winning = [r for r in verdict.reasons if r.action is verdict.action]
     remedies = [r.remedy for r in winning if r.remedy]
+    if ask:
+        remedies.insert(0, APPROVAL.format(id=refusal.decision_id))
     told = next((r.evidence["memory"] for r in winning if "memory" in r.evidence), None)
     return {
         **({"memory": told} if told is not None else {}),
@@ -46,8 +55,8 @@ def observation(refusal: Refusal) -> dict[str, Json]:
         "decision_id": refusal.decision_id,
         "code": "approval_required" if ask else winning[0].code if winning else "refused",
         "reasons": [{"code": r.code, "rule": r.rule} for r in winning],
-        "remedy": "; ".join(dict.fromkeys(remedies)) or (APPROVAL if ask else NO_RETRY),
-        "retry": any(r.code in RETRIED for r in winning),
+        "remedy": "; ".join(dict.fromkeys(remedies)) or NO_RETRY,
+        "retry": ask or any(r.code in RETRIED for r in winning),
     }
 
 
@@ -62,7 +71,7 @@ def sentence(refusal: Refusal) -> str:
     return (
         f"{begins}"
         f"Reason: {reasons or fields['code']}. What would help: {fields['remedy']}. "
-        f"Retry: {'later' if fields['retry'] else 'no'}. Decision id: {fields['decision_id']}."
+        f"Retry: {_RETRY[fields['decision'] == 'ask', fields['retry']]}. Decision id: {fields['decision_id']}."
     )
 
 

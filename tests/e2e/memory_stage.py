@@ -112,5 +112,5 @@ def call(
 
 def reasons(answer: dict[str, Any]) -> list[str]:
     """Return the reason codes of a refusal, nothing for an answer that is none."""
-    told = answer["result"].get("structuredContent") or {}
+    told = answer["result"].get("_meta") or {}
     return [reason["code"] for reason in told.get("guard", {}).get("reasons", [])]

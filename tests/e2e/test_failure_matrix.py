@@ -333,7 +333,7 @@ def test_a_refusal_is_a_tool_result_the_agent_can_read(shared_guard: RunningGuar
     status, answer = shared_guard.post(tool_call("a@evil.test"))
 
     result = answer["result"]
-    observation = result["structuredContent"]["guard"]
+    observation = result["_meta"]["guard"]
     assert status == 200
     assert result["isError"] is True
     assert observation["decision"] == "ask"
@@ -352,6 +352,6 @@ def test_a_batch_is_forwarded_whole_or_not_at_all(shared_guard: RunningGuard) ->
     _, refused = shared_guard.post(mixed)
 
     assert [item["result"].get("isError", False) for item in passed] == [False, False]
-    codes = [item["result"]["structuredContent"]["guard"]["code"] for item in refused]
+    codes = [item["result"]["_meta"]["guard"]["code"] for item in refused]
     assert codes[0] == "batch_refused"
     assert codes[1] != "batch_refused"

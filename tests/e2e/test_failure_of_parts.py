@@ -83,7 +83,7 @@ def refused(guard: RunningGuard, call: dict[str, Any] | None = None) -> dict[str
     assert status == 200
     assert answer["result"]["isError"] is True, answer
     assert len(guard.upstream.received) == received
-    observation: dict[str, Any] = answer["result"]["structuredContent"]["guard"]
+    observation: dict[str, Any] = answer["result"]["_meta"]["guard"]
     line = next(x for x in guard.audit() if x.get("decision_id") == observation["decision_id"])
     assert line["enforced"] == "block"
     return observation
@@ -229,7 +229,7 @@ def test_an_audit_that_cannot_be_written_refuses_the_call(launch: Launch) -> Non
 
     _, answer = guard.post(tool_call())
 
-    assert answer["result"]["structuredContent"]["guard"]["code"] == "audit_error"
+    assert answer["result"]["_meta"]["guard"]["code"] == "audit_error"
     assert len(guard.upstream.received) == received
     assert guard.metric("guard_fail_closed", stage="audit") == 1
 
@@ -269,7 +269,7 @@ def test_a_killed_worker_is_replaced_and_forgets_nothing(launch: Launch) -> None
     guard.child.wait_ready(times=2)
 
     _, answer = guard.post(tool_call("a@evil.test"), headers)
-    rules = [r["rule"] for r in answer["result"]["structuredContent"]["guard"]["reasons"]]
+    rules = [r["rule"] for r in answer["result"]["_meta"]["guard"]["reasons"]]
     assert "recall-before-unknown-send" in rules
 
 

@@ -112,7 +112,7 @@ def test_what_a_tool_said_is_not_written_to_a_higher_class(stage, port, wanted):
     )
 
     assert "source_class_refused" in reasons(answer)
-    told = answer["result"]["structuredContent"]["guard"]["memory"]
+    told = answer["result"]["_meta"]["guard"]["memory"]
     assert told["target_class"] == wanted
     trace = stage.store.trace(content)
     assert (trace.rows, trace.vectors, trace.writes, trace.version) == (0, 0, 0, version)

@@ -73,7 +73,7 @@ def sent(guard, call, session="s", **headers):
     """Send a call; return what the guard says of it and the body the upstream got."""
     guard.upstream.received.clear()
     _, answer = guard.post(call, {"x-guard-session": session, **headers})
-    told = answer["result"].get("structuredContent", {}).get("guard", {})
+    told = answer["result"].get("_meta", {}).get("guard", {})
     head, _, body = bytes(guard.upstream.received).partition(b"\r\n\r\n")
     return told, head.decode().lower(), json.loads(body) if body else None
 
@@ -152,7 +152,7 @@ def test_a_number_that_would_come_out_as_another_is_blocked(guard):
     guard.upstream.received.clear()
     _, answer = guard.post(text.encode())
 
-    assert answer["result"]["structuredContent"]["guard"]["code"] == "redaction_failed"
+    assert answer["result"]["_meta"]["guard"]["code"] == "redaction_failed"
     assert not guard.upstream.received
 
 

@@ -69,7 +69,7 @@ class Agent:
             self._connection = None
             raise OSError(str(error)) from error
         result = json.loads(text).get("result", {})
-        told = (result.get("structuredContent") or {}).get("guard", {})
+        told = (result.get("_meta") or {}).get("guard", {})
         codes = tuple(reason["code"] for reason in told.get("reasons", []))
         shown = "\n".join(item.get("text", "") for item in result.get("content", []))
         failed = not result or bool(result.get("isError"))

@@ -472,10 +472,22 @@ def _withheld(item: Json, refusals: Mapping[str | None, Refusal]) -> Json:
     refusal = refusals.get(correlation(item["id"]))
     if refusal is None:
         return item
-    content = [{"type": "text", "text": sentence(refusal)}]
-    fields = {"guard": observation(refusal)}
-    result = {"content": content, "structuredContent": fields, "isError": True}
-    return {"jsonrpc": "2.0", "id": item["id"], "result": result}
+    return {"jsonrpc": "2.0", "id": item["id"], "result": _error_result(refusal)}
+
+
+def _error_result(refusal: Refusal) -> dict[str, Json]:
+    """Return a refusal as the result of a tool call, in a shape that clients of every revision take.
+
+    The data stands in ``_meta``: clients check ``structuredContent`` against the tool's
+    ``outputSchema`` even where ``isError`` is set.  ``resultType`` is required by revision
+    2026-07-28 and ignored by the older ones.
+    """
+    return {
+        "content": [{"type": "text", "text": sentence(refusal)}],
+        "isError": True,
+        "resultType": "complete",
+        "_meta": {"guard": observation(refusal)},
+    }
 
 
 def _opens_stream(request: HttpRequest) -> bool:
@@ -547,12 +559,10 @@ def _refused(rpc: RpcMessage, refusal: Refusal | None) -> Json:
             "data": {"guard": {"code": "batch_refused", "retry": True}},
         }
         return {"jsonrpc": "2.0", "id": rpc.id, "error": error}
-    fields = {"guard": observation(refusal)}
     if rpc.method == TOOL_CALL:
-        content = [{"type": "text", "text": sentence(refusal)}]
-        result = {"content": content, "structuredContent": fields, "isError": True}
-        return {"jsonrpc": "2.0", "id": rpc.id, "result": result}
-    error = {"code": REFUSED, "message": sentence(refusal), "data": fields}
+        return {"jsonrpc": "2.0", "id": rpc.id, "result": _error_result(refusal)}
+    data = {"guard": observation(refusal)}
+    error = {"code": REFUSED, "message": sentence(refusal), "data": data}
     return {"jsonrpc": "2.0", "id": rpc.id, "error": error}
 
 

@@ -100,7 +100,7 @@ class Road:
         if not isinstance(outcome, HttpReply):
             await self.answer(outcome, {"content": []})
             return ""
-        told = json.loads(outcome.body)["result"]["structuredContent"]["guard"]
+        told = json.loads(outcome.body)["result"]["_meta"]["guard"]
         return str(told["reasons"][0]["code"] if "reasons" in told else told["code"])
 
     def findings(self) -> list[tuple[str, str]]:

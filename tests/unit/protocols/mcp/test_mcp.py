@@ -101,7 +101,7 @@ def test_an_approval_is_asked_for_in_words_and_in_structure() -> None:
 
     reply = json.loads(MCP.refuse(message, [refusal(Action.ASK)]).body)
 
-    guard = reply["result"]["structuredContent"]["guard"]
+    guard = reply["result"]["_meta"]["guard"]
     assert (reply["id"], reply["result"]["isError"]) == (7, True)
     assert (guard["code"], guard["decision_id"]) == ("approval_required", "d1")
     assert "d1" in reply["result"]["content"][0]["text"]

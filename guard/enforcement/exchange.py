@@ -78,6 +78,8 @@ class Exchange:
     """The redacted request, where that is what is forwarded."""
     streams: bool = False
     """Whether an event of its answer has been read."""
+    answers_for: str = ""
+    """The session whose requests are answered in its stream (MCP over HTTP+SSE, 2024-11-05)."""
 
     def __post_init__(self) -> None:
         self.session = self.identity.session
@@ -129,6 +131,7 @@ class Exchange:
         if path is not None:
             self.upstream = self.upstream.partition("/")[0] + path
         session = self.protocol.session_of_event(name, data)
+        self.answers_for = session or self.answers_for
         if session and self.identity.session_rung <= SessionRung.TRACEPARENT:
             self.session = session
 

@@ -146,7 +146,11 @@ class RequestHandler:
         if not calls:
             return exchange
         rewriting = Rewriting(protocol, request, message)
-        return await self._judge(message, calls, exchange, rewriting) or exchange
+        refused = await self._judge(message, calls, exchange, rewriting)
+        if refused is not None and message.answered_in:
+            stream = request.server, identity.principal, message.answered_in
+            refused = replace(refused, stream=stream)
+        return refused or exchange
 
     def refuse(self, error: MessageError) -> HttpReply:
         """Record a message that the enforcement point itself refuses and return the reply."""

@@ -71,7 +71,8 @@ def sentence(refusal: Refusal) -> str:
     return (
         f"{begins}"
         f"Reason: {reasons or fields['code']}. What would help: {fields['remedy']}. "
-        f"Retry: {_RETRY[fields['decision'] == 'ask', fields['retry']]}. Decision id: {fields['decision_id']}."
+        f"Retry: {_RETRY[fields['decision'] == 'ask', fields['retry']]}. "
+        f"Decision id: {fields['decision_id']}."
     )
 
 

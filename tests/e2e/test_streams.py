@@ -24,6 +24,7 @@ from tests.e2e.running_guard import RunningGuard, start_guard, tool_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 PROGRESS = b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"n":%d}}\n\n'
 RESULT = b'data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"ok"}]}}\n\n'
@@ -269,3 +270,44 @@ def test_a_result_on_the_get_stream_completes_the_call_of_another_exchange(
 
     listener.until(b'"late"')
     listener.close()
+
+
+def test_a_refusal_arrives_in_the_stream_of_the_first_revision(streaming: RunningGuard) -> None:
+    """HTTP+SSE clients read nothing in the answer to their POST: the refusal goes into the GET."""
+    listening = b"GET /sse HTTP/1.1\r\nhost: tools.test\r\naccept: text/event-stream\r\n\r\n"
+    client = StreamClient(streaming.port, listening)
+    exchange = streaming.upstream.next()
+    exchange.head()
+    exchange.chunk(b"event: endpoint\ndata: /messages/?session_id=s7\n\n")
+    client.until(b"session_id=s7")
+    refused = _post(tool_call("eve@evil.test"))
+    posted = StreamClient(streaming.port, refused.replace(b"/mcp", b"/messages/?session_id=s7", 1))
+
+    posted.until(b"Accepted")
+    client.until(b'"isError": true')
+
+    assert posted.received.startswith(b"HTTP/1.1 202")
+    assert b"approval_required" in client.received
+    assert b"eve@evil.test" not in streaming.upstream.received
+    exchange.chunk(RESULT)
+    client.until(b'"text":"ok"')
+
+
+def test_a_dead_upstream_is_said_in_the_guards_own_words(tmp_path: Path) -> None:
+    """No page of the proxy's, no address of the upstream; the refusal is on record."""
+    server = ControlledUpstream()
+    guard = start_guard(tmp_path, server)
+    server.close()
+    try:
+        client = StreamClient(guard.port, _post())
+        client.until(b"decision_id")
+        reply = bytes(client.received)
+
+        assert reply.startswith(b"HTTP/1.1 502")
+        assert b"application/json" in reply
+        assert b"upstream_unreachable" in reply
+        assert b"<html" not in reply
+        assert str(server.port).encode() not in reply
+        assert "upstream_unreachable" in {line.get("code") for line in guard.audit()}
+    finally:
+        guard.stop()

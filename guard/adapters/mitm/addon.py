@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.mitm.forward import NOT_CONNECTED
-from guard.adapters.mitm.layers import AWAITED, CERTIFICATE, CUT
+from guard.adapters.mitm.layers import AWAITED, CERTIFICATE, CUT, LOST, StreamedAnswer
 from guard.adapters.mitm.translation import (
     answer,
     answer_later,
@@ -21,6 +21,7 @@ from guard.adapters.mitm.translation import (
     prepare_request,
     read_request,
     replace_body,
+    response_of,
     rewrite_request,
     unsize_response,
 )
@@ -31,7 +32,7 @@ from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.http.message import HttpReply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mitmproxy import dns, http, tcp, udp
 
@@ -47,6 +48,7 @@ READER: Final = "guard.reader"
 REFUSED: Final = "guard.refused"
 FORWARDED_AT: Final = "guard.forwarded_at"
 SWITCHING: Final = 101
+ACCEPTED: Final = 202
 SOCKET: Final = "guard.socket"
 """Where a flow's metadata has its open WebSocket."""
 
@@ -75,6 +77,10 @@ class GuardAddon:
         self._in_flight: set[str] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._streams: dict[tuple[str, str, str], http.HTTPFlow] = {}
+        """Open event streams in which clients read their answers: listener, principal, session."""
+        self.inject: Callable[[StreamedAnswer], object] = _nobody_listens
+        """Sends bytes into an answer that streams; set by the master."""
 
     async def idle(self) -> None:
         """Wait until no request is without its complete answer."""
@@ -95,7 +101,7 @@ class GuardAddon:
                 raise
             return
         if isinstance(outcome, HttpReply):
-            answer(flow, outcome)
+            answer(flow, self._where_it_is_read(outcome))
             return
         try:
             if isinstance(outcome, Exchange) and outcome.rewritten is not None:
@@ -115,6 +121,21 @@ class GuardAddon:
         self._in_flight.add(flow.id)
         AWAITED[flow.client_conn.id] += 1
         self._idle.clear()
+
+    def _where_it_is_read(self, reply: HttpReply) -> HttpReply:
+        """Send a reply into the open event stream of its client, where that is where it reads.
+
+        Without such a stream the reply is the answer to the request, which nobody else can read.
+        """
+        flow = self._streams.get(reply.stream) if reply.stream is not None else None
+        if flow is None:
+            return reply
+        event = b"event: message\ndata: " + reply.body + b"\n\n"
+        try:
+            self.inject(StreamedAnswer(flow, event))
+        except ValueError:  # The stream's connection is gone.
+            return reply
+        return HttpReply(ACCEPTED, "text/plain", b"Accepted")
 
     async def _judge(self, flow: http.HTTPFlow) -> Exchange | UnreadExchange | HttpReply:
         request = flow.request
@@ -202,6 +223,9 @@ class GuardAddon:
                 hook.release, hook.stop = [hook.flow.metadata[REFUSED]], True
                 return
             hook.release = await (reader.feed(hook.chunk) if hook.chunk else reader.end())
+            exchange = hook.flow.metadata[EXCHANGE]
+            if exchange.answers_for:
+                self._streams[_stream_of(exchange)] = hook.flow
         except MessageError as error:
             hook.stop = True
             if reader is not None:
@@ -260,6 +284,7 @@ class GuardAddon:
             if EXCHANGE in flow.metadata:
                 if text != CUT and NOT_CONNECTED not in text:
                     self._metrics.error("upstream")
+                    self._answer_lost(flow)
                 if isinstance(flow.metadata[EXCHANGE], Exchange):
                     await self._enforcement.responses.on_lost(flow.metadata[EXCHANGE])
                 return
@@ -269,6 +294,19 @@ class GuardAddon:
                 self._enforcement.requests.refuse(MessageError("bad_http", text))
         except Exception:  # noqa: BLE001  (see module docstring)
             self._metrics.error("hook")
+
+    def _answer_lost(self, flow: http.HTTPFlow) -> None:
+        """Leave the reply to a request whose upstream gave no answer; it names no address."""
+        if flow.response is not None:
+            return
+        exchange = flow.metadata[EXCHANGE]
+        error = MessageError("upstream_unreachable", "the tool server did not answer", status=502)
+        reply = (
+            self._enforcement.responses.refuse(error, exchange)
+            if isinstance(exchange, Exchange)
+            else self._enforcement.requests.refuse(error)
+        )
+        flow.metadata[LOST] = response_of(reply)
 
     # --- what is no HTTP message ---------------------------------------------------------------
 
@@ -316,6 +354,9 @@ class GuardAddon:
         self._enforcement.requests.refuse(MessageError(code, message, status=403))
 
     def _ended(self, flow: http.HTTPFlow) -> None:
+        exchange = flow.metadata.get(EXCHANGE)
+        if isinstance(exchange, Exchange) and self._streams.get(_stream_of(exchange)) is flow:
+            del self._streams[_stream_of(exchange)]
         if flow.id in self._in_flight:
             self._in_flight.discard(flow.id)
             AWAITED[flow.client_conn.id] -= 1
@@ -330,3 +371,12 @@ class GuardAddon:
         message = "the guard failed while judging this message"
         reply = self._enforcement.requests.refuse(MessageError("guard_error", message, status=503))
         answer(flow, reply)
+
+
+def _stream_of(exchange: Exchange) -> tuple[str, str, str]:
+    return exchange.server, exchange.identity.principal, exchange.answers_for
+
+
+def _nobody_listens(event: StreamedAnswer) -> None:
+    """Stand in until a master serves."""
+    raise ValueError(event.flow.id)

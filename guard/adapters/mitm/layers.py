@@ -37,6 +37,7 @@ from mitmproxy.proxy.layers.http import (
     RequestProtocolError,
     ResponseData,
     ResponseEndOfMessage,
+    ResponseHeaders,
     ResponseProtocolError,
     ResponseTrailers,
     SendHttp,
@@ -106,6 +107,8 @@ def show_certificate(tls_start: TlsData) -> None:
         tls_start.ssl_conn.use_privatekey(address.certificate.key)
 
 
+LOST: Final = "guard.lost"
+"""Where the addon leaves the reply to a request whose upstream gave no answer."""
 POLICY_VIOLATION: Final = 1008
 UNREADABLE: Final = 1002
 
@@ -244,6 +247,11 @@ class GuardChunkHook(commands.StartHook):
 
 
 @dataclass
+class StreamedAnswer(events.MessageInjected[bytes]):
+    """Bytes of the guard's own for the client of an answer that streams."""
+
+
+@dataclass
 class GuardUnreadableHook(commands.StartHook):
     """A request head could not be parsed."""
 
@@ -262,6 +270,10 @@ class GuardedHttpStream(http_layers.HttpStream):
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         """Handle an event without the one hook per request that nobody listens to."""
+        if isinstance(event, StreamedAnswer):
+            if self.server_state == self.state_stream_response_body:
+                yield SendHttp(ResponseData(self.stream_id, event.message), self.context.client)
+            return
         generator = super()._handle_event(event)
         reply = None
         while True:
@@ -293,7 +305,26 @@ class GuardedHttpStream(http_layers.HttpStream):
         """Say 403, not 502, where it was the guard that did not connect."""
         if isinstance(event, ResponseProtocolError) and NOT_CONNECTED in event.message:
             vars(event)["code"] = _Status(403)
-        yield from super().handle_protocol_error(event)
+        generator = super().handle_protocol_error(event)
+        reply = None
+        while True:
+            try:
+                command = generator.send(reply)
+            except StopIteration:
+                return
+            reply = None
+            lost = self.flow.metadata.get(LOST)
+            if lost is not None and isinstance(command, SendHttp) and command.event is event:
+                yield from self._send_reply(lost)
+            else:
+                reply = yield command
+
+    def _send_reply(self, response: http.Response) -> layer.CommandGenerator[None]:
+        """Answer with the guard's own words where mitmproxy would send a page of its own."""
+        client = self.context.client
+        yield SendHttp(ResponseHeaders(self.stream_id, response, end_stream=False), client)
+        yield SendHttp(ResponseData(self.stream_id, response.raw_content or b""), client)
+        yield SendHttp(ResponseEndOfMessage(self.stream_id), client)
 
     def _pass(self, chunk: bytes) -> layer.CommandGenerator[None]:
         hook = GuardChunkHook(self.flow, chunk)

@@ -142,6 +142,7 @@ class LeanMaster(Master):
         layers.install()
         layers.verify()
         self.server = proxyserver.Proxyserver()
+        addon.inject = self.server.inject_event
         self.addons.add(
             core.Core(),
             self.server,

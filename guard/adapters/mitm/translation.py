@@ -126,10 +126,15 @@ def unsize_response(response: http.Response, request: http.Request) -> None:
 
 def answer(flow: http.HTTPFlow, reply: HttpReply) -> None:
     """Answer the client with a reply of the guard's own; nothing is forwarded."""
+    flow.response = response_of(reply)
+
+
+def response_of(reply: HttpReply) -> http.Response:
+    """Return a reply of the guard's own as mitmproxy sends it."""
     headers = {"content-type": reply.content_type, "cache-control": "no-store"}
     if reply.status == PROXY_AUTHENTICATION:
         headers["proxy-authenticate"] = 'Basic realm="egress guard"'
-    flow.response = http.Response.make(reply.status, reply.body, {**headers, **dict(reply.headers)})
+    return http.Response.make(reply.status, reply.body, {**headers, **dict(reply.headers)})
 
 
 def replace_body(response: http.Response, body: bytes) -> None:

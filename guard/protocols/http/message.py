@@ -96,6 +96,9 @@ class HttpReply:
     content_type: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
+    stream: tuple[str, str, str] | None = None
+    """Listener, principal and session of the open event stream in which the client reads its
+    answers; None where it reads them in the answer to its request."""
 
 
 REDACTION_FAILED: Final = "redaction_failed"

@@ -365,13 +365,15 @@ class McpProtocol(ProtocolModule):
         messages = read_messages(value)
         check_headers(request, messages)
         calls = tuple(call for message in messages for call in _calls(message))
-        session = meta_session(messages) or query_session(request.target)
+        in_query = query_session(request.target)
+        session = meta_session(messages) or in_query
         return Message(
             calls,
             side_content=tuple(answers_in(messages)),
             tasks=tasks_in(messages),
             session_id=session,
             parsed=(isinstance(value, list), messages),
+            answered_in=in_query or "",
         )
 
     def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
@@ -476,7 +478,7 @@ def _withheld(item: Json, refusals: Mapping[str | None, Refusal]) -> Json:
 
 
 def _error_result(refusal: Refusal) -> dict[str, Json]:
-    """Return a refusal as the result of a tool call, in a shape that clients of every revision take.
+    """Return a refusal as a tool call's result, in a shape that clients of every revision take.
 
     The data stands in ``_meta``: clients check ``structuredContent`` against the tool's
     ``outputSchema`` even where ``isError`` is set.  ``resultType`` is required by revision

@@ -24,7 +24,6 @@ from tests.e2e.running_guard import RunningGuard, start_guard, tool_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 PROGRESS = b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"n":%d}}\n\n'
 RESULT = b'data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"ok"}]}}\n\n'
@@ -293,21 +292,15 @@ def test_a_refusal_arrives_in_the_stream_of_the_first_revision(streaming: Runnin
     client.until(b'"text":"ok"')
 
 
-def test_a_dead_upstream_is_said_in_the_guards_own_words(tmp_path: Path) -> None:
+def test_a_dead_upstream_is_said_in_the_guards_own_words(streaming: RunningGuard) -> None:
     """No page of the proxy's, no address of the upstream; the refusal is on record."""
-    server = ControlledUpstream()
-    guard = start_guard(tmp_path, server)
-    server.close()
-    try:
-        client = StreamClient(guard.port, _post())
-        client.until(b"decision_id")
-        reply = bytes(client.received)
+    client = StreamClient(streaming.port, _post())
+    streaming.upstream.next().die()
 
-        assert reply.startswith(b"HTTP/1.1 502")
-        assert b"application/json" in reply
-        assert b"upstream_unreachable" in reply
-        assert b"<html" not in reply
-        assert str(server.port).encode() not in reply
-        assert "upstream_unreachable" in {line.get("code") for line in guard.audit()}
-    finally:
-        guard.stop()
+    client.until(b"upstream_unreachable")
+
+    assert client.received.startswith(b"HTTP/1.1 502")
+    assert b"application/json" in client.received
+    assert b"<html" not in client.received
+    assert str(streaming.upstream.port).encode() not in client.received
+    assert "upstream_unreachable" in {line.get("code") for line in streaming.audit()}

@@ -35,10 +35,11 @@ class Rung(IntEnum):
     """Derived from untrusted text, or from memory tainted by it."""
     DENIED = 10
 
-    @property
-    def label(self) -> str:
-        """The name used in policies, verdicts and metrics."""
-        return RUNGS[self - 1]
+    label: str
+    """The name used in policies, verdicts and metrics."""
+
+    def __init__(self, _: int) -> None:
+        self.label = self.name.lower()
 
 
 RUNGS = tuple(rung.name.lower() for rung in Rung)

@@ -34,18 +34,14 @@ class Action(IntEnum):
     ASK = 2
     BLOCK = 3
 
-    @property
-    def label(self) -> str:
-        """The name used in policies, audit lines and metrics."""
-        return _LABELS[self]
+    label: str
+    """The name used in policies, audit lines and metrics."""
+    forwards: bool
+    """Whether the call (as it is, or redacted) goes to the tool."""
 
-    @property
-    def forwards(self) -> bool:
-        """Whether the call (as it is, or redacted) goes to the tool."""
-        return self <= Action.REDACT
-
-
-_LABELS = tuple(action.name.lower() for action in Action)
+    def __init__(self, value: int) -> None:
+        self.label = self.name.lower()
+        self.forwards = value <= 1
 
 
 class Mode(StrEnum):
@@ -252,11 +248,13 @@ class Policy:
         """
         if len(call.targets) > KEY_TARGETS:
             return self.rules
-        targets = tuple([(t.standing, t.attestation and t.attestation.rung) for t in call.targets])
         known = call.classified
         # Which mapping it is follows from the tool's name.
-        marks = known.mapping is None, call.redefined, bool(call.guarded)
-        key = (known.call.tool, known.role, marks, targets)
+        parts: list[object] = [known.call.tool, known.role, known.mapping is None]
+        parts += call.redefined, bool(call.guarded)
+        for target in call.targets:
+            parts += target.standing, target.attestation and target.attestation.rung
+        key = tuple(parts)
         found = self._about.get(key)
         if found is None or found is self.rules:
             # Worked out where a call comes a second time: most that differ never do.
@@ -326,8 +324,12 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
             errors.append(f"rule `{rule.id}`: {type(error).__name__}")
             reasons.append(Reason("rule_error", rule.id, Action.BLOCK, type(error).__name__))
         else:
-            if reason_or_none is not None:
-                reasons.append(_answered(reason_or_none, granted=situation.granted))
+            if reason_or_none is None:
+                continue
+            if situation.granted and reason_or_none.action is Action.ASK:
+                # A human's grant answers what a rule would ask, once.
+                reason_or_none = replace(reason_or_none, code="granted", action=Action.ALLOW)
+            reasons.append(reason_or_none)
     if not reasons:
         reasons.append(
             Reason(
@@ -378,10 +380,3 @@ def decide_result(policy: Policy, call: ClassifiedCall, content: Json) -> Verdic
         errors=tuple(errors),
         decided_by=tuple(reason.rule for reason in reasons),
     )
-
-
-def _answered(reason: Reason, *, granted: bool) -> Reason:
-    """Return the reason as it counts: a human's grant answers what a rule would ask, once."""
-    if granted and reason.action is Action.ASK:
-        return replace(reason, code="granted", action=Action.ALLOW)
-    return reason

@@ -12,6 +12,7 @@ import asyncio
 import secrets
 import time
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.core.calls import ClassifiedCall, untraced
@@ -58,6 +59,9 @@ BATCH_REFUSED: Final = Reason(
 )
 
 
+_ENFORCED: Final = attrgetter("verdict.enforced")
+
+
 class Judged(NamedTuple):
     """A call with its verdict, before it is recorded."""
 
@@ -99,7 +103,8 @@ class Guard:
         memory: WritePath | None = None,
         seal: Seal | None = None,
     ) -> None:
-        self._policy = policy
+        self.policy = policy
+        """The policy in force; only :meth:`swap_policy` replaces it."""
         self._store = store
         self._detectors = tuple(detectors)
         self._on_demand = {d.name: d for d in detectors if isinstance(d, DetectorOnDemand)}
@@ -118,14 +123,9 @@ class Guard:
         self.texts = ContentScan(detectors, audit, metrics)
         self._prepare()
 
-    @property
-    def policy(self) -> Policy | None:
-        """The policy in force."""
-        return self._policy
-
     def swap_policy(self, policy: Policy) -> None:
         """Put another validated policy in force for every call judged from now on."""
-        self._policy = policy
+        self.policy = policy
         self._prepare()
         if self._memory is not None:
             self._memory.swap_policy(policy)
@@ -133,7 +133,7 @@ class Guard:
     def _prepare(self) -> None:
         """Let the detectors that the policy asks for get ready, before a call waits for them."""
         for detector in self._on_demand.values():
-            if self._policy is not None and detector.name in self._policy.detectors:
+            if self.policy is not None and detector.name in self.policy.detectors:
                 detector.prepare()
 
     # --- a call goes out -------------------------------------------------------------------------
@@ -155,9 +155,17 @@ class Guard:
         else:
             with self._store.together():
                 judged = list(await asyncio.gather(*(self._judge(call) for call in calls)))
-        judged = _all_or_none(_rewritten(judged, rewrite))
-        answers = [(one.call, self._record(*one)) for one in judged]
-        if self._memory is not None:
+        actions = set(map(_ENFORCED, judged))
+        if Action.REDACT in actions:
+            judged = _rewritten(judged, rewrite)
+        if len(judged) > 1:
+            judged = _all_or_none(judged)
+        answers: list[tuple[TracedCall, Verdict]] = []
+        gated = False
+        for one in judged:
+            answers.append((one.call, self._record(*one)))
+            gated = gated or one.call.classified.memory_write is not None
+        if self._memory is not None and gated:
             answers = await self._commit(self._memory, answers)
         if not self._open_loop:
             await self._mark_refused(answers)
@@ -166,7 +174,7 @@ class Guard:
     async def _judge(self, call: ToolCall) -> Judged:
         """Return the verdict on one call, unrecorded.  Never raises."""
         started = time.perf_counter()
-        policy = self._policy
+        policy = self.policy
         errors: list[str] = []
         classified = self._classified(policy, call, errors)
         tracing, snapshot = await self._attempt(policy, classified, errors)
@@ -184,8 +192,9 @@ class Guard:
             traced, verdict = redact(
                 policy, situation, verdict, lambda c: self._find(policy, c, snapshot)
             )
-        if self._memory is not None:
-            verdict = await self._memory.judge(traced, snapshot, verdict)
+        memory = self._memory
+        if memory is not None and (classified.memory_write is not None or memory.has_reads):
+            verdict = await memory.judge(traced, snapshot, verdict)
         return Judged(traced, verdict, time.perf_counter() - started)
 
     def _classified(
@@ -330,7 +339,7 @@ class Guard:
 
     async def _mark_refused(self, answers: list[tuple[TracedCall, Verdict]]) -> None:
         """Mark refused calls in the store, with a request for approval where a human may grant."""
-        policy = self._policy
+        policy = self.policy
         ends: list[Completion] = []
         for traced, verdict in answers:
             if verdict.enforced.forwards:
@@ -378,15 +387,16 @@ class Guard:
     def is_committed(self, calls: Sequence[TracedCall]) -> bool:
         """Return whether every one of the calls is a memory write that the gate has committed."""
         memory = self._memory
-        return (
-            memory is not None
-            and bool(calls)
-            and all(memory.is_committed(one.call.id) for one in calls)
-        )
+        if memory is None or not calls:
+            return False
+        for one in calls:
+            if one.classified.memory_write is None or not memory.is_committed(one.call.id):
+                return False
+        return True
 
     def judge_result(self, result: ToolResult) -> Verdict | None:
         """Return the verdict on a result that a rule withholds, recorded; None: release it."""
-        policy = self._policy
+        policy = self.policy
         if policy is None or not policy.result_rules:
             return None
         verdict = decide_result(policy, result.call.classified, result.content)
@@ -420,7 +430,7 @@ class Guard:
 
     def _learn(self, result: ToolResult) -> tuple[tuple[LabelWrite, ...], bool]:
         """Return the labels that a result brings, and whether a bound cut any off."""
-        policy, saved = self._policy, result.call.on_executed
+        policy, saved = self.policy, result.call.on_executed
         if policy is None:
             return saved, True
         learnt, overflow = result_writes(self._seal, policy, result)
@@ -450,7 +460,7 @@ class Guard:
         Raises:
             StateError: it could not be stored; nothing in it attests anything.
         """
-        policy = self._policy
+        policy = self.policy
         writes: list[LabelWrite] = []
         if policy is not None:
             writes = prompt_writes(self._seal, label_sets(policy.limits), identity, text, at)
@@ -458,7 +468,7 @@ class Guard:
 
     async def note_claims(self, identity: Identity, values: Sequence[str], at: float) -> None:
         """Remember what an agent says that its user named.  Never raises."""
-        policy = self._policy
+        policy = self.policy
         try:
             writes: list[LabelWrite] = []
             if policy is not None:
@@ -475,7 +485,7 @@ class Guard:
         Raises:
             StateError: it could not be stored.
         """
-        policy = self._policy
+        policy = self.policy
         writes: list[LabelWrite] = []
         if policy is not None:
             writes = import_writes(self._seal, label_sets(policy.limits), tenant, items, at)
@@ -485,7 +495,7 @@ class Guard:
 def _rewritten(judged: list[Judged], rewrite: Rewrite | None) -> list[Judged]:
     """Return the calls of a message once it has been rewritten, refused where it cannot be."""
     redacted = [one.verdict.enforced is Action.REDACT for one in judged]
-    if True not in redacted or not _all_forward([one.verdict for one in judged]):
+    if not _all_forward([one.verdict for one in judged]):
         return judged
     arguments = [
         one.call.call.arguments if changed else None
@@ -503,7 +513,7 @@ def _rewritten(judged: list[Judged], rewrite: Rewrite | None) -> list[Judged]:
 
 def _all_or_none(judged: list[Judged]) -> list[Judged]:
     """Return the calls of a message; where any is refused, so are the others."""
-    if len(judged) < 2 or _all_forward([one.verdict for one in judged]):  # noqa: PLR2004  (one call has no others)
+    if _all_forward([one.verdict for one in judged]):
         return judged
     return [one._replace(verdict=_with_the_others(one.verdict)) for one in judged]
 

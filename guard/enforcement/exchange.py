@@ -64,12 +64,12 @@ class Exchange:
     server: str
     """The listener it came in by."""
     identity: Identity
+    session: str
+    """The session in which the ids of its messages are unique."""
     upstream: str = ""
     """The server it went to, as definitions are pinned; empty where none are."""
     reader: AnswerReader | None = None
     """Reads an answer that may carry calls; such an answer is judged before it is released."""
-    session: str = field(init=False)
-    """The session in which the ids of its messages are unique."""
     calls: dict[str | None, TracedCall] = field(default_factory=dict)
     """Calls still without a result, by correlation."""
     is_write: bool = False
@@ -80,9 +80,6 @@ class Exchange:
     """Whether an event of its answer has been read."""
     answers_for: str = ""
     """The session whose requests are answered in its stream (MCP over HTTP+SSE, 2024-11-05)."""
-
-    def __post_init__(self) -> None:
-        self.session = self.identity.session
 
     def call(  # noqa: PLR0913  (what only the calls of a request have is named)
         self,

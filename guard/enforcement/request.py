@@ -6,7 +6,7 @@ out is an :class:`Exchange` (forward it) or an :class:`HttpReply` (answer it, fo
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from guard.protocols.messages import Message, ParsedCall
 
 
+@dataclass(slots=True)
 class Rewriting:
     """One message that may have to go out with other arguments.
 
@@ -42,12 +43,11 @@ class Rewriting:
     is then read as the upstream will read it, and taken only if it says exactly what it should.
     """
 
-    def __init__(self, protocol: ProtocolModule, request: HttpRequest, message: Message) -> None:
-        self._protocol = protocol
-        self._original = request
-        self._message = message
-        self.request: HttpRequest | None = None
-        """What to forward instead, once there is something."""
+    protocol: ProtocolModule
+    original: HttpRequest
+    message: Message
+    request: HttpRequest | None = None
+    """What to forward instead, once there is something."""
 
     def __call__(self, arguments: Sequence[Mapping[str, Json] | None]) -> None:
         """Write the message with other arguments for some of its calls.
@@ -55,15 +55,15 @@ class Rewriting:
         Raises:
             MessageError: it cannot be done exactly.
         """
-        calls = self._message.calls
+        calls = self.message.calls
         if any(changed is not None for changed in arguments[len(calls) :]):
             raise MessageError(REDACTION_FAILED, "side content of a message is not rewritten")
         wanted = [
             dict(call.arguments if changed is None else changed)
             for call, changed in zip(calls, arguments[: len(calls)], strict=True)
         ]
-        written = self._protocol.rewrite(self._original, wanted)
-        read = self._protocol.parse(written)
+        written = self.protocol.rewrite(self.original, wanted)
+        read = self.protocol.parse(written)
         if [dict(call.arguments) for call in read.calls] != wanted:
             raise MessageError(REDACTION_FAILED, "the rewritten message says something else")
         self.request = written
@@ -131,8 +131,9 @@ class RequestHandler:
             self._metrics.error("parse")
             failure = MessageError("guard_error", type(error).__name__, status=503)
             return self._unread(failure, protocol, request, decision_id)
-        upstream, reader = protocol.upstream(request), protocol.answer_reader(message)
-        exchange = Exchange(protocol, request.server, identity, upstream, reader)
+        upstream = protocol.upstream(request)
+        reader = protocol.answer_reader(message) if protocol.model_api else None
+        exchange = Exchange(protocol, request.server, identity, identity.session, upstream, reader)
         if message.reported:
             withheld = await self._models.observe_reported(exchange, message.reported)
             if withheld is not None:
@@ -173,11 +174,13 @@ class RequestHandler:
     def _matching(self, request: HttpRequest) -> ProtocolModule:
         host = request.host.lower()
         speaks_model = not self._model_apis.isdisjoint({host, host.rpartition(":")[0]})
-        asked = (p for p in self._protocols if speaks_model or not p.model_api)
-        found = [p for p in asked if p.matches(request)]
-        if len(found) > 1:
-            raise MessageError("two_protocols", "two protocols claim this request")
-        return found[0] if found else self._fallback
+        found: ProtocolModule | None = None
+        for protocol in self._protocols:
+            if (speaks_model or not protocol.model_api) and protocol.matches(request):
+                if found is not None:
+                    raise MessageError("two_protocols", "two protocols claim this request")
+                found = protocol
+        return found or self._fallback
 
     def _calls(
         self,
@@ -188,18 +191,21 @@ class RequestHandler:
     ) -> list[ToolCall]:
         """Return the calls of a message; the first bears the id of the decision."""
         at = self._clock.now()
-        return [
-            exchange.call(
+        nonce = request.header(NONCE_HEADER) or ""
+        token = request.header(TOKEN_HEADER) or ""
+        calls: list[ToolCall] = []
+        for one in parsed:
+            call = exchange.call(
                 one.tool,
                 one.arguments,
                 at,
-                decision_id="" if index else decision_id,
+                decision_id="" if calls else decision_id,
                 upstream=exchange.upstream,
-                nonce=request.header(NONCE_HEADER) or "",
-                token=request.header(TOKEN_HEADER) or "",
+                nonce=nonce,
+                token=token,
             )
-            for index, one in enumerate(parsed)
-        ]
+            calls.append(call)
+        return calls
 
     def _side_content(
         self, request: HttpRequest, protocol: ProtocolModule, message: Message
@@ -219,10 +225,11 @@ class RequestHandler:
             plain = self._fallback.parse(bare).calls
         elif not protocol.model_api and policy is not None and policy.mapping(METADATA):
             found += metadata_call(request, reads_query=not protocol.names_hosts)
-        return [
-            *(call for call in found if policy is not None and policy.mapping(call.tool)),
-            *plain,
-        ]
+        mapped: list[ParsedCall] = []
+        for call in found:
+            if policy is not None and policy.mapping(call.tool):
+                mapped.append(call)
+        return [*mapped, *plain]
 
     def _follow_tasks(self, message: Message, exchange: Exchange) -> None:
         """Expect the results of earlier calls in the answers to requests about their tasks."""
@@ -251,14 +258,13 @@ class RequestHandler:
         protocol = exchange.protocol
         judged = await self._guard.authorize(calls, rewriting)
         own, side_content = judged[: len(message.calls)], judged[len(message.calls) :]
-        if (refusal := _refused(side_content)) is not None:
-            whole = protocol.refuse_whole(message, refusal)
-            return whole or self._fallback.refuse(message, [refusal])
-        if not all(verdict.enforced.forwards for _, verdict in own):
-            refusals = [
-                None if verdict.enforced.forwards else Refusal(classified.call.id, verdict)
-                for classified, verdict in own
-            ]
+        for refusal in _refusals(side_content):
+            if refusal is not None and refusal.verdict.reasons[0].code != "batch_refused":
+                # Refused for itself, not because others are.
+                whole = protocol.refuse_whole(message, refusal)
+                return whole or self._fallback.refuse(message, [refusal])
+        refusals = _refusals(own)
+        if refusals.count(None) < len(refusals):
             return protocol.refuse(message, refusals)
         exchange.rewritten = rewriting.request
         exchange.is_write = self._guard.is_committed([classified for classified, _ in own])
@@ -270,12 +276,9 @@ class RequestHandler:
         return None
 
 
-def _refused(answers: Sequence[tuple[TracedCall, Verdict]]) -> Refusal | None:
-    """Return why the first of some calls is refused for itself, not because others are."""
-    refused = [
-        Refusal(classified.call.id, verdict)
-        for classified, verdict in answers
-        if not verdict.enforced.forwards
-    ]
-    by_itself = (r for r in refused if r.verdict.reasons[0].code != "batch_refused")
-    return next(by_itself, None)
+def _refusals(answers: Sequence[tuple[TracedCall, Verdict]]) -> list[Refusal | None]:
+    """Return why each of some calls is not forwarded, None where it is."""
+    found: list[Refusal | None] = []
+    for traced, verdict in answers:
+        found.append(None if verdict.enforced.forwards else Refusal(traced.call.id, verdict))
+    return found

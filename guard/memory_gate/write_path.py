@@ -83,6 +83,8 @@ class WritePath:
         """Judge every later write by another policy; writes in flight are settled all the same."""
         self._policy = policy
         self._memory = policy.memory or NO_GATE
+        self.has_reads = bool(self._memory.reads)
+        """Whether some calls count as reads of partitions, which may be closed."""
         self._staging.limits = self._memory.limits
         self._gate = CommitGate(self._memory, policy.standing)
         self._proposals = Proposals(policy, self._memory, self._gate, self._staging, self._log)

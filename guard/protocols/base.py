@@ -112,7 +112,7 @@ class ProtocolModule(ABC):
         raise MessageError("redaction_failed", "messages of this kind are not rewritten")
 
     def answer_reader(self, message: Message) -> AnswerReader | None:
-        """Return what reads the answer where it may carry calls (a model's), else None."""
+        """Return what reads the answer where it may carry calls; only ``model_api`` is asked."""
         return None
 
     def results(self, content: Json) -> Sequence[ParsedResult]:
@@ -187,6 +187,9 @@ def discover_protocols(resources: ProtocolResources | None = None) -> tuple[Prot
         module = importlib.import_module(info.name)
         for item in vars(module).values():
             if _is_concrete(item) and item.__module__ == module.__name__:
+                if item.answer_reader is not ProtocolModule.answer_reader and not item.model_api:
+                    msg = f"protocol `{item.name}` reads answers and does not say `model_api`"
+                    raise TypeError(msg)
                 if item.name in found:
                     msg = f"two protocol modules are named `{item.name}`"
                     raise TypeError(msg)

@@ -75,11 +75,6 @@ RungName = Annotated[
 ]
 
 
-def on_rung(target: Target, rungs: tuple[Rung, ...]) -> bool:
-    """Return whether a value stands on one of some rungs."""
-    return attestation_of(target).rung in rungs
-
-
 @dataclass(frozen=True, slots=True)
 class MappingOutline:
     """What a rule may know of a tool mapping when the policy is checked."""
@@ -158,12 +153,12 @@ class RuleConfig(BaseModel):
 
     def match(self, situation: Situation) -> Reason | None:
         """Return why the rule applies, or None.  May raise: an error blocks the call."""
-        targets = self._concerned(situation.call)
+        targets = self.targets_of(situation.call)
         return None if targets is None else self.judge(situation, targets)
 
     def concerns(self, call: TracedCall) -> bool:
         """Return False where the filters keep a call out; see :meth:`Policy.rules_about`."""
-        return type(self).match is not RuleConfig.match or self._concerned(call) is not None
+        return type(self).match is not RuleConfig.match or self.targets_of(call) is not None
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if the rule applies to a call that its filters let through.
@@ -187,52 +182,54 @@ class RuleConfig(BaseModel):
     ) -> Reason:
         """Return a reason with this rule's id, effect and remedy, and no argument text."""
         if targets:
-            evidence["targets"] = [
-                {
+            named: list[Json] = []
+            for target in targets[:EVIDENCE_TARGETS]:
+                fields: dict[str, Json] = {
                     "standing": str(target.standing),
                     "kind": target.destination.kind,
                     "path": target.path[:EVIDENCE_PATH],
-                    **(target.attestation.evidence() if target.attestation else {}),
                 }
-                for target in targets[:EVIDENCE_TARGETS]
-            ]
+                if target.attestation is not None:
+                    fields.update(target.attestation.evidence())
+                named.append(fields)
+            evidence["targets"] = named
             evidence["target_count"] = len(targets)
         return Reason(code, self.id, self.effect, detail, evidence, self.remedy)
 
-    def _concerned(self, call: TracedCall) -> tuple[Target, ...] | None:
-        if not self._speaks_for(call.classified):
+    def targets_of(self, call: TracedCall) -> tuple[Target, ...] | None:
+        """Return the destinations of a call that the rule is about; None where it is not."""
+        if not self.speaks_for(call.classified):
             return None
-        return self._allowable(call) if self.effect is Action.ALLOW else self._selected(call)
+        status, rungs, targets = self.status, self.rungs, call.targets
+        filtered = status is not None or rungs is not None
+        allowing = self.effect is Action.ALLOW
+        if allowing and not targets and (filtered or _lacks_receiver(call.classified)):
+            return None
+        selected: list[Target] = []
+        for target in targets:
+            if allowing and target.standing in NEVER_ALLOWED:
+                return None
+            if (status is None or target.standing in status) and (
+                rungs is None or (target.attestation or attestation_of(target)).rung in rungs
+            ):
+                selected.append(target)
+        if filtered and (not selected or (allowing and len(selected) != len(targets))):
+            return None
+        return tuple(selected)
 
-    def _speaks_for(self, call: ClassifiedCall) -> bool:
+    def speaks_for(self, call: ClassifiedCall) -> bool:
         """Return whether role, mapping and tool name are the rule's."""
         if self.roles is not None and call.role not in self.roles:
             return False
         if self.mapped is not None and call.mapped is not self.mapped:
             return False
-        return self.tools is None or any(p.matches(call.call.tool) for p in self.tools)
-
-    def _selected(self, call: TracedCall) -> tuple[Target, ...] | None:
-        """Return the destinations that a restricting rule is about."""
-        status, rungs, targets = self.status, self.rungs, call.targets
-        if status is None and rungs is None:
-            return targets
-        selected = [
-            target
-            for target in targets
-            if (status is None or target.standing in status)
-            and (rungs is None or (target.attestation or attestation_of(target)).rung in rungs)
-        ]
-        return tuple(selected) or None
-
-    def _allowable(self, call: TracedCall) -> tuple[Target, ...] | None:
-        filtered = self.status is not None or self.rungs is not None
-        if not call.targets and (filtered or _lacks_receiver(call.classified)):
-            return None
-        if not NEVER_ALLOWED.isdisjoint([target.standing for target in call.targets]):
-            return None
-        selected = self._selected(call)
-        return selected if selected is not None and len(selected) == len(call.targets) else None
+        if self.tools is None:
+            return True
+        tool = call.call.tool
+        for pattern in self.tools:
+            if pattern.matches(tool):
+                return True
+        return False
 
     def filter_problems(self, outline: PolicyOutline) -> Iterator[str]:
         """Yield what is wrong with the shared filters in this policy."""

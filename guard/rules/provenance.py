@@ -18,7 +18,7 @@ from pydantic import Field
 from guard.core.labels import Rung
 from guard.core.policy import Action
 from guard.provenance.ladder import attestation_of
-from guard.rules.base import NEVER_ALLOWED, RuleConfig, RungName, on_rung
+from guard.rules.base import NEVER_ALLOWED, RuleConfig, RungName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +42,7 @@ DETAILS = {
 """What a rung says of a value, in words."""
 CODES: Final = {rung: f"provenance_{rung.label}" for rung in Rung}
 _RUNG: Final = attrgetter("rung")
+_SATURATED: Final = attrgetter("saturated")
 
 
 class ProvenanceRule(RuleConfig):
@@ -75,45 +76,43 @@ class ProvenanceRule(RuleConfig):
     def concerns(self, call: TracedCall) -> bool:
         """Return False where the filters keep a call out."""
         if self.of == "destinations":
-            return self._concerned(call) is not None
-        return bool(call.guarded) and self._speaks_for(call.classified)
+            return self.targets_of(call) is not None
+        return bool(call.guarded) and self.speaks_for(call.classified)
 
     def match(self, situation: Situation) -> Reason | None:
         """Return why the rule applies, or None."""
         if self.of == "destinations":
             return RuleConfig.match(self, situation)
-        if not self._speaks_for(situation.call.classified):
+        if not self.speaks_for(situation.call.classified):
             return None
-        return self.judge(
-            situation, tuple(t for t in situation.call.guarded if on_rung(t, self.rungs))
-        )
+        return self.judge(situation, situation.call.guarded)
 
-    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
+    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:  # noqa: ARG002  (the filters have looked at the call)
         """Return the reason, named after the weakest rung among the values."""
         allowing = self.effect is Action.ALLOW
-        if allowing and self.of == "guarded":
-            targets = situation.call.guarded
-        concerned = self._of_kind(targets)
+        concerned = self._about(targets)
         if not concerned or (allowing and len(concerned) != len(targets)):
             return None
-        found = [attestation_of(target) for target in concerned]
+        found = [*map(attestation_of, concerned)]
         worst = max(found, key=_RUNG)
-        if allowing and True in [one.saturated for one in found]:
+        if allowing and True in map(_SATURATED, found):
             detail = "nothing trusted has named it, and it may be tainted"
             reason = self.reason("provenance_saturated", detail, concerned, **worst.evidence())
             return replace(reason, action=Action.ASK)
         return self.reason(CODES[worst.rung], DETAILS[worst.rung], concerned, **worst.evidence())
 
-    def _of_kind(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
-        kinds, denied = self.kinds, Rung.DENIED in self.rungs
-        return tuple(
-            [
-                target
-                for target in targets
-                if (denied or target.standing not in NEVER_ALLOWED)
-                and (kinds is None or target.destination.kind in kinds)
-            ]
-        )
+    def _about(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+        """Return the values of the rule's kinds that stand on its rungs."""
+        kinds, rungs = self.kinds, self.rungs
+        found: list[Target] = []
+        for target in targets:
+            if (
+                (kinds is None or target.destination.kind in kinds)
+                and (Rung.DENIED in rungs or target.standing not in NEVER_ALLOWED)
+                and (target.attestation or attestation_of(target)).rung in rungs
+            ):
+                found.append(target)
+        return tuple(found)
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)
         """Yield allowing rules that would allow what is derived from untrusted text."""

@@ -43,11 +43,10 @@ class ScoreRule(RuleConfig):
         Raises:
             ValueError: a send without a score, or a score that is no probability.
         """
-        scores = [
-            finding.score
-            for finding in situation.findings
-            if finding.code == CODE and finding.data.get("model") == self.model
-        ]
+        scores: list[float | None] = []
+        for finding in situation.findings:
+            if finding.code == CODE and finding.data.get("model") == self.model:
+                scores.append(finding.score)
         if not scores:
             if situation.call.classified.role is Role.SEND:
                 raise ValueError(f"model `{self.model}` gave this send no score")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from guard.core.model import Role
+from guard.core.model import ROLES, Role
 from guard.core.policy import Action
 from guard.rules.base import RuleConfig
 
@@ -40,7 +40,13 @@ class SequenceRule(RuleConfig):
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if one of the roles came before."""
-        before = self._before(situation)
+        snapshot = situation.snapshot
+        windows = {
+            "session": (snapshot.session,),
+            "principal": (snapshot.principal,),
+            "both": (snapshot.session, snapshot.principal),
+        }[self.scope]
+        before = [role for role in self.after if self._seen(windows, role)]
         if not before:
             return None
         is_rbs = situation.call.classified.role is Role.SEND and Role.RECALL in before
@@ -53,20 +59,16 @@ class SequenceRule(RuleConfig):
             after=[role.value for role in before],
         )
 
-    def _before(self, situation: Situation) -> tuple[Role, ...]:
-        snapshot = situation.snapshot
-        windows = {
-            "session": (snapshot.session,),
-            "principal": (snapshot.principal,),
-            "both": (snapshot.session, snapshot.principal),
-        }[self.scope]
-        return tuple(role for role in self.after if self._seen(windows, role))
-
     def _seen(self, windows: tuple[Window, ...], role: Role) -> bool:
-        if self.effect is Action.ALLOW:
-            return all(window.trajectory.count(role) > 0 for window in windows)
-        # The executed count is asked too: it must hold even if a store lost its attempts.
-        return any(w.possible(role) > 0 or w.trajectory.count(role) > 0 for w in windows)
+        place, allowing = ROLES.index(role), self.effect is Action.ALLOW
+        for window in windows:
+            # The executed count is asked too: it must hold even if a store lost its attempts.
+            came = window.trajectory.executed[place] > 0 or (
+                not allowing and window.possible(role) > 0
+            )
+            if came is not allowing:
+                return came
+        return allowing
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:
         """Yield roles in ``after`` that no tool mapping has: nothing would ever come before."""

@@ -100,11 +100,8 @@ class RpcMessage:
     params: Mapping[str, Json]
     result: Json = None
     error: Json = None
-
-    @property
-    def correlation(self) -> str | None:
-        """The id with its type: ``1`` and ``"1"`` are different ids."""
-        return None if self.id is None else correlation(self.id)
+    correlation: str | None = None
+    """The id with its type: ``1`` and ``"1"`` are different ids."""
 
 
 def correlation(identifier: str | int) -> str:
@@ -121,11 +118,16 @@ def read_messages(value: Json) -> tuple[RpcMessage, ...]:
     items = value if isinstance(value, list) else [value]
     if not items or len(items) > BATCH_LIMIT:
         raise MessageError(_NOT_RPC, f"a batch must have 1 to {BATCH_LIMIT} messages")
-    messages = tuple(_read(item) for item in items)
-    ids = [m.correlation for m in messages if m.method is not None and m.id is not None]
-    if len(set(ids)) != len(ids):
-        raise MessageError(_NOT_RPC, "two requests of a batch have the same id")
-    return messages
+    messages: list[RpcMessage] = []
+    ids: set[str] = set()
+    for item in items:
+        message = _read(item)
+        if message.method is not None and message.correlation is not None:
+            if message.correlation in ids:
+                raise MessageError(_NOT_RPC, "two requests of a batch have the same id")
+            ids.add(message.correlation)
+        messages.append(message)
+    return tuple(messages)
 
 
 def _read(item: Json) -> RpcMessage:
@@ -143,7 +145,8 @@ def _read(item: Json) -> RpcMessage:
         return _read_request(item, identifier)
     if "id" not in item or ("result" in item) == ("error" in item):
         raise MessageError(_NOT_RPC, "a json-rpc response must have an id and a result or an error")
-    return RpcMessage(None, identifier, {}, item.get("result"), item.get("error"))
+    key = None if identifier is None else correlation(identifier)
+    return RpcMessage(None, identifier, {}, item.get("result"), item.get("error"), key)
 
 
 def _read_request(item: dict[str, Json], identifier: str | int | None) -> RpcMessage:
@@ -156,7 +159,8 @@ def _read_request(item: dict[str, Json], identifier: str | int | None) -> RpcMes
         raise MessageError(_NOT_RPC, "a json-rpc request must not have the id null")
     if not isinstance(params, dict):
         raise MessageError(_NOT_RPC, "json-rpc params must be an object")
-    return RpcMessage(method, identifier, params)
+    key = None if identifier is None else correlation(identifier)
+    return RpcMessage(method, identifier, params, correlation=key)
 
 
 def reject_lookalike_keys(value: Mapping[str, Json], names: Iterable[str]) -> None:
@@ -167,11 +171,9 @@ def reject_lookalike_keys(value: Mapping[str, Json], names: Iterable[str]) -> No
     Raises:
         MessageError: there is one.
     """
-    folded = {key.casefold() for key in value}
+    folded = dict(zip(map(str.casefold, value), value, strict=True))
     if len(folded) != len(value):
         raise MessageError("ambiguous_key", "two object names differ in case only")
-    known = {name.casefold(): name for name in names}
-    for key in value:
-        exact = known.get(key.casefold())
-        if exact is not None and exact != key:
-            raise MessageError("ambiguous_key", f"object name `{exact}` is written in another case")
+    for name in names:
+        if folded.get(name.casefold(), name) != name:
+            raise MessageError("ambiguous_key", f"object name `{name}` is written in another case")

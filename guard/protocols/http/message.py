@@ -55,15 +55,25 @@ class HttpRequest:
         Raises:
             MessageError: it occurs more than once.
         """
-        values = [value for key, value in self.headers if key == name]
+        fields = self._memo.get("headers")
+        if fields is None:
+            fields = self._memo["headers"] = {}
+            for key, value in self.headers:
+                fields.setdefault(key, []).append(value)
+        values = fields.get(name)
+        if values is None:
+            return None
         if len(values) > 1:
             code, message = "duplicate_header", f"header `{name}` occurs {len(values)} times"
             raise MessageError(code, message)
-        return values[0] if values else None
+        return str(values[0])
 
     def has_header(self, name: str) -> bool:
         """Return whether a header occurs at all."""
-        return any(key == name for key, _ in self.headers)
+        for key, _ in self.headers:
+            if key == name:
+                return True
+        return False
 
     @property
     def media_type(self) -> str:

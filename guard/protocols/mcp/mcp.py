@@ -61,12 +61,11 @@ def check_headers(request: HttpRequest, messages: Sequence[RpcMessage]) -> None:
         MessageError: they differ, or stand above a batch, of which they can say nothing.
     """
     method, name = request.header("mcp-method"), request.header("mcp-name")
-    mirrored = [value for header, value in request.headers if header.startswith(_PARAM)]
-    version = request.header("mcp-protocol-version")
-    if version is not None and any(_revision(m) not in (None, version) for m in messages):
-        raise MessageError(
-            HEADER_MISMATCH, "`mcp-protocol-version` is not the revision of the message"
-        )
+    mirrored: list[str] = []
+    for header, value in request.headers:
+        if header.startswith(_PARAM):
+            mirrored.append(value)
+    _check_revision(request.header("mcp-protocol-version"), messages)
     if method is None and name is None and not mirrored:
         return
     if len(messages) != 1:
@@ -117,9 +116,14 @@ def _mirrored(name: str, value: str, became: dict[str, set[str]]) -> str:
     return f"=?base64?{coded}?="
 
 
-def _revision(message: RpcMessage) -> Json:
-    meta = message.params.get("_meta")
-    return meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+def _check_revision(version: str | None, messages: Sequence[RpcMessage]) -> None:
+    for message in messages:
+        meta = message.params.get("_meta")
+        said = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+        if version is not None and said is not None and said != version:
+            raise MessageError(
+                HEADER_MISMATCH, "`mcp-protocol-version` is not the revision of the message"
+            )
 
 
 def _decoded(value: str) -> str | None:
@@ -335,8 +339,9 @@ class McpProtocol(ProtocolModule):
 
     def matches(self, request: HttpRequest) -> bool:
         """Return whether it is MCP, however broken: by header, by body, by what it looks like."""
-        if any(request.has_header(name) for name in _HEADERS):
-            return True
+        for name in _HEADERS:
+            if request.has_header(name):
+                return True
         if request.method == "GET" and _opens_stream(request):
             return True
         if request.method not in _BODY_METHODS or not request.body:
@@ -364,11 +369,13 @@ class McpProtocol(ProtocolModule):
         value = request.json()
         messages = read_messages(value)
         check_headers(request, messages)
-        calls = tuple(call for message in messages for call in _calls(message))
-        in_query = query_session(request.target)
+        calls: list[ParsedCall] = []
+        for rpc in messages:
+            calls += _calls(rpc)
+        in_query = query_session(request.target) if "?" in request.target else None
         session = meta_session(messages) or in_query
         return Message(
-            calls,
+            tuple(calls),
             side_content=tuple(answers_in(messages)),
             tasks=tasks_in(messages),
             session_id=session,

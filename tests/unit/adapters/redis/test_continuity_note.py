@@ -39,9 +39,9 @@ def test_an_embedded_store_has_a_note_of_its_own(key):
 def test_a_note_that_is_no_note_fits_no_store(key, text):
     """Half a file must not look like a first start."""
     key.with_name("label.key.redis-birth").write_text(text, encoding="utf-8")
-    bounded_cache = ContinuityNote(key, "redis").read()
-    assert bounded_cache is not None
-    assert bounded_cache.id == b""
+    remembered = ContinuityNote(key, "redis").read()
+    assert remembered is not None
+    assert remembered.id == b""
 
 
 def test_a_note_that_cannot_be_read_stops_the_guard(key):
@@ -62,7 +62,7 @@ def test_workers_that_write_at_once_leave_one_whole_note(key):
     names = [bytes([number]) * 16 for number in range(64)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: note.write(LastSeen(name, name[0])), names))
-    bounded_cache = note.read()
-    assert bounded_cache is not None
-    assert bounded_cache == LastSeen(names[bounded_cache.serial], bounded_cache.serial)
+    remembered = note.read()
+    assert remembered is not None
+    assert remembered == LastSeen(names[remembered.serial], remembered.serial)
     assert len(list(key.parent.iterdir())) == 1

@@ -12,7 +12,7 @@ from rich.tree import Tree
 from guard.cli.outcome import plain
 from guard.cli.running import minute
 from guard.core.labels import Channel
-from guard.provenance.lineage import ALTERED, GAP, LIST_LIMIT, SAVED, place_of, principal_digest
+from guard.provenance.lineage import ALTERED, GAP, LIST_LIMIT, SAVED, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -77,7 +77,7 @@ class Names:
 
     def principal(self, digest: bytes) -> str:
         """Return a principal by name if it is the one that was given."""
-        known = bool(self.reader.principal) and digest == principal_digest(self.seal, self.reader)
+        known = bool(self.reader.principal) and digest == self.seal.principal(self.reader)
         return escape(plain(self.reader.principal)) if known else digest.hex()[:SHORT]
 
     def place(self, mark: bytes, store: str) -> str:

@@ -158,6 +158,8 @@ class Evidence:
     """From a result field of a declared label, in this session."""
     earlier_prompt: LabelRecord | None = None
     """Named by the user in an earlier session."""
+    own: LabelRecord | None = None
+    """As this principal saved it, with the scope and the end of what attested it then."""
     memory: LabelRecord | None = None
     """Label of the value in a memory of this tenant."""
     memory_taint: LabelRecord | None = None
@@ -172,6 +174,10 @@ class Context:
     """What holds for a whole call."""
 
     session: bytes
+    principal: bytes = b""
+    """Digest of the principal."""
+    at: float = 0.0
+    """When it is asked for, in seconds since the epoch."""
     granted: bool = False
     saturated: bool = False
     """A bound of the principal was reached, or a result was released unlabelled."""
@@ -242,6 +248,8 @@ class LabelWriteMode(StrEnum):
 
     KEEP = "keep"
     """The first record stays."""
+    TAINT = "taint"
+    """The first record stays, but one of a counterparty gives way to one of anybody else."""
     RAISE = "raise"
     """A record of a higher label replaces it."""
     REPLACE = "replace"

@@ -36,6 +36,7 @@ from guard.provenance.result_documents import (
     marks_of,
     messages_document,
     roots_of,
+    source_mark,
     vouched,
 )
 from guard.provenance.saved_values import item_value
@@ -101,6 +102,8 @@ class ResultIntake:
     is_read: bool = True  # Whether the session has now read it.
     _untrusted: dict[str, bytes] = field(default_factory=dict)
     """Mark of the source by value; the first that named it."""
+    _by_others: set[str] = field(default_factory=set)
+    """Untrusted values that somebody else has named than the sender whose address it is."""
     _attested: dict[str, Integrity] = field(default_factory=dict)
     _written: dict[str, None] = field(default_factory=dict)
     """Untrusted values in clear text."""
@@ -175,6 +178,8 @@ class ResultIntake:
     def _taint(self, values: Iterable[str], origin: bytes) -> None:
         for value in values:
             self._untrusted.setdefault(value, origin)
+            if not origin or origin != source_mark(value.partition(":")[2]):
+                self._by_others.add(value)
 
     def _take(self, leaf: Leaf) -> None:
         text, label, whole = leaf.text, leaf.label, leaf.whole
@@ -266,22 +271,26 @@ class ResultIntake:
             memory = self.areas.memory(identity.tenant, mark)
             _, entries = grouped.setdefault(area, (memory, []))
             by = replace(record, origin=origin) if origin else record
+            if value not in self._by_others:
+                by = replace(by, channel=Channel.COUNTERPARTY)
             entries.append(self.seal.write(area, mark, by))
         return [
             # What a memory answers keeps the label it was saved with, if it has one.
             LabelWrite(
-                area, LabelWriteMode.KEEP, tuple(entries), unless=memory if from_memory else None
+                area, LabelWriteMode.TAINT, tuple(entries), unless=memory if from_memory else None
             )
             for area, (memory, entries) in grouped.items()
         ]
 
     def _attestations(self) -> list[LabelWrite]:
-        area = self.areas.session(self.result.call.call.identity)
+        identity = self.result.call.call.identity
+        area = self.areas.session(identity)
+        until, principal = self.areas.until(self.result.at), self.seal.principal(identity)
         entries = [
             self.seal.write(
                 area,
                 self.seal.fingerprint(value) + ATTESTED,
-                self._record(label, Channel.FIELD),
+                replace(self._record(label, Channel.FIELD), principal=principal, until=until),
             )
             for value, label in list(self._attested.items())[:RESULT_VALUES]
         ]

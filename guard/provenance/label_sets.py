@@ -48,8 +48,8 @@ RECALLS: Final = b"r"
 class BucketAreas(NamedTuple):
     """Where the records of a value may lie, but for those of one session."""
 
-    prompts: LabelSet
-    """What the principal's user named in any session."""
+    own: LabelSet
+    """What the principal's user named in any session, and what the principal saved of that."""
     memory: LabelSet
     """The labels of the memories that the principals of a tenant share."""
     taints: tuple[LabelSet, ...]
@@ -67,7 +67,7 @@ def _taint(tenant: str, principal: str, bucket: int, epoch: int, ttl: int) -> La
     return _area(TAINT_KIND, (tenant, principal), part, ttl, BUCKET_LIMIT)
 
 
-def _prompts(tenant: str, principal: str, bucket: int, ttl: int) -> LabelSet:
+def _own(tenant: str, principal: str, bucket: int, ttl: int) -> LabelSet:
     return _area("n", (tenant, principal), _BUCKET_NAMES[bucket], ttl, BUCKET_LIMIT)
 
 
@@ -80,7 +80,7 @@ def _of_bucket(
     tenant: str, principal: str, bucket: int, epoch: int, labels: int, taint: int
 ) -> BucketAreas:
     return BucketAreas(
-        _prompts(tenant, principal, bucket, labels),
+        _own(tenant, principal, bucket, labels),
         _memory(tenant, bucket),
         tuple(
             [_taint(tenant, principal, bucket, e, taint) for e in range(epoch - EPOCHS, epoch + 1)]
@@ -121,10 +121,10 @@ class LabelSets:
             identity.tenant, identity.principal, bucket, epoch, self._labels, self._taint
         )
 
-    def prompts(self, identity: Identity, fingerprint: bytes) -> LabelSet:
-        """Return what a principal's user named in any session."""
+    def own(self, identity: Identity, fingerprint: bytes) -> LabelSet:
+        """Return what a principal's user named in any session, and what was saved of that."""
         bucket = bucket_of(fingerprint)
-        return _prompts(identity.tenant, identity.principal, bucket, self._labels)
+        return _own(identity.tenant, identity.principal, bucket, self._labels)
 
     def taint(self, identity: Identity, fingerprint: bytes, epoch: int) -> LabelSet:
         """Return what a principal read in untrusted text during one period."""
@@ -140,6 +140,10 @@ class LabelSets:
     def memory(self, tenant: str, fingerprint: bytes) -> LabelSet:
         """Return the labels of the memories that the principals of a tenant share."""
         return _memory(tenant, bucket_of(fingerprint))
+
+    def until(self, at: float) -> float:
+        """Return when ends what holds for a principal from a time on."""
+        return at + self._labels / 1000
 
     def epoch(self, at: float) -> int:
         """Return the period that a time lies in."""

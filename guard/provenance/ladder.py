@@ -7,7 +7,7 @@ text, wherever it lies.  INVARIANT (missing is unknown): no record, no rung abov
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from guard.core.labels import Attestation, Channel, Context, Rung
 from guard.core.model import DestinationStatus, Integrity
@@ -15,6 +15,8 @@ from guard.destinations.values import hints_of, keys_of, taints_of
 from guard.provenance.prompts import names_given
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from guard.core.calls import Target
     from guard.core.labels import Evidence, LabelRecord
     from guard.core.model import Destination
@@ -66,12 +68,10 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
     found = [values[key] for key in keys if key in values]
     more = [values[key] for key in further if key in values]
     for evidence in found:
-        raised = _raised(evidence, context)
-        if raised is not None:
-            return raised
-        # What the user said in an earlier session may since have been claimed by somebody else.
-        if _vouches(evidence.earlier_prompt) and _first_taint(found, more) is None:
-            return _remembered(evidence.earlier_prompt, "earlier_prompt", context)
+        attested = _vouched_now(evidence, context)
+        attested = attested or _vouched_before(evidence, found, more, context)
+        if attested is not None:
+            return attested
     tainted = _first_taint(found, more) if found or more else None
     if tainted is not None:
         return _tainted(tainted, found, context)
@@ -82,26 +82,88 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
     return Attestation(Rung.UNKNOWN, "no_record", vector="unknown", saturated=context.saturated)
 
 
-def _raised(evidence: Evidence, context: Context) -> Attestation | None:
-    """Return the attestation of a value that something trusted vouches for, tainted or not."""
-    if _vouches(evidence.prompt):
+def lasting(value: str, context: Context) -> Attestation:
+    """Return the rung of a value without what vouches for it in its session alone.
+
+    What is saved outlives the session, and must not be entitled to more than what it was made of.
+    """
+    evidence = context.values.get(value)
+    if evidence is not None and (evidence.reply is not None or evidence.field is not None):
+        entry = evidence.field
+        ends = entry is not None and not entry.until
+        kept = replace(evidence, reply=None, field=None if ends else entry)
+        context = replace(context, values={value: kept})
+    return attest_values((value,), (), context)
+
+
+def _vouched_now(evidence: Evidence, context: Context) -> Attestation | None:
+    """Return the attestation by what holds in this session, whatever untrusted text says."""
+    if _vouches(evidence.prompt, context):
         return Attestation(Rung.PROMPTED, "prompt", evidence.prompt, same_session=True)
-    if _vouches(evidence.reply) and not context.remembers:
-        return Attestation(Rung.REPLY, "named_message", evidence.reply, same_session=True)
-    if _vouches(evidence.field):
+    if _vouches(evidence.field, context):
         return _remembered(evidence.field, "authenticated_field", context)
-    if _vouches(evidence.memory):
-        return _remembered(evidence.memory, "authenticated_memory", context)
     return None
 
 
-def _remembered(record: LabelRecord | None, why: str, context: Context) -> Attestation:
-    same = record is not None and record.session == context.session
+def _vouched_before(
+    evidence: Evidence, found: list[Evidence], more: list[Evidence], context: Context
+) -> Attestation | None:
+    """Return the attestation that taint beats which the principal itself has met.
+
+    INVARIANT (own taint wins): what somebody else had to say of a value stands behind what this
+    principal has read of it in untrusted text.
+    """
+    reply, memory = evidence.reply, evidence.memory
+    met = [taint for one in found if _is_strangers(taint := one.taint)]
+    if (
+        _vouches(reply, context)
+        and not context.remembers
+        # The text that vouches for a value has the value in it.
+        and all((one.session, one.call) == (reply.session, reply.call) for one in met)
+    ):
+        return Attestation(Rung.REPLY, "named_message", reply, same_session=True)
+    if not met and _vouches(memory, context) and memory.channel is Channel.IMPORTED:
+        return _remembered(memory, "authenticated_memory", context)
+    # A memory in which the value is tainted may have answered with it.
+    if not any(map(_is_strangers, _taints(found, more))):
+        own, prompt = evidence.own, evidence.earlier_prompt
+        for record, why in ((own, "own_memory"), (prompt, "earlier_prompt")):
+            if _vouches(record, context):
+                return _remembered(record, why, context)
+    return None
+
+
+def _remembered(record: LabelRecord, why: str, context: Context) -> Attestation:
+    same = record.session == context.session
     return Attestation(Rung.REMEMBERED, why, record, same_session=same)
 
 
-def _vouches(record: LabelRecord | None) -> bool:
-    return record is not None and record.sealed and record.label >= Integrity.AUTHENTICATED
+def _vouches(record: LabelRecord | None, context: Context) -> TypeGuard[LabelRecord]:
+    """Return whether a record is whole, of a label high enough, and holds here and now."""
+    return (
+        record is not None
+        and record.sealed
+        and record.label >= Integrity.AUTHENTICATED
+        and record.principal in {b"", context.principal}
+        and (not record.until or context.at < record.until)
+    )
+
+
+def _is_strangers(taint: LabelRecord | None) -> TypeGuard[LabelRecord]:
+    """Return whether untrusted text of somebody else than the value's own holder names it.
+
+    That a message comes from somebody, or bears his address below it, says who he is.
+    """
+    return taint is not None and taint.channel is not Channel.COUNTERPARTY
+
+
+def _taints(found: list[Evidence], more: list[Evidence]) -> Iterator[LabelRecord]:
+    for evidence in (*found, *more):
+        for record in (evidence.taint, evidence.memory_taint):
+            if record is not None:
+                yield record
+    for evidence in found:
+        yield from _broken(evidence)
 
 
 def _first_taint(found: list[Evidence], more: list[Evidence]) -> LabelRecord | None:
@@ -126,6 +188,7 @@ def _broken(evidence: Evidence) -> list[LabelRecord]:
         evidence.reply,
         evidence.field,
         evidence.earlier_prompt,
+        evidence.own,
         evidence.memory,
         evidence.claim,
     )

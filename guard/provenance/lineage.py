@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from guard.core.labels import LabelRecord, LabelSet
-    from guard.core.model import Identity
     from guard.provenance.seal import Seal
 
 LIST_LIMIT: Final = 16
@@ -136,11 +135,6 @@ def place_of(seal: Seal, store: str, item: str) -> bytes:
     """Return the mark of an item by its value, of the store where the call names no item."""
     # Shortened as the store's name in a hop is, so that a reader of the hop gets the same mark.
     return seal.fingerprint(item or f"store:{_short(store)}")
-
-
-def principal_digest(seal: Seal, identity: Identity) -> bytes:
-    """Return the digest that names a principal in hops."""
-    return seal.digest("principal", identity.tenant, identity.principal)
 
 
 def write_hop(seal: Seal, area: LabelSet, field: bytes, hop: Hop) -> tuple[bytes, bytes]:

@@ -8,6 +8,7 @@ A short quotation is how people dictate an address or a name, and counts as thei
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -205,11 +206,12 @@ def prompt_writes(
     ]
     writes = [LabelWrite(session, LabelWriteMode.RAISE, tuple(entries))]
     # A name such as "Alice" means somebody else tomorrow; an address does not.
+    lasting = replace(record, principal=seal.principal(identity), until=sets.until(at))
     for value in named:
         mark = seal.fingerprint(value)
-        area = sets.prompts(identity, mark)
-        entry = seal.write(area, mark + PROMPT, record)
-        writes.append(LabelWrite(area, LabelWriteMode.KEEP, (entry,)))
+        area = sets.own(identity, mark)
+        entry = seal.write(area, mark + PROMPT, lasting)
+        writes.append(LabelWrite(area, LabelWriteMode.REPLACE, (entry,)))
     return writes
 
 

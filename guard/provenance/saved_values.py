@@ -1,8 +1,12 @@
 """What a call saves: the label of every value in it, and what its text is made of.  Pure: no I/O.
 
 The label of a saved value is the minimum over what it is made of and what its session had read
-before.  It belongs to the store.  A hop says who saved it where and what it was taken from; it
-decides nothing (:mod:`guard.provenance.lineage`).
+before.  INVARIANT (saving widens nothing): what vouches for a value keeps its principal and its end
+when it is saved, and what held for a session alone vouches for nothing then.  A label that belongs
+to the store, and so to everybody who reads it, is advisory at most unless an operator imported it.
+
+A hop says who saved a value where and what it was taken from; it decides nothing
+(:mod:`guard.provenance.lineage`).
 
 A text is its user's own only where every sentence of it was said on the authenticated prompt
 channel, word for word; such a text keeps its label whatever the session has read.
@@ -19,8 +23,8 @@ from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, 
 from guard.core.model import Integrity
 from guard.destinations.values import SAID, find_values, leaf_value
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED
-from guard.provenance.ladder import attest_values
-from guard.provenance.lineage import HOP_VALUES, Hop, place_of, principal_digest, write_hop
+from guard.provenance.ladder import attest_values, lasting
+from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
 from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, SENTENCES, said_value
 from guard.provenance.result_documents import leaves_of
 
@@ -109,7 +113,7 @@ class SavedParts:
 
 def label_of(value: str, context: Context) -> tuple[Integrity, LabelRecord | None]:
     """Return the label a value is saved with, and the record that decided it if one did."""
-    attested = attest_values((value,), (), context)
+    attested = lasting(value, context)
     if attested.rung <= Rung.REMEMBERED:
         return Integrity.AUTHENTICATED, attested.record
     if attested.rung >= Rung.TAINTED:
@@ -136,7 +140,7 @@ class Save:
 
     def __post_init__(self) -> None:
         self._place = place_of(self.seal, self.classified.saves_to, self.item)
-        self._principal = principal_digest(self.seal, self.classified.call.identity)
+        self._principal = self.seal.principal(self.classified.call.identity)
 
     def writes(self, index: int) -> Iterator[LabelWrite]:
         """Yield the labels of what is saved, and a hop of each.
@@ -161,6 +165,9 @@ class Save:
             if label is Integrity.UNTRUSTED and origin is not None and origin.sealed:
                 # The origin stays with the value, whoever saves it again under another name.
                 record = replace(origin, label=label, channel=Channel.SAVED)
+            if label is Integrity.AUTHENTICATED and origin is not None:
+                record = replace(here, label=Integrity.ADVISORY)
+                yield from self._own_label(value, origin)
             yield label_write(seal, self.sets, call.identity.tenant, value, record)
             if count < HOP_VALUES and plain.get(value, True):
                 yield self._hop_of_value(seal.fingerprint(value), saved, origin)
@@ -169,10 +176,33 @@ class Save:
                 lowest = Integrity.UNTRUSTED
             mark = seal.fingerprint(self.item)
             area = self.sets.memory(call.identity.tenant, mark)
-            saved = replace(here, label=lowest)
+            saved = replace(here, label=min(lowest, Integrity.ADVISORY))
             entry = seal.write(area, mark + ITEM, saved)
             yield LabelWrite(area, LabelWriteMode.REPLACE, (entry,))
             yield self._hop_of_item(mark, saved)
+
+    def _own_label(self, value: str, attested: LabelRecord) -> Iterator[LabelWrite]:
+        """Yield the label of a value that this principal may send to, and no longer than it was.
+
+        What an operator imported, and what was saved before, is on record as it is.
+        """
+        call = self.classified.call
+        if attested.channel in {Channel.IMPORTED, Channel.SAVED}:
+            return
+        until = self.sets.until(call.at)
+        if attested.until:
+            until = min(until, attested.until)
+        mark = self.seal.fingerprint(value)
+        area = self.sets.own(call.identity, mark)
+        record = replace(
+            attested,
+            label=Integrity.AUTHENTICATED,
+            channel=Channel.SAVED,
+            principal=self._principal,
+            until=until,
+        )
+        entry = self.seal.write(area, mark + ATTESTED, record)
+        yield LabelWrite(area, LabelWriteMode.REPLACE, (entry,))
 
     def _hop_of_value(
         self, mark: bytes, saved: LabelRecord, source: LabelRecord | None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +29,7 @@ SEAL: Final = 8
 """Bytes of a MAC: a forger has one try per write and no oracle."""
 KEY_BYTES: Final = 32
 PLACES_REMEMBERED: Final = 4096
-SESSIONS_REMEMBERED: Final = 1024
+DIGESTS_REMEMBERED: Final = 2048
 SOURCE_LIMIT: Final = 24
 """Bytes of a source's name that are kept."""
 _VERSION: Final = 1
@@ -37,8 +38,13 @@ _BODY: Final = struct.Struct(">BBBiI8s")
 _BODY_SIZE: Final = _BODY.size
 LABEL_BYTE: Final = SEAL + 2
 """One-based place of the label in a record, for the store's script."""
+CHANNEL_BYTE: Final = LABEL_BYTE + 1
+"""Likewise of the channel."""
 _CALL_MAX: Final = 2**31 - 1
 _AT_MAX: Final = 2**32 - 1
+_SCOPED: Final = 2
+"""Version of a record that ends with its scope: for whom it holds, and until when."""
+_SCOPE: Final = struct.Struct(">8sI")
 
 
 class Seal:
@@ -54,7 +60,7 @@ class Seal:
         self._values = hashlib.blake2b(key, digest_size=32, person=b"value").digest()
         self._seals = hashlib.blake2b(key, digest_size=32, person=b"seal").digest()
         self._begun = lru_cache(maxsize=PLACES_REMEMBERED)(self._begin)
-        self._sessions = lru_cache(maxsize=SESSIONS_REMEMBERED)(self.digest)
+        self._digests = lru_cache(maxsize=DIGESTS_REMEMBERED)(self.digest)
 
     def fingerprint(self, value: str) -> bytes:
         """Return the fingerprint of a value."""
@@ -71,7 +77,11 @@ class Seal:
 
     def session(self, identity: Identity) -> bytes:
         """Return the digest that names a session in records."""
-        return self._sessions(identity.tenant, identity.principal, identity.session)
+        return self._digests(identity.tenant, identity.principal, identity.session)
+
+    def principal(self, identity: Identity) -> bytes:
+        """Return the digest that names a principal in records."""
+        return self._digests("principal", identity.tenant, identity.principal)
 
     def sealed(self, area: LabelSet, field: bytes, body: bytes) -> bytes:
         """Return a body behind the MAC that binds it to its place."""
@@ -102,8 +112,14 @@ class Seal:
     def write(
         self, area: LabelSet, field: bytes, record: LabelRecord, names: Iterable[bytes] = ()
     ) -> tuple[bytes, bytes]:
-        """Return the field and the sealed bytes of a record, the fingerprints of its names last."""
+        """Return the field and the sealed bytes of a record.
+
+        Behind it are its origin or the fingerprints of its names, then its scope where it has one.
+        """
         body = pack_record(record) + record.origin + b"".join(names)
+        if record.principal or record.until:
+            until = max(1, min(int(record.until), _AT_MAX)) if record.until else 0
+            body = bytes([_SCOPED]) + body[1:] + _SCOPE.pack(record.principal, until)
         return field, self.sealed(area, field, body)
 
     def read(self, area: LabelSet, field: bytes, raw: object) -> LabelRecord | None:
@@ -111,9 +127,14 @@ class Seal:
         if raw is None:
             return None
         body = self.opened(area, field, raw) if isinstance(raw, bytes) else None
-        if body is None or len(body) <= _BODY_SIZE or body[0] != _VERSION:
+        if body is None or len(body) <= _BODY_SIZE or body[0] not in {_VERSION, _SCOPED}:
             return ALTERED
-        return unpack_record(body, with_origin=True)[0]
+        record, _ = unpack_record(body, with_origin=True)
+        if body[0] == _VERSION:
+            return record
+        principal, until = _SCOPE.unpack_from(body, len(body) - _SCOPE.size)
+        everybody = principal == bytes(len(principal))
+        return replace(record, principal=b"" if everybody else principal, until=float(until))
 
     def _mac(self, area: LabelSet, field: bytes, body: bytes) -> bytes:
         state = self._begun(area.kind, area.owner).copy()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.shingles import passages_sent
 from guard.core.calls import Target, TracedCall, remembered_texts, saved_document, with_suspects
-from guard.core.labels import Context, Evidence, LabelLookup, LabelQuery, PrivateText
+from guard.core.labels import Channel, Context, Evidence, LabelLookup, LabelQuery, PrivateText
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.destinations.values import SAID, hints_of, taints_of
 from guard.provenance.label_sets import (
@@ -70,7 +70,7 @@ class _Plan(NamedTuple):
     named: _Slots
     """Whether a value is the sender of a message that the user named."""
     in_buckets: tuple[tuple[int, _Slots, _Slots, _Slots], ...]
-    """Bucket, and what is read of the prompts, the memory and the taint of each period."""
+    """Bucket, and what is read of the principal's own, the memory and the taint of each period."""
 
 
 def _made_plan(seal: Seal, values: tuple[tuple[str, bool], ...]) -> _Plan:
@@ -93,15 +93,16 @@ def _made_plan(seal: Seal, values: tuple[tuple[str, bool], ...]) -> _Plan:
             in_session.append(_Slot(mark + ATTESTED, value, "field"))
             in_session.append(_Slot(mark + CLAIM, value, "claim"))
             named.append(_Slot(mark + REPLY, value, "reply"))
-        prompts, memory, taints = buckets.setdefault(bucket_of(mark), ([], [], []))
+        own, memory, taints = buckets.setdefault(bucket_of(mark), ([], [], []))
         if known:
-            prompts.append(_Slot(mark + PROMPT, value, "earlier_prompt"))
+            own.append(_Slot(mark + PROMPT, value, "earlier_prompt"))
+            own.append(_Slot(mark + ATTESTED, value, "own"))
             memory.append(_Slot(mark + ATTESTED, value, "memory"))
         memory.append(_Slot(mark + TAINTED, value, "memory_taint"))
         taints.append(_Slot(mark, value, "taint"))
     in_buckets: list[tuple[int, _Slots, _Slots, _Slots]] = []
-    for bucket, (prompts, memory, taints) in buckets.items():
-        in_buckets.append((bucket, tuple(prompts), tuple(memory), tuple(taints)))
+    for bucket, (own, memory, taints) in buckets.items():
+        in_buckets.append((bucket, tuple(own), tuple(memory), tuple(taints)))
     return _Plan(tuple(in_session), tuple(named), tuple(in_buckets))
 
 
@@ -233,10 +234,10 @@ class Tracing:
 
     def _ask_buckets(self, plan: _Plan) -> None:
         epoch, asked = self._sets.epoch(self._at), self._asked
-        for bucket, of_prompts, of_memory, of_taint in plan.in_buckets:
-            prompts, memory, taints = self._sets.of_bucket(self._identity, bucket, epoch)
-            if of_prompts:
-                asked.append((prompts, of_prompts))
+        for bucket, of_own, of_memory, of_taint in plan.in_buckets:
+            own, memory, taints = self._sets.of_bucket(self._identity, bucket, epoch)
+            if of_own:
+                asked.append((own, of_own))
             asked.append((memory, of_memory))
             for taint in taints:
                 asked.append((taint, of_taint))
@@ -271,6 +272,8 @@ class Tracing:
         session = snapshot.session
         context = Context(
             session=self._seal.session(self._identity),
+            principal=self._seal.principal(self._identity),
+            at=self._at,
             granted=granted,
             saturated=cut_off or snapshot.incomplete,
             read_untrusted=whole.get("read"),
@@ -327,7 +330,10 @@ class Tracing:
     def _keep(
         self, found: dict[str, dict[str, LabelRecord]], area: LabelSet, slot: _Slot, raw: object
     ) -> None:
-        """Keep what a field holds, the earliest record of a place: taint has one per period."""
+        """Keep what a field holds of a place: taint has one record per period.
+
+        The earliest counts, and before any of a counterparty one of anybody else.
+        """
         record = self._seal.read(area, slot.field, raw)
         if record is None:
             return
@@ -336,7 +342,7 @@ class Tracing:
             return
         places = found.setdefault(slot.value, {})
         before = places.get(slot.place)
-        if before is None or (record.at, record.call) < (before.at, before.call):
+        if before is None or _first(record) < _first(before):
             places[slot.place] = record
 
     def _keep_named(
@@ -361,6 +367,10 @@ class Tracing:
 
 
 _AT: Final = attrgetter("at")
+
+
+def _first(record: LabelRecord) -> tuple[bool, float, int]:
+    return record.channel is Channel.COUNTERPARTY, record.at, record.call
 
 
 def _attested(targets: Sequence[Target], context: Context) -> tuple[Target, ...]:

@@ -442,7 +442,7 @@ _RECORDS: Final = {
         ATTESTED,
         frozenset({label_sets.MEMORY_KIND}),
         Integrity.AUTHENTICATED,
-        Channel.SAVED,
+        Channel.IMPORTED,
     ),
     Rung.CLAIMED: (CLAIM, _SESSION_SET, Integrity.ADVISORY, Channel.CLAIM),
     Rung.TAINTED: (

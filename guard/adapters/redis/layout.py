@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from guard.core.errors import StateError
+from guard.core.labels import CHANNELS, Channel
 from guard.core.model import ROLES
 from guard.core.trajectory import NO_ROLE, PAIRS, Trajectory, Window
 from guard.provenance.label_sets import GRANT_KIND
 from guard.provenance.lineage import ID, ID_AT, LIST_FIRST, LIST_LIMIT
-from guard.provenance.seal import FINGERPRINT, LABEL_BYTE, NAMES_AT
+from guard.provenance.seal import CHANNEL_BYTE, FINGERPRINT, LABEL_BYTE, NAMES_AT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -273,6 +274,8 @@ def _constants() -> dict[str, str]:
         "NAMES_AT": str(NAMES_AT),
         "NAME_SIZE": str(FINGERPRINT),
         "LABEL_BYTE": str(LABEL_BYTE),
+        "CHANNEL_BYTE": str(CHANNEL_BYTE),
+        "COUNTERPARTY": str(CHANNELS.index(Channel.COUNTERPARTY)),
         "ID": str(ID),
         "ID_AT": str(ID_AT),
         "LIST_FIRST": str(LIST_FIRST),

@@ -162,14 +162,17 @@ async def test_an_address_as_a_memory_key_is_a_value(agent):
 
 
 async def test_what_the_user_dictated_can_be_saved_and_used_later(agent):
-    """Attested at save time, so authenticated in memory, also after untrusted text was read."""
+    """By the principal whose user it was, also after untrusted text was read; by nobody else."""
     await agent.call("read", {}, "some page")
     await agent.say("Remember that Dave's address is dave@friends.test")
     await agent.call("save", {"key": "dave", "value": "Dave: dave@friends.test"}, "ok")
-    bob = agent.as_principal("bob").in_session("two")
-    await bob.call("recall", {"key": "dave"}, "Dave: dave@friends.test")
-    verdict = await bob.send("dave@friends.test")
-    assert (verdict.action.label, rung(verdict)) == ("allow", "remembered")
+    for later, expected in (
+        (agent.in_session("two"), ("allow", "remembered")),
+        (agent.as_principal("bob").in_session("two"), ("ask", "unknown")),
+    ):
+        await later.call("recall", {"key": "dave"}, "Dave: dave@friends.test")
+        verdict = await later.send("dave@friends.test")
+        assert (verdict.action.label, rung(verdict)) == expected
 
 
 async def test_memory_without_a_record_is_untrusted(agent):

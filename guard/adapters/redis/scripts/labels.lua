@@ -1,13 +1,19 @@
 -- Store label records.  Prepended to the scripts that write them.
 -- KEYS from first_key + 1: the areas, an area of exceptions behind each that has one.
 -- ARGV from place: '1' where the principal is marked full anyway, the source they count against,
--- records a source may have; then for each area: mode (keep, raise, replace, append), ttl (ms, 0 keeps),
+-- records a source may have; then for each area: mode (keep, taint, raise, replace, append), ttl (ms, 0 keeps),
 -- limit, '1' where exceptions follow, number of entries, field and record of each.
 -- A record that does not fit is dropped and marks the principal full: what is missing is unknown,
 -- and an unknown value of a full principal is asked about wherever it would have been allowed.
 
 local function is_higher(record, before)
   return string.byte(record, LABEL_BYTE) > (string.byte(before, LABEL_BYTE) or 0)
+end
+
+-- Who sent a text says who he is; what somebody else says of him is more.
+local function gives_way(before, record)
+  return string.byte(before, CHANNEL_BYTE) == COUNTERPARTY
+    and string.byte(record, CHANNEL_BYTE) ~= COUNTERPARTY
 end
 
 -- Return a list with one more entry, nothing where it has that entry already.  A list is two bytes of
@@ -61,12 +67,14 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
           redis.call('HSET', key, field, list)
           if not before then lists = lists + 1 end
         end
-      elseif mode == 'keep' and added < room then
-        added = added + redis.call('HSETNX', key, field, record)
+      elseif (mode == 'keep' or mode == 'taint') and added < room
+        and redis.call('HSETNX', key, field, record) == 1 then
+        added = added + 1
       else
         local before = redis.call('HGET', key, field)
         if before then
-          if mode == 'replace' or (mode == 'raise' and is_higher(record, before)) then
+          if mode == 'replace' or (mode == 'raise' and is_higher(record, before))
+            or (mode == 'taint' and gives_way(before, record)) then
             redis.call('HSET', key, field, record)
           end
         elseif added < room then

@@ -1,7 +1,9 @@
-"""A policy proposed from the tools that servers list: roles by name, destinations by schema.  Pure.
+"""A policy proposed from the tools that servers list.  Pure: no I/O.
 
-Guesses, and meant to be read: a tool of which the name does not say what it does stays unmapped, so
-that it is asked about, and one that sends to nobody that can be found stays unmapped as well.
+INVARIANT (no allow from a name): names, schemas and annotations are the server's own words, so they
+only make the proposal stricter.  A tool with an argument that looks like a receiver or a place is a
+send, whose every destination is judged; every other tool stays unmapped, and is asked about until
+the user has said what it does.  What its name suggests stands beside it as a comment.
 """
 
 from __future__ import annotations
@@ -32,16 +34,25 @@ _MEMORY: Final = _set(
     "observations knowledge"
 )
 _SENDS: Final = _set(
-    "send post publish share upload notify reply forward invite tweet submit push export transfer "
-    "pay email mail message call webhook request fetch download crawl browse"
+    "send sends post publish share upload notify reply forward invite tweet submit push export "
+    "transfer pay email mail message dm call webhook request fetch download crawl browse open run "
+    "execute exec query lookup dns view render convert connect sync deploy merge trigger"
 )
 _WRITES: Final = _set("save remember store add create update delete remove forget write append")
 _READS: Final = _set(
     "read get list search find query recall open lookup show describe count view retrieve"
 )
 _PEOPLE: Final = _set("to cc bcc recipient recipients email emails address addresses")
-_PLACES: Final = _set("url uri urls webhook endpoint host hostname domain link")
-_HANDLES: Final = _set("channel chat user phone number account room destination")
+_PLACES: Final = _set(
+    "url uri urls webhook webhooks endpoint host hosts hostname domain domains link links href src "
+    "dsn connection remote server site website page origin proxy callback redirect feed address ip "
+    "repo repository bucket image"
+)
+_HANDLES: Final = _set(
+    "channel channels chat user users username phone number account accounts room destination dest "
+    "target recipient receiver group team member members invitee invitees guest guests attendee "
+    "attendees participant participants assignee iban wallet payee beneficiary dm thread"
+)
 _BODY: Final = _set("body text message content subject title html caption comment")
 
 
@@ -59,8 +70,10 @@ class Guess:
     """What a tool seems to do."""
 
     tool: str
-    role: Role | None
-    """None: it stays unmapped."""
+    is_send: bool
+    """Whether it is mapped, as a send; otherwise it stays unmapped."""
+    suggested: Role | None
+    """What its name suggests of a tool that stays unmapped; the user decides."""
     people: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     handles: tuple[str, ...] = ()
@@ -81,20 +94,24 @@ def guess(tool: ListedTool) -> Guess:
         kind: tuple(name for name, its in kinds.items() if its == kind)
         for kind in ("people", "places", "handles", "body")
     }
-    receivers = bool(found["people"] or found["places"] or found["handles"])
-    role = _role(words, receivers=receivers, places=bool(found["places"]))
-    if role not in {Role.SEND, Role.DRAFT}:
-        return Guess(tool.name, role)
-    return Guess(tool.name, role, **found)
+    if found["people"] or found["places"] or found["handles"]:
+        # To ask a host of the caller's choosing is to send to it.
+        return Guess(
+            tool.name,
+            is_send=True,
+            suggested=None,
+            people=found["people"],
+            places=found["places"],
+            handles=found["handles"],
+            body=found["body"],
+        )
+    return Guess(tool.name, is_send=False, suggested=_suggested(words))
 
 
-def _role(words: frozenset[str], *, receivers: bool, places: bool) -> Role | None:
+def _suggested(words: frozenset[str]) -> Role | None:
     reads = bool(words & _READS)
-    if "draft" in words:
-        return Role.DRAFT
-    # To ask a host of the caller's choosing is to send to it.
-    if (words & _SENDS and not reads) or (places and not words & _WRITES):
-        return Role.SEND if receivers else None
+    if words & _SENDS or "draft" in words:
+        return None
     if words & _MEMORY or words & {"remember", "recall"}:
         if words & _WRITES:
             return Role.SAVE
@@ -137,8 +154,9 @@ def policy_text(name: str, domain: str, guesses: Sequence[Guess]) -> str:
 
 
 def _head(name: str, domain: str) -> Iterator[str]:
-    yield "# Proposed by `guard init` from the tools' names and schemas.  Read every line: a role"
-    yield "# that is wrong here is wrong for every call."
+    yield "# Proposed by `guard init`.  Names and schemas are the servers' own words: tools that"
+    yield "# name a receiver are judged as sends, and every other tool is asked about until you have"
+    yield "# said below what it does.  Read every line."
     yield "# Then: `guard policy check`, `guard policy test`."
     yield "version: 1"
     yield f"name: {json.dumps(name)}"
@@ -154,30 +172,31 @@ def _head(name: str, domain: str) -> Iterator[str]:
 
 
 def _mappings(guesses: Sequence[Guess]) -> Iterator[str]:
-    unmapped = [one.tool for one in guesses if one.role is None]
-    for role in Role:
-        same = [one for one in guesses if one.role is role]
-        if same and role in {Role.SEND, Role.DRAFT}:
-            yield f"  # {_MEANING[role]}"
-            for one in same:
-                yield f"  - match: {json.dumps([one.tool])}"
-                yield f"    role: {role.value}"
-                if one.destinations:
-                    yield f"    destinations: {_paths(one.destinations)}"
-                if one.body:
-                    yield f"    body: {_paths(one.body)}"
-        elif same:
-            yield f"  # {_MEANING[role]}"
-            yield f"  - match: {json.dumps([one.tool for one in same])}"
-            yield f"    role: {role.value}"
+    sends = [one for one in guesses if one.is_send]
+    if sends:
+        yield f"  # {_MEANING[Role.SEND]}"
+    for one in sends:
+        yield f"  - match: {json.dumps([one.tool])}"
+        yield "    role: send"
+        yield f"    destinations: {_paths(one.destinations)}"
+        if one.body:
+            yield f"    body: {_paths(one.body)}"
     yield "  # Requests that are no tool call, and tunnels whose TLS is not opened."
     yield "  - match: [http.request, http.connect]"
     yield "    role: send"
     yield '    destinations: ["$.url"]'
     yield '    ignore: ["$.method", "$.host", "$.content_type"]'
-    if unmapped:
-        yield "  # Not mapped, so each call is asked about.  Say what they do, or leave them out:"
-        for tool in unmapped:
+    for role in (Role.RETRIEVE, Role.RECALL, Role.LIST, Role.SAVE, Role.OTHER):
+        same = [one.tool for one in guesses if one.suggested is role]
+        if same:
+            yield "  # Asked about until you decide.  By their names, and by nothing else:"
+            yield f"  # {_MEANING[role]}  If that is so, take the signs away:"
+            yield f"  # - match: {json.dumps(same)}"
+            yield f"  #   role: {role.value}"
+    open_ones = [one.tool for one in guesses if not one.is_send and one.suggested is None]
+    if open_ones:
+        yield "  # Asked about; not even their names say what they do.  Map them, or leave them:"
+        for tool in open_ones:
             yield f"  #   {tool}"
 
 
@@ -196,7 +215,6 @@ _MEANING: Final = {
     Role.RECALL: "Reads memory: what is sent afterwards may have come from there.",
     Role.LIST: "Reads all of memory.",
     Role.SAVE: "Writes memory, which later sessions act on.",
-    Role.DRAFT: "Prepares a message; nothing leaves.",
     Role.SEND: "Lets data out.  The arguments named here are the receivers.",
     Role.RETRIEVE: "Reads from somewhere; what it returns counts as untrusted.",
     Role.OTHER: "Neither.",
@@ -205,28 +223,36 @@ _RULES: Final = (
     "",
     "rules:",
     "  - {id: block-denied, type: destination, status: [denied], effect: block}",
-    "  # A send whose receivers are not all known waits for nobody: it is refused.",
-    "  - id: block-unknown",
+    "  # A receiver that cannot be read one way only cannot be judged.",
+    "  - id: block-unreadable",
     "    type: destination",
     "    roles: [send]",
-    "    status: [malformed, missing, external]",
+    "    status: [malformed, missing]",
     "    effect: block",
-    "    remedy: send to an internal address, or ask the operator to allow this receiver",
+    "    remedy: name every receiver as one plain address or URL",
+    "  # Where a receiver outside came from decides; what nobody vouches for waits for a person.",
+    "  - id: ask-unknown",
+    "    type: provenance",
+    "    roles: [send]",
+    "    rungs: [claimed, unknown, tainted]",
+    "    effect: ask",
+    "    remedy: have the user name the receiver, or ask the operator to approve this decision",
     "  - id: ask-unmapped",
     "    type: tool",
     "    mapped: false",
     "    effect: ask",
     "    remedy: ask the operator to map this tool in the policy",
-    "  - id: known",
-    "    type: destination",
+    "  - id: attested",
+    "    type: provenance",
     "    roles: [send]",
-    "    status: [internal, allowed]",
+    "    rungs: [listed, granted, prompted, established, reply, remembered]",
     "    effect: allow",
-    "  - id: other-work",
-    "    type: tool",
-    "    mapped: true",
-    "    roles: [recall, list, save, draft, retrieve, other]",
-    "    effect: allow",
+    "  # Take the signs away with the first mapping that you take them from above:",
+    "  # - id: other-work",
+    "  #   type: tool",
+    "  #   mapped: true",
+    "  #   roles: [recall, list, save, draft, retrieve, other]",
+    "  #   effect: allow",
 )
 
 
@@ -247,16 +273,14 @@ def suite_text(domain: str, guesses: Sequence[Guess]) -> str:
 
 
 def _cases(one: Guess, domain: str) -> Iterator[tuple[str, dict[str, Any], str, str]]:
-    if one.role is None:
+    if not one.is_send:
         yield "nobody has said what it does", {}, "ask", "ask-unmapped"
-    elif one.role is not Role.SEND:
-        yield "is everyday work", {}, "allow", "other-work"
     else:
         inside = dict.fromkeys(one.people, f"team@{domain}")
         inside |= dict.fromkeys(one.places, f"https://{domain}/")
         first = one.destinations[0]
         stranger = "https://stranger.test/" if first in one.places else "x@stranger.test"
         if inside and not one.handles:
-            yield "to ourselves goes out", inside, "allow", "known"
-        yield "to a stranger does not", {**inside, first: stranger}, "block", "block-unknown"
-        yield "to nobody does not", {}, "block", "block-unknown"
+            yield "to ourselves goes out", inside, "allow", "attested"
+        yield "to a stranger is asked about", {**inside, first: stranger}, "ask", "ask-unknown"
+        yield "to nobody does not", {}, "block", "block-unreadable"

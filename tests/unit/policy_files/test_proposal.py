@@ -1,5 +1,7 @@
 """Policies proposed from tools: what is guessed, what is left open, and that the result holds."""
 
+import itertools
+
 import pytest
 from ruamel.yaml import YAML
 
@@ -29,12 +31,18 @@ TOOLS = [
 
 
 @pytest.mark.parametrize(
+    "name", ["send_email", "post-message", "fetch", "createDraft", "get_report"]
+)
+def test_a_tool_that_names_a_receiver_is_a_send(name):
+    """Whatever its name says: every destination in it is judged."""
+    (tool,) = [one for one in TOOLS if one.name == name]
+
+    assert guess(tool).is_send
+
+
+@pytest.mark.parametrize(
     ("name", "role"),
     [
-        ("send_email", Role.SEND),
-        ("post-message", Role.SEND),
-        ("fetch", Role.SEND),
-        ("createDraft", Role.DRAFT),
         ("search_nodes", Role.RECALL),
         ("list_all_facts", Role.LIST),
         ("add_observations", Role.SAVE),
@@ -43,11 +51,45 @@ TOOLS = [
         ("notify", None),
     ],
 )
-def test_a_name_and_a_schema_say_what_a_tool_does_or_it_stays_open(name, role):
-    """What fetches a URL of the caller's choosing sends; who sends to nobody is not mapped."""
+def test_what_a_name_suggests_is_a_comment(name, role):
+    """Nothing is allowed for its name: a tool without a receiver stays unmapped."""
     (tool,) = [one for one in TOOLS if one.name == name]
 
-    assert guess(tool).role is role
+    assert (guess(tool).is_send, guess(tool).suggested) == (False, role)
+
+
+VERBS = ("get", "read", "list", "view", "lookup", "run", "open", "create", "draft", "search", "x")
+NOUNS = ("draft", "image", "dns", "query", "dm", "file", "memory_fact", "all_nodes", "note", "")
+JOINS = ("", "_and_send", "_then_post")
+ARGUMENTS = (
+    {},
+    {"src": TEXT},
+    {"dsn": TEXT},
+    {"name": TEXT},
+    {"path": TEXT, "annotations": {"readOnlyHint": True}},
+    {"user": TEXT},
+    {"q": {"type": "string", "format": "uri"}},
+    {"id": TEXT},
+)
+
+
+def test_no_name_no_schema_and_no_annotation_makes_an_allow(tmp_path):
+    """A generator of names and schemas: without a receiver of ours no call goes out unasked."""
+    made = [
+        ListedTool(f"{verb}_{noun}{join}_{number}", arguments)
+        for verb, noun, join in itertools.product(VERBS, NOUNS, JOINS)
+        for number, arguments in enumerate(ARGUMENTS)
+    ]
+    path = tmp_path / "mine.yaml"
+    path.write_text(policy_text("mine", "corp.example", [guess(tool) for tool in made]), "utf-8")
+    policy = load_policies([path])
+    mapped = {tool.name: policy.mapping(tool.name) for tool in made}
+
+    assert len(made) > 2000
+    assert {found.role for found in mapped.values() if found is not None} == {Role.SEND}
+    assert all(found.destinations for found in mapped.values() if found is not None)
+    named = [one for one in made if one.properties.keys() & {"src", "dsn", "user", "q"}]
+    assert all(mapped[tool.name] is not None for tool in named)
 
 
 def test_receivers_are_told_from_text():

@@ -155,7 +155,7 @@ def policy_text(name: str, domain: str, guesses: Sequence[Guess]) -> str:
 
 def _head(name: str, domain: str) -> Iterator[str]:
     yield "# Proposed by `guard init`.  Names and schemas are the servers' own words: tools that"
-    yield "# name a receiver are judged as sends, and every other tool is asked about until you have"
+    yield "# name a receiver are judged as sends; every other tool is asked about until you have"
     yield "# said below what it does.  Read every line."
     yield "# Then: `guard policy check`, `guard policy test`."
     yield "version: 1"

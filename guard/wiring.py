@@ -41,6 +41,7 @@ from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, Co
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.stdio.decision_socket import DecisionServer
+from guard.core.metrics import CALLS_AWAITED, PREFIX_SCORE_EXPECTED, WORKER_RESTARTS
 from guard.core.model import Identity
 from guard.core.policy import EgressLimits
 from guard.decision.guard import Guard
@@ -61,8 +62,9 @@ if TYPE_CHECKING:
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.adapters.mitm.master import LeanMaster
+    from guard.core.metrics import Metrics
     from guard.core.policy import Policy, StateLimits
-    from guard.core.ports import AuditLog, Clock, Metrics
+    from guard.core.ports import AuditLog, Clock
     from guard.settings import Settings
 
 BEAT_SECONDS: Final = 0.1
@@ -115,9 +117,11 @@ def assemble(
     models = load_models(settings.models or models_directory())
     digests = {name: model.digest for name, model in models.items()}
     metrics = PrometheusMetrics(policy, digests)
-    metrics.worker_restarts(settings.restarts)
+    metrics.set(WORKER_RESTARTS, settings.restarts)
     if PREFIX_MODEL in models:
-        metrics.expect_scores(models[PREFIX_MODEL].expected_scores)
+        for bound, share in models[PREFIX_MODEL].expected_scores.items():
+            metrics.set(PREFIX_SCORE_EXPECTED, share, str(float(bound)))
+        metrics.set(PREFIX_SCORE_EXPECTED, 1, "+Inf")
     audit = open_audit_log(settings.audit)
     store, seal = label_store(
         settings, redis_url, confdir, policy.limits, audit, metrics, clock.now
@@ -148,7 +152,7 @@ def assemble(
         model_apis=settings.model_api,
         declarations=DeclarationHandler(guard, store, seal, metrics, clock),
     )
-    metrics.show_awaited(enforcement.in_flight.awaited)
+    metrics.set(CALLS_AWAITED, enforcement.in_flight.awaited)
 
     def swap(fresh: Policy) -> None:
         store.set_limits(fresh.limits)

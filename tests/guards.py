@@ -13,8 +13,8 @@ from guard.replay.run import ErrorCounter, NullAuditLog
 
 if TYPE_CHECKING:
     from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.metrics import Metrics
     from guard.core.policy import Policy
-    from guard.core.ports import Metrics
 
 KEY = bytes(range(32))
 """The label key of every guard here, so that two of them are one deployment."""

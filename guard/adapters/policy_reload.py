@@ -11,15 +11,17 @@ import asyncio
 import hashlib
 import shutil
 import sys
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError, PolicyError, PolicyProblem
+from guard.core.metrics import ERRORS, POLICY_RELOADS, POLICY_STALE
 from guard.policy_files import load_policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from guard.core.metrics import Metrics
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog
 
@@ -31,18 +33,6 @@ PROBLEMS: Final = 20
 """Problems written into one audit line."""
 LAST_GOOD: Final = "last-good-policy"
 _CAUSE_CHARS: Final = 500
-
-
-class ReloadMetrics(Protocol):
-    """What a reload tells the metrics."""
-
-    def policy_reload(self, outcome: str, policy: Policy) -> None:
-        """Count a reload; ``policy`` is the one in force after it."""
-        ...
-
-    def error(self, stage: str) -> None:
-        """Count an error of a stage."""
-        ...
 
 
 class PolicyFiles:
@@ -145,7 +135,7 @@ class PolicyReloader:
         current: Callable[[], Policy | None],
         swap: Callable[[Policy], None],
         audit: AuditLog,
-        metrics: ReloadMetrics,
+        metrics: Metrics,
     ) -> None:
         self._files = files
         self._current = current
@@ -163,7 +153,7 @@ class PolicyReloader:
                 if changed:
                     await self.reload()
             except Exception as error:  # noqa: BLE001  (a watcher that died would never be missed)
-                self._metrics.error("policy")
+                self._metrics.count(ERRORS, "policy")
                 _say(f"the policy files could not be looked at: {type(error).__name__}")
 
     async def reload(self) -> str:
@@ -176,7 +166,9 @@ class PolicyReloader:
                 self._swap(policy)
             except Exception as error:  # noqa: BLE001  (whatever it is, the policy in force stays)
                 return self._kept(error)
-            self._metrics.policy_reload(SWAPPED, policy)
+            self._metrics.count(POLICY_RELOADS, SWAPPED)
+            self._metrics.set(POLICY_STALE, 0)
+            self._metrics.set_policy(policy)
             _say(f"policy {policy.name} is in force, digest {policy.digest[:12]}")
             try:
                 await asyncio.to_thread(self._files.keep)
@@ -195,9 +187,10 @@ class PolicyReloader:
             try:
                 self._record(KEPT, policy, problems)
             except AuditError:
-                self._metrics.error("audit")
+                self._metrics.count(ERRORS, "audit")
         if policy is not None:
-            self._metrics.policy_reload(KEPT, policy)
+            self._metrics.count(POLICY_RELOADS, KEPT)
+            self._metrics.set(POLICY_STALE, 1)
         _say("the policy in force is kept: " + "\n".join(problems))
         return KEPT
 

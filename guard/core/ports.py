@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelLookup, LabelWrite
     from guard.core.model import Finding, Identity, Json, Role
     from guard.core.policy import Verdict
-    from guard.core.trajectory import Snapshot, Window
+    from guard.core.trajectory import Snapshot
 
 
 @frozen
@@ -181,51 +181,6 @@ class AuditLog(Protocol):
             AuditError: it could not be written.
         """
         ...
-
-
-class Metrics:
-    """Counters and histograms with closed label sets.
-
-    A subclass counts what it overrides; the methods here count nothing.
-    """
-
-    def decision(self, record: DecisionRecord) -> None:
-        """Count a decision, its time and its score."""
-
-    def error(self, stage: str) -> None:
-        """Count an error of a stage: parse, state, detector, rule, provenance, model, audit, hook,
-        upstream.
-        """
-
-    def fail_closed(self, stage: str, *, active: bool) -> None:
-        """Set the gauge that says a part is failing and calls are blocked for it."""
-
-    def refusal(self, code: str) -> None:
-        """Count a request that was refused because it could not be read one way only."""
-
-    def session_seen(self, session: Window) -> None:
-        """Observe the session of a call, as it was before the call."""
-
-    def saturation(self, bound: str, *, reached: bool) -> None:
-        """Note whether a bound of labels (``result``, ``source``) was reached."""
-
-    def unlabelled_marks(self, count: int) -> None:
-        """Set how many results were released that the store could not be told of."""
-
-    def finding(self, code: str, source: str) -> None:
-        """Count what a detector found in a text that came in, or in a tool's definition."""
-
-    def memory_drift(self) -> None:
-        """Count a subject that a principal's committed items were found to push."""
-
-    def memory_write(self, outcome: str, reason: str, target: str) -> None:
-        """Count what became of a memory write, by the first reason and its class."""
-
-    def redis_latency(self, seconds: float) -> None:
-        """Observe one round trip to the session store."""
-
-    def upstream_latency(self, seconds: float) -> None:
-        """Observe the time an upstream took to begin its answer."""
 
 
 class Clock(Protocol):

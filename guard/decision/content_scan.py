@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError
 from guard.core.json_values import strings_in_order
+from guard.core.metrics import ERRORS, FAIL_CLOSED, FINDINGS
 from guard.core.ports import TextDetector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guard.core.calls import ToolResult
+    from guard.core.metrics import Metrics
     from guard.core.model import Finding, Json
-    from guard.core.ports import AuditLog, Detector, Metrics
+    from guard.core.ports import AuditLog, Detector
 
 EVENT: Final = "guard.finding"
 """Value of ``event`` in the audit line of a finding that belongs to no decision."""
@@ -62,7 +64,7 @@ class ContentScan:
                 for finding in detector.inspect_text(text, deep=deep):
                     found.setdefault(finding.code, finding)
         except Exception:  # noqa: BLE001  (evidence, which no verdict waits for)
-            self._metrics.error("detector")
+            self._metrics.count(ERRORS, "detector")
         return list(found.values())
 
     def record(self, code: str, source: str, fields: Mapping[str, Json]) -> None:
@@ -73,9 +75,9 @@ class ContentScan:
             source: what it was found in: ``result``, ``definition``, ``listing`` or ``request``.
             fields: who and what; no text of an argument or a result.
         """
-        self._metrics.finding(code, source)
+        self._metrics.count(FINDINGS, code, source)
         try:
             self._audit.event(EVENT, {**fields, "code": code, "source": source})
         except AuditError:
-            self._metrics.error("audit")
-            self._metrics.fail_closed("audit", active=True)
+            self._metrics.count(ERRORS, "audit")
+            self._metrics.set(FAIL_CLOSED, 1, "audit")

@@ -19,6 +19,15 @@ from guard.core.calls import ClassifiedCall, untraced
 from guard.core.errors import AuditError, GuardError
 from guard.core.labels import LabelQuery
 from guard.core.memory import Fate
+from guard.core.metrics import (
+    ERRORS,
+    FAIL_CLOSED,
+    LABEL_SATURATION,
+    REDIS_SECONDS,
+    REFUSED_IN_A_ROW,
+    SESSION_CALLS,
+    UNLABELLED_MARKS,
+)
 from guard.core.model import Identity, Role
 from guard.core.policy import Action, Reason, Situation, decide, decide_result
 from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
@@ -40,9 +49,10 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ToolResult, TracedCall
     from guard.core.labels import LabelWrite
+    from guard.core.metrics import Metrics
     from guard.core.model import Finding, Integrity, Json, ToolCall
     from guard.core.policy import Policy, Verdict
-    from guard.core.ports import AuditLog, Detector, Metrics, SessionStore
+    from guard.core.ports import AuditLog, Detector, SessionStore
     from guard.decision.redaction import Rewrite
     from guard.memory_gate.write_path import WritePath
 
@@ -187,7 +197,7 @@ class Guard:
         if self._entering is not None:
             self._entering(None)
         if len(verdict.errors) > len(errors):
-            self._metrics.error("rule")
+            self._metrics.count(ERRORS, "rule")
         if policy is not None and verdict.enforced is Action.REDACT:
             traced, verdict = redact(
                 policy, situation, verdict, lambda c: self._find(policy, c, snapshot)
@@ -206,7 +216,7 @@ class Guard:
                 return classify(policy, call)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
             errors.append(f"classify: {type(error).__name__}")
-            self._metrics.error("parse")
+            self._metrics.count(ERRORS, "parse")
         return ClassifiedCall(call, Role.OTHER)
 
     async def _attempt(
@@ -233,15 +243,16 @@ class Guard:
         except Exception as error:  # noqa: BLE001  (no state, no decision: block)
             self._mark_unlabelled(owner, marks)
             errors.append(f"state: {type(error).__name__}")
-            self._metrics.error("state")
-            self._metrics.fail_closed("state", active=True)
+            self._metrics.count(ERRORS, "state")
+            self._metrics.set(FAIL_CLOSED, 1, "state")
             return None, Snapshot()
-        self._metrics.redis_latency(time.perf_counter() - started)
-        self._metrics.fail_closed("state", active=False)
-        self._metrics.session_seen(snapshot.session)
-        self._metrics.saturation("source", reached=snapshot.full)
+        self._metrics.observe(REDIS_SECONDS, time.perf_counter() - started)
+        self._metrics.set(FAIL_CLOSED, 0, "state")
+        self._metrics.observe(SESSION_CALLS, sum(snapshot.session.attempted) + 1)
+        self._metrics.observe(REFUSED_IN_A_ROW, snapshot.session.refused_in_a_row)
+        self._metrics.observe(LABEL_SATURATION, snapshot.full, "source")
         if marks:
-            self._metrics.unlabelled_marks(sum(self._unlabelled.values()))
+            self._metrics.set(UNLABELLED_MARKS, sum(self._unlabelled.values()))
         return tracing, snapshot
 
     def _traced(
@@ -262,7 +273,7 @@ class Guard:
             return tracing.result(snapshot, granted=granted), granted
         except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)
             errors.append(f"provenance: {type(error).__name__}")
-            self._metrics.error("provenance")
+            self._metrics.count(ERRORS, "provenance")
             return untraced(classified), False
 
     def _detect(
@@ -283,7 +294,7 @@ class Guard:
                 findings.extend(detector.inspect(classified, snapshot))
             except BaseException as error:  # noqa: BLE001  (no await here: nothing is cancelled)
                 errors.append(f"detector `{detector.name}`: {type(error).__name__}")
-                self._metrics.error("detector")
+                self._metrics.count(ERRORS, "detector")
         return findings
 
     def _find(
@@ -306,13 +317,13 @@ class Guard:
         try:
             self._audit.decision(record)
         except AuditError:
-            self._metrics.error("audit")
-            self._metrics.fail_closed("audit", active=True)
+            self._metrics.count(ERRORS, "audit")
+            self._metrics.set(FAIL_CLOSED, 1, "audit")
             reason = Reason("audit_error", "", Action.BLOCK, "the decision could not be recorded")
             verdict = verdict.blocked(reason, "audit")
             record = replace(record, verdict=verdict)
         else:
-            self._metrics.fail_closed("audit", active=False)
+            self._metrics.set(FAIL_CLOSED, 0, "audit")
         self._metrics.decision(record)
         return verdict
 
@@ -403,7 +414,7 @@ class Guard:
         if verdict is None:
             return None
         if verdict.errors:
-            self._metrics.error("rule")
+            self._metrics.count(ERRORS, "rule")
         verdict = self._record(result.call, verdict, 0.0)
         return None if verdict.enforced.forwards else verdict
 
@@ -419,12 +430,12 @@ class Guard:
                 writes, overflow = await asyncio.to_thread(self._learn, result)
             else:
                 writes, overflow = self._learn(result)
-            self._metrics.saturation("result", reached=overflow)
+            self._metrics.observe(LABEL_SATURATION, overflow, "result")
             mapping = classified.mapping
             source = mapping.pattern[:SOURCE_NAME] if mapping is not None else "unmapped"
             completion = replace(completion, writes=writes, overflow=overflow, source=source)
         except Exception:  # noqa: BLE001  (a result that could not be labelled leaves a mark)
-            self._metrics.error("provenance")
+            self._metrics.count(ERRORS, "provenance")
             self._mark_unlabelled((call.identity.tenant, call.identity.principal), 1)
         await self._complete(completion)
 
@@ -441,8 +452,8 @@ class Guard:
         try:
             await self._store.complete(completion)
         except Exception:  # noqa: BLE001  (the mark below keeps what the store could not take)
-            self._metrics.error("state")
-            self._metrics.fail_closed("state", active=True)
+            self._metrics.count(ERRORS, "state")
+            self._metrics.set(FAIL_CLOSED, 1, "state")
             if completion.executed:
                 owner = (completion.identity.tenant, completion.identity.principal)
                 self._mark_unlabelled(owner, 1)
@@ -450,7 +461,7 @@ class Guard:
     def _mark_unlabelled(self, owner: tuple[str, str], marks: int) -> None:
         if marks:
             self._unlabelled[owner] = self._unlabelled.get(owner, 0) + marks
-            self._metrics.unlabelled_marks(sum(self._unlabelled.values()))
+            self._metrics.set(UNLABELLED_MARKS, sum(self._unlabelled.values()))
 
     # --- what belongs to no call -----------------------------------------------------------------
 
@@ -475,7 +486,7 @@ class Guard:
                 writes = claim_writes(self._seal, label_sets(policy.limits), identity, values, at)
             await self._store.note(identity, writes)
         except Exception:  # noqa: BLE001  (a claim that is not kept attests nothing)
-            self._metrics.error("provenance")
+            self._metrics.count(ERRORS, "provenance")
 
     async def import_memory(
         self, tenant: str, items: Sequence[tuple[str, str, Integrity]], at: float

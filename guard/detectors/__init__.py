@@ -40,6 +40,9 @@ class DetectorPlugin(ABC):
     name: ClassVar[str]
     """Unique among the detectors; it appears in findings, errors and audit lines."""
 
+    codes: ClassVar[frozenset[str]]
+    """The codes of its findings: values that labels of metrics may take."""
+
     @classmethod
     @abstractmethod
     def create(cls, resources: DetectorResources) -> Self:
@@ -95,7 +98,9 @@ def _only_detector(module: ModuleType) -> type[DetectorPlugin]:
         and member.__module__ == module.__name__
         and not reflection.isabstract(member)
     ]
-    if len(classes) != 1 or not isinstance(getattr(classes[0], "name", None), str):
-        message = f"module `{module.__name__}` must define exactly one detector with a name"
+    if len(classes) != 1 or not all(hasattr(classes[0], part) for part in ("name", "codes")):
+        message = (
+            f"module `{module.__name__}` must define exactly one detector with a name and codes"
+        )
         raise GuardError(message)
     return classes[0]

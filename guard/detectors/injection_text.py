@@ -28,6 +28,7 @@ class InjectionText(DetectorPlugin):
     """Finds text that gives a model orders."""
 
     name: ClassVar[str] = "injection_text"
+    codes: ClassVar[frozenset[str]] = frozenset({INJECTION})
 
     @classmethod
     def create(cls, resources: DetectorResources) -> Self:

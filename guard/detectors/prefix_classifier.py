@@ -32,6 +32,7 @@ class PrefixClassifier(DetectorPlugin):
     """Scores the executed calls before a send, of the session and of the principal."""
 
     name: ClassVar[str] = "prefix_classifier"
+    codes: ClassVar[frozenset[str]] = frozenset({"prefix_score"})
 
     def __init__(self, model: ModelRunner) -> None:
         # The score of a row never changes, and real sessions share few rows.  Errors are not kept.

@@ -68,6 +68,7 @@ class Secrets(DetectorPlugin):
     """Finds tokens, keys and passwords in the arguments of a call."""
 
     name: ClassVar[str] = "secrets"
+    codes: ClassVar[frozenset[str]] = frozenset({SECRET})
 
     @classmethod
     def create(cls, resources: DetectorResources) -> Self:

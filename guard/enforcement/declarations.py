@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import GuardError, MessageError
+from guard.core.metrics import ERRORS
 from guard.core.model import Role
 from guard.core.policy import Mode
 from guard.provenance.intake import result_writes
@@ -21,9 +22,10 @@ from guard.tool_pins.pins import Pins
 if TYPE_CHECKING:
     from guard.core.declarations import Declaration
     from guard.core.labels import LabelWrite
+    from guard.core.metrics import Metrics
     from guard.core.model import Json
     from guard.core.policy import Policy
-    from guard.core.ports import Clock, Metrics, SessionStore
+    from guard.core.ports import Clock, SessionStore
     from guard.decision.guard import Guard
     from guard.enforcement.exchange import Exchange
     from guard.provenance.seal import Seal
@@ -86,7 +88,7 @@ class DeclarationHandler:
             while len(self._labelled) > REMEMBERED:
                 self._labelled.popitem(last=False)
         except (GuardError, ValueError, OSError) as error:
-            self._metrics.error("state")
+            self._metrics.count(ERRORS, "state")
             if policy.mode is not Mode.MONITOR:
                 message = "what the server says of its tools cannot be checked now; retry later"
                 raise MessageError(UNCHECKED, message, status=503) from error

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from guard.core.errors import AuditError
+from guard.core.metrics import ERRORS, FAIL_CLOSED, REFUSALS
 from guard.core.model import SessionRung, ToolCall
 from guard.core.policy import Mode
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
     from guard.core.calls import TracedCall
     from guard.core.errors import MessageError
+    from guard.core.metrics import Metrics
     from guard.core.model import Identity, Json
-    from guard.core.ports import AuditLog, Metrics
+    from guard.core.ports import AuditLog
     from guard.decision.guard import Guard
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpRequest
@@ -178,7 +180,7 @@ class ParseFailures:
     def record(self, error: MessageError, protocol: str, server: str, decision_id: str = "") -> str:
         """Write the audit line and count; return the decision id."""
         decision_id = decision_id or new_decision_id()
-        self._metrics.refusal(error.code)
+        self._metrics.count(REFUSALS, error.code)
         fields = {
             "decision_id": decision_id,
             "code": error.code,
@@ -190,6 +192,6 @@ class ParseFailures:
         try:
             self._audit.event("guard.unreadable", fields)
         except AuditError:
-            self._metrics.error("audit")
-            self._metrics.fail_closed("audit", active=True)
+            self._metrics.count(ERRORS, "audit")
+            self._metrics.set(FAIL_CLOSED, 1, "audit")
         return decision_id

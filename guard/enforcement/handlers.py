@@ -14,7 +14,8 @@ from guard.enforcement.websocket_messages import WebSocketHandler
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from guard.core.ports import AuditLog, Clock, Metrics
+    from guard.core.metrics import Metrics
+    from guard.core.ports import AuditLog, Clock
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
     from guard.protocols.base import ProtocolModule

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
+from guard.core.metrics import ERRORS
 from guard.core.model import UNKNOWN_TASK, Role
 from guard.enforcement.exchange import Exchange, UnreadExchange, new_decision_id
 from guard.enforcement.identity import NONCE_HEADER, TOKEN_HEADER, identify
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from guard.core.calls import TracedCall
+    from guard.core.metrics import Metrics
     from guard.core.model import Json, ToolCall
     from guard.core.policy import Verdict
-    from guard.core.ports import Clock, Metrics
+    from guard.core.ports import Clock
     from guard.decision.guard import Guard
     from guard.enforcement.exchange import CallsInFlight, ParseFailures
     from guard.enforcement.identity import Credentials
@@ -128,7 +130,7 @@ class RequestHandler:
         except MessageError as error:
             return self._unread(error, protocol, request, decision_id)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a refusal, whatever it met)
-            self._metrics.error("parse")
+            self._metrics.count(ERRORS, "parse")
             failure = MessageError("guard_error", type(error).__name__, status=503)
             return self._unread(failure, protocol, request, decision_id)
         upstream = protocol.upstream(request)

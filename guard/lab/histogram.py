@@ -10,14 +10,14 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.metrics import SCORE_BUCKETS
+from guard.core.metrics import PREFIX_SCORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.model import Json
 
-EDGES: Final = SCORE_BUCKETS
+EDGES: Final = PREFIX_SCORE.buckets
 """Upper edges, inclusive, of the metric ``guard_prefix_score``."""
 _HALF_A_SCORE: Final = 0.5
 """Added to every bucket, so that an empty one does not make the index infinite."""

@@ -20,6 +20,7 @@ from guard.core.memory import (
     TokenState,
     Trust,
 )
+from guard.core.metrics import ERRORS, MEMORY_DRIFT, MEMORY_WRITES
 from guard.core.model import DestinationStatus, Integrity
 from guard.core.policy import Action, Reason
 from guard.destinations.values import find_destinations
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 
     from guard.core.mappings import MemoryPolicy
     from guard.core.memory import Candidate, StagedFacts
+    from guard.core.metrics import Metrics
     from guard.core.model import Destination
     from guard.core.policy import Verdict
-    from guard.core.ports import AuditLog, Metrics
+    from guard.core.ports import AuditLog
 
 _KNOWN: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 _TOKEN_REASONS: Final = {
@@ -304,7 +306,7 @@ class GateLog:
         Raises:
             AuditError: it could not be written.
         """
-        self._metrics.memory_drift()
+        self._metrics.count(MEMORY_DRIFT)
         fingerprint = hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()
         self._audit.event(
             EVENT_DRIFT,
@@ -318,8 +320,8 @@ class GateLog:
 
     def count(self, outcome: str, reasons: tuple[str, ...], target: MemoryClass) -> None:
         """Count what became of a write, by its first reason and its class."""
-        self._metrics.memory_write(outcome, reasons[0] if reasons else "none", target.name)
+        self._metrics.count(MEMORY_WRITES, outcome, reasons[0] if reasons else "none", target.name)
 
     def failed(self) -> None:
         """Count a failure of the gate itself."""
-        self._metrics.error("memory")
+        self._metrics.count(ERRORS, "memory")

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
     from guard.core.mappings import ReadMapping
     from guard.core.memory import Candidate, GateDecision
+    from guard.core.metrics import Metrics
     from guard.core.model import Json
     from guard.core.policy import Policy, Verdict
-    from guard.core.ports import AuditLog, Metrics
+    from guard.core.ports import AuditLog
     from guard.core.trajectory import Snapshot
     from guard.memory_gate.candidate import EvidenceSource
     from guard.memory_gate.staging import Checker, Staging

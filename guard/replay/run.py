@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import fresh_store
+from guard.core import metrics
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import ROLES, Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
-from guard.core.ports import Metrics
 from guard.decision.guard import Guard
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
@@ -62,14 +62,15 @@ class NullAuditLog:
 
 
 @dataclass
-class ErrorCounter(Metrics):
+class ErrorCounter(metrics.Metrics):
     """Metrics of a replay: errors by stage, nothing else."""
 
     errors: Counter[str] = field(default_factory=Counter)
 
-    def error(self, stage: str) -> None:
-        """Count an error of a stage."""
-        self.errors[stage] += 1
+    def count(self, metric: metrics.Counter, *labels: str) -> None:
+        """Count an error by its stage."""
+        if metric is metrics.ERRORS:
+            self.errors[labels[0]] += 1
 
 
 @dataclass(slots=True)

@@ -18,7 +18,8 @@ def discover_rule_types() -> dict[str, type[RuleConfig]]:
     """Return every rule type by name, from every module in this package's path.
 
     Raises:
-        TypeError: a rule type has no ``type: Literal["name"]``, or two have one name.
+        TypeError: a rule type has no ``type: Literal["name"]`` or declares no reason codes, or
+            two have one name.
     """
     found: dict[str, type[RuleConfig]] = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
@@ -52,4 +53,6 @@ def _type_name(rule_type: type[RuleConfig]) -> str:
     names = get_args(declared.annotation) if declared is not None else ()
     if len(names) != 1 or not isinstance(names[0], str):
         raise TypeError(f"`{rule_type.__name__}` must declare `type: Literal[...]` with one name")
+    if not getattr(rule_type, "codes", None):
+        raise TypeError(f"`{rule_type.__name__}` must declare its reason codes in `codes`")
     return names[0]

@@ -71,6 +71,7 @@ class ArgumentRule(RuleConfig):
     """
 
     looks_at_guarded = False
+    codes = frozenset({"argument", "argument_missing"})
     type: Literal["argument"]
     path: Path
     """Where the value is, e.g. ``$.amount``."""

@@ -116,6 +116,8 @@ class RuleConfig(BaseModel):
         extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
     )
 
+    codes: ClassVar[frozenset[str]]
+    """The reason codes it may give: values that labels of metrics may take."""
     can_redact: ClassVar[bool] = False
     """Whether the type says what to redact; ``effect: redact`` is an error otherwise."""
     looks_at_guarded: ClassVar[bool] = True

@@ -45,6 +45,7 @@ class ContentRule(RuleConfig):
 
     can_redact: ClassVar[bool] = True
     looks_at_guarded = False
+    codes = frozenset({*CODES, OVERFLOW})
     type: Literal["content"]
     finds: Annotated[
         list[str],

@@ -25,6 +25,7 @@ class DefinitionRule(RuleConfig):
     """Applies to a call of a tool whose definition has changed and that nobody has approved."""
 
     looks_at_guarded = False
+    codes = frozenset({CHANGED})
     type: Literal["definition"]
 
     def concerns(self, call: TracedCall) -> bool:

@@ -29,6 +29,7 @@ class DenyLoopRule(RuleConfig):
     """
 
     looks_at_guarded = False
+    codes = frozenset({"deny_loop"})
     type: Literal["deny_loop"]
     refusals: Annotated[int, Field(ge=1)]
     """Refusals in a row after which the rule applies."""

@@ -37,6 +37,7 @@ class DestinationRule(RuleConfig):
     """Applies to calls with destinations of the given status."""
 
     looks_at_guarded = False
+    codes = frozenset(f"destination_{status.value}" for status in DestinationStatus)
     type: Literal["destination"]
     status: Annotated[tuple[DestinationStatus, ...], Field(min_length=1)] = Field(
         validation_alias=STATUS

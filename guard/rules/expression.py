@@ -142,6 +142,7 @@ class ExpressionRule(RuleConfig):
     """
 
     looks_at_guarded = False
+    codes = frozenset({"expression"})
     type: Literal["expression"]
     when: Annotated[
         Expression,

@@ -31,6 +31,7 @@ class PrivateBodyRule(RuleConfig):
     traces_private: ClassVar[bool] = True
 
     looks_at_guarded = False
+    codes = frozenset({"private_in_body"})
     type: Literal["private_body"]
     at_least: Annotated[int, Field(ge=1)] = 1
     """How many passages there have to be."""

@@ -53,6 +53,7 @@ class ProvenanceRule(RuleConfig):
     reached a bound is asked about instead: it may be tainted.
     """
 
+    codes = frozenset({*CODES.values(), "provenance_saturated"})
     type: Literal["provenance"]
     rungs: Annotated[tuple[RungName, ...], Field(min_length=1)]
     """The rungs of the ladder that the rule is about."""

@@ -32,6 +32,7 @@ class RateRule(RuleConfig):
     """
 
     looks_at_guarded = False
+    codes = frozenset({"rate_exceeded"})
     type: Literal["rate"]
     at_most: Annotated[int, Field(ge=0)]
     """Calls that one window may have of the counted roles, this call included."""

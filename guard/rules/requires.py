@@ -78,6 +78,7 @@ class RequiresRule(RuleConfig):
     principal: ``anonymous``, ``credential``.
     """
 
+    codes = frozenset({"session_rung_low", "principal_rung_low", "integrity_low"})
     type: Literal["requires"]
     session: Session | None = None
     """The lowest session rung that is enough; ``connection``, which everybody has, is not named."""

@@ -31,6 +31,7 @@ class ResultRule(RuleConfig):
     """Applies to a result that has something of what ``finds`` names, or is too large to tell."""
 
     looks_at_guarded = False
+    codes = frozenset({INJECTION, OVERFLOW})
     type: Literal["result"]
     finds: Annotated[
         tuple[Literal["injection_text"], ...],

@@ -31,6 +31,7 @@ class ScoreRule(RuleConfig):
     """
 
     looks_at_guarded = False
+    codes = frozenset({CODE})
     type: Literal["score"]
     model: Annotated[str, Field(min_length=1, max_length=64)]
     """Name of the model, e.g. ``prefix-13``."""

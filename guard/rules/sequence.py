@@ -32,6 +32,7 @@ class SequenceRule(RuleConfig):
     """
 
     looks_at_guarded = False
+    codes = frozenset({"recall_before_send", "sequence"})
     type: Literal["sequence"]
     after: Annotated[tuple[Role, ...], Field(min_length=1)]
     """Roles, one of which came before."""

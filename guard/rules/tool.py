@@ -18,6 +18,7 @@ class ToolRule(RuleConfig):
     """Applies wherever its filters do."""
 
     looks_at_guarded = False
+    codes = frozenset({"tool_unmapped", "tool_role"})
     type: Literal["tool"]
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason:

@@ -33,6 +33,7 @@ from guard.detectors import DetectorPlugin
 
 class Broken(DetectorPlugin):
     name = "broken"
+    codes = frozenset()
 
     @classmethod
     def create(cls, resources):
@@ -51,6 +52,7 @@ from guard.rules.base import RuleConfig
 
 class Broken(RuleConfig):
     type: Literal["broken"]
+    codes = frozenset({{"broken"}})
 
     def judge(self, situation, targets):
         raise {error}

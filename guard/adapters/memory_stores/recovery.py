@@ -13,9 +13,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.memory_stores.fate_probe import fate_of
-from guard.adapters.metrics import RECOVERED
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.core.memory import Fate
+from guard.core.metrics import ERRORS, MEMORY_WRITES, RECOVERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from guard.adapters.redis.connection import RedisClient
     from guard.adapters.redis.gate_operator import Reviewed
     from guard.core.mappings import MemoryPolicy
-    from guard.core.ports import AuditLog, Metrics
+    from guard.core.metrics import Metrics
+    from guard.core.ports import AuditLog
 
 ALIVE_SECONDS: Final = 15
 """How long a worker counts as alive after it last said so."""
@@ -81,7 +82,7 @@ class Recovery:
                 await self.beat()
                 await self.once()
             except Exception:  # noqa: BLE001  (the writes stay in flight; the next look may succeed)
-                self._metrics.error("memory")
+                self._metrics.count(ERRORS, "memory")
             await asyncio.sleep(BEAT_SECONDS)
 
     async def beat(self) -> None:
@@ -159,4 +160,4 @@ class Recovery:
                 "fate": fate.value,
             },
         )
-        self._metrics.memory_write(fate.value, RECOVERED, f"L{target}")
+        self._metrics.count(MEMORY_WRITES, fate.value, RECOVERED, f"L{target}")

@@ -26,6 +26,7 @@ from guard.adapters.mitm.translation import (
     unsize_response,
 )
 from guard.core.errors import MessageError, OversizeError
+from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
 from guard.enforcement.exchange import Exchange, UnreadExchange
 from guard.enforcement.websocket_messages import WebSocketSession
 from guard.protocols.framing.content_coding import decode_content
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from guard.adapters.credentials.write_credentials import WriteCredential
     from guard.adapters.mitm.forward import ForwardAddon
     from guard.adapters.mitm.layers import GuardChunkHook, GuardFrameHook, GuardUnreadableHook
-    from guard.core.ports import Metrics
+    from guard.core.metrics import Metrics
     from guard.enforcement.handlers import Enforcement
     from guard.enforcement.response import EventReader
 
@@ -194,7 +195,7 @@ class GuardAddon:
                 return
             started = flow.metadata.get(FORWARDED_AT)
             if started is not None:
-                self._metrics.upstream_latency(time.perf_counter() - started)
+                self._metrics.observe(UPSTREAM_SECONDS, time.perf_counter() - started)
             headers = flow.response.headers
             kind = headers.get("content-type", "").split(";", 1)[0].strip().lower()
             if kind == "text/event-stream" and flow.response.status_code != SWITCHING:
@@ -232,7 +233,7 @@ class GuardAddon:
                 reader.refuse(error)
         except Exception:  # noqa: BLE001  (see module docstring)
             hook.stop = True
-            self._metrics.error("hook")
+            self._metrics.count(ERRORS, "hook")
 
     async def response(self, flow: http.HTTPFlow) -> None:
         """Observe the results in a complete answer."""
@@ -273,7 +274,7 @@ class GuardAddon:
             if exchange.reader is not None:
                 raise
             # The call is executed all the same; what it answered has simply not been read.
-            self._metrics.error("parse")
+            self._metrics.count(ERRORS, "parse")
             return b""
 
     async def error(self, flow: http.HTTPFlow) -> None:
@@ -283,7 +284,7 @@ class GuardAddon:
             text = flow.error.msg if flow.error else ""
             if EXCHANGE in flow.metadata:
                 if text != CUT and NOT_CONNECTED not in text:
-                    self._metrics.error("upstream")
+                    self._metrics.count(ERRORS, "upstream")
                     self._answer_lost(flow)
                 if isinstance(flow.metadata[EXCHANGE], Exchange):
                     await self._enforcement.responses.on_lost(flow.metadata[EXCHANGE])
@@ -293,7 +294,7 @@ class GuardAddon:
             elif "disconnected" not in text.lower():
                 self._enforcement.requests.refuse(MessageError("bad_http", text))
         except Exception:  # noqa: BLE001  (see module docstring)
-            self._metrics.error("hook")
+            self._metrics.count(ERRORS, "hook")
 
     def _answer_lost(self, flow: http.HTTPFlow) -> None:
         """Leave the reply to a request whose upstream gave no answer; it names no address."""
@@ -315,7 +316,7 @@ class GuardAddon:
         try:
             self._enforcement.requests.refuse(MessageError("bad_http", hook.message))
         except Exception:  # noqa: BLE001  (mitmproxy would only log it)
-            self._metrics.error("hook")
+            self._metrics.count(ERRORS, "hook")
 
     async def guard_frame(self, hook: GuardFrameHook) -> None:
         """Judge a message of a WebSocket; whatever fails here releases nothing."""
@@ -330,7 +331,7 @@ class GuardAddon:
             else:
                 hook.release = await sockets.from_server(socket, hook.content)
         except Exception:  # noqa: BLE001  (mitmproxy would only log it)
-            self._metrics.error("hook")
+            self._metrics.count(ERRORS, "hook")
 
     def tcp_message(self, flow: tcp.TCPFlow) -> None:
         """Blank raw bytes; killing the flow alone does not stop them."""
@@ -366,7 +367,7 @@ class GuardAddon:
             self._idle.set()
 
     def _fail(self, flow: http.HTTPFlow, stage: str) -> None:
-        self._metrics.error(stage)
+        self._metrics.count(ERRORS, stage)
         flow.metadata.pop(EXCHANGE, None)
         message = "the guard failed while judging this message"
         reply = self._enforcement.requests.refuse(MessageError("guard_error", message, status=503))

@@ -20,6 +20,7 @@ from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
 
 from guard.adapters.mitm.translation import answer, read_request
 from guard.core.errors import MessageError
+from guard.core.metrics import ERRORS
 from guard.core.model import Destination
 from guard.core.network_addresses import refused_address
 from guard.destinations.canonical import canonical_host, is_ip
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from mitmproxy.proxy.server_hooks import ServerConnectionHookData
     from mitmproxy.tls import TlsData
 
+    from guard.core.metrics import Metrics
     from guard.core.policy import EgressLimits
-    from guard.core.ports import Metrics
     from guard.enforcement.handlers import Enforcement
     from guard.protocols.http.message import HttpRequest
 
@@ -213,7 +214,7 @@ class ForwardAddon:
             reply = self._enforcement.requests.refuse(error)
         except BaseException as error:
             # Also a cancelled task: set the refusal, then let the cancellation go on.
-            self._metrics.error("hook")
+            self._metrics.count(ERRORS, "hook")
             answer(flow, HttpReply(503, "text/plain", b"the guard failed\n"))
             if not isinstance(error, Exception):
                 raise
@@ -256,7 +257,7 @@ class ForwardAddon:
     def tls_failed_client(self, data: TlsData) -> None:
         """Count a client that broke off the handshake: it may not trust the guard's authority."""
         del data
-        self._metrics.error("tls")
+        self._metrics.count(ERRORS, "tls")
 
     # --- connections to upstreams -------------------------------------------------------------
 
@@ -272,7 +273,7 @@ class ForwardAddon:
         except (OSError, TimeoutError, UnicodeError):
             data.server.error = "the name of the upstream cannot be resolved"
         except BaseException as error:
-            self._metrics.error("hook")
+            self._metrics.count(ERRORS, "hook")
             data.server.error = f"{NOT_CONNECTED}: the guard failed"
             if not isinstance(error, Exception):
                 raise

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from guard.adapters.redis.connection import CommandRefusedError
 from guard.adapters.redis.layout import load_script
 from guard.core.errors import AuditError, GuardError, StateError
+from guard.core.metrics import ERRORS, LABELS_INCOMPLETE
 from guard.provenance.store_continuity import (
     ID_BYTES,
     LastSeen,
@@ -294,7 +295,7 @@ class ContinuityReport:
     def __call__(self, seen: ContinuityCheck) -> None:
         """Report one check.  Never raises: the outcome holds whether it can be recorded or not."""
         before, self._incomplete = self._incomplete, seen.incomplete
-        self._metrics.labels_incomplete(active=seen.incomplete)
+        self._metrics.set(LABELS_INCOMPLETE, 1 if seen.incomplete else 0)
         if seen.loss is not Loss.NONE or (seen.incomplete and before is None):
             self._lost(seen)
         elif before and not seen.incomplete:
@@ -321,7 +322,7 @@ class ContinuityReport:
         try:
             self._audit.event(event, dict(fields))
         except AuditError:
-            self._metrics.error("audit")
+            self._metrics.count(ERRORS, "audit")
 
 
 def _say(words: str) -> None:

@@ -1,106 +1,47 @@
-"""The cheap counters and histograms say what the library's own would say."""
-
-from __future__ import annotations
+"""The metrics: what is counted, under which labels, and that the label sets stay closed."""
 
 import ast
+import re
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import prometheus_client
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import guard
 from guard import __version__
-from guard.adapters.metrics import (
-    DECIDED_WITHOUT_RULE,
-    REFUSAL_CODES,
-    STAGES,
-    PrometheusMetrics,
-    TalliedCounter,
-    TalliedHistogram,
-)
+from guard.adapters.metrics import PrometheusMetrics
+from guard.core import metrics as declarations
 from guard.core.calls import ClassifiedCall
 from guard.core.mappings import ToolMapping
+from guard.core.metrics import (
+    CALLS_AWAITED,
+    DECIDED_WITHOUT_RULE,
+    ERRORS,
+    FAIL_CLOSED,
+    LABEL_SATURATION,
+    REDIS_SECONDS,
+    REFUSAL_CODES,
+    REFUSALS,
+    STAGES,
+    UNLABELLED_MARKS,
+    UPSTREAM_SECONDS,
+    WORKER_RESTARTS,
+    Counter,
+    Gauge,
+    Histogram,
+    Label,
+    Metrics,
+)
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.policy import MEMO_LIMIT, Action, Mode, Policy, Reason, Verdict
 from guard.core.ports import DecisionRecord
 from guard.core.tool_patterns import ToolPattern
-from guard.core.trajectory import Window
-
-BOUNDS = (0.0, 0.00005, 0.1, 0.5, 1, 5.0, 12_345_678.0)
-VALUES = st.floats(min_value=-1, max_value=20_000_000) | st.sampled_from(BOUNDS)
-
-
-@given(st.lists(VALUES))
-def test_a_histogram_shows_what_the_librarys_own_shows(values):
-    """Same buckets, same count, same sum, to the letter of the text format."""
-    mine, theirs = CollectorRegistry(), CollectorRegistry()
-    tallied = TalliedHistogram("h", "Help.", BOUNDS, mine)
-    reference = Histogram("h", "Help.", buckets=BOUNDS, registry=theirs)
-
-    for value in values:
-        tallied.observe(value)
-        reference.observe(value)
-
-    assert generate_latest(mine) == generate_latest(theirs)
-
-
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from('x"\\\n'))))
-def test_a_counter_shows_what_the_librarys_own_shows(events):
-    """Same series, same numbers, label values escaped likewise."""
-    mine, theirs = CollectorRegistry(), CollectorRegistry()
-    tallied = TalliedCounter("c_total", "Help.", ("one", "two"), mine)
-    reference = Counter("c_total", "Help.", ("one", "two"), registry=theirs)
-
-    tallied.begin("a", "first")
-    reference.labels("a", "first")
-    for values in events:
-        tallied.inc(*values)
-        reference.labels(*values).inc()
-
-    assert generate_latest(mine) == generate_latest(theirs)
-
-
-def test_beginning_a_series_again_keeps_its_count():
-    """A policy that is put in force again must not set its counters back."""
-    registry = CollectorRegistry()
-    counter = TalliedCounter("c_total", "Help.", ("one",), registry)
-
-    counter.inc("a")
-    counter.begin("a")
-
-    assert registry.get_sample_value("c_total", {"one": "a"}) == 1
-
-
-def test_scrapes_while_calls_are_counted_see_only_growing_numbers():
-    """The scraper's thread reads what the event loop's thread writes, and nothing is lost."""
-    registry = CollectorRegistry()
-    counter = TalliedCounter("c_total", "Help.", ("one",), registry)
-    histogram = TalliedHistogram("h", "Help.", BOUNDS, registry)
-    rounds = 20_000
-
-    def work():
-        for number in range(rounds):
-            counter.inc(str(number % 97))
-            histogram.observe(0.3)
-
-    writer = threading.Thread(target=work)
-    writer.start()
-    seen = []
-    while writer.is_alive():
-        seen.append(sum(s.value for f in counter.collect() for s in f.samples))
-        seen_buckets = [s.value for f in histogram.collect() for s in f.samples][:-1]
-        assert seen_buckets[:-1] == sorted(seen_buckets[:-1])
-    writer.join()
-
-    assert seen == sorted(seen)
-    assert sum(s.value for f in counter.collect() for s in f.samples) == rounds
-    assert registry.get_sample_value("h_count") == rounds
-
 
 TOOLS = (ToolPattern.parse("mail_*"), ToolPattern.parse("t"))
 MAPPING = ToolMapping(
@@ -190,9 +131,9 @@ def test_no_client_can_make_new_series():
         metrics.decision(record(tool=f"u{number}", mapped=False))
         metrics.decision(record(decided_by=(f"rule{number}",), mode=Mode.MONITOR))
         metrics.decision(record(decided_by=(), code=f"code{number}"))
-        metrics.refusal(f"refusal{number}")
-        metrics.error(f"stage{number}")
-        metrics.fail_closed(f"stage{number}", active=True)
+        metrics.count(REFUSALS, f"refusal{number}")
+        metrics.count(ERRORS, f"stage{number}")
+        metrics.set(FAIL_CLOSED, 1, f"stage{number}")
 
     feed(0)
     series = len(generate_latest(metrics.registry).splitlines())
@@ -276,26 +217,13 @@ def test_what_a_rate_is_taken_of_begins_at_zero():
     assert sample(metrics, "guard_refusals_total", code="bad_json") == 0
 
 
-def test_the_session_of_a_call_is_observed_as_it_was_before_the_call():
-    """The first call of a session is number 1; refusals directly before a call are a run."""
-    metrics = PrometheusMetrics(POLICY)
-
-    metrics.session_seen(Window())
-    metrics.session_seen(Window(attempted=(2, 0, 0, 0, 1, 0, 0), refused_in_a_row=3))
-
-    assert sample(metrics, "guard_session_calls_bucket", le="1.0") == 1
-    assert sample(metrics, "guard_session_calls_sum") == 1 + 4
-    assert sample(metrics, "guard_refused_in_a_row_bucket", le="2.0") == 1
-    assert sample(metrics, "guard_refused_in_a_row_sum") == 3
-
-
 def test_calls_awaited_are_counted_when_asked_for():
     """The gauge shows the number at the time of the scrape."""
     metrics = PrometheusMetrics(POLICY)
     pending = []
-    metrics.show_awaited(lambda: len(pending))
+    metrics.set(CALLS_AWAITED, lambda: len(pending))
     pending.append("call")
-    metrics.unlabelled_marks(2)
+    metrics.set(UNLABELLED_MARKS, 2)
 
     assert sample(metrics, "guard_calls_awaited") == 1
     assert sample(metrics, "guard_unlabelled_marks") == 2
@@ -305,7 +233,9 @@ def test_the_scores_to_expect_have_the_bounds_of_the_scores_seen():
     """A query subtracts one from the other, bound by bound."""
     metrics = PrometheusMetrics(POLICY)
 
-    metrics.expect_scores({step / 10: step / 10 for step in range(1, 11)})
+    for step in range(1, 11):
+        metrics.set(declarations.PREFIX_SCORE_EXPECTED, step / 10, str(step / 10))
+    metrics.set(declarations.PREFIX_SCORE_EXPECTED, 1, "+Inf")
 
     bounds = {
         family.name: {s.labels["le"] for s in family.samples if "le" in s.labels}
@@ -351,11 +281,11 @@ def test_the_fail_closed_gauge_follows_its_stage():
     """It goes up, shows in `failing`, and comes down again."""
     metrics = PrometheusMetrics()
 
-    metrics.fail_closed("state", active=True)
+    metrics.set(FAIL_CLOSED, 1, "state")
     assert sample(metrics, "guard_fail_closed", stage="state") == 1
     assert metrics.failing() == ("state",)
 
-    metrics.fail_closed("state", active=False)
+    metrics.set(FAIL_CLOSED, 0, "state")
     assert sample(metrics, "guard_fail_closed", stage="state") == 0
     assert metrics.failing() == ()
 
@@ -377,11 +307,11 @@ def test_a_new_policy_replaces_the_old_one():
 
 def test_latencies_restarts_and_build_are_shown():
     """The remaining figures reach the registry under their names."""
-    metrics = PrometheusMetrics(refusal_codes=("bad_json",))
-    metrics.redis_latency(0.0002)
-    metrics.upstream_latency(0.5)
-    metrics.worker_restarts(3)
-    metrics.refusal("bad_json")
+    metrics = PrometheusMetrics()
+    metrics.observe(REDIS_SECONDS, 0.0002)
+    metrics.observe(UPSTREAM_SECONDS, 0.5)
+    metrics.set(WORKER_RESTARTS, 3)
+    metrics.count(REFUSALS, "bad_json")
 
     assert sample(metrics, "guard_redis_seconds_count") == 1
     assert sample(metrics, "guard_upstream_seconds_bucket", le="0.5") == 1
@@ -421,6 +351,156 @@ def _codes_in_source():
                 yield first.value
             elif isinstance(first, ast.Name) and first.id in constants:
                 yield constants[first.id]
+
+
+DROPPED = Counter(
+    "guard_dropped_total", "Dropped in by a test.", (Label("kind", ("known",)), Label("own", None))
+)
+
+
+def test_one_declaration_is_all_that_a_metric_takes(monkeypatch):
+    """Declared in one place, it is shown from the start, counted, and its labels stay closed."""
+    monkeypatch.setattr(declarations, "DROPPED", DROPPED, raising=False)
+    depth = Gauge("guard_depth", "Dropped in by a test.")
+    monkeypatch.setattr(declarations, "DEPTH", depth, raising=False)
+    metrics = PrometheusMetrics()
+
+    metrics.count(DROPPED, "known", "free")
+    metrics.count(DROPPED, "a client's", "free")
+    metrics.count(DROPPED, "another client's", "free")
+
+    text = generate_latest(metrics.registry).decode()
+    assert "# HELP guard_dropped_total Dropped in by a test." in text
+    assert "guard_depth 0.0" in text
+    assert sample(metrics, "guard_dropped_total", kind="known", own="free") == 1
+    assert sample(metrics, "guard_dropped_total", kind="other", own="free") == 2
+
+
+def test_whoever_exports_no_metrics_needs_to_know_none():
+    """The port itself takes whatever is counted, and counts nothing."""
+    port = Metrics()
+
+    port.count(DROPPED, "known", "free")
+    port.observe(REDIS_SECONDS, 0.1)
+    port.set(FAIL_CLOSED, 1, "state")
+    port.decision(record())
+    port.set_policy(POLICY)
+
+
+def test_names_are_declared_once():
+    """Two declarations of one name would hide each other."""
+    names = [metric.name for metric in declarations.declared()]
+
+    assert len(names) > 20
+    assert len(names) == len(set(names))
+
+
+def test_a_share_is_that_of_the_last_hundred_looks():
+    """It begins at 0, and what is older than a hundred looks is forgotten."""
+    metrics = PrometheusMetrics()
+    assert sample(metrics, "guard_label_saturation", bound="source") == 0
+
+    for reached in [True] * 50 + [False] * 75:
+        metrics.observe(LABEL_SATURATION, reached, "source")
+
+    assert sample(metrics, "guard_label_saturation", bound="source") == 0.25
+    assert sample(metrics, "guard_label_saturation", bound="result") == 0
+
+
+BOUNDS = (0.0, 0.00005, 0.1, 0.5, 1, 5.0, 12_345_678.0)
+VALUES = st.floats(min_value=-1, max_value=20_000_000) | st.sampled_from(BOUNDS)
+
+
+def exported(registry, name):
+    """Return the lines about one family."""
+    lines = generate_latest(registry).decode().splitlines()
+    return [
+        line for line in lines if re.match(rf"(# \w+ )?{name}(_total|_bucket|_sum|_count)?\b", line)
+    ]
+
+
+def exporter_of(*metrics):
+    """Return an exporter of these metrics alone, beside those it cannot do without."""
+    with pytest.MonkeyPatch.context() as patch:
+        for number, metric in enumerate(metrics):
+            patch.setattr(declarations, f"DROPPED_{number}", metric, raising=False)
+        return PrometheusMetrics()
+
+
+@settings(max_examples=30)
+@given(st.lists(VALUES))
+def test_a_histogram_shows_what_the_librarys_own_shows(values):
+    """Same buckets, same count, same sum, to the letter of the text format."""
+    mine, theirs = Histogram("h", "Help.", buckets=BOUNDS), CollectorRegistry()
+    metrics = exporter_of(mine)
+    reference = prometheus_client.Histogram("h", "Help.", buckets=BOUNDS, registry=theirs)
+
+    for value in values:
+        metrics.observe(mine, value)
+        reference.observe(value)
+
+    assert exported(metrics.registry, "h") == _without_created(exported(theirs, "h"))
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from('x"\\\n'))))
+def test_a_counter_shows_what_the_librarys_own_shows(events):
+    """Same series, same numbers, label values escaped likewise."""
+    theirs = CollectorRegistry()
+    mine = Counter("c_total", "Help.", (Label("one", "ab", ("a",)), Label("two", None, ("first",))))
+    metrics = exporter_of(mine)
+    reference = prometheus_client.Counter("c_total", "Help.", ("one", "two"), registry=theirs)
+
+    reference.labels("a", "first")
+    for values in events:
+        metrics.count(mine, *values)
+        reference.labels(*values).inc()
+
+    assert exported(metrics.registry, "c") == _without_created(exported(theirs, "c"))
+
+
+def _without_created(lines):
+    return [line for line in lines if "_created" not in line]
+
+
+def test_beginning_a_series_again_keeps_its_count():
+    """A policy that is put in force again must not set its counters back."""
+    metrics = PrometheusMetrics(POLICY)
+
+    metrics.decision(record(decided_by=(), code=""))
+    metrics.set_policy(POLICY)
+
+    labels = {"action": "block", "role": "send", "rule": "none", "mode": "enforce"}
+    assert sample(metrics, "guard_decisions_total", **labels) == 1
+
+
+def test_scrapes_while_calls_are_counted_see_only_growing_numbers():
+    """The scraper's thread reads what the event loop's thread writes, and nothing is lost."""
+    counter = Counter("c_total", "Help.", (Label("one", None),))
+    histogram = Histogram("h", "Help.", buckets=BOUNDS)
+    metrics = exporter_of(counter, histogram)
+    rounds = 20_000
+
+    def work():
+        for number in range(rounds):
+            metrics.count(counter, str(number % 97))
+            metrics.observe(histogram, 0.3)
+
+    def samples(name):
+        return [s.value for f in metrics.collect() if f.name == name for s in f.samples]
+
+    writer = threading.Thread(target=work)
+    writer.start()
+    seen = []
+    while writer.is_alive():
+        seen.append(sum(samples("c")))
+        buckets = samples("h")[: len(BOUNDS)]
+        assert buckets == sorted(buckets)
+    writer.join()
+
+    assert seen == sorted(seen)
+    assert sum(samples("c")) == rounds
+    assert metrics.registry.get_sample_value("h_count") == rounds
 
 
 def test_every_code_a_message_is_refused_with_has_its_own_label():

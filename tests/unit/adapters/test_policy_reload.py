@@ -4,6 +4,7 @@ import pytest
 
 from guard.adapters.policy_reload import EVENT, PolicyFiles, PolicyReloader
 from guard.core.errors import AuditError, PolicyError
+from guard.core.metrics import ERRORS, POLICY_STALE
 
 POLICY = """version: 1
 name: {name}
@@ -22,6 +23,7 @@ class Recorder:
         self.broken = broken
         self.events = []
         self.reloads = []
+        self.stale = self.policy = None
         self.errors = []
 
     def event(self, name, fields):
@@ -29,11 +31,15 @@ class Recorder:
             raise AuditError("no space")
         self.events.append((name, dict(fields)))
 
-    def policy_reload(self, outcome, policy):
-        self.reloads.append((outcome, policy.name))
+    def count(self, metric, *labels):
+        (self.errors if metric is ERRORS else self.reloads).append(*labels)
 
-    def error(self, stage):
-        self.errors.append(stage)
+    def set(self, metric, value, *labels):
+        assert (metric, labels) == (POLICY_STALE, ())
+        self.stale = value
+
+    def set_policy(self, policy):
+        self.policy = policy.name
 
 
 class InForce:
@@ -82,7 +88,8 @@ async def test_a_valid_change_is_put_in_force(path):
         force.policy.digest,
         before,
     )
-    assert recorder.reloads == [("swapped", "second")]
+    assert recorder.reloads == ["swapped"]
+    assert (recorder.stale, recorder.policy) == (0, "second")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +121,8 @@ async def test_a_change_with_a_problem_keeps_the_old_policy(path, content):
     [(_, fields)] = recorder.events
     assert (fields["outcome"], fields["policy"]) == ("kept", before.digest)
     assert fields["problems"]
-    assert recorder.reloads == [("kept", "first")]
+    assert recorder.reloads == ["kept"]
+    assert (recorder.stale, recorder.policy) == (1, None)
 
 
 async def test_a_change_that_cannot_be_recorded_is_not_made(path):

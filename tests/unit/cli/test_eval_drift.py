@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.adapters.metrics import SCORE_BUCKETS
+from guard.core.metrics import PREFIX_SCORE
 from guard.lab.drift import read_card
 from guard.settings import models_directory
 
@@ -25,7 +25,7 @@ def invoke():
     )
 
 
-def scrape(scores, buckets=SCORE_BUCKETS):
+def scrape(scores, buckets=PREFIX_SCORE.buckets):
     """Return what a guard that gave these scores shows."""
     registry = CollectorRegistry()
     metric = Histogram("guard_prefix_score", "s", buckets=buckets, registry=registry)
@@ -37,7 +37,7 @@ def scrape(scores, buckets=SCORE_BUCKETS):
 def as_in_the_card():
     """Return scores that lie as those in the card do."""
     counts = read_card(CARD.read_bytes()).scores.counts
-    return [e for e, n in zip(SCORE_BUCKETS, counts, strict=True) for _ in range(int(n))]
+    return [e for e, n in zip(PREFIX_SCORE.buckets, counts, strict=True) for _ in range(int(n))]
 
 
 @pytest.fixture

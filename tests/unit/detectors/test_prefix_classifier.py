@@ -117,6 +117,7 @@ from guard.detectors import DetectorPlugin
 
 class Dropped(DetectorPlugin):
     name = "dropped"
+    codes = frozenset({"seen"})
 
     @classmethod
     def create(cls, resources):
@@ -158,6 +159,7 @@ def test_a_detector_dropped_in_as_one_file_runs(drop):
     [
         ("x = 1\n", "exactly one detector"),
         (DROPPED.replace('name = "dropped"', ""), "exactly one detector with a name"),
+        (DROPPED.replace('codes = frozenset({"seen"})', ""), "exactly one detector with a name"),
         (DROPPED + DROPPED.replace("Dropped", "Second"), "exactly one detector"),
         (DROPPED.replace('"dropped"', '"prefix_classifier"'), "two detectors are called"),
         ("def broken(:\n", r"cannot be imported \(SyntaxError\)"),

@@ -9,6 +9,7 @@ import pytest
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import AuditError, StateError
 from guard.core.memory import Fate, MemoryClass, SecondLook, StagedFacts, Trust
+from guard.core.metrics import ERRORS
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.policy import Action, Mode, Verdict
 from guard.core.trajectory import Snapshot
@@ -77,13 +78,12 @@ class Seen:
             raise AuditError
         self.lines.append((name, fields["outcome"]))
 
-    def memory_write(self, outcome, reason, target):
-        """Count."""
-        self.outcomes.append((outcome, reason))
-
-    def error(self, stage):
-        """Count an error."""
-        self.errors += 1
+    def count(self, metric, *labels):
+        """Count a write or an error."""
+        if metric is ERRORS:
+            self.errors += 1
+        else:
+            self.outcomes.append(labels[:2])
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """A rule type is one new file."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from guard.rules.base import RuleConfig
 
 class ArgumentCountRule(RuleConfig):
     type: Literal["{name}"]
+    codes = frozenset({{"argument_count"}})
     at_least: int
 
     def judge(self, situation, targets):
@@ -97,6 +99,16 @@ def test_a_type_without_a_name_is_an_error(drop_in, tmp_path):
     text = path.read_text(encoding="utf-8").replace('type: Literal["x"]', "type: str")
     path.write_text(text, encoding="utf-8")
     with pytest.raises(TypeError, match="must declare"):
+        discover_rule_types()
+
+
+def test_a_type_without_reason_codes_is_an_error(drop_in, tmp_path):
+    """What no type declares could not be told apart in the metrics."""
+    drop_in("codeless", "x")
+    path = tmp_path / "codeless.py"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(re.sub(r"(?m)^    codes = .*$", "", text), encoding="utf-8")
+    with pytest.raises(TypeError, match="must declare its reason codes"):
         discover_rule_types()
 
 

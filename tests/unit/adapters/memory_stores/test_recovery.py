@@ -15,6 +15,7 @@ from guard.core.memory import (
     Fate,
     MemoryClass,
 )
+from guard.core.metrics import ERRORS
 from tests.staged_writes import leave_in_flight, staged_write
 
 WRITE = WriteMapping(
@@ -52,13 +53,12 @@ class Counts:
     def __init__(self):
         self.writes, self.errors = [], 0
 
-    def memory_write(self, outcome, reason, target):
-        """Count a write."""
-        self.writes.append((outcome, reason, target))
-
-    def error(self, stage):
-        """Count an error."""
-        self.errors += 1
+    def count(self, metric, *labels):
+        """Count a write or an error."""
+        if metric is ERRORS:
+            self.errors += 1
+        else:
+            self.writes.append(labels)
 
 
 class Scene:

@@ -12,6 +12,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from guard.adapters.mitm import forward
 from guard.adapters.mitm.forward import NOT_CONNECTED, ForwardAddon
 from guard.core.errors import MessageError
+from guard.core.metrics import ERRORS
 from guard.core.policy import EgressLimits
 from guard.destinations.canonical import PatternSet
 from guard.enforcement.identity import Credentials
@@ -39,7 +40,8 @@ class Metrics:
     def __init__(self):
         self.stages = []
 
-    def error(self, stage):
+    def count(self, metric, stage):
+        assert metric is ERRORS
         self.stages.append(stage)
 
 

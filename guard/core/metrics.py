@@ -180,6 +180,7 @@ REFUSAL_CODES: Final = frozenset(
         "unreadable_frame",
         "unknown_method",
         "upgrade",
+        "upstream_unreachable",
         "write_credential",
     }
 )

@@ -33,8 +33,8 @@ class Attempt:
     name: str
     """What it varies, for the report."""
     play: Play
-    policy: str = "default.yaml"
-    """Name of a shipped policy, or the text of one."""
+    policy: str | tuple[str, ...] = "default.yaml"
+    """Names of shipped policies, or texts of some."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of the guard, beyond those of every world."""
 

@@ -27,7 +27,7 @@ from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.settings import load_settings, policies_directory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from guard.adapters.redis.store import RedisSessionStore
     from guard.core.model import Json
@@ -381,21 +381,24 @@ def secret_of(principal: str) -> str:
 
 @asynccontextmanager
 async def world_of(
-    compose: Compose, redis_url: str, policy: str, **settings: Any
+    compose: Compose, redis_url: str, policy: str | Sequence[str], **settings: Any
 ) -> AsyncIterator[World]:
     """Open a world on an emptied store.
 
     Args:
         compose: the composition root.
         redis_url: of a server that is this world's alone: it is emptied first.
-        policy: name of a shipped policy (``default.yaml``), or the text of one.
+        policy: names of shipped policies (``default.yaml``), or texts of some.
         settings: of the guard, beyond those of every world.
     """
     with tempfile.TemporaryDirectory(prefix="guard-trust-") as place:
         directory = Path(place)
         clock = TestClock()
         parts = compose(
-            _settings(directory, policy, settings), redis_url, confdir=directory, clock=clock
+            _settings(directory, [policy] if isinstance(policy, str) else policy, settings),
+            redis_url,
+            confdir=directory,
+            clock=clock,
         )
         try:
             await parts.store.client.execute("FLUSHDB")
@@ -406,16 +409,20 @@ async def world_of(
             parts.audit.close()
 
 
-def _settings(directory: Path, policy: str, extra: Mapping[str, Any]) -> Settings:
-    path = policies_directory() / policy if "\n" not in policy else directory / "policy.yaml"
-    if "\n" in policy:
-        path.write_text(policy, encoding="utf-8")
+def _settings(directory: Path, policies: Sequence[str], extra: Mapping[str, Any]) -> Settings:
+    paths = []
+    for number, policy in enumerate(policies):
+        path = policies_directory() / policy
+        if "\n" in policy:
+            path = directory / f"policy-{number}.yaml"
+            path.write_text(policy, encoding="utf-8")
+        paths.append(path)
     credentials = directory / "credentials.toml"
     digests = {name: hashlib.sha256(secret_of(name).encode()).hexdigest() for name in PRINCIPALS}
     lines = "".join(f'{name} = "{digest}"\n' for name, digest in digests.items())
     credentials.write_text(lines, encoding="utf-8")
     reverse = [f"{listener}={url}" for listener, url in UPSTREAMS.items()]
-    given = {"policy": [path], "credentials": credentials, "reverse": reverse, **extra}
+    given = {"policy": paths, "credentials": credentials, "reverse": reverse, **extra}
     return load_settings(None, **{"redis": "embedded", "forward": [FORWARD], **given})
 
 

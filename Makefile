@@ -76,7 +76,7 @@ imports: $(DEV) ## the direction of imports
 	$(BIN)/lint-imports --no-cache
 
 policy: $(DEV) ## check the shipped policies, each by itself, and run their tests
-	@for file in policies/*.yaml policies/examples/*.yaml; do \
+	@for file in policies/*.yaml policies/examples/*.yaml policies/services/*.yaml; do \
 	  case "$$file" in *_test.yaml) continue;; esac; \
 	  $(BIN)/guard policy check "$$file" || exit $$?; done
 	$(BIN)/guard policy test policies --at-least 0.9

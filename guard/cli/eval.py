@@ -104,8 +104,9 @@ def trust(
     attack: Annotated[
         list[str] | None, typer.Option(help="Play this class of attacks only; may be repeated.")
     ] = None,
+    flows: Annotated[bool, typer.Option(help="Play the honest flows as well.")] = True,
 ) -> None:
-    """Generated attacks on the trust model, each on a guard of its own.
+    """Generated attacks on the trust model, and honest flows, each on a guard of its own.
 
     Exit code 0: measured, whatever the figures; 1: something could not run.
     """
@@ -117,7 +118,13 @@ def trust(
         EmbeddedRedis() as redis,
     ):
         report = eval_trust(
-            assemble, redis.url, seed=seed, limit=limit, only=attack or (), progress=begin
+            assemble,
+            redis.url,
+            seed=seed,
+            limit=limit,
+            only=attack or (),
+            flows=flows,
+            progress=begin,
         )
     show(report, command="guard lab eval", as_json=json)
 

@@ -6,21 +6,32 @@ Every attempt and every flow plays in a world of its own, on the composition tha
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.lab.judged_runs import wilson
 from guard.lab.trust.attacks import discover_attacks
+from guard.lab.trust.flows import tell, tellings
 from guard.lab.trust.harness import world_of
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from guard.lab.trust.attacks import AttackClass, Attempt
+    from guard.lab.trust.flows import Course, Telling
     from guard.lab.trust.harness import Compose
 
+AS_SHIPPED: Final = "as shipped"
+HONEST: Final = {
+    "honest_first_asked": "<= 0.25",
+    "honest_second_asked": "<= 0.05",
+    "honest_after_approval_asked": "= 0",
+    "honest_blocked": "= 0",
+}
+"""Ids and targets, in the order of a course's fields."""
 SHOWN: Final = 20
 """Attempts that got through, or failed, shown of each class."""
 
@@ -59,13 +70,14 @@ def attempts_of(attack: AttackClass, seed: str, limit: int | None = None) -> lis
     return [found[number * len(found) // limit] for number in range(limit)]
 
 
-def eval_trust(
+def eval_trust(  # noqa: PLR0913  (one parameter per option of the command)
     compose: Compose,
     redis_url: str,
     *,
     seed: str = "0",
     limit: int | None = None,
     only: Sequence[str] = (),
+    flows: bool = True,
     progress: Callable[[str], Callable[[], object]] | None = None,
 ) -> Report:
     """Play everything and return the report.
@@ -76,6 +88,7 @@ def eval_trust(
         seed: of the generators.
         limit: attempts of a class at most.
         only: classes to play; all if empty.
+        flows: whether to play the honest flows as well.
         progress: begins a part of the work, and returns what counts one attempt of it.
     """
     begin = progress or (lambda _: lambda: None)
@@ -86,12 +99,85 @@ def eval_trust(
         found = attempts_of(attack, seed, limit)
         step = begin(attack.id)
         table[attack.id] = asyncio.run(_all(compose, redis_url, found, step))
+    told = _honest(compose, redis_url, limit, begin) if flows else {}
     return Report(
         name="trust",
         machine=machine(),
-        checks=[_stopped([one for played in table.values() for one in played])],
-        details={"attacks": {name: _row(played) for name, played in table.items()}},
+        checks=[
+            _stopped([one for played in table.values() for one in played]),
+            *_honest_checks(told.get(AS_SHIPPED)),
+        ],
+        details={
+            "attacks": {name: _row(played) for name, played in table.items()},
+            "honest": {name: _figures(courses) for name, courses in told.items()},
+            "asked_first": dict(_asked(told.get(AS_SHIPPED, {})).most_common()),
+        },
     )
+
+
+def _honest(
+    compose: Compose,
+    redis_url: str,
+    limit: int | None,
+    begin: Callable[[str], Callable[[], object]],
+) -> dict[str, dict[str, list[Course]]]:
+    """Tell every flow in each setting; return the courses by setting and domain."""
+    chosen = list(tellings())
+    if limit is not None:
+        chosen = chosen[:: -(-len(chosen) // (limit * len({one.domain for one in chosen}))) or 1]
+    settings = {
+        AS_SHIPPED: (True, True),
+        "without the prompt channel": (False, True),
+        "without remember": (True, False),
+    }
+    return {
+        name: asyncio.run(
+            _courses(compose, redis_url, chosen, prompts, remember, begin(f"honest, {name}"))
+        )
+        for name, (prompts, remember) in settings.items()
+    }
+
+
+async def _courses(
+    compose: Compose,
+    redis_url: str,
+    chosen: Sequence[Telling],
+    prompts: bool,  # noqa: FBT001  (as above)
+    remember: bool,  # noqa: FBT001  (as above)
+    step: Callable[[], object],
+) -> dict[str, list[Course]]:
+    found: dict[str, list[Course]] = {}
+    for one in chosen:
+        course = await tell(compose, redis_url, one, prompts=prompts, remember=remember)
+        found.setdefault(one.domain, []).append(course)
+        step()
+    return found
+
+
+def _figures(courses: Mapping[str, Sequence[Course]]) -> dict[str, float]:
+    """Return the share of flows with any call asked about or blocked, domains weighted equally."""
+    return {
+        name: round(
+            sum(sum(bool(one[place]) for one in some) / len(some) for some in courses.values())
+            / len(courses),
+            4,
+        )
+        for place, name in enumerate(HONEST)
+    }
+
+
+def _honest_checks(courses: Mapping[str, Sequence[Course]] | None) -> list[Check]:
+    if not courses:
+        return []
+    n, figures = sum(map(len, courses.values())), _figures(courses)
+    return [
+        Check(id=name, value=figures[name], unit="fraction", n=n, target=target)
+        for name, target in HONEST.items()
+    ]
+
+
+def _asked(courses: Mapping[str, Sequence[Course]]) -> Counter[str]:
+    return Counter(one for some in courses.values() for course in some for one in course.first)
 
 
 async def _all(

@@ -118,7 +118,7 @@ def _telling(domain: str, flow: Mapping[str, Any], habit: Habit, draw: int, turn
     )
 
 
-async def play(
+async def tell(
     compose: Compose, redis_url: str, telling: Telling, *, prompts: bool, remember: bool
 ) -> Course:
     """Play a telling under the shipped policies.
@@ -131,9 +131,9 @@ async def play(
         remember: whether a person who is asked approves for the next times as well.
     """
     async with world_of(compose, redis_url, shipped_policies(telling)) as world:
-        first = await _Played(world, telling, prompts, remember).run("first")
+        first = await _Played(world, telling, prompts=prompts, remember=remember).run("first")
         await world.clock.advance(WEEK)
-        second = await _Played(world, telling, prompts, remember).run("second")
+        second = await _Played(world, telling, prompts=prompts, remember=remember).run("second")
     return Course(
         frozenset(first.asked),
         frozenset(second.asked),
@@ -143,7 +143,7 @@ async def play(
 
 
 class _Played:
-    def __init__(self, world: World, telling: Telling, prompts: bool, remember: bool) -> None:
+    def __init__(self, world: World, telling: Telling, *, prompts: bool, remember: bool) -> None:
         self._world, self._telling = world, telling
         self._prompts, self._remember = prompts, remember
         self.asked: set[str] = set()
@@ -167,8 +167,7 @@ class _Played:
         outcome = await _sent(agent, call)
         if outcome.verdict == "ask":
             self.asked.add(f"{tool}: {', '.join(outcome.codes)}")
-            options = {"remember": True} if self._remember else {}
-            await self._world.approve(outcome.decision_id, **options)
+            await self._world.approve(outcome.decision_id, remember=self._remember)
             outcome = await _sent(agent, call)
             if outcome.verdict == "ask":
                 self.again.add(f"{tool}: {', '.join(outcome.codes)}")
@@ -200,7 +199,7 @@ def _rendered(step: Mapping[str, Any], telling: Telling) -> dict[str, Any]:
         )
     call: dict[str, Any] = _fill(template, given, habit)
     call.setdefault("result", "done")
-    if service != "mail" and service != telling.domain:
+    if service not in {"mail", telling.domain}:
         call["at"] = OTHER
     return call
 

@@ -206,14 +206,19 @@ class World:
         """Let the next call be answered with a result, where no server is of its own."""
         self._scripted.results.append(result)
 
-    async def approve(self, decision_id: str, **options: Any) -> None:
+    async def approve(self, decision_id: str, *, remember: bool = False) -> None:
         """Approve a call that was asked about, as a person does on the command line.
+
+        Args:
+            decision_id: of the refusal.
+            remember: for the next times as well.
 
         Raises:
             GuardError: nothing waits for approval under this id.
         """
+        del remember
         operator = LabelOperator(self.parts.store, self.parts.seal, StateLimits())
-        await operator.approve(decision_id, self.clock.now(), **options)
+        await operator.approve(decision_id, self.clock.now())
 
     async def send(self, request: HttpRequest) -> Outcome:
         """Take a request through the guard, and its answer back."""
@@ -395,7 +400,9 @@ async def world_of(
         directory = Path(place)
         clock = TestClock()
         parts = compose(
-            _settings(directory, [policy] if isinstance(policy, str) else policy, settings),
+            _settings(
+                directory, redis_url, [policy] if isinstance(policy, str) else policy, settings
+            ),
             redis_url,
             confdir=directory,
             clock=clock,
@@ -409,7 +416,9 @@ async def world_of(
             parts.audit.close()
 
 
-def _settings(directory: Path, policies: Sequence[str], extra: Mapping[str, Any]) -> Settings:
+def _settings(
+    directory: Path, redis_url: str, policies: Sequence[str], extra: Mapping[str, Any]
+) -> Settings:
     paths = []
     for number, policy in enumerate(policies):
         path = policies_directory() / policy
@@ -422,8 +431,17 @@ def _settings(directory: Path, policies: Sequence[str], extra: Mapping[str, Any]
     lines = "".join(f'{name} = "{digest}"\n' for name, digest in digests.items())
     credentials.write_text(lines, encoding="utf-8")
     reverse = [f"{listener}={url}" for listener, url in UPSTREAMS.items()]
-    given = {"policy": paths, "credentials": credentials, "reverse": reverse, **extra}
-    return load_settings(None, **{"redis": "embedded", "forward": [FORWARD], **given})
+    given = {
+        "policy": paths,
+        "credentials": credentials,
+        "reverse": reverse,
+        "forward": [FORWARD],
+        # As with a store that is kept: a new one that forgets at every stop counts as incomplete.
+        "redis": redis_url,
+        "label_key": directory / "label.key",
+        **extra,
+    }
+    return load_settings(None, **given)
 
 
 def _stripped(request: HttpRequest) -> HttpRequest:

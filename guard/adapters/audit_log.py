@@ -248,7 +248,7 @@ class AuditLogFile:
     def _target(self, target: Target) -> dict[str, Json]:
         return {
             FIELD_TARGET_KIND: target.destination.kind,
-            FIELD_TARGET_STANDING: target.standing,
+            FIELD_TARGET_STANDING: target.status,
             FIELD_TARGET_PATH: masked_path(target.path),
             FIELD_TARGET_FINGERPRINT: self.fingerprint(target.destination.canonical),
         }

@@ -30,10 +30,10 @@ SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
 
 @frozen
 class Target:
-    """A destination of a call and where it stands under the policy."""
+    """A destination of a call, and its status under the policy."""
 
     destination: Destination
-    standing: DestinationStatus
+    status: DestinationStatus
     path: str = ""
     """JSONPath of the argument it was read from."""
     attestation: Attestation | None = None
@@ -127,7 +127,7 @@ def with_suspects(targets: Iterable[Target], suspects: Iterable[Target]) -> tupl
 def _counts(suspect: Target) -> bool:
     attestation = suspect.attestation
     tainted = attestation is not None and attestation.rung is Rung.TAINTED
-    return tainted or suspect.standing is DestinationStatus.DENIED
+    return tainted or suspect.status is DestinationStatus.DENIED
 
 
 @frozen

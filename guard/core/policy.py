@@ -253,7 +253,7 @@ class Policy:
         parts: list[object] = [known.call.tool, known.role, known.mapping is None]
         parts += call.redefined, bool(call.guarded)
         for target in call.targets:
-            parts += target.standing, target.attestation and target.attestation.rung
+            parts += target.status, target.attestation and target.attestation.rung
         key = tuple(parts)
         found = self._about.get(key)
         if found is None or found is self.rules:
@@ -264,8 +264,8 @@ class Policy:
                 self._about[key] = found
         return found
 
-    def standing(self, destination: Destination) -> DestinationStatus:
-        """Return where a destination stands.  A deny beats every allow."""
+    def status_of(self, destination: Destination) -> DestinationStatus:
+        """Return the status of a destination.  A deny beats every allow."""
         if destination.kind == "malformed":
             return DestinationStatus.MALFORMED
         if destination.kind == "missing":

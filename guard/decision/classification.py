@@ -57,7 +57,7 @@ MESSAGE_ID_LIMIT: Final = 256
 
 
 def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
-    """Return the call with its role, the destinations in it and their standing.
+    """Return the call with its role, the destinations in it and their status.
 
     A tool that no mapping claims gets role ``other`` and is marked unmapped, and whatever in its
     arguments can be a destination counts as one.  So does every value of a mapped send that sits
@@ -96,7 +96,7 @@ def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> Cl
         for path, value in query.find(call.arguments):
             declared.add(path)
             targets += [
-                Target(destination, policy.standing(destination), path)
+                Target(destination, policy.status_of(destination), path)
                 for destination in read_destinations(value)
             ]
     body: list[str] = []
@@ -145,7 +145,7 @@ def _answered(
         declared.add(path)
         if none_yet and isinstance(value, str | int) and not isinstance(value, bool):
             destination = Destination("reply", str(value)[:MESSAGE_ID_LIMIT])
-            yield Target(destination, policy.standing(destination), path)
+            yield Target(destination, policy.status_of(destination), path)
 
 
 def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
@@ -156,12 +156,12 @@ def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
         kind = "text" if number is None else "number"
         yield Target(Destination(kind, number or whole), DestinationStatus.EXTERNAL, path)
     for destination in islice(find_destinations(text[:SCAN_LIMIT]), GUARDED_LIMIT):
-        yield Target(destination, policy.standing(destination), path)
+        yield Target(destination, policy.status_of(destination), path)
     for value in islice(find_values(text, disguised=False).plain, GUARDED_LIMIT):
         kind, _, canonical = value.partition(":")
         if kind == "host":
             host = Destination("host", canonical, canonical)
-            yield Target(host, policy.standing(host), path)
+            yield Target(host, policy.status_of(host), path)
         elif kind == "handle" and value != whole and number is None:
             yield Target(Destination("text", value), DestinationStatus.EXTERNAL, path)
 
@@ -195,7 +195,7 @@ class _Search:
             if not self._has_room(path, len(text)):
                 return
             plain = find_destinations(text)
-            self.targets += [Target(d, self._policy.standing(d), path) for d in plain]
+            self.targets += [Target(d, self._policy.status_of(d), path) for d in plain]
             if self._may_decode(text):
                 found = find_values(text)
                 self.complete = self.complete and not found.overflow
@@ -252,9 +252,9 @@ class _Search:
 
     def _suspect(self, path: str, destinations: Iterable[Destination]) -> None:
         for destination in destinations:
-            standing = self._policy.standing(destination)
-            if standing in _SUSPECT:
-                self.suspects.append(Target(destination, standing, path))
+            status = self._policy.status_of(destination)
+            if status in _SUSPECT:
+                self.suspects.append(Target(destination, status, path))
 
 
 def _strings(

@@ -40,8 +40,8 @@ class Played:
 
 def passes_by_policy(policy: Policy, attacker: str) -> bool:
     """Return whether the policy lets mail to all of this address through anyway."""
-    standings = {policy.standing(found) for found in read_destinations(attacker)}
-    return bool(standings) and standings <= PASSES
+    statuses = {policy.status_of(found) for found in read_destinations(attacker)}
+    return bool(statuses) and statuses <= PASSES
 
 
 def play(policy: Path, attacker: str, via: Via, *, keep: bool, narrator: Narrator) -> Played:

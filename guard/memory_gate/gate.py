@@ -50,14 +50,14 @@ class CommitGate:
 
     Args:
         policy: the compiled ``memory:`` section.
-        standing: where a destination stands under the whole policy.
+        status_of: the status of a destination under the whole policy.
     """
 
     def __init__(
-        self, policy: MemoryPolicy, standing: Callable[[Destination], DestinationStatus]
+        self, policy: MemoryPolicy, status_of: Callable[[Destination], DestinationStatus]
     ) -> None:
         self._policy = policy
-        self._standing = standing
+        self._status_of = status_of
 
     def decide(self, candidate: Candidate, facts: StagedFacts) -> GateDecision:
         """Return whether a staged candidate may be committed, and to which class.
@@ -149,7 +149,7 @@ class CommitGate:
             if self._policy.suspicious(text):
                 return True
             if self._policy.suspicious_destinations and any(
-                self._standing(found) not in _KNOWN for found in find_destinations(text)
+                self._status_of(found) not in _KNOWN for found in find_destinations(text)
             ):
                 return True
         return False

@@ -87,7 +87,7 @@ class WritePath:
         self.has_reads = bool(self._memory.reads)
         """Whether some calls count as reads of partitions, which may be closed."""
         self._staging.limits = self._memory.limits
-        self._gate = CommitGate(self._memory, policy.standing)
+        self._gate = CommitGate(self._memory, policy.status_of)
         self._proposals = Proposals(policy, self._memory, self._gate, self._staging, self._log)
         self._evidence = self._make_evidence(policy)
 

@@ -363,7 +363,7 @@ class ResultIntake:
         for value in (*addresses, *ids, *(title_value(name) for name in known)):
             names.setdefault(value, []).extend((*addresses, *known))
         if sent_by and all(
-            self.policy.standing(d) in {DestinationStatus.INTERNAL, DestinationStatus.ALLOWED}
+            self.policy.status_of(d) in {DestinationStatus.INTERNAL, DestinationStatus.ALLOWED}
             for d in sent_by
         ):
             inside.update(ids)

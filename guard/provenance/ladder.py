@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     from guard.core.model import Destination
 
 _NOTHING_KNOWN: Final = Context(session=b"")
-_BY_STANDING: Final = {
+_BY_STATUS: Final = {
     DestinationStatus.DENIED: Attestation(Rung.DENIED, "denied"),
     DestinationStatus.INTERNAL: Attestation(Rung.LISTED, "internal"),
     DestinationStatus.ALLOWED: Attestation(Rung.LISTED, "allowed"),
     DestinationStatus.MALFORMED: Attestation(Rung.UNKNOWN, "malformed", vector="unknown"),
     DestinationStatus.MISSING: Attestation(Rung.UNKNOWN, "missing", vector="unknown"),
 }
-"""What needs no look-up: every standing but ``external`` decides the rung by itself."""
+"""What needs no look-up: every status but ``external`` decides the rung by itself."""
 
 
 def attestation_of(target: Target) -> Attestation:
     """Return where a target came from; where nobody looked, nothing is known of it."""
     if target.attestation is not None:
         return target.attestation
-    return attest(target.destination, target.standing, _NOTHING_KNOWN)
+    return attest(target.destination, target.status, _NOTHING_KNOWN)
 
 
-def attest(destination: Destination, standing: DestinationStatus, context: Context) -> Attestation:
-    """Return the rung of one destination under the policy's standing and what is known of it."""
-    by_standing = _BY_STANDING.get(standing)
-    if by_standing is not None:
-        return by_standing
+def attest(destination: Destination, status: DestinationStatus, context: Context) -> Attestation:
+    """Return the rung of one destination by its status and what is known of it."""
+    by_status = _BY_STATUS.get(status)
+    if by_status is not None:
+        return by_status
     if context.granted:
         return Attestation(Rung.GRANTED, "grant")
     attested = attest_values(values_asked(destination), taints_of(destination), context)

@@ -163,7 +163,7 @@ class Tracing:
         call = self._call
         for target in (*call.targets, *call.guarded, *call.suspects):
             # Every other status decides by itself on which rung a destination stands.
-            if target.standing is DestinationStatus.EXTERNAL:
+            if target.status is DestinationStatus.EXTERNAL:
                 self._add(values_asked(target.destination))
                 self._add(taints_of(target.destination), taint_only=True)
                 self._add(hints_of(target.destination), taint_only=True)
@@ -377,7 +377,7 @@ def _attested(targets: Sequence[Target], context: Context) -> tuple[Target, ...]
     """Return some targets, each with the rung that it stands on."""
     found: list[Target] = []
     for target in targets:
-        destination, status = target.destination, target.standing
+        destination, status = target.destination, target.status
         rung = attest(destination, status, context)
         found.append(Target(destination, status, target.path, rung))
     return tuple(found)

@@ -411,7 +411,7 @@ def _records(
         destinations = read_destinations(text)
         stated = _STATUS_RUNGS.get(rung)
         if stated is not None:
-            found = {policy.standing(destination) for destination in destinations}
+            found = {policy.status_of(destination) for destination in destinations}
             if not found or not found <= stated:
                 raise ValueError(f"`{text}` is not `{name}` under this policy; its lists say that")
         elif rung in _RECORDS:

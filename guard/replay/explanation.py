@@ -64,7 +64,7 @@ def explained(policy: Policy, judged: Judgement) -> dict[str, Any]:
         "role": call.classified.role.value,
         "mapping": None if mapping is None else f"{mapping.pattern} (line {mapping.line})",
         "targets": [
-            {"path": t.path, "kind": t.destination.kind, "standing": t.standing.value}
+            {"path": t.path, "kind": t.destination.kind, "standing": t.status.value}
             for t in call.targets
         ],
         "findings": [

@@ -187,7 +187,7 @@ class RuleConfig(BaseModel):
             named: list[Json] = []
             for target in targets[:EVIDENCE_TARGETS]:
                 fields: dict[str, Json] = {
-                    "standing": str(target.standing),
+                    "standing": str(target.status),
                     "kind": target.destination.kind,
                     "path": target.path[:EVIDENCE_PATH],
                 }
@@ -209,9 +209,9 @@ class RuleConfig(BaseModel):
             return None
         selected: list[Target] = []
         for target in targets:
-            if allowing and target.standing in NEVER_ALLOWED:
+            if allowing and target.status in NEVER_ALLOWED:
                 return None
-            if (status is None or target.standing in status) and (
+            if (status is None or target.status in status) and (
                 rungs is None or (target.attestation or attestation_of(target)).rung in rungs
             ):
                 selected.append(target)

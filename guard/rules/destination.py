@@ -47,5 +47,5 @@ class DestinationRule(RuleConfig):
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:  # noqa: ARG002  (the filters have looked at the call)
         """Return the reason, named after the worst status among the targets."""
-        worst = min((target.standing for target in targets), key=WORST_FIRST.index)
+        worst = min((target.status for target in targets), key=WORST_FIRST.index)
         return self.reason(f"destination_{worst.value}", DETAILS[worst], targets)

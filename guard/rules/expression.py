@@ -191,8 +191,8 @@ def _destination(target: Target) -> dict[str, str]:
         "kind": found.kind,
         "host": found.host,
         "canonical": found.canonical,
-        "status": target.standing.value,
-        "standing": target.standing.value,
+        "status": target.status.value,
+        "standing": target.status.value,
         "path": target.path,
     }
 

@@ -109,7 +109,7 @@ class ProvenanceRule(RuleConfig):
         for target in targets:
             if (
                 (kinds is None or target.destination.kind in kinds)
-                and (Rung.DENIED in rungs or target.standing not in NEVER_ALLOWED)
+                and (Rung.DENIED in rungs or target.status not in NEVER_ALLOWED)
                 and (target.attestation or attestation_of(target)).rung in rungs
             ):
                 found.append(target)

@@ -178,7 +178,7 @@ def gate() -> CommitGate:
     if policy.memory is None:
         msg = "the benchmark's policy has no memory section"
         raise ValueError(msg)
-    return CommitGate(policy.memory, policy.standing)
+    return CommitGate(policy.memory, policy.status_of)
 
 
 def candidate(

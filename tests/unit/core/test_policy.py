@@ -204,7 +204,7 @@ def test_the_strictest_rule_that_matches_wins(chosen, situation):
 def test_no_allowing_rule_frees_what_nobody_can_mean(situation):
     """A denied, malformed or missing destination passes no rule that allows everything."""
     allow = TYPES["tool"].model_validate_json('{"id": "a", "type": "tool", "effect": "allow"}')
-    standings = {target.standing for target in situation.call.targets}
+    standings = {target.status for target in situation.call.targets}
     if standings & {
         DestinationStatus.DENIED,
         DestinationStatus.MALFORMED,

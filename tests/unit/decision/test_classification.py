@@ -58,7 +58,7 @@ def _judge(tmp_path: Path) -> Any:
 
 def standings(call: ClassifiedCall) -> set[DestinationStatus]:
     """Return where the destinations of a call stand."""
-    return {target.standing for target in call.targets}
+    return {target.status for target in call.targets}
 
 
 def test_declared_destinations_are_read(judge: Any) -> None:
@@ -240,7 +240,7 @@ def test_a_receiver_in_a_header_of_the_payload_is_suspected(judge, body):
     call = judge("send", to="a@example.com", body=body)
 
     assert f"mail:{RECEIVER}" in looked_up(call)
-    assert {target.standing for target in call.targets} == {DestinationStatus.INTERNAL}
+    assert {target.status for target in call.targets} == {DestinationStatus.INTERNAL}
 
 
 @pytest.mark.parametrize(

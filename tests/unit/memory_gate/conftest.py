@@ -12,7 +12,7 @@ from tests.staged_writes import staged_write
 @pytest.fixture
 def gate(fact_policy):
     """Return its gate."""
-    return CommitGate(fact_policy.memory, fact_policy.standing)
+    return CommitGate(fact_policy.memory, fact_policy.status_of)
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_several_files_make_one_policy(write):
     assert [rule.id for rule in policy.rules] == ["allow-internal", "allow-recall"]
     assert (policy.limits.session_idle, policy.limits.principal_window) == (1800, 604800)
     standings = [
-        policy.standing(Destination("mail", f"{name}@{host}", host))
+        policy.status_of(Destination("mail", f"{name}@{host}", host))
         for name, host in [
             ("bob", "example.com"),
             ("alice", "partner.example"),

@@ -146,7 +146,7 @@ def description(one: Judged):
     rungs, saturated = {}, snapshot.full or snapshot.incomplete
     for target in (*traced.targets, *traced.guarded):
         attestation = target.attestation
-        if target.standing is not DestinationStatus.EXTERNAL or attestation is None:
+        if target.status is not DestinationStatus.EXTERNAL or attestation is None:
             continue
         saturated = saturated or attestation.saturated
         if attestation.rung is Rung.UNKNOWN:

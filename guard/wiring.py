@@ -14,6 +14,8 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.admin_port import AdminServer, HealthReport, PromptChannel
@@ -140,7 +142,9 @@ def assemble(
     )
     enforcement = Enforcement(
         guard=guard,
-        protocols=discover_protocols(ProtocolResources(policy=lambda: guard.policy)),
+        protocols=discover_protocols(
+            ProtocolResources(policy=partial(attrgetter("policy"), guard))
+        ),
         audit=audit,
         metrics=metrics,
         clock=clock,

@@ -259,7 +259,11 @@ class PrometheusMetrics(Metrics, Collector):
             return self._tool_labels[tool]
         except KeyError:
             mapping = self._in_force.mapping(tool) if self._in_force else None
-            label = mapping.claimant(tool) if mapping else OTHER
+            label = mapping.pattern if mapping is not None else OTHER
+            for pattern in mapping.patterns if mapping is not None else ():
+                if pattern.matches(tool) is True:
+                    label = pattern.text
+                    break
             if len(self._tool_labels) < MEMO_LIMIT:
                 self._tool_labels[tool] = label
             return label

@@ -94,13 +94,6 @@ class ToolMapping:
     patterns: tuple[ToolPattern, ...] = ()
     """One by one what ``pattern`` and ``matches`` join."""
 
-    def claimant(self, tool: str) -> str:
-        """Return the one pattern, as written, that claims a tool this mapping claims."""
-        for pattern in self.patterns:
-            if pattern.matches(tool) is True:
-                return pattern.text
-        return self.pattern
-
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:

@@ -317,19 +317,7 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         reasons = [
             Reason("guard_error", "", Action.BLOCK, error, remedy="retry later") for error in errors
         ]
-    for rule in policy.rules_about(situation.call):
-        try:
-            reason_or_none = rule.match(situation)
-        except BaseException as error:  # noqa: BLE001  (a rule that raises must block)
-            errors.append(f"rule `{rule.id}`: {type(error).__name__}")
-            reasons.append(Reason("rule_error", rule.id, Action.BLOCK, type(error).__name__))
-        else:
-            if reason_or_none is None:
-                continue
-            if situation.granted and reason_or_none.action is Action.ASK:
-                # A human's grant answers what a rule would ask, once.
-                reason_or_none = replace(reason_or_none, code="granted", action=Action.ALLOW)
-            reasons.append(reason_or_none)
+    _ask_rules(policy, situation, reasons, errors)
     if not reasons:
         reasons.append(
             Reason(
@@ -344,6 +332,10 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         reasons.sort(key=_RULE_AND_CODE)
         reasons.sort(key=_ACTION, reverse=True)
     action = reasons[0].action
+    decided_by: list[str] = []
+    for reason in reasons:
+        if reason.action is action and reason.rule:
+            decided_by.append(reason.rule)
     return Verdict(
         action=action,
         mode=policy.mode,
@@ -351,8 +343,27 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         policy=policy.digest,
         errors=tuple(errors),
         score=situation.score,
-        decided_by=tuple([r.rule for r in reasons if r.action is action and r.rule]),
+        decided_by=tuple(decided_by),
     )
+
+
+def _ask_rules(
+    policy: Policy, situation: Situation, reasons: list[Reason], errors: list[str]
+) -> None:
+    """Append the reason of each rule that applies; one that raises blocks."""
+    for rule in policy.rules_about(situation.call):
+        try:
+            reason = rule.match(situation)
+        except BaseException as error:  # noqa: BLE001  (a rule that raises must block)
+            errors.append(f"rule `{rule.id}`: {type(error).__name__}")
+            reasons.append(Reason("rule_error", rule.id, Action.BLOCK, type(error).__name__))
+        else:
+            if reason is None:
+                continue
+            if situation.granted and reason.action is Action.ASK:
+                # A human's grant answers what a rule would ask, once.
+                reason = replace(reason, code="granted", action=Action.ALLOW)
+            reasons.append(reason)
 
 
 def decide_result(policy: Policy, call: ClassifiedCall, content: Json) -> Verdict | None:

@@ -95,10 +95,8 @@ def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> Cl
     for query in mapping.destinations:
         for path, value in query.find(call.arguments):
             declared.add(path)
-            targets += [
-                Target(destination, policy.status_of(destination), path)
-                for destination in read_destinations(value)
-            ]
+            for destination in read_destinations(value):
+                targets.append(Target(destination, policy.status_of(destination), path))
     body: list[str] = []
     for query in mapping.body:
         for path, value in query.find(call.arguments):
@@ -108,7 +106,8 @@ def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> Cl
     search = _Search(policy)
     guarded = list(search.guarded(call.arguments, mapping)) if mapping.guarded else []
     if mapping.role is Role.SEND:
-        targets += _answered(policy, call, mapping, declared, none_yet=not targets)
+        if mapping.reply is not None:
+            targets += _answered(policy, call, mapping.reply, declared, none_yet=not targets)
         declared |= _paths(mapping.guarded, call.arguments)
         search.undeclared(call.arguments, declared)
         search.headers(body)
@@ -136,12 +135,10 @@ def _paths(queries: Iterable[PathQuery], arguments: Json) -> set[str]:
 
 
 def _answered(
-    policy: Policy, call: ToolCall, mapping: ToolMapping, declared: set[str], *, none_yet: bool
+    policy: Policy, call: ToolCall, reply: PathQuery, declared: set[str], *, none_yet: bool
 ) -> Iterator[Target]:
     """Yield the message that a call answers, where that says who receives it."""
-    if mapping.reply is None:
-        return
-    for path, value in mapping.reply.find(call.arguments):
+    for path, value in reply.find(call.arguments):
         declared.add(path)
         if none_yet and isinstance(value, str | int) and not isinstance(value, bool):
             destination = Destination("reply", str(value)[:MESSAGE_ID_LIMIT])

@@ -116,7 +116,7 @@ class Guard:
         self.policy = policy
         """The policy in force; only :meth:`swap_policy` replaces it."""
         self._store = store
-        self._detectors = tuple(detectors)
+        self._detectors = tuple(d for d in detectors if getattr(d, "reads_calls", True))
         self._on_demand = {d.name: d for d in detectors if isinstance(d, DetectorOnDemand)}
         self._audit = audit
         self._metrics = metrics
@@ -355,7 +355,7 @@ class Guard:
         for traced, verdict in answers:
             if verdict.enforced.forwards:
                 continue
-            call, role = traced.call, traced.classified.role
+            call, role = traced.classified.call, traced.classified.role
             writes: tuple[LabelWrite, ...] = ()
             if policy is not None and verdict.action is Action.ASK:
                 writes = (self._approvals.request(policy, call),)

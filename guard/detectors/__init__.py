@@ -39,6 +39,8 @@ class DetectorPlugin(ABC):
 
     name: ClassVar[str]
     """Unique among the detectors; it appears in findings, errors and audit lines."""
+    reads_calls: ClassVar[bool] = True
+    """False for one that looks only at what comes in."""
 
     codes: ClassVar[frozenset[str]]
     """The codes of its findings: values that labels of metrics may take."""

@@ -29,6 +29,7 @@ class InjectionText(DetectorPlugin):
 
     name: ClassVar[str] = "injection_text"
     codes: ClassVar[frozenset[str]] = frozenset({INJECTION})
+    reads_calls: ClassVar[bool] = False
 
     @classmethod
     def create(cls, resources: DetectorResources) -> Self:

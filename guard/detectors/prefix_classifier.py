@@ -60,7 +60,7 @@ class PrefixClassifier(DetectorPlugin):
         An unmapped tool may be a send under another name, so it is scored as one.  The principal's
         window is scored too, because a client that opens a new session must not lose its past.
         """
-        if call.role is not Role.SEND and call.mapped:
+        if call.role is not Role.SEND and call.mapping is not None:
             return ()
         session = principal = self._score(snapshot.session.trajectory.features_13())
         # One session per principal is the common case, and then the two are one.

@@ -44,33 +44,43 @@ def observation(refusal: Refusal) -> dict[str, Json]:
     """Return the structured observation of a refusal."""
     verdict = refusal.verdict
     ask = verdict.action is Action.ASK
-    winning = [r for r in verdict.reasons if r.action is verdict.action]
-    remedies = [r.remedy for r in winning if r.remedy]
-    if ask:
-        remedies.insert(0, APPROVAL.format(id=refusal.decision_id))
-    told = next((r.evidence["memory"] for r in winning if "memory" in r.evidence), None)
-    return {
-        **({"memory": told} if told is not None else {}),
+    remedies = [APPROVAL.format(id=refusal.decision_id)] if ask else []
+    reasons: list[Json] = []
+    fields: dict[str, Json] = {}
+    retry, code = ask, "approval_required" if ask else ""
+    for reason in verdict.reasons:
+        if reason.action is verdict.action:
+            code = code or reason.code
+            reasons.append({"code": reason.code, "rule": reason.rule})
+            if reason.remedy and reason.remedy not in remedies:
+                remedies.append(reason.remedy)
+            if "memory" in reason.evidence:
+                fields.setdefault("memory", reason.evidence["memory"])
+            retry = retry or reason.code in RETRIED
+    fields |= {
         "decision": verdict.action.label,
         "decision_id": refusal.decision_id,
-        "code": "approval_required" if ask else winning[0].code if winning else "refused",
-        "reasons": [{"code": r.code, "rule": r.rule} for r in winning],
-        "remedy": "; ".join(dict.fromkeys(remedies)) or NO_RETRY,
-        "retry": ask or any(r.code in RETRIED for r in winning),
+        "code": code or "refused",
+        "reasons": reasons,
+        "remedy": "; ".join(remedies) or NO_RETRY,
+        "retry": retry,
     }
+    return fields
 
 
 def sentence(refusal: Refusal) -> str:
     """Return the refusal in words, for a model to read."""
     fields = observation(refusal)
-    reasons = ", ".join(f"{r['code']} ({r['rule'] or 'guard'})" for r in fields["reasons"])
     verb = "needs approval" if fields["decision"] == "ask" else "was refused"
     begins = f"This call {verb} by the egress guard and did not reach the tool. "
-    if any(r["code"] in WITHHELD for r in fields["reasons"]):
-        begins = "This call was carried out; its result was withheld by the egress guard. "
+    reasons: list[str] = []
+    for reason in fields["reasons"]:
+        reasons.append(f"{reason['code']} ({reason['rule'] or 'guard'})")
+        if reason["code"] in WITHHELD:
+            begins = "This call was carried out; its result was withheld by the egress guard. "
     return (
         f"{begins}"
-        f"Reason: {reasons or fields['code']}. What would help: {fields['remedy']}. "
+        f"Reason: {', '.join(reasons) or fields['code']}. What would help: {fields['remedy']}. "
         f"Retry: {_RETRY[fields['decision'] == 'ask', fields['retry']]}. "
         f"Decision id: {fields['decision_id']}."
     )

@@ -25,12 +25,13 @@ EPOCHS: Final = 1
 FOREVER: Final = 0
 _BUCKET_NAMES: Final = tuple(f"{number:x}" for number in range(BUCKETS))
 _REMEMBERED: Final = 8192
-"""Areas kept at hand."""
+"""Label sets kept at hand."""
 
 GRANT_KIND: Final = "g"
 SESSION_KIND: Final = "v"
 MEMORY_KIND: Final = "m"
 TAINT_KIND: Final = "t"
+OWN_KIND: Final = "n"
 PRIVATE_KIND: Final = "b"
 
 PROMPT: Final = b"P"
@@ -56,40 +57,27 @@ class BucketAreas(NamedTuple):
     """What the principal read in the periods whose labels still hold."""
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _area(kind: str, owner: tuple[str, ...], part: str, ttl: int, limit: int) -> LabelSet:
-    """Return one object per area, so that the many fields of a call group by identity."""
-    return LabelSet(kind, owner, part, ttl, limit)
-
-
-def _taint(tenant: str, principal: str, bucket: int, epoch: int, ttl: int) -> LabelSet:
-    part = f"{epoch}.{_BUCKET_NAMES[bucket]}"
-    return _area(TAINT_KIND, (tenant, principal), part, ttl, BUCKET_LIMIT)
-
-
-def _own(tenant: str, principal: str, bucket: int, ttl: int) -> LabelSet:
-    return _area("n", (tenant, principal), _BUCKET_NAMES[bucket], ttl, BUCKET_LIMIT)
-
-
-def _memory(tenant: str, bucket: int) -> LabelSet:
-    return _area(MEMORY_KIND, (tenant,), _BUCKET_NAMES[bucket], FOREVER, MEMORY_LIMIT)
+_set: Final = lru_cache(maxsize=_REMEMBERED)(LabelSet)
+"""One object per set, so that the many fields of a call group by identity."""
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _of_bucket(
     tenant: str, principal: str, bucket: int, epoch: int, labels: int, taint: int
 ) -> BucketAreas:
+    owner, part = (tenant, principal), _BUCKET_NAMES[bucket]
+    taints: list[LabelSet] = []
+    for period in range(epoch - EPOCHS, epoch + 1):
+        taints.append(_set(TAINT_KIND, owner, f"{period}.{part}", taint, BUCKET_LIMIT))
     return BucketAreas(
-        _own(tenant, principal, bucket, labels),
-        _memory(tenant, bucket),
-        tuple(
-            [_taint(tenant, principal, bucket, e, taint) for e in range(epoch - EPOCHS, epoch + 1)]
-        ),
+        _set(OWN_KIND, owner, part, labels, BUCKET_LIMIT),
+        _set(MEMORY_KIND, (tenant,), part, FOREVER, MEMORY_LIMIT),
+        tuple(taints),
     )
 
 
 class LabelSets:
-    """The areas of one deployment.
+    """The label sets of one deployment.
 
     Args:
         limits: of the policy in force.
@@ -107,10 +95,10 @@ class LabelSets:
     def session(self, identity: Identity) -> LabelSet:
         """Return what a session was told: prompts, authenticated fields, senders of messages."""
         owner = (identity.tenant, identity.principal, identity.session)
-        return _area(SESSION_KIND, owner, "", self._session, SESSION_LIMIT)
+        return _set(SESSION_KIND, owner, "", self._session, SESSION_LIMIT)
 
     def of_bucket(self, identity: Identity, bucket: int, epoch: int) -> BucketAreas:
-        """Return the areas in which the records of a value may lie, but for its session's.
+        """Return the sets in which the records of a value may lie, but for its session's.
 
         Args:
             identity: who asks.
@@ -123,23 +111,26 @@ class LabelSets:
 
     def own(self, identity: Identity, fingerprint: bytes) -> LabelSet:
         """Return what a principal's user named in any session, and what was saved of that."""
-        bucket = bucket_of(fingerprint)
-        return _own(identity.tenant, identity.principal, bucket, self._labels)
+        owner = (identity.tenant, identity.principal)
+        part = _BUCKET_NAMES[bucket_of(fingerprint)]
+        return _set(OWN_KIND, owner, part, self._labels, BUCKET_LIMIT)
 
     def taint(self, identity: Identity, fingerprint: bytes, epoch: int) -> LabelSet:
         """Return what a principal read in untrusted text during one period."""
-        bucket = bucket_of(fingerprint)
-        return _taint(identity.tenant, identity.principal, bucket, epoch, self._taint)
+        owner = (identity.tenant, identity.principal)
+        part = f"{epoch}.{_BUCKET_NAMES[bucket_of(fingerprint)]}"
+        return _set(TAINT_KIND, owner, part, self._taint, BUCKET_LIMIT)
 
     def private(self, identity: Identity, fingerprint: bytes) -> LabelSet:
         """Return what a principal read in private texts lately."""
         owner = (identity.tenant, identity.principal)
         part = f"{fingerprint[0] % PRIVATE_BUCKETS:x}"
-        return _area(PRIVATE_KIND, owner, part, self._window, BUCKET_LIMIT)
+        return _set(PRIVATE_KIND, owner, part, self._window, BUCKET_LIMIT)
 
     def memory(self, tenant: str, fingerprint: bytes) -> LabelSet:
         """Return the labels of the memories that the principals of a tenant share."""
-        return _memory(tenant, bucket_of(fingerprint))
+        part = _BUCKET_NAMES[bucket_of(fingerprint)]
+        return _set(MEMORY_KIND, (tenant,), part, FOREVER, MEMORY_LIMIT)
 
     def until(self, at: float) -> float:
         """Return when ends what holds for a principal from a time on."""

@@ -65,8 +65,8 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
         context: what is known of each of them.
     """
     values = context.values
-    found = [values[key] for key in keys if key in values]
-    more = [values[key] for key in further if key in values]
+    found = [*filter(None, map(values.get, keys))]
+    more = [*filter(None, map(values.get, further))]
     for evidence in found:
         attested = _vouched_now(evidence, context)
         attested = attested or _vouched_before(evidence, found, more, context)

@@ -208,7 +208,8 @@ class Tracing:
             return LabelQuery(definition=definition)
         plan = self._plan()
         self._ask_buckets(plan)
-        self._ask_passages()
+        if self._passages:
+            self._ask_passages()
         if self._item:
             mark = self._seal.fingerprint(self._item)
             area = self._sets.memory(self._identity.tenant, mark)

@@ -223,7 +223,7 @@ class RuleConfig(BaseModel):
         """Return whether role, mapping and tool name are the rule's."""
         if self.roles is not None and call.role not in self.roles:
             return False
-        if self.mapped is not None and call.mapped is not self.mapped:
+        if self.mapped is not None and (call.mapping is not None) is not self.mapped:
             return False
         if self.tools is None:
             return True

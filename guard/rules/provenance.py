@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.calls import Target, TracedCall
+    from guard.core.labels import Attestation
     from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
 
@@ -74,19 +75,11 @@ class ProvenanceRule(RuleConfig):
             return frozenset()
         return None if self.kinds is None else frozenset(self.kinds)
 
-    def concerns(self, call: TracedCall) -> bool:
-        """Return False where the filters keep a call out."""
+    def targets_of(self, call: TracedCall) -> tuple[Target, ...] | None:
+        """Return the values of a call that the rule is about; None where it is not."""
         if self.of == "destinations":
-            return self.targets_of(call) is not None
-        return bool(call.guarded) and self.speaks_for(call.classified)
-
-    def match(self, situation: Situation) -> Reason | None:
-        """Return why the rule applies, or None."""
-        if self.of == "destinations":
-            return RuleConfig.match(self, situation)
-        if not self.speaks_for(situation.call.classified):
-            return None
-        return self.judge(situation, situation.call.guarded)
+            return super().targets_of(call)
+        return call.guarded if call.guarded and self.speaks_for(call.classified) else None
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:  # noqa: ARG002  (the filters have looked at the call)
         """Return the reason, named after the weakest rung among the values."""
@@ -94,7 +87,9 @@ class ProvenanceRule(RuleConfig):
         concerned = self._about(targets)
         if not concerned or (allowing and len(concerned) != len(targets)):
             return None
-        found = [*map(attestation_of, concerned)]
+        found: list[Attestation] = []
+        for target in concerned:
+            found.append(target.attestation or attestation_of(target))
         worst = max(found, key=_RUNG)
         if allowing and True in map(_SATURATED, found):
             detail = "nothing trusted has named it, and it may be tainted"

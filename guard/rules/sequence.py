@@ -47,7 +47,10 @@ class SequenceRule(RuleConfig):
             "principal": (snapshot.principal,),
             "both": (snapshot.session, snapshot.principal),
         }[self.scope]
-        before = [role for role in self.after if self._seen(windows, role)]
+        before: list[Role] = []
+        for role in self.after:
+            if self._seen(windows, role):
+                before.append(role)
         if not before:
             return None
         is_rbs = situation.call.classified.role is Role.SEND and Role.RECALL in before

@@ -155,14 +155,11 @@ class ContinuityWatch:
         self.kept = kept
         self.incomplete_until = 0.0
         self._last_seen = note.read()
-        self._opened = -1
+        self.opened = -1
+        """Connections that had been opened when the last check began; behind a later one may be
+        another server."""
         self._looking = asyncio.Lock()
         self._coming: asyncio.Task[None] | None = None
-
-    @property
-    def is_unseen(self) -> bool:
-        """Whether the connection was opened after the last check."""
-        return self._client.endpoint.opened != self._opened
 
     async def look(self, lifetime: int) -> None:
         """Read the record, compare it with the one seen last, and write its successor.
@@ -200,7 +197,7 @@ class ContinuityWatch:
                 self.incomplete_until = max(self.incomplete_until, at + lifetime)
                 msg = "the identity record of the label store does not hold still"
                 raise StateError(msg)
-            self._opened = opened
+            self.opened = opened
             self.incomplete_until = float(identity.incomplete_until)
             self._last_seen = LastSeen(identity.id, identity.serial)
             noted = await asyncio.to_thread(self._note.write, self._last_seen)

@@ -158,30 +158,25 @@ class Keys:
     def grant(self, tenant: str, call: str) -> bytes:
         """Return the key of the grant for one very call; the same that its area has."""
         # Not remembered: every call has one of its own, which would push the others out.
-        return f"{_owner_text(self.namespace, tenant, GRANT_KIND, (call,))}:".encode()
+        return _area_key.__wrapped__(self.namespace, tenant, GRANT_KIND, (call,), "")
 
     def areas(self, tenant: str, areas: Sequence[LabelSet]) -> list[bytes]:
         """Return the keys of some sets of label records."""
         near, keys = self._near, []
         for area in areas:
+            # What is kept cannot be collected, so no other set has its id.
             found = near.get(id(area))
-            if found is not None and found[0] is area and found[1] == tenant:
-                keys.append(found[2])
-            else:
-                keys.append(self.area(tenant, area))
+            if found is None or found[0] is not area or found[1] != tenant:
+                key = _area_key(self.namespace, tenant, area.kind, area.owner, area.part)
+                if len(near) >= _AREAS_REMEMBERED:
+                    near.clear()
+                found = near[id(area)] = area, tenant, key
+            keys.append(found[2])
         return keys
 
     def area(self, tenant: str, area: LabelSet) -> bytes:
         """Return the key of one set of label records."""
-        near = self._near.get(id(area))
-        # What is kept cannot be collected, so no other area has its id.
-        if near is not None and near[0] is area and near[1] == tenant:
-            return near[2]
-        key = _area_key(self.namespace, tenant, area.kind, area.owner, area.part)
-        if len(self._near) >= _AREAS_REMEMBERED:
-            self._near.clear()
-        self._near[id(area)] = (area, tenant, key)
-        return key
+        return self.areas(tenant, (area,))[0]
 
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)
@@ -194,17 +189,9 @@ def _window_keys(namespace: str, tenant: str, principal: str, session: str) -> t
 
 @lru_cache(maxsize=_AREAS_REMEMBERED)
 def _area_key(namespace: str, tenant: str, kind: str, owner: tuple[str, ...], part: str) -> bytes:
-    prefix = _owner_key(namespace, tenant, kind, owner)
-    return f"{prefix}:{part}".encode()
-
-
-def _owner_text(namespace: str, tenant: str, kind: str, owner: tuple[str, ...]) -> str:
     # What names a call is a digest as it is.
     name = owner[0] if kind == GRANT_KIND else digest(b"area", kind, *owner)
-    return f"{namespace}:{{{tenant_tag(tenant)}}}:{kind}:{name}"
-
-
-_owner_key = lru_cache(maxsize=_KEYS_REMEMBERED)(_owner_text)
+    return f"{namespace}:{{{tenant_tag(tenant)}}}:{kind}:{name}:{part}".encode()
 
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)

@@ -190,8 +190,7 @@ class RedisSessionStore:
             raise StateError(self._unfit)
         identity = attempt.identity
         query = attempt.query
-        lookups = _in_order(query)
-        areas, fields = _packed_lookups(self._keys, identity.tenant, lookups, query.named)
+        areas, fields = _packed_lookups(self._keys, identity.tenant, query)
         reply = await self.client.run(
             self._attempt,
             len(areas) + 4,
@@ -209,7 +208,9 @@ class RedisSessionStore:
             raise StateError(msg)
         session, principal, full, taken, *labels = reply
         continuity = self._continuity
-        if continuity is not None and (principal == FRESH_WINDOW or continuity.is_unseen):
+        if continuity is not None and (
+            principal == FRESH_WINDOW or self.client.endpoint.opened != continuity.opened
+        ):
             # A principal that is new to the store may be one that the store has lost.
             await continuity.look(self._labels)
         incomplete = continuity is not None and attempt.at < continuity.incomplete_until
@@ -365,26 +366,16 @@ def _packed_writes(
     return keys, arguments
 
 
-def _in_order(query: LabelQuery) -> list[LabelLookup]:
-    """Return the look-ups in the order in which the script gets them: ``named`` comes last."""
-    lookups = list(query.values)
-    if query.recalls is not None:
-        lookups.append(query.recalls)
-    if query.definition is not None:
-        lookups.append(query.definition)
-    if query.named is not None:
-        lookups.append(query.named)
-    return lookups
-
-
 def _packed_lookups(
-    names: Keys, tenant: str, lookups: list[LabelLookup], named: LabelLookup | None
+    names: Keys, tenant: str, query: LabelQuery
 ) -> tuple[list[bytes], list[bytes | str | int]]:
-    """Return keys and arguments of look-ups, as ``attempt.lua`` takes them.
+    """Return keys and arguments of look-ups, as ``attempt.lua`` takes them: ``named`` comes last.
 
     Raises:
         struct.error: a look-up has more fields than two bytes can count.
     """
+    named = query.named
+    lookups = [*query.values, *filter(None, (query.recalls, query.definition, named))]
     if not lookups:
         return [], []
     areas, sizes = [], []
@@ -398,7 +389,7 @@ def _packed_lookups(
 
 
 def _reply(query: LabelQuery, labels: list[object]) -> LabelReply:
-    """Return the answers to :func:`_in_order` part by part."""
+    """Return the answers to :func:`_packed_lookups` part by part."""
     end = len(labels)
     named: tuple[object, ...] = ()
     recalls = definition = None

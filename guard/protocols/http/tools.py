@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from guard.core.errors import MessageError as Error
     from guard.core.model import Json
+    from guard.core.policy import Policy
     from guard.protocols.base import ProtocolResources
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.refusals import Refusal
@@ -187,7 +188,6 @@ def _is_bare_ipv6(host: str) -> bool:
 
 OVERRIDES: Final = ("x-http-method-override", "x-http-method", "x-method-override")
 """Headers by which some servers take another method than the request's."""
-NO_TOOLS: Final = HttpToolTable()
 
 
 class HttpToolsProtocol(ProtocolModule):
@@ -196,24 +196,26 @@ class HttpToolsProtocol(ProtocolModule):
     name: ClassVar[str] = "http_tools"
     names_hosts: ClassVar[bool] = True
 
-    def __init__(self, table: Callable[[], HttpToolTable] = lambda: NO_TOOLS) -> None:
-        self._table = table
+    def __init__(self, policy: Callable[[], Policy | None] = lambda: None) -> None:
+        self._policy = policy
         self._plain = HttpRequestProtocol()
 
     @classmethod
     def create(cls, resources: ProtocolResources) -> Self:
         """Return the protocol over the policy in force."""
+        return cls(resources.policy)
 
-        def table() -> HttpToolTable:
-            policy = resources.policy()
-            found = policy.http_tools if policy is not None else None
-            return found if isinstance(found, HttpToolTable) else NO_TOOLS
-
-        return cls(table)
+    def _tools_at(self, request: HttpRequest) -> tuple[HttpTool, ...]:
+        """Return the tools that the policy in force has at the address of a request."""
+        policy = self._policy()
+        table = policy.http_tools if policy is not None else None
+        if not isinstance(table, HttpToolTable):
+            return ()
+        return table.at(request.scheme, request.host)
 
     def matches(self, request: HttpRequest) -> bool:
         """Return whether the path is a tool's, whatever the method, or may be taken for one."""
-        tools = self._table().at(request.scheme, request.host)
+        tools = self._tools_at(request)
         if not tools:
             return False
         segments = read_path(_path(request))
@@ -232,7 +234,7 @@ class HttpToolsProtocol(ProtocolModule):
         if any(request.has_header(name) for name in OVERRIDES):
             message = "a header asks for another method, send the method itself"
             raise MessageError("bad_http_method", message)
-        for tool in self._table().at(request.scheme, request.host):
+        for tool in self._tools_at(request):
             values = tool.template.match(segments)
             if values is not None and request.method in tool.methods:
                 query = parse_fields(_query(request), tool.repeat)

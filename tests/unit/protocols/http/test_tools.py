@@ -2,6 +2,7 @@
 
 import json
 import string
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
@@ -36,7 +37,7 @@ TABLE = HttpToolTable(
         entry("notes.attach", "PUT", "/v1/notes/{note}/file", "multipart"),
     ]
 )
-PROTOCOL = HttpToolsProtocol(lambda: TABLE)
+PROTOCOL = HttpToolsProtocol(lambda: SimpleNamespace(http_tools=TABLE))
 
 
 def request(method="POST", target="/v1/notes", body=b"{}", content_type="application/json",

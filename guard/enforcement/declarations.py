@@ -22,6 +22,7 @@ from guard.tool_pins.pins import Pins
 if TYPE_CHECKING:
     from guard.core.declarations import Declaration
     from guard.core.labels import LabelWrite
+    from guard.core.mappings import ToolMapping
     from guard.core.metrics import Metrics
     from guard.core.model import Json
     from guard.core.policy import Policy
@@ -102,7 +103,9 @@ class DeclarationHandler:
         policy = self._guard.policy
         if policy is None or not policy.result_rules:
             return False
-        result = self._as_result(exchange, source, entry)
+        # For rules no mapping claims it, also where one claims the method's name: a rule about
+        # results of unmapped tools concerns whatever a server says of itself.
+        result = self._as_result(exchange, source, entry, None)
         return self._guard.judge_result(result) is not None
 
     async def _compared(self, exchange: Exchange, declaration: Declaration) -> list[LabelWrite]:
@@ -130,13 +133,15 @@ class DeclarationHandler:
         fields = {**_fields(exchange), "method": declaration.source}
         for finding in self._guard.texts.find(declaration.content, deep=not declaration.is_read):
             self._guard.texts.record(finding.code, source, {**fields, "detector": finding.detector})
-        result = self._as_result(exchange, declaration.source, declaration.content)
+        mapping = policy.mapping(declaration.source)
+        result = self._as_result(exchange, declaration.source, declaration.content, mapping)
         return result_writes(self._seal, policy, result, is_read=declaration.is_read)[0]
 
-    def _as_result(self, exchange: Exchange, source: str, content: Json) -> ToolResult:
+    def _as_result(
+        self, exchange: Exchange, source: str, content: Json, mapping: ToolMapping | None
+    ) -> ToolResult:
         """Return a declaration as the result of a call that has the method's name."""
-        now, policy = self._clock.now(), self._guard.policy
-        mapping = policy.mapping(source) if policy is not None else None
+        now = self._clock.now()
         classified = ClassifiedCall(exchange.call(source, {}, now), Role.OTHER, mapping)
         return ToolResult(untraced(classified), content, now)
 

@@ -50,8 +50,8 @@ from guard.decision.guard import Guard
 from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.enforcement.declarations import DeclarationHandler
+from guard.enforcement.exchange import Credentials
 from guard.enforcement.handlers import Enforcement
-from guard.enforcement.identity import Credentials
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.protocols.base import ProtocolResources, discover_protocols

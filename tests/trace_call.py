@@ -54,10 +54,14 @@ class Trace:
             self._ids.add(id(frame))
             self._seen.append(frame)
 
-    def __str__(self) -> str:
+    def counts(self) -> tuple[int, int, int]:
+        """Return the number of files, functions and calls."""
         codes = {frame.f_code for frame in self._seen}
         files = {code.co_filename for code in codes}
-        return f"{len(files)} files, {len(codes)} functions, {len(self._seen)} calls"
+        return len(files), len(codes), len(self._seen)
+
+    def __str__(self) -> str:
+        return "{} files, {} functions, {} calls".format(*self.counts())
 
     def functions(self) -> list[str]:
         """Return file and name of every function, in the order of the first calls."""

@@ -149,10 +149,8 @@ UNMAPPED: Final = WriteMapping("", lambda _: True, "", MemoryClass.L1)
 """A save that no entry of ``memory.writes`` claims counts as a write of the highest class."""
 
 
-def write_of(memory: MemoryPolicy | None, call: ToolCall, role: Role) -> WriteMapping | None:
+def write_of(memory: MemoryPolicy, call: ToolCall, role: Role) -> WriteMapping | None:
     """Return what the policy says of a call as a write; None where it is none."""
-    if memory is None:
-        return None
     method, path = "", ""
     if call.protocol == "http":
         method = str(call.arguments.get("method", ""))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from guard.core.mappings import PathQuery, ToolMapping
+    from guard.core.mappings import PathQuery, ToolMapping, WriteMapping
     from guard.core.model import Json, ToolCall
     from guard.core.policy import Policy
 
@@ -65,13 +65,15 @@ def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
     the policy's author thought of.
     """
     mapping = policy.mapping(call.tool)
+    role = Role.OTHER if mapping is None else mapping.role
+    write = None if policy.memory is None else write_of(policy.memory, call, role)
     if mapping is None:
         search = _Search(policy)
         search.undeclared(call.arguments, frozenset())
         return ClassifiedCall(
             call=call,
             role=Role.OTHER,
-            memory_write=write_of(policy.memory, call, Role.OTHER),
+            memory_write=write,
             targets=tuple(search.targets),
             suspects=tuple(search.suspects),
             searched=search.complete,
@@ -84,12 +86,14 @@ def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
             call=call,
             role=mapping.role,
             mapping=mapping,
-            memory_write=write_of(policy.memory, call, mapping.role),
+            memory_write=write,
         )
-    return _classify_mapped(policy, call, mapping)
+    return _classify_mapped(policy, call, mapping, write)
 
 
-def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> ClassifiedCall:
+def _classify_mapped(
+    policy: Policy, call: ToolCall, mapping: ToolMapping, write: WriteMapping | None
+) -> ClassifiedCall:
     declared: set[str] = set()
     targets: list[Target] = []
     for query in mapping.destinations:
@@ -117,7 +121,7 @@ def _classify_mapped(policy: Policy, call: ToolCall, mapping: ToolMapping) -> Cl
         call=call,
         role=mapping.role,
         mapping=mapping,
-        memory_write=write_of(policy.memory, call, mapping.role),
+        memory_write=write,
         targets=(*targets, *search.targets),
         suspects=tuple(search.suspects),
         searched=search.complete,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from guard.enforcement.exchange import CallsInFlight, ParseFailures
-from guard.enforcement.identity import Credentials
+from guard.enforcement.exchange import CallsInFlight, Credentials, ParseFailures
 from guard.enforcement.model_answers import ModelAnswerHandler
 from guard.enforcement.request import RequestHandler
 from guard.enforcement.response import ResponseHandler

@@ -13,8 +13,14 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
 from guard.core.model import UNKNOWN_TASK, Role
-from guard.enforcement.exchange import Exchange, UnreadExchange, new_decision_id
-from guard.enforcement.identity import NONCE_HEADER, TOKEN_HEADER, identify
+from guard.enforcement.exchange import (
+    NONCE_HEADER,
+    TOKEN_HEADER,
+    Exchange,
+    UnreadExchange,
+    identify,
+    new_decision_id,
+)
 from guard.protocols.http.message import REDACTION_FAILED
 from guard.protocols.http.metadata import TOOL as METADATA
 from guard.protocols.http.metadata import metadata_call
@@ -29,8 +35,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Verdict
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
-    from guard.enforcement.exchange import CallsInFlight, ParseFailures
-    from guard.enforcement.identity import Credentials
+    from guard.enforcement.exchange import CallsInFlight, Credentials, ParseFailures
     from guard.enforcement.model_answers import ModelAnswerHandler
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest

@@ -1,17 +1,18 @@
-"""Rule type ``provenance``: speaks for calls by where the values in them came from.  Pure: no I/O.
+"""Rule types ``provenance`` and ``private_body``: where values and text of a call came from.
 
-Reason codes: ``provenance_listed``, ``provenance_granted``, ``provenance_prompted``,
-``provenance_established``, ``provenance_reply``, ``provenance_remembered``,
-``provenance_claimed``, ``provenance_unknown``, ``provenance_tainted``, ``provenance_denied``: the
-weakest rung among the values the rule is about; ``provenance_saturated`` where an unknown value
-would have been allowed, had a bound not been reached.
+Pure: no I/O.  Reason codes of ``provenance``: ``provenance_listed``, ``provenance_granted``,
+``provenance_prompted``, ``provenance_established``, ``provenance_reply``,
+``provenance_remembered``, ``provenance_claimed``, ``provenance_unknown``, ``provenance_tainted``,
+``provenance_denied``: the weakest rung among the values the rule is about;
+``provenance_saturated`` where an unknown value would have been allowed, had a bound not been
+reached.  Of ``private_body``: ``private_in_body``.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -116,3 +117,40 @@ class ProvenanceRule(RuleConfig):
             yield "a value derived from untrusted text must not be allowed; use `ask` or `block`"
         if self.effect is Action.ALLOW and self.of == "guarded":
             yield "guarded arguments can only be restricted; use `ask` or `block`"
+
+
+class PrivateBodyRule(RuleConfig):
+    """Applies to a send whose body has passages that a private source has returned.
+
+    A passage is a run of five words, or a number or code; encodings are undone.  With ``rungs`` it
+    applies to sends to whom nobody vouches for.
+    """
+
+    traces_private: ClassVar[bool] = True
+
+    looks_at_guarded = False
+    codes = frozenset({"private_in_body"})
+    type: Literal["private_body"]
+    at_least: Annotated[int, Field(ge=1)] = 1
+    """How many passages there have to be."""
+
+    def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
+        """Return the reason, with the call that the first passage came from."""
+        private = situation.call.private
+        if private is None or private.passages < self.at_least:
+            return None
+        return self.reason(
+            "private_in_body",
+            "the body has text from a private source",
+            targets,
+            passages=private.passages,
+            call=private.record.call,
+            source=private.record.source,
+        )
+
+    def problems(self, outline: PolicyOutline) -> Iterable[str]:
+        """Yield a rule that allows, and one without a source of private text."""
+        if self.effect is Action.ALLOW:
+            yield "private text is no ground to allow a call; use effect `ask` or `block`"
+        if not any(mapping.private for mapping in outline.mappings):
+            yield "no tool mapping says `private: true`, so nothing is private"

@@ -24,8 +24,7 @@ from guard.core.metrics import ERRORS
 from guard.core.model import Destination
 from guard.core.network_addresses import refused_address
 from guard.destinations.canonical import canonical_host, is_ip
-from guard.enforcement.exchange import Exchange
-from guard.enforcement.identity import PROXY_CREDENTIAL, SESSION_HEADER
+from guard.enforcement.exchange import PROXY_CREDENTIAL, SESSION_HEADER, Exchange
 from guard.protocols.http.message import HttpReply
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from mitmproxy import http
 
 from guard.core.errors import MessageError
-from guard.enforcement.identity import STRIPPED_HEADERS, STRIPPED_PREFIX
+from guard.enforcement.exchange import STRIPPED_HEADERS, STRIPPED_PREFIX
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.http.message import HttpReply, HttpRequest
 

@@ -21,8 +21,12 @@ from guard.adapters.redis.operators import LabelOperator
 from guard.core.errors import MessageError
 from guard.core.model import Identity
 from guard.core.policy import StateLimits
-from guard.enforcement.exchange import UnreadExchange
-from guard.enforcement.identity import PROXY_CREDENTIAL, STRIPPED_HEADERS, STRIPPED_PREFIX
+from guard.enforcement.exchange import (
+    PROXY_CREDENTIAL,
+    STRIPPED_HEADERS,
+    STRIPPED_PREFIX,
+    UnreadExchange,
+)
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.settings import load_settings, policies_directory
 

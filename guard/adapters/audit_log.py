@@ -64,6 +64,7 @@ FIELD_ERRORS: Final = "errors"
 FIELD_SCORE: Final = "score"
 FIELD_TARGETS: Final = "targets"
 FIELD_TARGET_KIND: Final = "kind"
+FIELD_FACTS: Final = "facts"
 FIELD_TARGET_STANDING: Final = "standing"
 FIELD_TARGET_PATH: Final = "path"
 FIELD_TARGET_FINGERPRINT: Final = "fingerprint"
@@ -236,6 +237,11 @@ class AuditLogFile:
             FIELD_MODELS: dict(record.models),
             FIELD_MILLISECONDS: round(record.seconds * 1000, 3),
         }
+        if verdict.facts:
+            fields[FIELD_FACTS] = {
+                name: fact[:DETAIL_CHARS] if isinstance(fact, str) else fact
+                for name, fact in verdict.facts.items()
+            }
         omitted = {
             FIELD_REASONS: len(verdict.reasons) - ITEMS,
             FIELD_TARGETS: len(classified.targets) - ITEMS,

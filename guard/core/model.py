@@ -156,3 +156,5 @@ class Finding:
     data: Mapping[str, Json] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
     """Where it stands in the arguments, in clear text: what a redaction replaces."""
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    """What rules may read of it, by the names that its detector declares; no argument text."""

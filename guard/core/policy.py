@@ -83,6 +83,8 @@ class Verdict:
     """The prefix classifier's score where it was evaluated."""
     decided_by: tuple[str, ...] = ()
     """Ids of the rules whose effect is the action."""
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    """What detectors say of the call, by name, for the audit and for explanations."""
 
     def blocked(self, reason: Reason, *errors: str) -> Verdict:
         """Return it as a block for one more reason."""
@@ -131,6 +133,11 @@ class Situation:
             if score is not None and (highest is None or score > highest):
                 highest = score
         return highest
+
+    @property
+    def facts(self) -> dict[str, Json]:
+        """The facts in the findings, by name."""
+        return {name: fact for found in self.findings for name, fact in found.facts.items()}
 
 
 @runtime_checkable
@@ -344,6 +351,7 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         errors=tuple(errors),
         score=situation.score,
         decided_by=tuple(decided_by),
+        facts=situation.facts if situation.findings else {},
     )
 
 

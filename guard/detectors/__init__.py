@@ -11,6 +11,7 @@ import inspect as reflection
 import pkgutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from guard.core.errors import GuardError
@@ -44,6 +45,9 @@ class DetectorPlugin(ABC):
 
     codes: ClassVar[frozenset[str]]
     """The codes of its findings: values that labels of metrics may take."""
+    facts: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What each fact in its findings is, by name.  Expressions read it as ``facts.NAME``, described
+    calls state it, explanations and audit lines show it; nothing else has to change."""
 
     @classmethod
     @abstractmethod
@@ -89,6 +93,22 @@ def create_detectors(resources: DetectorResources) -> tuple[DetectorPlugin, ...]
         GuardError: as :func:`discover_detectors` and :meth:`DetectorPlugin.create`.
     """
     return tuple(detector.create(resources) for detector in discover_detectors())
+
+
+def declared_facts() -> dict[str, str]:
+    """Return the name of the detector that declares each fact.
+
+    Raises:
+        GuardError: as :func:`discover_detectors`, or two declare one name.
+    """
+    found: dict[str, str] = {}
+    for detector in discover_detectors():
+        for fact in detector.facts:
+            if fact in found:
+                message = f"detectors `{found[fact]}` and `{detector.name}` both declare `{fact}`"
+                raise GuardError(message)
+            found[fact] = detector.name
+    return found
 
 
 def _only_detector(module: ModuleType) -> type[DetectorPlugin]:

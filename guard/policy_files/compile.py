@@ -19,6 +19,7 @@ from guard.core.mappings import FieldLabel, LinkFields, MessageFields, ToolMappi
 from guard.core.policy import EgressLimits, Policy, StateLimits
 from guard.core.tool_patterns import claims_any
 from guard.destinations.canonical import PatternSet, parse_pattern
+from guard.detectors import declared_facts
 from guard.policy_files.lint import lint
 from guard.policy_files.memory_schema import compile_memory
 from guard.policy_files.schema import NESTED, PolicyDocument, PolicyFile, suggestion, validate
@@ -155,9 +156,19 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
         ),
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
         traces_private=any(rule.traces_private for file in files for rule in file.rules),
-        detectors=frozenset(n for file in files for rule in file.rules for n in rule.detectors),
+        detectors=_detectors(rule for file in files for rule in file.rules),
         guarded_kinds=_guarded_kinds(rule for file in files for rule in file.rules),
         paths=tuple(file.source.path for file in files),
+    )
+
+
+def _detectors(rules: Iterable[RuleConfig]) -> frozenset[str]:
+    """Return the names of the detectors that the rules need, for findings or for facts."""
+    declared = declared_facts()
+    return frozenset(
+        name
+        for rule in rules
+        for name in (*rule.detectors, *(declared[fact] for fact in rule.facts))
     )
 
 

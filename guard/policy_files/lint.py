@@ -10,6 +10,7 @@ from guard.core.jsonpath import compile_path
 from guard.core.model import Role
 from guard.core.policy import Action, Mode
 from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
+from guard.detectors import declared_facts
 from guard.policy_files.memory_schema import declared_reads, declared_writes, settings_of
 from guard.protocols.http.tools import UrlTemplate
 from guard.rules.base import MappingOutline, PolicyOutline
@@ -248,7 +249,8 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
             )
             for file in files
             for _, entry in file.content.mappings()
-        )
+        ),
+        frozenset(declared_facts()),
     )
     ids: dict[str, str] = {}
     can_allow = False

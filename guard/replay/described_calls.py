@@ -22,6 +22,7 @@ from guard.core.model import (
     ROLES,
     Destination,
     DestinationStatus,
+    Finding,
     Identity,
     Integrity,
     PrincipalRung,
@@ -34,6 +35,7 @@ from guard.core.trajectory import Snapshot, Trajectory, Window
 from guard.decision.guard import Guard
 from guard.destinations.canonical import read_destinations
 from guard.destinations.values import leaf_value, number_value
+from guard.detectors import declared_facts
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.provenance import label_sets
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite
     from guard.core.mappings import DriftSettings
     from guard.core.memory import Candidate, Fate, GateDecision
-    from guard.core.model import Finding, Json
+    from guard.core.model import Json
     from guard.core.policy import Policy, Verdict
     from guard.core.ports import Attempt, Completion, Detector
 
@@ -141,6 +143,8 @@ class DescribedCall(DescribedEntry):
     """Whether a bound of labels was reached, so that an unknown value may be tainted."""
     read_untrusted: bool = False
     """Whether the session has read untrusted text besides what its trajectory says."""
+    facts: dict[str, Any] = {}
+    """Facts by name, instead of what their detectors would say."""
     private: bool = False
     """Whether the body repeats what a private source returned."""
     item: Literal["untrusted", "advisory", "authenticated", "trusted"] | None = None
@@ -173,7 +177,11 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
             described as what only the policy can say of it.
     """
     store = DescribedStore(policy, described)
-    noted = [_noted(detector) for detector in detectors]
+    unknown = described.facts.keys() - declared_facts().keys()
+    if unknown:
+        raise ValueError(f"no detector declares the fact `{min(unknown)}`")
+    # Stated last, so that what is described stands above what a detector says.
+    noted = [_noted(detector) for detector in (*detectors, _DescribedFacts(described.facts))]
     audit, metrics = NullAuditLog(), ErrorCounter()
     guard = Guard(
         policy=policy,
@@ -354,6 +362,18 @@ class DescribedStaging:
         """Return whether the nonce is free."""
         del candidate
         return not self._described.nonce_used
+
+
+@dataclass(frozen=True, slots=True)
+class _DescribedFacts:
+    """A detector that says what is described."""
+
+    facts: dict[str, Any]
+    name: str = PROTOCOL
+
+    def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:
+        del call, snapshot
+        return (Finding(self.name, PROTOCOL, facts=self.facts),) if self.facts else ()
 
 
 @dataclass(slots=True)

@@ -71,6 +71,7 @@ def explained(policy: Policy, judged: Judgement) -> dict[str, Any]:
             {"detector": f.detector, "code": f.code, "score": f.score, "detail": f.detail}
             for f in judged.findings
         ],
+        **({"facts": dict(verdict.facts)} if verdict.facts else {}),
         "reasons": [_reason(policy, reason) for reason in verdict.reasons],
         "not_matched": [rule.id for rule in policy.rules if rule.id not in matched],
         "errors": list(verdict.errors),
@@ -143,6 +144,8 @@ def lines_of(document: dict[str, Any]) -> Iterator[str]:
         yield f"  destination at {where}: {target['standing']} ({target['kind']})"
     for finding in document.get("findings", ()):
         yield f"  finding {finding['code']}: {finding['detail']}"
+    for name, fact in document.get("facts", {}).items():
+        yield f"  fact {name}: {json.dumps(fact)}"
     for reason in document["reasons"]:
         yield from _reason_lines(reason)
     if document.get("not_matched"):

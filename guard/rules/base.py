@@ -92,6 +92,8 @@ class PolicyOutline:
     """What a rule may know of the rest of its policy when it is checked."""
 
     mappings: tuple[MappingOutline, ...]
+    facts: frozenset[str] = frozenset()
+    """Names that detectors declare."""
 
     @property
     def roles(self) -> frozenset[Role]:
@@ -151,6 +153,11 @@ class RuleConfig(BaseModel):
     @property
     def detectors(self) -> frozenset[str]:
         """Names of the detectors whose findings it needs, of those that are asked on demand."""
+        return frozenset()
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """Names of the facts that it reads; the detectors that declare them are asked."""
         return frozenset()
 
     def match(self, situation: Situation) -> Reason | None:

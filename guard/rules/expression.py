@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.core.policy import Reason, Situation
     from guard.core.trajectory import Window
+    from guard.rules.base import PolicyOutline
 
 MAX_SOURCE: Final = 2000
 """Characters of one expression."""
@@ -30,6 +31,7 @@ MAX_STEPS: Final = 200_000
 """Values to the power of the macros: what nested macros may cost, about 0.2 s at most."""
 _MACRO: Final = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*([A-Za-z_]\w*)\s*,")
 _LITERAL_REGEX: Final = re.compile(r"\.\s*matches\s*\(\s*(r?(?:'[^'\n]*'|\"[^\"\n]*\"))\s*\)")
+_FACT: Final = re.compile(r"\bfacts\s*\.\s*([A-Za-z_]\w*)")
 _TYPES: Final = frozenset({"int", "uint", "double", "string", "bool", "bytes", "list", "map"})
 FUNCTIONS: Final = _TYPES | {
     *("size", "contains", "startsWith", "endsWith", "matches", "has", "type", "dyn"),
@@ -64,6 +66,7 @@ VARIABLES: Final[dict[str, tuple[str, Callable[[Situation], Any]]]] = {
         lambda s: _window(s.snapshot.principal),
     ),
     "score": ("the highest prefix score, or null", lambda s: s.score),
+    "facts": ("what detectors say of the call, as `facts.NAME`", lambda s: s.facts),
 }
 """What an expression may name: what it is, and how it is found.  Only what is named is built."""
 
@@ -80,6 +83,8 @@ class Expression:
     macros: int
     counters: dict[str, tuple[tuple[str, str], ...]]
     """Of ``session`` and ``owner``: the counters that it names, where it names no more of them."""
+    facts: frozenset[str]
+    """The facts that it names."""
 
     @classmethod
     def parse(cls, source: Json) -> Expression:
@@ -111,7 +116,10 @@ class Expression:
         names = tuple(name for name in VARIABLES if name in found["variables"])
         windows = {name: _counters_named(source, name) for name in _WINDOWS if name in names}
         counters = {name: named for name, named in windows.items() if named is not None}
-        return cls(source, program, names, len(macros), counters)
+        facts = frozenset(_FACT.findall(source))
+        if "facts" in names and not facts:
+            raise ValueError("name each fact as `facts.NAME`")
+        return cls(source, program, names, len(macros), counters, facts)
 
     def holds(self, situation: Situation) -> bool:
         """Return whether the expression is true of a call.
@@ -150,6 +158,17 @@ class ExpressionRule(RuleConfig):
         PlainSerializer(lambda expression: expression.source),
     ]
     """The expression."""
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """Names of the facts that the expression reads."""
+        return self.when.facts
+
+    def problems(self, outline: PolicyOutline) -> Iterable[str]:
+        """Yield facts that no detector declares."""
+        for name in sorted(self.facts - outline.facts):
+            known = ", ".join(f"`{fact}`" for fact in sorted(outline.facts)) or "none"
+            yield f"unknown fact `{name}`; detectors declare {known}"
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if the expression is true of the call.

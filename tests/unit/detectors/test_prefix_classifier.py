@@ -1,17 +1,14 @@
-"""Tests of the prefix classifier and of detector discovery."""
-
-import sys
+"""Tests of the prefix classifier."""
 
 import pytest
 
-import guard.detectors as package
 from guard.adapters.onnx import load_models
 from guard.core.calls import ClassifiedCall
-from guard.core.errors import GuardError, ModelError
+from guard.core.errors import ModelError
 from guard.core.mappings import ToolMapping
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.trajectory import FEATURES_13, FEATURES_19, Snapshot, Trajectory, Window
-from guard.detectors import DetectorResources, create_detectors, discover_detectors
+from guard.detectors import DetectorResources, discover_detectors
 from guard.detectors.prefix_classifier import PrefixClassifier
 from guard.settings import models_directory
 
@@ -109,64 +106,3 @@ def test_a_model_of_other_features_stops_the_start():
 def test_discovery_finds_the_classifier():
     """The shipped detector needs no registration."""
     assert PrefixClassifier in discover_detectors()
-
-
-DROPPED = """
-from guard.core.model import Finding
-from guard.detectors import DetectorPlugin
-
-class Dropped(DetectorPlugin):
-    name = "dropped"
-    codes = frozenset({"seen"})
-
-    @classmethod
-    def create(cls, resources):
-        return cls()
-
-    def inspect(self, call, snapshot):
-        return (Finding(self.name, "seen"),)
-"""
-
-
-@pytest.fixture
-def drop(tmp_path, monkeypatch):
-    """Put modules into the detector package for one test."""
-    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
-    before = set(sys.modules)
-
-    def write(name, text):
-        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-
-    yield write
-    for name in set(sys.modules) - before:
-        if name.startswith("guard.detectors."):
-            del sys.modules[name]
-            vars(package).pop(name.rpartition(".")[2], None)
-
-
-def test_a_detector_dropped_in_as_one_file_runs(drop):
-    """Adding a detector is one new file and nothing else."""
-    drop("dropped_detector", DROPPED)
-    resources = DetectorResources(models={"prefix-13": CountingModel()})
-    detectors = {each.name: each for each in create_detectors(resources)}
-    assert {"dropped", "prefix_classifier"} <= set(detectors)
-    [finding] = detectors["dropped"].inspect(call(Role.SAVE), Snapshot())
-    assert finding.code == "seen"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("x = 1\n", "exactly one detector"),
-        (DROPPED.replace('name = "dropped"', ""), "exactly one detector with a name"),
-        (DROPPED.replace('codes = frozenset({"seen"})', ""), "exactly one detector with a name"),
-        (DROPPED + DROPPED.replace("Dropped", "Second"), "exactly one detector"),
-        (DROPPED.replace('"dropped"', '"prefix_classifier"'), "two detectors are called"),
-        ("def broken(:\n", r"cannot be imported \(SyntaxError\)"),
-    ],
-)
-def test_a_module_that_is_no_detector_stops_the_start(drop, text, message):
-    """A detector that went missing in silence would be a hole."""
-    drop("faulty_detector", text)
-    with pytest.raises(GuardError, match=message):
-        discover_detectors()

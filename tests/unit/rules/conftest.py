@@ -31,6 +31,7 @@ def situation():
         principal=(),
         in_flight=(),
         scores=(),
+        facts=None,
         model="prefix-13",
         arguments=None,
         identity=None,
@@ -51,7 +52,8 @@ def situation():
             _window(map(Role, principal), (), refused_in_a_row[1]),
         )
         findings = tuple(
-            Finding("d", "prefix_score", score, data={"model": model}) for score in scores
+            Finding("d", "prefix_score", score, data={"model": model}, facts=facts or {})
+            for score in scores
         )
         mapping = ToolMapping(tool, bool, Role(role)) if mapped else None
         classified = ClassifiedCall(call, Role(role), mapping, targets=targets)

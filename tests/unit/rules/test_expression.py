@@ -23,6 +23,8 @@ from guard.rules.expression import VARIABLES, Expression
         ("['executed'].exists(k, session[k].recall == 1)", True),
         ("session.refused_in_a_row == 2 && owner.refused_in_a_row == 0", True),
         ("score > 0.5", True),
+        ("facts.age < 7", True),
+        ("has(facts.age) && !has(facts.name)", True),
         ("principal == 'p' && principal_rung == 'anonymous'", True),
         ("session_rung == 'connection' && protocol == 'mcp'", True),
     ],
@@ -36,6 +38,7 @@ def test_an_expression_sees_the_call(rule, situation, when, applies):
         session=["recall"],
         refused_in_a_row=(2, 0),
         scores=[0.75],
+        facts={"age": 3},
     )
 
     assert (rule("expression", when=when).match(judged) is not None) is applies

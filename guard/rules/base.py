@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from guard.core.labels import RUNGS, Rung
-from guard.core.model import DestinationStatus, Role
+from guard.core.model import DestinationStatus, Role, SessionRung
 from guard.core.policy import Action, Reason
 from guard.core.tool_patterns import ToolPattern
 from guard.provenance.ladder import attestation_of
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from guard.core.calls import ClassifiedCall, Target, TracedCall
     from guard.core.model import Json
     from guard.core.policy import Situation
+    from guard.core.trajectory import Window
 
 NEVER_ALLOWED: Final = frozenset(
     {DestinationStatus.DENIED, DestinationStatus.MALFORMED, DestinationStatus.MISSING}
@@ -39,6 +40,23 @@ EVIDENCE_PATH: Final = 64
 def _lacks_receiver(call: ClassifiedCall) -> bool:
     """Return whether a call without destinations is a send, and the policy does not allow that."""
     return call.role is Role.SEND and not call.may_be_nobody
+
+
+Scope = Literal["session", "principal", "both"]
+
+
+def limit_windows(situation: Situation, scope: Scope) -> tuple[tuple[str, Window], ...]:
+    """Return the windows of a limit, each with its name; one that is full is enough.
+
+    Whoever makes the calls chooses the ids of its sessions, so a limit of scope ``session`` holds
+    for the principal as well: a new id must not begin it anew.  Only in a recording sessions stand.
+    """
+    session = ("session", situation.snapshot.session)
+    principal = ("principal", situation.snapshot.principal)
+    if scope == "principal":
+        return (principal,)
+    recorded = situation.call.call.identity.session_rung is SessionRung.RECORDED
+    return (session,) if scope == "session" and recorded else (session, principal)
 
 
 def _effect(value: Json) -> Action:

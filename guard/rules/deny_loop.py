@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from guard.core.policy import Action
-from guard.rules.base import RuleConfig
+from guard.rules.base import RuleConfig, Scope, limit_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,17 +33,14 @@ class DenyLoopRule(RuleConfig):
     type: Literal["deny_loop"]
     refusals: Annotated[int, Field(ge=1)]
     """Refusals in a row after which the rule applies."""
-    scope: Literal["session", "principal", "both"] = "session"
-    """Whose refusals; with ``both`` one of the two is enough."""
+    scope: Scope = "session"
+    """Whose refusals; with ``session`` and ``both``, which are the same on the wire, one of the two
+    is enough."""
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if the row is long enough."""
-        session, principal = situation.snapshot.session, situation.snapshot.principal
-        row = {
-            "session": session.refused_in_a_row,
-            "principal": principal.refused_in_a_row,
-            "both": max(session.refused_in_a_row, principal.refused_in_a_row),
-        }[self.scope]
+        windows = limit_windows(situation, self.scope)
+        row = max(window.refused_in_a_row for _, window in windows)
         if row < self.refusals:
             return None
         detail = f"{row} calls in a row were refused before this one"

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from guard.core.model import ROLES, Role
 from guard.core.policy import Action
-from guard.rules.base import RuleConfig
+from guard.rules.base import RuleConfig, Scope, limit_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,7 @@ class RateRule(RuleConfig):
     Calls are counted when they are asked for: refused ones and those in flight count too, so that
     neither trying nor hurrying pays.  A session's window ends when it was idle for
     ``state.session_idle``, a principal's for ``state.principal_window``.  A session's id is the
-    client's choice: a limit that must hold has scope ``principal`` or ``both``.
+    client's choice and never begins a limit anew: each scope counts the principal's calls.
     """
 
     looks_at_guarded = False
@@ -38,14 +38,15 @@ class RateRule(RuleConfig):
     """Calls that one window may have of the counted roles, this call included."""
     counts: Annotated[tuple[Role, ...], Field(min_length=1)] | None = None
     """Roles that are counted together; left out, the role of the call itself."""
-    scope: Literal["session", "principal", "both"] = "both"
-    """The window; ``both`` applies as soon as one of them is full."""
+    scope: Scope = "both"
+    """The window.  ``session`` and ``both`` are the same on the wire, and apply as soon as one of
+    the two is full; in a recording ``session`` is the session alone."""
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if a window of the scope is full."""
         counted = self.counts or (situation.call.classified.role,)
         own = int(situation.call.classified.role in counted)
-        for name, window in self._windows(situation):
+        for name, window in limit_windows(situation, self.scope):
             before = sum(_asked_for(window, role) for role in counted)
             if before + own > self.at_most:
                 names = ", ".join(role.value for role in counted)
@@ -54,15 +55,6 @@ class RateRule(RuleConfig):
                     "rate_exceeded", detail, targets, window=name, before=before, limit=self.at_most
                 )
         return None
-
-    def _windows(self, situation: Situation) -> tuple[tuple[str, Window], ...]:
-        session = ("session", situation.snapshot.session)
-        principal = ("principal", situation.snapshot.principal)
-        return {
-            "session": (session,),
-            "principal": (principal,),
-            "both": (session, principal),
-        }[self.scope]
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:
         """Yield a rule that allows, and counted roles that no tool mapping has."""

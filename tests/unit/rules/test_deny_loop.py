@@ -8,7 +8,8 @@ from guard.rules.base import PolicyOutline
 @pytest.mark.parametrize(
     ("scope", "rows", "applies"),
     [
-        ("session", (2, 9), False),
+        ("session", (2, 2), False),
+        ("session", (2, 9), True),
         ("session", (3, 0), True),
         ("principal", (9, 2), False),
         ("principal", (0, 3), True),

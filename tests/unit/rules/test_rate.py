@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.core.model import Role
+from guard.core.model import Identity, Role, SessionRung
 from guard.rules.base import MappingOutline, PolicyOutline
 
 SENDS = PolicyOutline((MappingOutline((), Role.SEND, has_targets=True),))
@@ -16,7 +16,8 @@ SENDS = PolicyOutline((MappingOutline((), Role.SEND, has_targets=True),))
         ({"at_most": 2}, ["send"], [], ["send"], True),
         ({"at_most": 2}, ["recall", "recall"], [], [], False),
         ({"at_most": 2}, [], ["send", "send"], [], True),
-        ({"at_most": 2, "scope": "session"}, [], ["send", "send"], [], False),
+        ({"at_most": 2, "scope": "session"}, ["send", "send"], [], [], True),
+        ({"at_most": 2, "scope": "session"}, [], ["send", "send"], [], True),
         ({"at_most": 2, "scope": "principal"}, ["send", "send"], [], [], False),
         ({"at_most": 2, "counts": ["recall", "list"]}, ["recall", "list"], [], [], False),
         ({"at_most": 1, "counts": ["recall", "list"]}, ["recall", "list"], [], [], True),
@@ -30,6 +31,17 @@ def test_calls_beyond_the_limit_are_caught(
     judged = situation(session=session, principal=principal, in_flight=in_flight)
 
     assert (rule("rate", **fields).match(judged) is not None) is applies
+
+
+@pytest.mark.parametrize("rung", SessionRung)
+def test_a_new_session_id_resets_no_limit(rule, situation, rung):
+    """However the id was learnt, its client chose it; only recorded sessions stand alone."""
+    identity = Identity("p", "new", session_rung=rung)
+    judged = situation(principal=["send", "send"], identity=identity)
+
+    applies = rule("rate", at_most=2, scope="session").match(judged) is not None
+
+    assert applies is (rung is not SessionRung.RECORDED)
 
 
 def test_the_reason_says_which_window_is_full(rule, situation):

@@ -43,6 +43,8 @@ class Listener(BaseModel):
     port: int = Field(ge=0, le=65535)
     upstream: str
     """``http://host:port`` or ``https://host:port``."""
+    endpoint: str = ""
+    """Path of the MCP endpoint behind it, where the URL has one."""
     principal: str | None = None
     """Whose the unauthenticated traffic of this listener is; everybody's together if None."""
 
@@ -60,13 +62,16 @@ class Listener(BaseModel):
         if not equals or parts.scheme not in {"http", "https"} or not parts.hostname:
             msg = f"`{text}` is not HOST:PORT=URL, for example 127.0.0.1:8080=http://127.0.0.1:9000"
             raise ValueError(msg)
-        if parts.path not in {"", "/"} or parts.query or parts.username:
-            msg = f"the upstream of `{text}` must have no path: clients' paths are kept as they are"
+        if parts.query or parts.fragment or parts.username or "//" in parts.path:
+            msg = f"the upstream of `{text}` may have a path, and no query or user"
             raise ValueError(msg)
         port_part = f":{parts.port}" if parts.port else ""
         name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         upstream = f"{parts.scheme}://{name}{port_part}"
-        return cls(host=host, port=port, upstream=upstream, principal=principal or None)
+        endpoint = "" if parts.path == "/" else parts.path
+        return cls(
+            host=host, port=port, upstream=upstream, endpoint=endpoint, principal=principal or None
+        )
 
     @property
     def mode(self) -> str:

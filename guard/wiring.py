@@ -143,7 +143,10 @@ def assemble(
     enforcement = Enforcement(
         guard=guard,
         protocols=discover_protocols(
-            ProtocolResources(policy=partial(attrgetter("policy"), guard))
+            ProtocolResources(
+                policy=partial(attrgetter("policy"), guard),
+                endpoints={str(x.port): x.endpoint for x in settings.listeners if x.endpoint},
+            )
         ),
         audit=audit,
         metrics=metrics,

@@ -98,7 +98,7 @@ def _tell_next(servers: list[ConfiguredServer], output: Path) -> None:
     words = [f"guard run --policy {output}"]
     for port, server in enumerate(urls, FIRST_PORT):
         parts = urlsplit(server.url)
-        words.append(f"--reverse 127.0.0.1:{port}={parts.scheme}://{parts.netloc}")
+        words.append(f"--reverse 127.0.0.1:{port}={parts.scheme}://{parts.netloc}{parts.path}")
     typer.echo("then: " + " \\\n  ".join(words))
     for port, server in enumerate(urls, FIRST_PORT):
         path = urlsplit(server.url).path

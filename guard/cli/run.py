@@ -19,7 +19,9 @@ def run(
     reverse: Annotated[
         list[str] | None,
         typer.Option(
-            "--reverse", "-r", help="[PRINCIPAL@]HOST:PORT=URL: listen here, forward there; repeat."
+            "--reverse",
+            "-r",
+            help="[PRINCIPAL@]HOST:PORT=URL: listen here, forward there (its path: MCP); repeat.",
         ),
     ] = None,
     forward: Annotated[

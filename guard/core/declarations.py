@@ -58,5 +58,6 @@ class Declaration:
     """The method it belongs to, such as ``tools/list``."""
     content: Json
     definitions: tuple[ToolDefinition, ...] = ()
-    is_read: bool = False
-    """Whether the session has now read it as it reads a result; a listing is in every session."""
+    is_listing: bool = False
+    """Whether it is a listing or instructions: what is withheld of it is left out, entry by entry.
+    Anything else is withheld whole."""

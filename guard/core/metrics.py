@@ -133,7 +133,14 @@ STAGES: Final = (
 )
 """Parts that can fail."""
 DECIDED_WITHOUT_RULE: Final = frozenset(
-    {"no_policy", "guard_error", "no_rule_matched", "audit_error", "batch_refused"}
+    {
+        "no_policy",
+        "guard_error",
+        "no_rule_matched",
+        "audit_error",
+        "batch_refused",
+        "result_unmatched",
+    }
     | {"redaction_failed", *GATE_REASONS}
 )
 """Reason codes of verdicts that no rule decided; they stand in the ``rule`` label."""
@@ -173,6 +180,7 @@ REFUSAL_CODES: Final = frozenset(
         "private_address",
         "raw_tcp",
         "raw_udp",
+        "result_unmatched",
         "result_withheld",
         "trailers",
         "two_protocols",

@@ -1,7 +1,8 @@
 """Declarations of servers: definitions are compared with their pins, and every text is labelled.
 
-A tool's description, a server's instructions and the text it wants a model to go on from reach the
-model like results do.  They belong to no call, so they are noted here, before they are released.
+A tool's description, a server's instructions, its log lines and whatever else it answers reach the
+model like results do.  They belong to no call, so they are noted here before they are released; the
+session has read them then.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class DeclarationHandler:
                 message = "what the server says of its tools cannot be checked now; retry later"
                 raise MessageError(UNCHECKED, message, status=503) from error
         source, content = declaration.source, declaration.content
-        if declaration.is_read and self.withholds(exchange, source, content):
+        if not declaration.is_listing and self.withholds(exchange, source, content):
             message = "a rule of the policy withholds what the server says"
             raise MessageError(WITHHELD, message, status=403)
 
@@ -129,13 +130,13 @@ class DeclarationHandler:
         self, policy: Policy, exchange: Exchange, declaration: Declaration
     ) -> list[LabelWrite]:
         """Return the labels of a declaration; look through it."""
-        source = "request" if declaration.is_read else "listing"
+        source = "listing" if declaration.is_listing else "request"
         fields = {**_fields(exchange), "method": declaration.source}
-        for finding in self._guard.texts.find(declaration.content, deep=not declaration.is_read):
+        for finding in self._guard.texts.find(declaration.content, deep=declaration.is_listing):
             self._guard.texts.record(finding.code, source, {**fields, "detector": finding.detector})
         mapping = policy.mapping(declaration.source)
         result = self._as_result(exchange, declaration.source, declaration.content, mapping)
-        return result_writes(self._seal, policy, result, is_read=declaration.is_read)[0]
+        return result_writes(self._seal, policy, result)[0]
 
     def _as_result(
         self, exchange: Exchange, source: str, content: Json, mapping: ToolMapping | None
@@ -157,7 +158,6 @@ def _fields(exchange: Exchange) -> dict[str, Json]:
 
 def _digest(exchange: Exchange, declaration: Declaration) -> bytes:
     identity = exchange.identity
-    session = identity.session if declaration.is_read else ""
-    where = [identity.tenant, identity.principal, session, exchange.upstream]
+    where = [identity.tenant, identity.principal, identity.session, exchange.upstream]
     text = json.dumps([where, declaration.source, declaration.content], sort_keys=True)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

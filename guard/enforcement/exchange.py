@@ -24,7 +24,7 @@ import re
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from guard.core.errors import AuditError, MessageError
 from guard.core.metrics import ERRORS, FAIL_CLOSED, REFUSALS
@@ -188,6 +188,7 @@ def _checked(name: str, value: str) -> str:
 IN_FLIGHT_LIMIT: Final = 100_000
 """Calls in flight; the oldest is forgotten first and then stays *attempted*, which frees nobody."""
 _ID_BYTES: Final = 16
+Held = TypeVar("Held")
 
 CallKey: TypeAlias = tuple[Literal["message", "task", "model"], str, str, str]
 """How a result names its call (the id of its message, of a task, or of a call in a model's answer),
@@ -230,6 +231,8 @@ class Exchange:
     """Reads an answer that may carry calls; such an answer is judged before it is released."""
     calls: dict[str | None, TracedCall] = field(default_factory=dict)
     """Calls still without a result, by correlation."""
+    plain: dict[str | None, str] = field(default_factory=dict)
+    """Methods of requests that are no calls and have no answer yet, by correlation."""
     is_write: bool = False
     """Whether every call of it is a committed memory write: it may carry the write credential."""
     rewritten: HttpRequest | None = None
@@ -291,26 +294,66 @@ class Exchange:
             self.session = session
 
 
-class CallsInFlight:
-    """Calls that were released and whose results may come back in another exchange."""
+class InFlight(Generic[Held]):
+    """What was forwarded and whose answer may come back in another exchange."""
 
     def __init__(self, limit: int = IN_FLIGHT_LIMIT) -> None:
-        self._calls: OrderedDict[CallKey, TracedCall] = OrderedDict()
+        self._held: OrderedDict[CallKey, Held] = OrderedDict()
         self._limit = limit
 
-    def add(self, key: CallKey, call: TracedCall) -> None:
-        """Remember a call."""
-        self._calls[key] = call
-        while len(self._calls) > self._limit:
-            self._calls.popitem(last=False)
+    def add(self, key: CallKey, held: Held) -> None:
+        """Remember it."""
+        self._held[key] = held
+        while len(self._held) > self._limit:
+            self._held.popitem(last=False)
 
-    def take(self, key: CallKey) -> TracedCall | None:
-        """Return a call and forget it, None where it is not known."""
-        return self._calls.pop(key, None)
+    def holds(self, key: CallKey) -> bool:
+        """Return whether it is known."""
+        return key in self._held
+
+    def take(self, key: CallKey) -> Held | None:
+        """Return it and forget it, None where it is not known."""
+        return self._held.pop(key, None)
+
+
+class CallsInFlight(InFlight["TracedCall"]):
+    """Calls that were released and have no result yet."""
 
     def awaited(self) -> int:
         """Return how many calls were forwarded, rather than released in a model's answer."""
-        return sum(key[0] != "model" for key in self._calls)
+        return sum(key[0] != "model" for key in self._held)
+
+
+class IssuedTokens:
+    """What servers gave their clients to repeat: cursors, states, ids, paths to post to.
+
+    A client that sends back what its server said tells it nothing new.
+
+    Args:
+        limit: tokens that are remembered; the oldest is forgotten first, and is judged then.
+    """
+
+    def __init__(self, limit: int = IN_FLIGHT_LIMIT) -> None:
+        self._digests: OrderedDict[bytes, None] = OrderedDict()
+        self._limit = limit
+
+    def add(self, upstream: str, token: str) -> None:
+        """Remember what a server said."""
+        digest = _token_digest(upstream, token)
+        self._digests[digest] = None
+        self._digests.move_to_end(digest)
+        while len(self._digests) > self._limit:
+            self._digests.popitem(last=False)
+
+    def holds(self, upstream: str, token: Json) -> bool:
+        """Return whether the server has said it."""
+        return isinstance(token, str) and _token_digest(upstream, token) in self._digests
+
+
+def _token_digest(upstream: str, token: str) -> bytes:
+    """Return the digest of a token of a host; one host may have many paths for one session."""
+    text = f"{upstream.partition('/')[0]}\n{token}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class ParseFailures:

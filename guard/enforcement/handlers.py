@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from guard.enforcement.exchange import CallsInFlight, Credentials, ParseFailures
+from guard.enforcement.exchange import (
+    CallsInFlight,
+    Credentials,
+    InFlight,
+    IssuedTokens,
+    ParseFailures,
+)
 from guard.enforcement.model_answers import ModelAnswerHandler
 from guard.enforcement.request import RequestHandler
 from guard.enforcement.response import ResponseHandler
@@ -52,6 +58,8 @@ class Enforcement:
         self.body_limit = body_limit
         self.in_flight = CallsInFlight()
         """Calls forwarded whose result has not come back."""
+        plain: InFlight[str] = InFlight()
+        issued = IssuedTokens()
         failures = ParseFailures(guard, audit, metrics)
         models = ModelAnswerHandler(guard, clock, failures, self.in_flight)
         self.requests = RequestHandler(
@@ -63,6 +71,8 @@ class Enforcement:
             model_apis=model_apis,
             failures=failures,
             in_flight=self.in_flight,
+            plain=plain,
+            issued=issued,
             models=models,
         )
         self.responses = ResponseHandler(
@@ -70,6 +80,8 @@ class Enforcement:
             clock=clock,
             failures=failures,
             in_flight=self.in_flight,
+            plain=plain,
+            issued=issued,
             models=models,
             body_limit=body_limit,
             declarations=declarations,

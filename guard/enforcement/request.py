@@ -35,7 +35,13 @@ if TYPE_CHECKING:
     from guard.core.policy import Verdict
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
-    from guard.enforcement.exchange import CallsInFlight, Credentials, ParseFailures
+    from guard.enforcement.exchange import (
+        CallsInFlight,
+        Credentials,
+        InFlight,
+        IssuedTokens,
+        ParseFailures,
+    )
     from guard.enforcement.model_answers import ModelAnswerHandler
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest
@@ -88,6 +94,8 @@ class RequestHandler:
         model_apis: hosts (``host`` or ``host:port``) that the operator declared as model APIs.
         failures: records requests that could not be read.
         in_flight: calls forwarded whose results may come back in another exchange.
+        plain: likewise other requests, by their methods.
+        issued: what servers gave their clients to repeat.
         models: takes the results that a request reports to a model.
     """
 
@@ -102,6 +110,8 @@ class RequestHandler:
         model_apis: Collection[str],
         failures: ParseFailures,
         in_flight: CallsInFlight,
+        plain: InFlight[str],
+        issued: IssuedTokens,
         models: ModelAnswerHandler,
     ) -> None:
         self._guard = guard
@@ -113,6 +123,8 @@ class RequestHandler:
         self._model_apis = frozenset(name.lower() for name in model_apis)
         self._failures = failures
         self._in_flight = in_flight
+        self._plain = plain
+        self._issued = issued
         self._models = models
 
     async def on_request(self, request: HttpRequest) -> Exchange | UnreadExchange | HttpReply:
@@ -150,6 +162,7 @@ class RequestHandler:
             await self._guard.note_claims(identity, message.user_role_claims, now)
         if message.tasks:
             self._follow_tasks(message, exchange)
+        self._expect_plain(message, exchange)
         calls = self._calls(request, exchange, (*message.calls, *side_content), decision_id)
         if not calls:
             return exchange
@@ -217,26 +230,27 @@ class RequestHandler:
     def _side_content(
         self, request: HttpRequest, protocol: ProtocolModule, message: Message
     ) -> list[ParsedCall]:
-        """Return what else leaves with a message, as far as the policy maps it.
+        """Return what else leaves with a message, as calls that are judged like any other.
 
-        Where the agent chose the host and nothing in the calls says where they go, the request
-        itself is a call as well, whatever the policy maps.
+        Where the agent chose the host, or the message goes to no endpoint of its protocol, the
+        request itself is a call as well.  Its headers and query are one where the policy maps it.
         """
         if protocol is self._fallback:
             return []
-        policy = self._guard.policy
+        policy, upstream = self._guard.policy, protocol.upstream(request)
         found = [*message.side_content]
-        plain: Sequence[ParsedCall] = ()
-        if request.chosen and not protocol.names_hosts:
+        for echo in message.echoes:
+            if not self._issued.holds(upstream, echo.value):
+                found.append(echo.call)
+        is_away = request.chosen or not (
+            protocol.is_endpoint(request) or self._issued.holds(upstream, request.target)
+        )
+        if is_away and not protocol.names_hosts:
             bare = request if not message.calls else replace(request, body=b"")
-            plain = self._fallback.parse(bare).calls
+            found += self._fallback.parse(bare).calls
         elif not protocol.model_api and policy is not None and policy.mapping(METADATA):
             found += metadata_call(request, reads_query=not protocol.names_hosts)
-        mapped: list[ParsedCall] = []
-        for call in found:
-            if policy is not None and policy.mapping(call.tool):
-                mapped.append(call)
-        return [*mapped, *plain]
+        return found
 
     def _follow_tasks(self, message: Message, exchange: Exchange) -> None:
         """Expect the results of earlier calls in the answers to requests about their tasks."""
@@ -248,6 +262,13 @@ class RequestHandler:
                 call = exchange.call(UNKNOWN_TASK, {}, self._clock.now())
                 classified = untraced(ClassifiedCall(call, Role.OTHER))
             self._expect(exchange, correlation, classified)
+
+    def _expect_plain(self, message: Message, exchange: Exchange) -> None:
+        """Expect the answers to requests that are no calls."""
+        for correlation, method in message.plain:
+            exchange.plain[correlation] = method
+            if correlation is not None:
+                self._plain.add(exchange.message_key(correlation), method)
 
     def _expect(self, exchange: Exchange, correlation: str | None, classified: TracedCall) -> None:
         exchange.calls[correlation] = classified

@@ -7,13 +7,17 @@ declarations are labelled, and a call that a model asks for waits for its verdic
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
+from guard.core.declarations import Declaration
 from guard.core.errors import MessageError, OversizeError
 from guard.core.model import Role
+from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.enforcement.exchange import new_decision_id
 from guard.protocols.framing.content_coding import StreamDecoder
 from guard.protocols.framing.json_messages import parse_json
@@ -26,13 +30,32 @@ if TYPE_CHECKING:
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
-    from guard.enforcement.exchange import CallsInFlight, Exchange, ParseFailures, UnreadExchange
+    from guard.enforcement.exchange import (
+        CallsInFlight,
+        Exchange,
+        InFlight,
+        IssuedTokens,
+        ParseFailures,
+        UnreadExchange,
+    )
     from guard.enforcement.model_answers import ModelAnswerHandler
     from guard.protocols.http.message import HttpReply
     from guard.protocols.llm.model_answers import AnswerReader
 
+ACCEPTED: Final = 202
 BAD_REQUEST: Final = 400
 SERVER_ERROR: Final = 500
+UNMATCHED: Final = "result_unmatched"
+"""Refusal code of a result that answers no open request."""
+_UNMATCHED_VERDICT: Final = Verdict(
+    Action.BLOCK,
+    Mode.ENFORCE,
+    (Reason(UNMATCHED, "", Action.BLOCK, remedy="go on without this answer"),),
+    policy="",
+)
+_EVENT_ID: Final = re.compile(rb"^id: ?([^\r\n]{1,512})", re.MULTILINE)
+UNREQUESTED: Final = "http.answer"
+"""Source of text that comes in pieces after the first answer to a request."""
 
 
 class ResponseHandler:
@@ -43,6 +66,8 @@ class ResponseHandler:
         clock: seconds since the epoch.
         failures: records what cannot be read one way only.
         in_flight: forwarded calls whose results may come back in another exchange.
+        plain: likewise other requests, by their methods.
+        issued: what servers gave their clients to repeat.
         models: judges the calls in answers of models.
         body_limit: bytes one event, or one call, may have.
         declarations: pins and labels what servers declare; None where nobody keeps pins.
@@ -55,6 +80,8 @@ class ResponseHandler:
         clock: Clock,
         failures: ParseFailures,
         in_flight: CallsInFlight,
+        plain: InFlight[str],
+        issued: IssuedTokens,
         models: ModelAnswerHandler,
         body_limit: int,
         declarations: DeclarationHandler | None = None,
@@ -63,6 +90,8 @@ class ResponseHandler:
         self._clock = clock
         self._failures = failures
         self._in_flight = in_flight
+        self._plain = plain
+        self._issued = issued
         self._models = models
         self._declarations = declarations
         self.body_limit = body_limit
@@ -83,9 +112,33 @@ class ResponseHandler:
             content = body.decode("utf-8", "replace")
         if exchange.reader is None:
             instead = await self._observe(exchange, content, status)
-        # An answer that is complete and names no id still ends the calls of its exchange.
-        await self._end_calls(exchange, content, is_lost=status < BAD_REQUEST)
+        if status != ACCEPTED or not exchange.protocol.answers_by_id:
+            # An answer that is complete and names no id still ends the calls of its exchange.
+            # Where the message was only accepted, its result comes in another one.
+            await self._end_calls(exchange, content, is_lost=status < BAD_REQUEST)
         return instead
+
+    @property
+    def passes(self) -> bool:
+        """Whether what cannot be read is recorded and released all the same (monitor mode)."""
+        return self._failures.passes
+
+    def note_token(self, exchange: Exchange, token: str) -> None:
+        """Note what a server gives its client to repeat outside its messages."""
+        self._issued.add(exchange.upstream, token)
+
+    async def on_message(self, exchange: Exchange, frame: bytes) -> bytes | None:
+        """Observe one message of a server's that speaks by a pipe; as for a whole answer.
+
+        Raises:
+            MessageError: it cannot be read one way only.
+        """
+        content = _read_json(frame)
+        if isinstance(content, MessageError):
+            if not self._failures.passes:
+                raise content
+            content = frame.decode("utf-8", "replace")
+        return await self._observe(exchange, content)
 
     async def on_lost(self, exchange: Exchange) -> None:
         """Note that no answer will come: whether the calls were carried out is not known."""
@@ -133,15 +186,23 @@ class ResponseHandler:
         if framed and not first and event.startswith(BOM) and not self._failures.passes:
             raise MessageError("bad_answer", "an event begins with a byte order mark")
         name, data = read_event(event, first=first)
+        for found in _EVENT_ID.finditer(event):
+            self._issued.add(exchange.upstream, found[1].decode("utf-8", "replace"))
         if not data:
             return [event]
         exchange.join(name, data)
+        if exchange.protocol.upstream_of_event(name, data) is not None:
+            place = urlsplit(data)
+            query = f"?{place.query}" if place.query else ""
+            self._issued.add(exchange.upstream, place.path + query)
         try:
             content = parse_json(data.encode())
         except MessageError:
             if name in framed and not self._failures.passes:
                 raise
-            return [event]
+            if exchange.protocol.upstream_of_event(name, data) is not None:
+                return [event]
+            content = data
         changed = await self._observe(exchange, content)
         return [event if changed is None else with_data(event, changed.decode())]
 
@@ -192,12 +253,15 @@ class ResponseHandler:
         return protocol.unreadable(MessageError(error.code, str(error), status=502), decision_id)
 
     async def _observe(self, exchange: Exchange, content: Json, status: int = 200) -> bytes | None:
-        """Observe every result and declaration; return the body without what is withheld."""
+        """Observe every result and label everything else; return the body without what is withheld.
+
+        INVARIANT (read = labelled): whatever of the content is released has been labelled before.
+        """
         protocol = exchange.protocol
         refusals: dict[str | None, Refusal] = {}
         for result in protocol.results(content):
             failed = replace(result, is_error=result.is_error or status >= BAD_REQUEST)
-            refusal = await self._finish(exchange, failed, is_lost=status >= SERVER_ERROR)
+            refusal = await self._settle(exchange, failed, is_lost=status >= SERVER_ERROR)
             if refusal is not None:
                 refusals[result.correlation] = refusal
         left: Json = None
@@ -206,9 +270,35 @@ class ResponseHandler:
                 await self._declarations.note(exchange, declaration)
             withholds = partial(self._declarations.withholds, exchange)
             left = protocol.without_declarations(content, withholds)
+        for token in protocol.said(content):
+            self._issued.add(exchange.upstream, token)
         if refusals:
             left = protocol.withhold(content if left is None else left, refusals)
         return None if left is None else json.dumps(left).encode()
+
+    async def _settle(
+        self, exchange: Exchange, result: ParsedResult, *, is_lost: bool
+    ) -> Refusal | None:
+        """Observe the result of a call, or label another answer; return why it is withheld."""
+        correlation, protocol = result.correlation, exchange.protocol
+        if correlation in exchange.calls or self._is_awaited(exchange, correlation):
+            return await self._finish(exchange, result, is_lost=is_lost)
+        method = exchange.plain.pop(correlation, None)
+        if correlation is not None:
+            method = self._plain.take(exchange.message_key(correlation)) or method
+        if method is None and protocol.answers_by_id:
+            error = MessageError(UNMATCHED, "the answer names no request that is open")
+            decision_id = self._failures.record(error, protocol.name, exchange.server)
+            if not self._failures.passes:
+                return Refusal(decision_id, _UNMATCHED_VERDICT)
+        text = protocol.unlisted(result)
+        if text is not None and self._declarations is not None:
+            source = method or UNREQUESTED
+            await self._declarations.note(exchange, Declaration(source, text))
+        return None
+
+    def _is_awaited(self, exchange: Exchange, correlation: str | None) -> bool:
+        return correlation is not None and self._in_flight.holds(exchange.message_key(correlation))
 
     async def _finish(
         self, exchange: Exchange, result: ParsedResult, *, is_lost: bool

@@ -86,7 +86,7 @@ class WebSocketHandler:
         """Return whether a message goes on to the client; its labels are stored then."""
         if self._declarations is None:
             return True
-        message = Declaration(TOOL, content.decode("utf-8", "replace"), is_read=True)
+        message = Declaration(TOOL, content.decode("utf-8", "replace"))
         try:
             await self._declarations.note(socket.exchange, message)
         except MessageError as error:

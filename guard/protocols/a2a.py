@@ -144,7 +144,7 @@ class A2aProtocol(ProtocolModule):
         """Return the answer as text that is read: a stream has many answers of one id."""
         found = _response(content)
         answer = found.get("result") if found is not None else None
-        return () if answer is None else (Declaration(MESSAGE, answer, is_read=True),)
+        return () if answer is None else (Declaration(MESSAGE, answer),)
 
     def withhold(self, content: Json, refusals: Mapping[str | None, Refusal]) -> Json:
         """Return an error in the place of an answer that is withheld."""

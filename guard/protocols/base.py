@@ -13,7 +13,7 @@ import importlib
 import inspect
 import pkgutil
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import guard.protocols
@@ -44,6 +44,8 @@ class ProtocolResources:
 
     policy: Callable[[], Policy | None] = _no_policy
     """Gives the policy in force: it may name requests that are calls of tools."""
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+    """Path of the MCP endpoint behind a listener, by its port, where the operator declared one."""
 
 
 class ProtocolModule(ABC):
@@ -61,6 +63,9 @@ class ProtocolModule(ABC):
     event_names: ClassVar[frozenset[str]] = frozenset()
     """Names of the server-sent events that carry its messages; such an event that cannot be read
     one way only ends the stream."""
+    answers_by_id: ClassVar[bool] = False
+    """Whether an answer names its request, so that one that names none which is open is nobody's:
+    it is withheld."""
 
     @classmethod
     def create(cls, resources: ProtocolResources) -> Self:
@@ -123,6 +128,14 @@ class ProtocolModule(ABC):
         """
         return (ParsedResult(None, content),)
 
+    def is_endpoint(self, request: HttpRequest) -> bool:
+        """Return whether path and query are those of an endpoint that speaks this format.
+
+        Elsewhere the message is a plain request to its URL as well, and judged as one.
+        """
+        del request
+        return True
+
     def upstream(self, request: HttpRequest) -> str:
         """Return the name of the server whose tools a request reaches, as definitions are pinned.
 
@@ -154,6 +167,15 @@ class ProtocolModule(ABC):
             None where nothing is left out.
         """
         del content, withholds
+
+    def unlisted(self, result: ParsedResult) -> Json:
+        """Return what an answer to a request that is no call says besides its declarations."""
+        return result.content
+
+    def said(self, content: Json) -> Sequence[str]:
+        """Return what an answer says that its client will repeat: cursors, ids of tasks, states."""
+        del content
+        return ()
 
     def session_of_event(self, name: str, data: str) -> str | None:
         """Return the session id by which a stream's event says later requests will be known."""

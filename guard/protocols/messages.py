@@ -33,6 +33,15 @@ class ReportedResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Echo:
+    """Something that a client repeats and that its server must have said before."""
+
+    value: Json
+    call: ParsedCall
+    """What it is judged as where the server has not said it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One request, read once."""
 
@@ -42,8 +51,12 @@ class Message:
     tasks: tuple[tuple[str | None, str], ...] = ()
     """Requests that ask what a task has come to: the request's correlation, the task's id."""
     side_content: tuple[ParsedCall, ...] = ()
-    """What else leaves with the message, each part as a call without a result.  Where the policy
-    maps its name it is judged, before any call goes out."""
+    """What else leaves with the message, each part as a call without a result: judged like any
+    other, before any call goes out."""
+    echoes: tuple[Echo, ...] = ()
+    """What is side content unless the server has said it."""
+    plain: tuple[tuple[str | None, str], ...] = ()
+    """Requests that are no calls: correlation and method.  Their answers are expected."""
     user_role_claims: tuple[str, ...] = ()
     """Values in the newest turn of the role ``user`` of a conversation with a model: the agent's
     claim that its user has named them."""

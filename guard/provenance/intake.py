@@ -66,23 +66,20 @@ REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 WRITING: Final = frozenset({Role.SAVE, Role.DRAFT, Role.SEND})
 
 
-def result_writes(
-    seal: Seal, policy: Policy, result: ToolResult, *, is_read: bool = True
-) -> tuple[list[LabelWrite], bool]:
+def result_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[LabelWrite], bool]:
     """Return the labels of what a result contains, and whether a bound cut any off.
 
     Args:
         seal: the deployment's key.
         policy: in force.
         result: of a call, or what a server says besides.
-        is_read: whether the session has now read untrusted text, where it is such.
     """
     sets = label_sets(policy.limits)
     identity = result.call.call.identity
-    intake = ResultIntake(seal, sets, policy, result, seal.session(identity), is_read=is_read)
+    intake = ResultIntake(seal, sets, policy, result, seal.session(identity))
     writes, overflow = intake.writes()
     mapping = result.call.classified.mapping
-    if is_read and mapping is not None and mapping.store and mapping.role in REMEMBERING:
+    if mapping is not None and mapping.store and mapping.role in REMEMBERING:
         recalled = intake.recalled(mapping, whole=not overflow)
         area = sets.session(identity)
         entry = write_recall(seal, area, RECALLS, recalled)
@@ -99,7 +96,6 @@ class ResultIntake:
     policy: Policy
     result: ToolResult
     session: bytes = b""
-    is_read: bool = True  # Whether the session has now read it.
     _untrusted: dict[str, bytes] = field(default_factory=dict)
     """Mark of the source by value; the first that named it."""
     _by_others: set[str] = field(default_factory=set)
@@ -145,7 +141,7 @@ class ResultIntake:
             writes.extend(
                 private_shingle_writes(self.seal, self.areas, call.identity, record, self._private)
             )
-        if read_untrusted and self.is_read and self._reads(mapping):
+        if read_untrusted and self._reads(mapping):
             writes.append(self._mark_read())
         return writes, self._overflow
 

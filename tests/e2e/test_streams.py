@@ -289,7 +289,9 @@ def test_a_refusal_arrives_in_the_stream_of_the_first_revision(streaming: Runnin
     assert b"approval_required" in client.received
     assert b"eve@evil.test" not in streaming.upstream.received
     exchange.chunk(RESULT)
-    client.until(b'"text":"ok"')
+    client.until(b"result_unmatched")
+    exchange.chunk(b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n')
+    client.until(b"list_changed")
 
 
 def test_a_dead_upstream_is_said_in_the_guards_own_words(streaming: RunningGuard) -> None:

@@ -197,6 +197,8 @@ class GuardAddon:
             if started is not None:
                 self._metrics.observe(UPSTREAM_SECONDS, time.perf_counter() - started)
             headers = flow.response.headers
+            if isinstance(exchange, Exchange) and "mcp-session-id" in headers:
+                self._enforcement.responses.note_token(exchange, headers["mcp-session-id"])
             kind = headers.get("content-type", "").split(";", 1)[0].strip().lower()
             if kind == "text/event-stream" and flow.response.status_code != SWITCHING:
                 if isinstance(exchange, UnreadExchange):
@@ -254,6 +256,8 @@ class GuardAddon:
             if instead is not None:
                 replace_body(flow.response, instead)
         except MessageError as error:
+            if isinstance(flow.metadata[EXCHANGE], Exchange):
+                await self._enforcement.responses.on_lost(flow.metadata[EXCHANGE])
             flow.websocket = None
             answer(flow, self._enforcement.responses.refuse(error, flow.metadata[EXCHANGE]))
         except Exception:  # noqa: BLE001  (see module docstring)
@@ -263,7 +267,7 @@ class GuardAddon:
         """Return the decoded body.
 
         Raises:
-            MessageError: it cannot be decoded, and may carry calls.
+            MessageError: it cannot be decoded: its reader might, and nothing in it has a label.
         """
         encoding = ", ".join(response.headers.get_all("content-encoding"))
         try:
@@ -271,7 +275,7 @@ class GuardAddon:
                 response.raw_content or b"", encoding, limit=self._enforcement.body_limit
             )
         except MessageError:
-            if exchange.reader is not None:
+            if exchange.reader is not None or not self._enforcement.responses.passes:
                 raise
             # The call is executed all the same; what it answered has simply not been read.
             self._metrics.count(ERRORS, "parse")

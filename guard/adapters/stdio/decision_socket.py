@@ -100,12 +100,14 @@ class _Wrapper:
         frame = str(asked["frame"]).encode()
         if asked["op"] == "request":
             return await self._request(frame)
+        responses = self._enforcement.responses
         if self._exchange is None:
-            return {"frame": asked["frame"]}
+            # Nobody has said anything yet, so there is nobody whose labels it could get.
+            return {"frame": asked["frame"]} if responses.passes else {}
         try:
-            withheld = await self._enforcement.responses.on_answer(self._exchange, frame)
+            withheld = await responses.on_message(self._exchange, frame)
         except MessageError as error:
-            self._enforcement.responses.refuse(error, self._exchange)
+            responses.refuse(error, self._exchange)
             return {}  # Without a frame the wrapper answers that the guard cannot.
         return {"frame": asked["frame"] if withheld is None else withheld.decode()}
 
@@ -147,7 +149,8 @@ class _Wrapper:
             return {"forward": True}
         if self._exchange is not None:
             self._exchange.calls.update(outcome.calls)
-            outcome.calls = self._exchange.calls
+            self._exchange.plain.update(outcome.plain)
+            outcome.calls, outcome.plain = self._exchange.calls, self._exchange.plain
         self._exchange = outcome
         if outcome.rewritten is not None:
             return {"forward": True, "frame": outcome.rewritten.body.decode()}

@@ -93,7 +93,7 @@ def notable_headers(request: HttpRequest) -> dict[str, Json]:
     for name, value in request.headers:
         if name in framing or name.startswith(_OWN):
             continue
-        if (name in _ORDINARY or name.startswith(_ORDINARY_PREFIX)) and _is_plain(value):
+        if (name in _ORDINARY or name.startswith(_ORDINARY_PREFIX)) and is_plain(value):
             continue
         found[name] = value if name not in found else [*_listed(found[name]), value]
     return found
@@ -112,18 +112,18 @@ def metadata_call(request: HttpRequest, *, reads_query: bool) -> list[ParsedCall
         if not name.startswith(_MIRRORED) and name not in _CREDENTIALS
     }
     arguments: dict[str, Json] = {"method": request.method}
-    if reads_query and not _is_usual(request.target):
+    if reads_query and not is_usual(request.target):
         arguments["url"] = request.url
     if headers:
         arguments["headers"] = headers
     return [ParsedCall(TOOL, arguments)] if len(arguments) > 1 else []
 
 
-def _is_usual(target: str) -> bool:
+def is_usual(target: str) -> bool:
     """Return whether a target is a path with nothing behind it but a session id."""
     path, _, query = target.partition("?")
     names = (name.lower() for name, _ in parse_qsl(query, keep_blank_values=True))
-    return _is_plain(path) and _is_plain(query) and all(name in _SESSIONS for name in names)
+    return is_plain(path) and is_plain(query) and all(name in _SESSIONS for name in names)
 
 
 def _listed(value: Json) -> list[Json]:
@@ -131,7 +131,7 @@ def _listed(value: Json) -> list[Json]:
 
 
 @bounded_cache(4096)
-def _is_plain(value: str) -> bool:
+def is_plain(value: str) -> bool:
     """Return whether a value has neither the form of a secret nor text under a coding."""
     if len(value) > _VALUE_LIMIT or not value.isascii() or find_leaks(value):
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from guard.core.declarations import Declaration, ToolDefinition
+from guard.protocols.mcp.grammar import ERROR, RESULT, SERVER, is_id, outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,25 +21,70 @@ _LISTINGS: Final = {
     "resourceTemplates": "resources/templates/list",
 }
 """The member by which a result is known, and the method it answers."""
-_READ: Final = frozenset({"sampling/createMessage"})
-"""Requests of the server whose text a model goes on from."""
-_SHOWN: Final = frozenset({"elicitation/create"})
-"""Requests of the server whose text a person is shown."""
+OTHER: Final = "mcp.text"
+"""Whatever in an answer is no message of the protocol."""
+_MEMBERS: Final = frozenset({"jsonrpc", "id", "result", "error"})
+_LISTED: Final = frozenset({"tools", "instructions", *_LISTINGS})
 
 
 def declarations_in(content: Json) -> list[Declaration]:
     """Return the declarations in the messages of a body or of an event."""
     items = content if isinstance(content, list) else [content]
-    return [found for item in items if isinstance(item, dict) for found in _declarations(item)]
+    found: list[Declaration] = []
+    for item in items:
+        if isinstance(item, dict):
+            found += _declarations(item)
+            found += _other_texts(item)
+        elif item is not None:
+            found.append(Declaration(OTHER, item))
+    return found
+
+
+def _other_texts(item: dict[str, Json]) -> Iterator[Declaration]:
+    """Yield what a message says besides a result, a listing, and what its grammar describes."""
+    method = item.get("method")
+    if isinstance(method, str):
+        said = {"params": outside(item.get("params"), SERVER.get(method, {}))}
+        said["id"] = None if item.get("id") is None or is_id(item["id"]) else item["id"]
+        known = _MEMBERS - {"result", "error"} | {"method", "params"}
+        said |= {name: value for name, value in item.items() if name not in known}
+    else:
+        said = {name: value for name, value in item.items() if name not in _MEMBERS}
+        if item.get("id") is None:
+            # Nobody asked for it: an error that names no request.
+            said["error"] = outside(item.get("error"), ERROR)
+    kept = {name: value for name, value in said.items() if value is not None}
+    if kept:
+        yield Declaration(method if isinstance(method, str) else OTHER, kept)
+
+
+def unlisted(result: Json, *, is_error: bool) -> Json:
+    """Return what the result of a request that is no call says besides listings and its form."""
+    if is_error:
+        return outside(result, ERROR)
+    if not isinstance(result, dict):
+        return result
+    rest = result if "content" in result else {k: result[k] for k in result if k not in _LISTED}
+    return outside(rest, RESULT)
+
+
+def said_in(content: Json) -> list[str]:
+    """Return the cursors, ids of tasks and request states in the messages of a body or an event."""
+    found: list[Json] = []
+    for item in content if isinstance(content, list) else [content]:
+        parts = [item.get("result"), item.get("params")] if isinstance(item, dict) else []
+        for part in parts:
+            if isinstance(part, dict):
+                found += (part.get(name) for name in ("nextCursor", "requestState", "taskId"))
+                tasks = part.get("tasks")
+                for task in (part.get("task"), *(tasks if isinstance(tasks, list) else ())):
+                    found.append(task.get("taskId") if isinstance(task, dict) else None)
+    return [value for value in found if isinstance(value, str)]
 
 
 def _declarations(item: dict[str, Json]) -> Iterator[Declaration]:
-    method, result = item.get("method"), item.get("result")
-    if isinstance(method, str):
-        if method in _READ | _SHOWN:
-            yield Declaration(method, item.get("params"), is_read=method in _READ)
-        return
-    if not isinstance(result, dict) or "content" in result:
+    result = item.get("result")
+    if "method" in item or not isinstance(result, dict) or "content" in result:
         return
     tools = result.get("tools")
     if isinstance(tools, list):
@@ -47,12 +93,12 @@ def _declarations(item: dict[str, Json]) -> Iterator[Declaration]:
             for tool in tools
             if isinstance(tool, dict) and isinstance(tool.get("name"), str)
         )
-        yield Declaration("tools/list", tools, definitions)
+        yield Declaration("tools/list", tools, definitions, is_listing=True)
     for member, source in _LISTINGS.items():
         if isinstance(result.get(member), list):
-            yield Declaration(source, result[member])
+            yield Declaration(source, result[member], is_listing=True)
     if isinstance(result.get("instructions"), str):
-        yield Declaration("initialize", result["instructions"])
+        yield Declaration("initialize", result["instructions"], is_listing=True)
 
 
 def without(content: Json, withholds: Callable[[str, Json], bool]) -> Json:

@@ -27,15 +27,19 @@ from guard.protocols.framing.json_messages import (
     reject_lookalike_keys,
 )
 from guard.protocols.http.message import HttpReply, json_body, rewritten
-from guard.protocols.mcp.declarations import declarations_in, without
-from guard.protocols.messages import Message, ParsedCall, ParsedResult
+from guard.protocols.http.metadata import is_plain, is_usual
+from guard.protocols.mcp.declarations import declarations_in, said_in, unlisted, without
+from guard.protocols.mcp.grammar import PLAIN, is_id, says_nothing, unjudged_part
+from guard.protocols.messages import Echo, Message, ParsedCall, ParsedResult
 from guard.protocols.refusals import observation, sentence, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Self
 
     from guard.core.declarations import Declaration
     from guard.core.model import Json
+    from guard.protocols.base import ProtocolResources
     from guard.protocols.framing.json_messages import RpcMessage
     from guard.protocols.http.message import HttpRequest
     from guard.protocols.refusals import Refusal
@@ -177,44 +181,25 @@ def meta_session(messages: Sequence[RpcMessage]) -> str | None:
 
 TOOL_CALL: Final = "tools/call"
 CALL_METHODS: Final = frozenset(
-    {"resources/read", "resources/subscribe", "prompts/get", "completion/complete"}
-)
-"""Methods that carry arguments to the server or content back: judged as calls of that name."""
-PLAIN_METHODS: Final = frozenset(
     {
-        "initialize",
-        "ping",
-        "tools/list",
-        "resources/list",
-        "resources/templates/list",
+        "resources/read",
+        "resources/subscribe",
         "resources/unsubscribe",
-        "prompts/list",
-        "logging/setLevel",
-        "tasks/get",
-        "tasks/list",
-        "tasks/cancel",
-        "tasks/result",
-        "tasks/update",
-        "server/discover",
-        "subscriptions/listen",
-        "notifications/initialized",
-        "notifications/cancelled",
-        "notifications/progress",
-        "notifications/message",
-        "notifications/roots/list_changed",
-        "notifications/tasks/status",
-        "notifications/elicitation/complete",
+        "prompts/get",
+        "completion/complete",
     }
 )
-"""Methods that pass: they name no destination and carry no payload of the agent's choosing."""
+"""Methods that carry arguments to the server or content back: judged as calls of that name."""
 
 ELICITATION: Final = "mcp.elicitation"
 SAMPLING: Final = "mcp.sampling"
 ROOTS: Final = "mcp.roots"
 ANSWER: Final = "mcp.answer"
 """Any other answer that has something in it, errors included."""
-TOOLS: Final = (ELICITATION, SAMPLING, ROOTS, ANSWER)
+MESSAGE: Final = "mcp.message"
+"""What a message of the protocol says outside its grammar."""
 RESPONSES: Final = "inputResponses"
+STATE: Final = "requestState"
 
 
 def answers_in(messages: Sequence[RpcMessage]) -> Iterator[ParsedCall]:
@@ -249,7 +234,7 @@ def _unwrapped(response: Json) -> Json:
 
 
 def _client_answer(answer: Json) -> Iterator[ParsedCall]:
-    if answer in (None, {}, []) or answer in ({"action": "decline"}, {"action": "cancel"}):
+    if says_nothing(answer):
         return
     members = answer if isinstance(answer, dict) else {}
     name = ANSWER
@@ -322,9 +307,14 @@ def with_arguments(
 
 
 LISTEN: Final = "subscriptions/listen"
-_ROUND_TRIP: Final = frozenset({"_meta", "inputResponses", "requestState"})
+_ROUND_TRIP: Final = frozenset({"_meta", RESPONSES, STATE})
 """Members by which a request goes on after the server asked for something (2026-07-28)."""
 _CALL_MEMBERS: Final = frozenset({"name", "arguments", "task"}) | _ROUND_TRIP
+_REPEATED: Final = frozenset({"mcp-session-id", "last-event-id"})
+_ANSWERS: Final = frozenset({"result", "error"})
+STDIO: Final = "stdio"
+"""Scheme of what comes by a pipe, where there are no paths."""
+_CONVENTIONAL: Final = re.compile(r"/|(?:/[A-Za-z][A-Za-z0-9_-]{0,31}){0,2}/(?:mcp|sse)/?")
 _HEADERS: Final = ("mcp-session-id", "mcp-protocol-version", "mcp-method")
 _CODES: Final = {"bad_json": PARSE_ERROR, "duplicate_key": PARSE_ERROR, HEADER_MISMATCH: -32020}
 """JSON-RPC error codes of what cannot be read."""
@@ -336,6 +326,15 @@ class McpProtocol(ProtocolModule):
 
     name: ClassVar[str] = "mcp"
     event_names: ClassVar[frozenset[str]] = frozenset({"message"})
+    answers_by_id: ClassVar[bool] = True
+
+    def __init__(self, endpoints: Mapping[str, str] | None = None) -> None:
+        self._endpoints = dict(endpoints or {})
+
+    @classmethod
+    def create(cls, resources: ProtocolResources) -> Self:
+        """Return the protocol over the listeners' declared endpoints."""
+        return cls(resources.endpoints)
 
     def matches(self, request: HttpRequest) -> bool:
         """Return whether it is MCP, however broken: by header, by body, by what it looks like."""
@@ -358,7 +357,7 @@ class McpProtocol(ProtocolModule):
         if request.method in {"GET", "DELETE"}:
             if request.body:
                 raise MessageError("unexpected_body", f"{request.method} must not have a body")
-            return Message()
+            return Message(echoes=_repeated_headers(request))
         if request.method != "POST":
             message = f"method `{request.method[:20]}` is not part of mcp"
             raise MessageError("bad_http_method", message, status=405)
@@ -376,8 +375,17 @@ class McpProtocol(ProtocolModule):
         session = meta_session(messages) or in_query
         return Message(
             tuple(calls),
-            side_content=tuple(answers_in(messages)),
+            side_content=(*answers_in(messages), *_unjudged_parts(messages)),
             tasks=tasks_in(messages),
+            echoes=(*_repeated_headers(request), *_echoes(messages)),
+            plain=tuple(
+                (m.correlation, m.method)
+                for m in messages
+                if m.method is not None
+                and m.id is not None
+                and m.method not in TASK_METHODS
+                and not _is_call(m)
+            ),
             session_id=session,
             parsed=(isinstance(value, list), messages),
             answered_in=in_query or "",
@@ -430,19 +438,41 @@ class McpProtocol(ProtocolModule):
         )
 
     def results(self, content: Json) -> Sequence[ParsedResult]:
-        """Return the JSON-RPC responses in a body or an event; requests of the server are none."""
+        """Return the JSON-RPC responses in a body or an event; requests of the server are none.
+
+        One whose id is none has a correlation that no request has.
+        """
         items = content if isinstance(content, list) else [content]
         found: list[ParsedResult] = []
         for item in items:
-            if not isinstance(item, dict) or "method" in item or "id" not in item:
+            key = _answered(item)
+            if key is None or not isinstance(item, dict):
                 continue
-            identifier = item["id"]
-            if isinstance(identifier, bool) or not isinstance(identifier, (str, int)):
-                continue
-            key = correlation(identifier)
-            failed = "error" in item
-            found.append(ParsedResult(key, item.get("error" if failed else "result"), failed))
+            answers = [item[name] for name in ("error", "result") if name in item]
+            content = answers[0] if len(answers) == 1 else answers
+            found.append(ParsedResult(key, content, "error" in item))
         return found
+
+    def unlisted(self, result: ParsedResult) -> Json:
+        """Return what an answer says besides listings and the form of its message."""
+        return unlisted(result.content, is_error=result.is_error)
+
+    def said(self, content: Json) -> Sequence[str]:
+        """Return cursors, ids of tasks, and states of requests that wait for input."""
+        return said_in(content)
+
+    def is_endpoint(self, request: HttpRequest) -> bool:
+        """Return whether a request goes to the listener's MCP endpoint and to nothing else there.
+
+        The operator declares its path with the listener's upstream; without that it is the one
+        that servers have by convention.
+        """
+        if request.scheme == STDIO:
+            return True
+        path = request.target.partition("?")[0]
+        declared = self._endpoints.get(request.server.rpartition(":")[2])
+        at_place = path == declared if declared else _CONVENTIONAL.fullmatch(path) is not None
+        return at_place and is_usual(request.target)
 
     def upstream(self, request: HttpRequest) -> str:
         """Return host and path: one host may have many servers."""
@@ -475,13 +505,24 @@ class McpProtocol(ProtocolModule):
         return replaced if isinstance(content, list) else replaced[0]
 
 
+def _answered(item: Json) -> str | None:
+    """Return the correlation of a response; None for what no client takes for one."""
+    if not isinstance(item, dict) or ("method" in item and item.keys().isdisjoint(_ANSWERS)):
+        return None
+    identifier = item.get("id")
+    if identifier is None and "result" not in item:
+        return None
+    if isinstance(identifier, bool) or not isinstance(identifier, (str, int)):
+        return f"?:{json.dumps(identifier)}"
+    return correlation(identifier)
+
+
 def _withheld(item: Json, refusals: Mapping[str | None, Refusal]) -> Json:
-    if not isinstance(item, dict) or "method" in item or "id" not in item:
+    key = _answered(item)
+    refusal = refusals.get(key)
+    if key is None or refusal is None or not isinstance(item, dict):
         return item
-    refusal = refusals.get(correlation(item["id"]))
-    if refusal is None:
-        return item
-    return {"jsonrpc": "2.0", "id": item["id"], "result": _error_result(refusal)}
+    return {"jsonrpc": "2.0", "id": item.get("id"), "result": _error_result(refusal)}
 
 
 def _error_result(refusal: Refusal) -> dict[str, Json]:
@@ -497,6 +538,36 @@ def _error_result(refusal: Refusal) -> dict[str, Json]:
         "resultType": "complete",
         "_meta": {"guard": observation(refusal)},
     }
+
+
+def _unjudged_parts(messages: Sequence[RpcMessage]) -> Iterator[ParsedCall]:
+    for message in messages:
+        part = unjudged_part(message, is_call=_is_call(message))
+        if isinstance(part, dict):
+            yield ParsedCall(MESSAGE, part)
+
+
+def _repeated_headers(request: HttpRequest) -> tuple[Echo, ...]:
+    """Return ids in headers that only a server can have made: no client's are like them."""
+    return tuple(
+        Echo(value, ParsedCall(MESSAGE, {"headers": {name: value}}))
+        for name, value in request.headers
+        if name in _REPEATED and not is_plain(value)
+    )
+
+
+def _echoes(messages: Sequence[RpcMessage]) -> Iterator[Echo]:
+    """Yield what a client repeats to its server: cursors, and states of unfinished requests.
+
+    Whatever else is in a call's parameters is its arguments.
+    """
+    for message in messages:
+        repeated = (STATE,) if _is_call(message) else (STATE, "cursor", "taskId")
+        for member in repeated:
+            value = message.params.get(member)
+            if value is None or (member == "taskId" and is_id(value)):
+                continue
+            yield Echo(value, ParsedCall(MESSAGE, {"method": message.method, member: value}))
 
 
 def _opens_stream(request: HttpRequest) -> bool:
@@ -536,7 +607,7 @@ def _subscribed(rpc: RpcMessage) -> Json:
 
 
 def _calls(rpc: RpcMessage) -> list[ParsedCall]:
-    if rpc.method is None or (rpc.method in PLAIN_METHODS and not _is_call(rpc)):
+    if rpc.method is None or (rpc.method in PLAIN and not _is_call(rpc)):
         return []
     if not _is_call(rpc):
         raise MessageError("unknown_method", f"method `{rpc.method[:60]}` is not known")

@@ -135,7 +135,7 @@ async def test_the_same_tool_of_another_server_is_another_tool(road: Road) -> No
     await road.list(SEND)
     await road.list(WORSE)
 
-    assert await road.call(TO_TEAM, target="/other") == ""
+    assert await road.call(TO_TEAM, target="/other/mcp") == ""
 
 
 async def test_a_listing_is_no_release_where_its_pins_cannot_be_read(
@@ -161,15 +161,15 @@ async def test_an_address_in_a_description_is_tainted(road: Road) -> None:
     assert await road.call({"to": "other@evil.test", "body": "x"}) != "provenance_tainted"
 
 
-async def test_a_listing_does_not_count_as_untrusted_text_that_a_session_read(road: Road) -> None:
-    """Every session lists tools; else nothing it saves could ever be trusted."""
+async def test_a_listing_is_untrusted_text_that_the_session_has_read(road: Road) -> None:
+    """What a session saves after it may come from a description."""
     await road.list(WORSE)
     exchange = await road.ask(
         "tools/call", {"name": "save_fact", "arguments": {"key": "k", "value": "plain@a.test"}}
     )
     await road.answer(exchange, {"content": []})
 
-    assert await road.call({"to": "plain@a.test", "body": "x"}) != "provenance_tainted"
+    assert await road.call({"to": "plain@a.test", "body": "x"}) == "provenance_tainted"
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ SAMPLED = {"role": "assistant", "content": {"type": "text", "text": KEY}, "model
 async def test_what_a_client_answers_its_server_is_judged(
     enforcement_of: Callable[[str], Enforcement], document: Any
 ) -> None:
-    """In every form and revision; where the policy has no word on it, it passes."""
+    """In every form and revision; the default policy lets the operator's own server have it."""
     answer = await enforcement_of("examples/strict.yaml").requests.on_request(request(document))
 
     assert isinstance(answer, HttpReply)

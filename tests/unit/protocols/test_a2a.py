@@ -99,6 +99,6 @@ def test_answers_are_results_and_every_update_of_a_stream_is_text_that_is_read()
     (told,) = A2A.declarations(update)
 
     assert (result.correlation, result.is_error) == ("i:1", False)
-    assert (told.source, told.is_read) == (MESSAGE, True)
+    assert (told.source, told.is_listing) == (MESSAGE, False)
     assert A2A.results({"jsonrpc": "2.0", "id": 1, "error": {"code": 1}})[0].is_error
     assert A2A.results("text") == A2A.declarations([]) == ()

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from guard.core.errors import MessageError
 from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.protocols.http.message import HttpRequest
-from guard.protocols.mcp.mcp import PLAIN_METHODS, McpProtocol
+from guard.protocols.mcp.grammar import PLAIN
+from guard.protocols.mcp.mcp import McpProtocol
 from guard.protocols.refusals import Refusal
 
 MCP = McpProtocol()
@@ -46,7 +47,7 @@ def test_a_tool_call_is_read_with_its_typed_id() -> None:
     assert (string.arguments, string.correlation) == ({}, "s:1")
 
 
-@pytest.mark.parametrize("method", sorted(PLAIN_METHODS))
+@pytest.mark.parametrize("method", sorted(PLAIN))
 def test_methods_without_payload_carry_no_call(method: str) -> None:
     """Handshakes, listings and notifications pass."""
     assert MCP.parse(post(rpc(method))).calls == ()
@@ -136,7 +137,11 @@ def test_results_are_found_by_id_and_requests_of_the_server_are_not_results() ->
         ]
     )
 
-    assert [(r.correlation, r.is_error) for r in found] == [("i:1", False), ("s:1", True)]
+    assert [(r.correlation, r.is_error) for r in found] == [
+        ("i:1", False),
+        ("s:1", True),
+        ("?:true", False),  # No request has it, so it is withheld.
+    ]
 
 
 @given(st.binary(max_size=200) | st.text().map(str.encode))

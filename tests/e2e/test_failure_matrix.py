@@ -337,7 +337,7 @@ def test_a_refusal_is_a_tool_result_the_agent_can_read(shared_guard: RunningGuar
     assert status == 200
     assert result["isError"] is True
     assert observation["decision"] == "ask"
-    assert observation["retry"] is False
+    assert observation["retry"] is True, "after it was approved"
     assert observation["remedy"]
     assert "evil.test" not in json.dumps(result)
     assert observation["decision_id"] in {line.get("decision_id") for line in shared_guard.audit()}

@@ -171,11 +171,17 @@ def test_the_credential_is_nowhere_to_be_read(stage):
         assert POISON.encode() not in guard.audit_path.read_bytes()
 
 
-def test_writes_are_counted_by_what_became_of_them(stage):
+def test_writes_are_counted_by_what_became_of_them(stage, port):
     """An operator sees what the gate does."""
     guard: RunningGuard = stage.guards[0]
+    before = guard.metric("guard_memory_writes_total", outcome="acknowledged")
+    stage.store.add_document("counted", "a ticket, nothing else")
+    call(port, "memory_write", {"key": "count", "content": "Ada likes tea"}, "counted-1")
+    call(port, "fetch_document", {"document_id": "counted"}, "counted-2")
+    write = {"key": "count", "content": "Ada likes coffee", "memory_class": "L1"}
+    call(port, "memory_write", write, "counted-2")
 
-    assert guard.metric("guard_memory_writes_total", outcome="acknowledged") >= 2
+    assert guard.metric("guard_memory_writes_total", outcome="acknowledged") == before + 1
     refused = guard.metric(
         "guard_memory_writes_total", outcome="refused", reason="source_class_refused"
     )

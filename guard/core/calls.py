@@ -100,6 +100,8 @@ class TracedCall:
     """What its text is made of, where it writes memory."""
     on_executed: tuple[LabelWrite, ...] = ()
     """Labels of what it saves, decided before it runs and stored once it has."""
+    on_success: tuple[LabelWrite, ...] = ()
+    """Receivers that it establishes, stored once the tool has answered without an error."""
     redefined: bool = False
     """Whether the tool's definition has changed since it was pinned, and nobody has approved it."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from guard.core.frozen import frozen
 
 if TYPE_CHECKING:
-    from guard.core.model import Integrity, Json
+    from guard.core.model import Destination, Integrity, Json
 
 
 class Rung(IntEnum):
@@ -66,6 +66,8 @@ class Channel(StrEnum):
     """A service's record of what this account itself has sent or paid."""
     COUNTERPARTY = "counterparty"
     """A result field that an outsider has set: says who, never that he may receive."""
+    APPROVAL = "approval"
+    """A person's approval that is to be remembered."""
 
 
 CHANNELS = tuple(Channel)
@@ -183,6 +185,8 @@ class Context:
     """A bound of the principal was reached, or a result was released unlabelled."""
     read_untrusted: LabelRecord | None = None
     """The first untrusted text that the session read."""
+    established: dict[Destination, LabelRecord] = field(default_factory=dict)
+    """Receivers that this principal has sent to with this tool before."""
     remembers: bool = False
     """Whether the session has read memory; a reply must then not carry it outside."""
     values: dict[str, Evidence] = field(default_factory=dict)

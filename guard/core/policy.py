@@ -175,6 +175,9 @@ class StateLimits:
     """How long a value that a principal read in untrusted text stays labelled, at least."""
     approval: int = 3600
     """How long a question can be approved, and a grant be used."""
+    established: int = 90 * 24 * 3600
+    """How long a principal may send again to a receiver that its user named, or that a person
+    approved to be remembered."""
 
 
 def nothing(destination: Destination) -> bool:

@@ -267,10 +267,11 @@ class Guard:
         if policy is None or tracing is None:
             return untraced(classified), False
         try:
-            granted = snapshot.grant is not None and self._approvals.holds(
-                policy, classified.call, snapshot.grant
-            )
-            return tracing.result(snapshot, granted=granted), granted
+            grant = None
+            if snapshot.grant is not None:
+                grant = self._approvals.grant(policy, classified.call, snapshot.grant)
+            granted, remember = grant is not None, grant.remember if grant else 0.0
+            return tracing.result(snapshot, granted=granted, remember=remember), granted
         except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)
             errors.append(f"provenance: {type(error).__name__}")
             self._metrics.count(ERRORS, "provenance")
@@ -442,6 +443,8 @@ class Guard:
     def _learn(self, result: ToolResult) -> tuple[tuple[LabelWrite, ...], bool]:
         """Return the labels that a result brings, and whether a bound cut any off."""
         policy, saved = self.policy, result.call.on_executed
+        if not (result.is_error or result.is_lost):
+            saved += result.call.on_success
         if policy is None:
             return saved, True
         learnt, overflow = result_writes(self._seal, policy, result)

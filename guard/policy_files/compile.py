@@ -221,7 +221,13 @@ def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
 def _limits(state: StateEntry | None) -> StateLimits:
     if state is None:
         return StateLimits()
-    return StateLimits(state.session_idle, state.principal_window, state.labels, state.approval)
+    return StateLimits(
+        state.session_idle,
+        state.principal_window,
+        state.labels,
+        state.approval,
+        state.established,
+    )
 
 
 def _messages(entry: MessagesEntry) -> MessageFields:

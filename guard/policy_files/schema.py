@@ -79,6 +79,9 @@ class StateEntry(_Strict):
     """How long values stay labelled."""
     approval: Duration = 3600
     """How long a human's grant for one call is good."""
+    established: Duration = 90 * 86400
+    """How long a principal may send again, with the same tool, to a receiver that its user named or
+    a person approved to be remembered."""
 
 
 class FieldEntry(_Strict):
@@ -254,6 +257,9 @@ class PolicyFile:
             if not content[later]:
                 # Older policies keep their digest, which audit lines and grants name.
                 del content[later]
+        state = content["state"]
+        if state is not None and state["established"] == StateEntry().established:
+            del state["established"]
         return {
             **content,
             "rules": [_first_named(rule) for rule in self.rules],

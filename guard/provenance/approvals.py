@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import LabelWrite, LabelWriteMode
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 QUESTION_FIELD: Final = b"q"
 GRANT_FIELD: Final = b"g"
 _CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A human's leave for one very call."""
+
+    remember: float = 0.0
+    """For how many seconds the principal may send to its receivers again with this tool."""
 
 
 class Approvals:
@@ -64,8 +73,17 @@ class Approvals:
         sealed = self._seal.sealed(area, QUESTION_FIELD, json.dumps(body).encode())
         return LabelWrite(area, LabelWriteMode.REPLACE, ((QUESTION_FIELD, sealed),))
 
-    def answer(self, decision_id: str, raw: bytes, at: float) -> tuple[dict[str, Json], LabelWrite]:
+    def answer(
+        self, decision_id: str, raw: bytes, at: float, remember: float = 0.0
+    ) -> tuple[dict[str, Json], LabelWrite]:
         """Return a question's record, and the grant that answers it.
+
+        Args:
+            decision_id: of the call that was asked about.
+            raw: the record, as the store holds it.
+            at: now.
+            remember: for how many seconds this principal may send to its receivers again with this
+                tool, unasked; 0 for this one call.
 
         Raises:
             ValueError: the record was altered, is another decision's, or has expired.
@@ -78,12 +96,15 @@ class Approvals:
         if question["expires"] < at:
             raise ValueError("this decision can no longer be approved; have the agent ask again")
         area = label_sets.grant(question["digest"], question["ttl"])
-        grant = json.dumps({"expires": at + question["ttl"], "decision": decision_id}).encode()
-        sealed = self._seal.sealed(area, GRANT_FIELD, grant)
+        grant = {"expires": at + question["ttl"], "decision": decision_id, "remember": remember}
+        sealed = self._seal.sealed(area, GRANT_FIELD, json.dumps(grant).encode())
         return question, LabelWrite(area, LabelWriteMode.REPLACE, ((GRANT_FIELD, sealed),))
 
-    def holds(self, policy: Policy, call: ToolCall, raw: bytes) -> bool:
-        """Return whether a grant that was taken is whole and still holds."""
+    def grant(self, policy: Policy, call: ToolCall, raw: bytes) -> Grant | None:
+        """Return a grant that was taken, None where it is not whole or holds no longer."""
         area = label_sets.grant(self.digest(policy, call), 1)
         body = self._seal.opened(area, GRANT_FIELD, raw)
-        return body is not None and bool(json.loads(body)["expires"] >= call.at)
+        document = {} if body is None else json.loads(body)
+        if document.get("expires", 0.0) < call.at:
+            return None
+        return Grant(float(document.get("remember", 0.0)))

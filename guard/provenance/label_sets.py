@@ -33,6 +33,7 @@ MEMORY_KIND: Final = "m"
 TAINT_KIND: Final = "t"
 OWN_KIND: Final = "n"
 PRIVATE_KIND: Final = "b"
+ESTABLISHED_KIND: Final = "e"
 
 PROMPT: Final = b"P"
 ATTESTED: Final = b"A"
@@ -43,6 +44,8 @@ ITEM: Final = b"K"
 READ: Final = b"u"
 HOPS: Final = b"H"
 RECALLS: Final = b"r"
+ESTABLISHED: Final = b"E"
+SHOWN: Final = b"D"
 """What stands behind a fingerprint in a field: which record of the value it is."""
 
 
@@ -83,11 +86,12 @@ class LabelSets:
         limits: of the policy in force.
     """
 
-    __slots__ = ("_labels", "_period", "_session", "_taint", "_window")
+    __slots__ = ("_established", "_labels", "_period", "_session", "_taint", "_window")
 
     def __init__(self, limits: StateLimits) -> None:
         self._session = limits.session_idle * 1000
         self._labels = limits.labels * 1000
+        self._established = limits.established
         self._window = limits.principal_window * 1000
         self._period = max(limits.labels // EPOCHS, 1)
         self._taint = self._labels + self._period * 1000
@@ -131,6 +135,15 @@ class LabelSets:
         """Return the labels of the memories that the principals of a tenant share."""
         part = _BUCKET_NAMES[bucket_of(fingerprint)]
         return _set(MEMORY_KIND, (tenant,), part, FOREVER, MEMORY_LIMIT)
+
+    def established(self, tenant: str, fingerprint: bytes) -> LabelSet:
+        """Return the receivers that the principals of a tenant have sent to before."""
+        part, ttl = _BUCKET_NAMES[bucket_of(fingerprint)], self._established * 1000
+        return _set(ESTABLISHED_KIND, (tenant,), part, ttl, BUCKET_LIMIT)
+
+    def established_until(self, at: float) -> float:
+        """Return when ends what a send at some time has established."""
+        return at + self._established
 
     def until(self, at: float) -> float:
         """Return when ends what holds for a principal from a time on."""

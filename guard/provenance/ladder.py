@@ -47,6 +47,11 @@ def attest(destination: Destination, status: DestinationStatus, context: Context
     if context.granted:
         return Attestation(Rung.GRANTED, "grant")
     attested = attest_values(values_asked(destination), taints_of(destination), context)
+    before = context.established.get(destination)
+    if attested.rung > Rung.ESTABLISHED and _vouches(before, context):
+        why = "approved_before" if before.channel is Channel.APPROVAL else "prompted_before"
+        same = before.session == context.session
+        return Attestation(Rung.ESTABLISHED, why, before, same_session=same)
     if attested.rung is Rung.UNKNOWN:
         known = context.values
         hint = _first_taint([], [known[v] for v in hints_of(destination) if v in known])

@@ -14,6 +14,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 from guard.core.labels import CHANNELS, LabelRecord
 from guard.core.model import Integrity
 
@@ -32,6 +35,7 @@ PLACES_REMEMBERED: Final = 4096
 DIGESTS_REMEMBERED: Final = 2048
 SOURCE_LIMIT: Final = 24
 """Bytes of a source's name that are kept."""
+_NONCE: Final = 12
 _VERSION: Final = 1
 _LABELS: Final = tuple(Integrity)
 _BODY: Final = struct.Struct(">BBBiI8s")
@@ -59,6 +63,7 @@ class Seal:
             raise ValueError(f"a label key has at least {KEY_BYTES} bytes")
         self._values = hashlib.blake2b(key, digest_size=32, person=b"value").digest()
         self._seals = hashlib.blake2b(key, digest_size=32, person=b"seal").digest()
+        self._cipher = AESGCM(hashlib.blake2b(key, digest_size=32, person=b"cipher").digest())
         self._begun = lru_cache(maxsize=PLACES_REMEMBERED)(self._begin)
         self._digests = lru_cache(maxsize=DIGESTS_REMEMBERED)(self.digest)
 
@@ -92,6 +97,23 @@ class Seal:
         body = sealed[SEAL:]
         fits = hmac.compare_digest(sealed[:SEAL], self._mac(area, field, body))
         return body if fits else None
+
+    def enciphered(self, area: LabelSet, field: bytes, text: bytes) -> bytes:
+        """Return a text that only a holder of the key can read, and only at its place.
+
+        The nonce is a keyed digest of place and text, so one text at one place has one form and
+        no nonce serves two texts.
+        """
+        place = _place(area, field)
+        nonce = hashlib.blake2b(place + text, key=self._values, digest_size=_NONCE).digest()
+        return nonce + self._cipher.encrypt(nonce, text, place)
+
+    def deciphered(self, area: LabelSet, field: bytes, raw: bytes) -> bytes | None:
+        """Return the text, None where it was altered or lay elsewhere."""
+        try:
+            return self._cipher.decrypt(raw[:_NONCE], raw[_NONCE:], _place(area, field))
+        except (InvalidTag, ValueError):
+            return None
 
     def promotion(self, tenant: str, content: str, target: str, principal: str, until: int) -> str:
         """Return the MAC (hex) of a token that lets a content of a principal into a class, once.
@@ -148,6 +170,12 @@ class Seal:
             data = part.encode("utf-8", "surrogatepass")
             state.update(len(data).to_bytes(4, "big") + data)
         return state
+
+
+def _place(area: LabelSet, field: bytes) -> bytes:
+    """Return a place in bytes, no part of which can run into the next."""
+    parts = [part.encode("utf-8", "surrogatepass") for part in (area.kind, *area.owner)]
+    return b"".join(len(part).to_bytes(4, "big") + part for part in (*parts, field))
 
 
 def pack_record(record: LabelRecord) -> bytes:

@@ -7,18 +7,31 @@ will save has its label (docs/provenance.md).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.shingles import passages_sent
 from guard.core.calls import Target, TracedCall, remembered_texts, saved_document, with_suspects
-from guard.core.labels import Channel, Context, Evidence, LabelLookup, LabelQuery, PrivateText
+from guard.core.labels import (
+    Channel,
+    Context,
+    Evidence,
+    LabelLookup,
+    LabelQuery,
+    LabelRecord,
+    PrivateText,
+    Rung,
+)
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.destinations.values import SAID, hints_of, taints_of
+from guard.provenance.established import established_mark, established_writes, receivers_of
 from guard.provenance.label_sets import (
     ATTESTED,
     CLAIM,
+    ESTABLISHED,
     ITEM,
     PROMPT,
     READ,
@@ -37,7 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from guard.core.calls import ClassifiedCall
-    from guard.core.labels import LabelRecord, LabelReply, LabelSet, LabelWrite
+    from guard.core.labels import LabelReply, LabelSet, LabelWrite
+    from guard.core.model import Destination
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot
     from guard.provenance.seal import Seal
@@ -45,6 +59,7 @@ if TYPE_CHECKING:
 ASK_LIMIT: Final = 256
 """Values looked up for one call; a target beyond it stays unknown, and suspicious."""
 _PRIVATE: Final = "private"
+_ESTABLISHED: Final = "established"
 _PLANS: Final = 1024
 _PLAN_TEXT: Final = 512
 """Characters of the values whose plan is kept at hand: those of a few recipients."""
@@ -123,11 +138,13 @@ class Tracing:
         "_at",
         "_call",
         "_complete",
+        "_established",
         "_identity",
         "_item",
         "_named",
         "_passages",
         "_private",
+        "_receivers",
         "_saved",
         "_seal",
         "_sets",
@@ -151,6 +168,10 @@ class Tracing:
         """Value of the memory item that the call names, if it names one."""
         self._store = classified.saves_to
         """The memory that it saves into, empty where none."""
+        self._receivers: dict[bytes, Target] = {}
+        """Whom a send may have reached before, by the mark under which that is on record."""
+        self._established: dict[Destination, LabelRecord] = {}
+        """Those it has."""
         self._saved: SavedParts | None = None
         """What its text is made of, where it writes memory."""
         self._asked: list[tuple[LabelSet, _Slots]] = []
@@ -207,6 +228,7 @@ class Tracing:
         if not self._values and not self._store and not self._item:
             return LabelQuery(definition=definition)
         plan = self._plan()
+        self._ask_receivers()
         self._ask_buckets(plan)
         if self._passages:
             self._ask_passages()
@@ -243,6 +265,16 @@ class Tracing:
             for taint in taints:
                 asked.append((taint, of_taint))
 
+    def _ask_receivers(self) -> None:
+        """Ask whether the principal has sent to these receivers with this tool before."""
+        call = self._call.call
+        for target in islice(receivers_of(self._call), ASK_LIMIT):
+            mark = established_mark(self._seal, call, target.destination)
+            if mark not in self._receivers:
+                self._receivers[mark] = target
+                area = self._sets.established(self._identity.tenant, mark)
+                self._asked.append((area, (_Slot(mark + ESTABLISHED, "", _ESTABLISHED),)))
+
     def _ask_passages(self) -> None:
         """Ask whether a private source has returned passages of the body."""
         by_set: dict[int, tuple[LabelSet, list[_Slot]]] = {}
@@ -253,12 +285,13 @@ class Tracing:
         for area, slots in by_set.values():
             self._asked.append((area, tuple(slots)))
 
-    def result(self, snapshot: Snapshot, *, granted: bool) -> TracedCall:
+    def result(self, snapshot: Snapshot, *, granted: bool, remember: float = 0.0) -> TracedCall:
         """Return the call with the rung of every value in it.
 
         Args:
             snapshot: the state before the call, with the reply to :meth:`query`.
             granted: whether a human granted exactly this call.
+            remember: for how many seconds the grant lets its receivers be sent to again.
 
         Raises:
             ValueError: the reply does not fit the query.
@@ -279,6 +312,7 @@ class Tracing:
             saturated=cut_off or snapshot.incomplete,
             read_untrusted=whole.get("read"),
             remembers=session.possible(Role.RECALL) > 0 or session.possible(Role.LIST) > 0,
+            established=self._established,
             values=values,
         )
         index = call.call.index
@@ -298,8 +332,36 @@ class Tracing:
             memory_label=item.label if item is not None and item.sealed else None,
             saved=saved.label(context, unsure=cut_off) if saved is not None else None,
             on_executed=self._saves_made(reply, context, index) if self._store else (),
+            on_success=self._establishes(context, index, remember) if self._receivers else (),
             redefined=reply.definition is not None,
         )
+
+    def _establishes(self, context: Context, index: int, remember: float) -> tuple[LabelWrite, ...]:
+        """Return the records of the receivers that a send establishes: whom the user named.
+
+        A grant establishes nobody unless it is to be remembered.
+        """
+        call, ungranted = self._call.call, replace(context, granted=False)
+        period = self._sets.established_until(call.at)
+        by = LabelRecord(
+            Integrity.AUTHENTICATED,
+            Channel.PROMPT,
+            index,
+            call.at,
+            context.session,
+            call.tool,
+            principal=context.principal,
+            until=period,
+        )
+        approved = replace(by, channel=Channel.APPROVAL, until=min(period, call.at + remember))
+        found: dict[Destination, LabelRecord] = {}
+        for target in self._receivers.values():
+            attested = attest(target.destination, target.status, ungranted)
+            if attested.rung is Rung.PROMPTED:
+                found[target.destination] = by
+            elif context.granted and remember:
+                found[target.destination] = approved
+        return tuple(established_writes(self._seal, self._sets, call, found))
 
     def _saves_made(
         self, reply: LabelReply, context: Context, index: int
@@ -340,6 +402,12 @@ class Tracing:
             return
         if slot.place == _PRIVATE:
             self._private.append(record)
+            return
+        if slot.place == _ESTABLISHED:
+            receiver = self._receivers[slot.field[:FINGERPRINT]].destination
+            # The policy may have become stricter since.
+            until = min(record.until, self._sets.established_until(record.at))
+            self._established[receiver] = replace(record, until=until)
             return
         places = found.setdefault(slot.value, {})
         before = places.get(slot.place)

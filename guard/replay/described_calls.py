@@ -40,7 +40,8 @@ from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.provenance import label_sets
 from guard.provenance.approvals import GRANT_FIELD
-from guard.provenance.label_sets import ATTESTED, CLAIM, ITEM, PROMPT, READ, REPLY
+from guard.provenance.established import established_mark
+from guard.provenance.label_sets import ATTESTED, CLAIM, ESTABLISHED, ITEM, PROMPT, READ, REPLY
 from guard.provenance.ladder import values_asked
 from guard.provenance.prompts import sentences_said
 from guard.provenance.seal import FINGERPRINT, KEY_BYTES, Seal
@@ -68,6 +69,7 @@ ProvenanceName = Literal[
     "listed",
     "granted",
     "prompted",
+    "established",
     "reply",
     "remembered",
     "claimed",
@@ -434,6 +436,12 @@ def _records(
             found = {policy.status_of(destination) for destination in destinations}
             if not found or not found <= stated:
                 raise ValueError(f"`{text}` is not `{name}` under this policy; its lists say that")
+        elif rung is Rung.ESTABLISHED:
+            call = tool_call(described.call)
+            record = _record(Integrity.AUTHENTICATED, Channel.PROMPT)
+            for destination in destinations:
+                mark = established_mark(SEAL, call, destination)
+                yield mark + ESTABLISHED, (frozenset({label_sets.ESTABLISHED_KIND}), record)
         elif rung in _RECORDS:
             suffix, kinds, label, channel = _RECORDS[rung]
             for value in _values(text, destinations, said=rung is Rung.PROMPTED):

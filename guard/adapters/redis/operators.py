@@ -14,11 +14,15 @@ from guard.core.labels import LabelSet
 from guard.core.model import Identity
 from guard.destinations.values import find_values, leaf_value
 from guard.provenance.approvals import QUESTION_FIELD, Approvals
+from guard.provenance.established import read_established
 from guard.provenance.imports import import_writes
 from guard.provenance.label_sets import (
     ATTESTED,
+    ESTABLISHED,
+    ESTABLISHED_KIND,
     HOPS,
     ITEM,
+    SHOWN,
     TAINTED,
     LabelSets,
     bucket_of,
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelRecord
     from guard.core.model import Integrity, Json
     from guard.core.policy import StateLimits
+    from guard.provenance.established import Established
     from guard.provenance.lineage import Entries, Hop, Step
     from guard.provenance.seal import Seal
     from guard.tool_pins.pins import Pin, Pins
@@ -86,8 +91,16 @@ class LabelOperator:
         self._limits = limits
         self._tenant = tenant
 
-    async def approve(self, decision_id: str, at: float) -> dict[str, Json]:
+    async def approve(
+        self, decision_id: str, at: float, *, remember: float = 0.0
+    ) -> dict[str, Json]:
         """Grant the call of one decision, once; return what was asked.
+
+        Args:
+            decision_id: of the call that was asked about.
+            at: now.
+            remember: for how many seconds this principal may send to its receivers again with this
+                tool, unasked; 0 for this one call.
 
         Raises:
             GuardError: no such question waits, it was altered, or it has expired.
@@ -98,7 +111,7 @@ class LabelOperator:
             msg = f"no call waits for approval under `{decision_id}`; it may have expired"
             raise GuardError(msg)
         try:
-            asked, write = self._approvals.answer(decision_id, raw, at)
+            asked, write = self._approvals.answer(decision_id, raw, at, remember)
         except ValueError as error:
             raise GuardError(str(error)) from error
         # Taken before the grant is written: of two approvals that race, one finds the question.
@@ -107,6 +120,23 @@ class LabelOperator:
             raise GuardError(msg)
         await self._store.note(Identity("", "", tenant=self._tenant), [write])
         return asked
+
+    async def established(self) -> list[Established]:
+        """Return the receivers that principals of the tenant may send to again, oldest first."""
+        area = LabelSet(ESTABLISHED_KIND, (self._tenant,))
+        prefix = self._store.key_of(self._tenant, area).decode()
+        found: list[Established] = []
+        async for page in self._store.client.scan(prefix):
+            for key in page:
+                found += read_established(self.seal, area, dict(await self._fields(key)))
+        return sorted(found, key=lambda one: one.record.at)
+
+    async def revoke(self, mark: bytes) -> bool:
+        """Take an established receiver away, by its mark; return whether it was there."""
+        area = LabelSets(self._limits).established(self._tenant, mark)
+        key = self._store.key_of(self._tenant, area)
+        taken = await self._store.client.execute("HDEL", key, mark + ESTABLISHED, mark + SHOWN)
+        return taken != 0
 
     async def import_items(self, items: Sequence[tuple[str, str, Integrity]], at: float) -> None:
         """Label memory that existed before the guard."""

@@ -1,0 +1,119 @@
+"""Receivers that a principal has sent to before, as its user or an approval had it.  Pure: no I/O.
+
+The rung ``established`` is the one declared widening of the trust model: whom the user named once,
+or a person approved with *remember*, this principal may send to again with the same tool, until
+the period ends that the policy gives.  It is written once the send has
+succeeded, and never for a receiver that a list or a plain grant let through.
+
+One record is two fields: a sealed label record, which every send reads, and what an operator is
+shown, enciphered.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from guard.core.labels import LabelWrite, LabelWriteMode
+from guard.core.model import DestinationStatus, Role
+from guard.provenance.label_sets import ESTABLISHED, SHOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from guard.core.calls import ClassifiedCall, Target
+    from guard.core.labels import LabelRecord, LabelSet
+    from guard.core.model import Destination, ToolCall
+    from guard.provenance.label_sets import LabelSets
+    from guard.provenance.seal import Seal
+
+NO_RECEIVERS: Final = frozenset({"reply", "text", "number", "malformed", "missing"})
+"""Kinds of destinations that name a message or a value, and nobody who could receive again."""
+_SHOWN: Final = ("principal", "server", "upstream", "tool", "kind", "receiver")
+
+
+@dataclass(frozen=True, slots=True)
+class Established:
+    """One receiver that a principal may send to again, as an operator sees it."""
+
+    mark: bytes
+    """Fingerprint of principal, tool and receiver: by this it is revoked."""
+    record: LabelRecord
+    """Since when and until when it holds; its channel says who let it: ``prompt`` or
+    ``approval``."""
+    principal: str
+    server: str
+    """The listener."""
+    upstream: str
+    tool: str
+    kind: str
+    receiver: str
+
+
+def receivers_of(classified: ClassifiedCall) -> Iterator[Target]:
+    """Yield the targets of a send that may be, or become, established: the external ones."""
+    if classified.role is Role.SEND:
+        for target in classified.targets:
+            external = target.status is DestinationStatus.EXTERNAL
+            if external and target.destination.kind not in NO_RECEIVERS:
+                yield target
+
+
+def established_mark(seal: Seal, call: ToolCall, destination: Destination) -> bytes:
+    """Return the fingerprint of principal, tool and receiver of a send."""
+    return seal.fingerprint("established:" + "\0".join(_parts(call, destination)))
+
+
+def _parts(call: ToolCall, destination: Destination) -> tuple[str, ...]:
+    """Return what makes one established receiver, each part escaped so that none runs on."""
+    parts = (
+        call.identity.principal,
+        call.server,
+        call.upstream,
+        call.tool,
+        destination.kind,
+        destination.canonical,
+    )
+    return tuple(json.dumps(part) for part in parts)
+
+
+def established_writes(
+    seal: Seal,
+    sets: LabelSets,
+    call: ToolCall,
+    receivers: Mapping[Destination, LabelRecord],
+) -> Iterator[LabelWrite]:
+    """Yield the records of the receivers of a send, to be stored once it has succeeded.
+
+    Args:
+        seal: the deployment's key.
+        sets: where records lie.
+        call: the send.
+        receivers: each with the record to keep of it: since when and until when it holds, and by
+            whose word.
+    """
+    for destination, record in receivers.items():
+        mark = established_mark(seal, call, destination)
+        area = sets.established(call.identity.tenant, mark)
+        shown = "\0".join(_parts(call, destination)).encode()
+        entries = (
+            seal.write(area, mark + ESTABLISHED, record),
+            (mark + SHOWN, seal.enciphered(area, mark + SHOWN, shown)),
+        )
+        yield LabelWrite(area, LabelWriteMode.REPLACE, entries)
+
+
+def read_established(
+    seal: Seal, area: LabelSet, fields: Mapping[bytes, bytes]
+) -> list[Established]:
+    """Return what one set holds, without records that were altered."""
+    found: list[Established] = []
+    for field, raw in fields.items():
+        mark, suffix = field[: -len(ESTABLISHED)], field[-len(ESTABLISHED) :]
+        shown = seal.deciphered(area, mark + SHOWN, fields.get(mark + SHOWN, b""))
+        record = seal.read(area, field, raw) if suffix == ESTABLISHED else None
+        if record is not None and record.sealed and shown is not None:
+            parts = dict(zip(_SHOWN, map(json.loads, shown.decode().split("\0")), strict=True))
+            found.append(Established(mark, record, **parts))
+    return found

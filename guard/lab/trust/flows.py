@@ -8,6 +8,7 @@ same principal; and, wherever a person was asked, the very call again after the 
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from functools import cache
@@ -158,41 +159,56 @@ class _Played:
             if self._telling.habit.curious:
                 await self._call(agent, {"tool": "get_unread_emails", "args": {}, "result": INBOX})
             for step in steps:
-                await self._call(agent, _rendered(step, self._telling))
+                await self._call(agent, rendered(step, self._telling))
             await self._world.clock.advance(3600)
         return self
 
     async def _call(self, agent: Agent, call: Mapping[str, Any]) -> None:
         tool = call.get("tool", call.get("http"))
-        outcome = await _sent(agent, call)
+        outcome = await sent(agent, call)
         if outcome.verdict == "ask":
             self.asked.add(f"{tool}: {', '.join(outcome.codes)}")
             await self._world.approve(outcome.decision_id, remember=self._remember)
-            outcome = await _sent(agent, call)
+            outcome = await sent(agent, call)
             if outcome.verdict == "ask":
                 self.again.add(f"{tool}: {', '.join(outcome.codes)}")
         if outcome.verdict == "block":
             self.blocked.add(f"{tool}: {', '.join(outcome.codes)}")
 
 
-async def _sent(agent: Agent, call: Mapping[str, Any]) -> Outcome:
+async def sent(agent: Agent, call: Mapping[str, Any]) -> Outcome:
+    """Make a rendered call."""
     if "http" in call:
-        body = str(call["json"]).encode() if "json" in call else b""
-        return await agent.http(call["http"], call["url"], body, result=call["result"])
+        body = json.dumps(call["json"]).encode() if "json" in call else b""
+        kind = {"content-type": "application/json"} if body else {}
+        return await agent.http(call["http"], call["url"], body, kind, result=call["result"])
     return await agent.at(call.get("at", TOOLS)).call(call["tool"], call["args"], call["result"])
 
 
-def _rendered(step: Mapping[str, Any], telling: Telling) -> dict[str, Any]:
+def service_of(operation: str) -> str:
+    """Return the service whose tools carry out an operation."""
+    name = operation.partition(".")[0]
+    longer = {"contacts": "mail", "docs": "documents", "pay": "payments", "ops": "devops"}
+    return longer.get(name, name)
+
+
+def families_with(operation: str) -> Iterator[dict[str, str]]:
+    """Yield the tools of all services, once for each family that has an operation."""
+    first = {name: next(iter(tools)) for name, tools in _book()["families"].items()}
+    service = service_of(operation)
+    for family, tools in _book()["families"][service].items():
+        if operation in tools:
+            yield {**first, service: family}
+
+
+def rendered(step: Mapping[str, Any], telling: Telling) -> dict[str, Any]:
     """Return a step as a call of one service's tool, with what comes back."""
     cast, habit = _cast(), telling.habit
-    service = str(step["do"]).partition(".")[0]
-    service = {"contacts": "mail", "docs": "documents", "pay": "payments", "ops": "devops"}.get(
-        service, service
-    )
+    service = service_of(step["do"])
     template = _book()["families"][service][telling.families[service]][step["do"]]
     given = {k: _resolved(v, cast) for k, v in {**step, **step.get("gives", {})}.items()}
     for field in ("to", "cc"):
-        people = [cast[name] for name in step.get(field, ())]
+        people = [cast[name] if isinstance(name, str) else name for name in step.get(field, ())]
         given[field] = _Receivers(
             {**person, "told": Habit.told(replace(habit, display=False), person)}
             for person in people

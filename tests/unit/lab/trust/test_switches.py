@@ -1,0 +1,48 @@
+"""The suite needs each rule of the model: with any one off, some attempt gets through."""
+
+import pytest
+
+from guard.lab.eval_trust import attempts_of, play
+from guard.lab.trust.attacks import Patch, discover_attacks
+from guard.wiring import assemble
+
+ATTACKS = discover_attacks()
+SWITCHES = [(attack, switch) for attack in ATTACKS for switch in attack.switches]
+SAMPLE = 20
+"""Attempts of each class that are played here with everything on; `guard eval trust` plays all."""
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.id)
+def test_a_class_is_a_generator_and_says_which_rules_it_needs(attack):
+    """Not a list of examples: as many attempts as the plan asks for, the same for the same seed."""
+    names = [attempt.name for attempt in attempts_of(attack, "0")]
+
+    assert len(names) >= 150
+    assert names == [attempt.name for attempt in attempts_of(attack, "0")]
+    assert attack.switches
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.id)
+async def test_a_sample_of_every_class_is_stopped(world_redis, attack):
+    """With every rule on nothing gets through."""
+    found = attempts_of(attack, "1", SAMPLE)
+
+    played = [await play(assemble, world_redis, attempt) for attempt in found]
+
+    assert [one for one in played if not one.stopped] == []
+
+
+@pytest.mark.parametrize(
+    ("attack", "switch"), SWITCHES, ids=[f"{a.id}: {s.rule}" for a, s in SWITCHES]
+)
+async def test_with_a_rule_switched_off_an_attempt_gets_through(world_redis, attack, switch):
+    """Otherwise the rule is not what stops the class, or the class does not try it."""
+    patch = Patch()
+    switch.off(patch)
+    try:
+        for attempt in attempts_of(attack, "0", switch.attempts):
+            if (await play(assemble, world_redis, attempt)).got_through:
+                return
+    finally:
+        patch.undo()
+    pytest.fail(f"nothing got through without `{switch.rule}`")

@@ -189,7 +189,7 @@ class Save:
         call = self.classified.call
         if attested.channel in {Channel.IMPORTED, Channel.SAVED}:
             return
-        until = self.sets.until(call.at)
+        until = self.sets.until(attested.at)
         if attested.until:
             until = min(until, attested.until)
         mark = self.seal.fingerprint(value)

@@ -52,6 +52,8 @@ def check(
 ) -> None:
     """Check policy files and exit with 0 if they are valid, with 3 if not."""
     loaded = load_policies(policy)
+    for warning in loaded.warnings:
+        typer.echo(plain(f"warning: {warning}"), err=True)
     typer.secho("OK", fg="green", nl=False)
     typer.echo(
         f" {loaded.name}: {len(loaded.tools)} tool mappings, "

@@ -72,6 +72,8 @@ class Channel(StrEnum):
 
 CHANNELS = tuple(Channel)
 """In the order in which sealed records number them: a new channel goes last."""
+VOUCHING = frozenset({Channel.DIRECTORY, Channel.OWN_RECORD})
+"""Result fields that may say who receives: nobody but their owner writes them."""
 
 
 @frozen
@@ -157,7 +159,11 @@ class Evidence:
     reply: LabelRecord | None = None
     """Sender of a message that the user named in this session."""
     field: LabelRecord | None = None
-    """From a result field of a declared label, in this session."""
+    """In a directory or an own record that this session has read."""
+    joined: LabelRecord | None = None
+    """Likewise, in the one entry that has a name which the user gave in this session."""
+    written: LabelRecord | None = None
+    """An agent of this tenant wrote it into some record, and nobody had vouched for it."""
     earlier_prompt: LabelRecord | None = None
     """Named by the user in an earlier session."""
     own: LabelRecord | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from guard.core.labels import Channel
 from guard.core.memory import MemoryClass
 from guard.core.model import Integrity
 
@@ -27,11 +28,17 @@ class PathQuery(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FieldLabel:
-    """A part of a result with a label of its own."""
+class ResultField:
+    """A part of a result that is declared: who can write it, and so what it may vouch for."""
 
     path: PathQuery
     label: Integrity
+    channel: Channel = Channel.RESULT
+    """A directory, an own record or a counterparty; ``RESULT`` where only the label is declared."""
+    names: PathQuery | None = None
+    """Where an entry of a directory has the name that people call it by."""
+    kinds: frozenset[str] = frozenset()
+    """Kinds of destination that it vouches for; empty for every kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +76,8 @@ class ToolMapping:
     """Arguments that are neither; what is declared nowhere is looked through for destinations."""
     source: Integrity = Integrity.UNTRUSTED
     """Label of what its results contain."""
-    fields: tuple[FieldLabel, ...] = ()
-    """Parts of its results that have a label of their own."""
+    fields: tuple[ResultField, ...] = ()
+    """Parts of its results that are declared."""
     store: str = ""
     """Name of the memory it reads or writes, empty where it is none."""
     item: PathQuery | None = None

@@ -12,12 +12,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from guard.core.frozen import frozen
+from guard.core.labels import VOUCHING
 from guard.core.model import DestinationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from guard.core.calls import ClassifiedCall, TracedCall
+    from guard.core.errors import PolicyProblem
     from guard.core.mappings import MemoryPolicy, ToolMapping
     from guard.core.model import Destination, Finding, Json
     from guard.core.trajectory import Snapshot
@@ -225,6 +227,10 @@ class Policy:
     """Kinds of guarded values that some rule looks at; only they are traced.  None: all."""
     paths: tuple[str, ...] = ()
     """The files it was read from."""
+    warnings: tuple[PolicyProblem, ...] = field(default=(), compare=False)
+    """What in them loads and may mean less than its author thinks."""
+    has_directories: bool = field(init=False, compare=False)
+    """Whether some result field is a directory or an own record."""
     result_rules: tuple[JudgesResults, ...] = field(init=False, compare=False)
     """Those of the rules that speak about results."""
     _memo: dict[str, ToolMapping | None] = field(default_factory=dict, compare=False, repr=False)
@@ -233,7 +239,10 @@ class Policy:
     )
 
     def __post_init__(self) -> None:
-        """Pick the rules about results once."""
+        """Work out once what many calls ask."""
+        declared = (one for tool in self.tools for one in tool.fields)
+        vouch = any(one.channel in VOUCHING for one in declared)
+        object.__setattr__(self, "has_directories", vouch)
         picked = tuple(rule for rule in self.rules if isinstance(rule, JudgesResults))
         object.__setattr__(self, "result_rules", picked)
 

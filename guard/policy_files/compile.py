@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.jsonpath import compile_path
-from guard.core.mappings import FieldLabel, LinkFields, MessageFields, ToolMapping
+from guard.core.labels import VOUCHING, Channel
+from guard.core.mappings import LinkFields, MessageFields, ResultField, ToolMapping
+from guard.core.model import Integrity
 from guard.core.policy import EgressLimits, Policy, StateLimits
 from guard.core.tool_patterns import claims_any
 from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.detectors import declared_facts
-from guard.policy_files.lint import lint
+from guard.policy_files.lint import lint, undeclared
 from guard.policy_files.memory_schema import compile_memory
 from guard.policy_files.schema import NESTED, PolicyDocument, PolicyFile, suggestion, validate
 from guard.policy_files.yaml_loader import load_document
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.policy_files.schema import (
         EgressEntry,
+        FieldEntry,
         LinksEntry,
         MessagesEntry,
         StateEntry,
@@ -159,6 +162,7 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
         detectors=_detectors(rule for file in files for rule in file.rules),
         guarded_kinds=_guarded_kinds(rule for file in files for rule in file.rules),
         paths=tuple(file.source.path for file in files),
+        warnings=tuple(undeclared(files)),
     )
 
 
@@ -203,7 +207,7 @@ def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
         body=tuple(compile_path(path) for path in entry.body),
         ignore=tuple(compile_path(path) for path in entry.ignore),
         source=entry.source,
-        fields=tuple(FieldLabel(compile_path(f.path), f.label) for f in entry.fields),
+        fields=tuple(map(_field, entry.fields)),
         store=entry.store or "",
         item=compile_path(entry.item) if entry.item else None,
         guarded=tuple(compile_path(path) for path in entry.guarded),
@@ -215,6 +219,21 @@ def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
         may_be_nobody=entry.optional_destinations,
         line=line,
         patterns=entry.match,
+    )
+
+
+def _field(entry: FieldEntry) -> ResultField:
+    """Return a declared field; a label that promises more than who writes it is not believed."""
+    kind = entry.declared
+    label = Integrity.AUTHENTICATED if kind in VOUCHING else Integrity.UNTRUSTED
+    if kind is Channel.RESULT and entry.label is not None:
+        label = entry.label
+    return ResultField(
+        path=compile_path(entry.path),
+        label=label,
+        channel=kind,
+        names=compile_path(entry.name) if entry.name else None,
+        kinds=frozenset(entry.kinds),
     )
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import PolicyProblem
 from guard.core.jsonpath import compile_path
-from guard.core.model import Role
+from guard.core.labels import VOUCHING, Channel
+from guard.core.model import Integrity, Role
 from guard.core.policy import Action, Mode
 from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
 from guard.detectors import declared_facts
@@ -35,6 +36,33 @@ def lint(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     yield from _mappings(files)
     yield from _http_tools(files)
     yield from _rules(files)
+
+
+def undeclared(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield what loads and vouches for less than its author may think: warnings, no errors."""
+    for file in files:
+        for place, entry in file.content.mappings():
+            for index, field in enumerate(entry.fields):
+                if field.who is None and field.declared is Channel.COUNTERPARTY:
+                    yield _problem(
+                        file,
+                        (*place, "fields", index, "label"),
+                        f"`label: {_name(field.label)}` of `{field.path}` vouches for no receiver: "
+                        "write `as: directory` if only its owner can write it, `as: own_record` if "
+                        "it is what this account itself sent or paid, else `as: counterparty`",
+                    )
+            vouches = any(field.declared in VOUCHING for field in entry.fields)
+            if entry.source >= Integrity.AUTHENTICATED and not vouches:
+                yield _problem(
+                    file,
+                    (*place, "source"),
+                    f"`source: {_name(entry.source)}` vouches for no receiver: declare in `fields` "
+                    "what only its owner can write (`as: directory`), or write `source: advisory`",
+                )
+
+
+def _name(label: Integrity | None) -> str:
+    return label.name.lower() if label is not None else ""
 
 
 def _problem(

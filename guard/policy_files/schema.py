@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     AliasChoices,
@@ -14,9 +14,13 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    SerializerFunctionWrapHandler,
     ValidationError,
+    model_serializer,
+    model_validator,
 )
 
+from guard.core.labels import VOUCHING, Channel
 from guard.core.model import Integrity, Json, Role
 from guard.core.policy import Mode
 from guard.policy_files.field_types import (
@@ -59,6 +63,7 @@ def _template(value: Json) -> str:
 
 
 TemplateText = Annotated[str, PlainValidator(_template, json_schema_input_type=str)]
+ReceiverKind = Literal["mail", "url", "host", "handle"]
 HttpMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -85,10 +90,44 @@ class StateEntry(_Strict):
 
 
 class FieldEntry(_Strict):
-    """A part of a tool's results that has a label of its own."""
+    """A part of a tool's results that is declared: who can write it, or its label."""
 
     path: PathText
-    label: Label
+    who: Annotated[Literal["directory", "own_record", "counterparty"] | None, Field(alias="as")] = (
+        None
+    )
+    """``directory``: only its owner writes it; ``own_record``: what this account itself has sent or
+    paid; ``counterparty``: an outsider sets it, so it says who, and never that he may receive."""
+    label: Label | None = None
+    """Of older policies; ``authenticated`` and ``trusted`` mean ``as: counterparty``."""
+    name: PathText | None = None
+    """Beside the value, the name by which people call its owner: a receiver whom the user names so
+    in a prompt is the value."""
+    kinds: tuple[ReceiverKind, ...] = ()
+    """Kinds of destination that it vouches for; every kind if empty."""
+
+    @model_validator(mode="after")
+    def _is_declared(self) -> Self:
+        if (self.who is None) == (self.label is None):
+            raise ValueError(
+                "say who can write the field: `as: directory`, `own_record` or `counterparty`"
+            )
+        if self.who not in VOUCHING and (self.name or self.kinds):
+            raise ValueError("`name` and `kinds` belong to a field `as: directory` or `own_record`")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What is left out stays so: older policies keep their digest.
+        return {name: value for name, value in dump(self).items() if value not in (None, [], ())}
+
+    @property
+    def declared(self) -> Channel:
+        """Who writes the field.  A label alone does not say it, so it vouches for nobody."""
+        if self.who is not None:
+            return Channel(self.who)
+        promises = self.label is not None and self.label >= Integrity.AUTHENTICATED
+        return Channel.COUNTERPARTY if promises else Channel.RESULT
 
 
 class MessagesEntry(_Strict):
@@ -141,7 +180,7 @@ class ToolEntry(_Strict):
     source: Label = Integrity.UNTRUSTED
     """The label of what it returns; ``untrusted``: anybody may have written it."""
     fields: tuple[FieldEntry, ...] = ()
-    """Parts of its results with a label of their own."""
+    """Parts of its results that are declared: who can write them."""
     store: StoreName | None = None
     """The memory it reads or writes; `stores` says it once, for the memory gate as well."""
     item: PathText | None = None
@@ -342,7 +381,7 @@ def _message(item: Any, nested: dict[Location, type[BaseModel]]) -> str:
         return f"missing field `{name}`"
     if kind == "extra_forbidden":
         model = nested.get(tuple(step for step in location[:-1] if isinstance(step, str)))
-        return f"unknown field `{name}`" + suggestion(name, model.model_fields if model else ())
+        return f"unknown field `{name}`" + suggestion(name, _spelled(model) if model else ())
     if kind in {"enum", "literal_error"}:
         expected = str(context["expected"]).replace("'", "`")
         hint = suggestion(str(item["input"]), re.findall(r"`([^`]+)`", expected))
@@ -355,6 +394,11 @@ def _message(item: Any, nested: dict[Location, type[BaseModel]]) -> str:
         "string_pattern_mismatch": f" must match `{context.get('pattern')}`",
         "value_error": f": {context.get('error')}",
     }.get(kind, f": {plain[:1].lower()}{plain[1:]}")
+
+
+def _spelled(model: type[BaseModel]) -> list[str]:
+    """Return the names of a model's fields as a file writes them."""
+    return [info.alias or name for name, info in model.model_fields.items()]
 
 
 def _field(location: Location) -> str:

@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.content.injection_text import instructs
 from guard.content.shingles import KEPT, passages_kept
-from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung
+from guard.core.labels import (
+    Channel,
+    LabelRecord,
+    LabelWrite,
+    LabelWriteMode,
+    Rung,
+)
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.destinations.canonical import read_destinations
 from guard.destinations.values import (
+    LEAF_LIMIT,
     find_destinations,
     find_numbers,
     find_values,
@@ -27,9 +34,17 @@ from guard.destinations.values import (
     number_value,
     whole_values,
 )
-from guard.provenance.label_sets import ATTESTED, READ, RECALLS, REPLY, LabelSets, label_sets
+from guard.provenance.label_sets import (
+    ATTESTED,
+    KNOWN_AS,
+    READ,
+    RECALLS,
+    REPLY,
+    LabelSets,
+    label_sets,
+)
 from guard.provenance.ladder import LINK, link_value, title_value
-from guard.provenance.lineage import SHORT, Recalled, place_of, write_recall
+from guard.provenance.lineage import ID, SHORT, Recalled, place_of, write_recall
 from guard.provenance.prompts import names_given
 from guard.provenance.result_documents import (
     leaves_of,
@@ -49,7 +64,7 @@ if TYPE_CHECKING:
     from guard.core.mappings import LinkFields, MessageFields, PathQuery, ToolMapping
     from guard.core.model import Identity, Json, ToolCall
     from guard.core.policy import Policy
-    from guard.provenance.result_documents import Leaf, Root
+    from guard.provenance.result_documents import Entry, Leaf, Root
     from guard.provenance.seal import Seal
 
 RESULT_VALUES: Final = 2000
@@ -101,6 +116,8 @@ class ResultIntake:
     _by_others: set[str] = field(default_factory=set)
     """Untrusted values that somebody else has named than the sender whose address it is."""
     _attested: dict[str, Integrity] = field(default_factory=dict)
+    _held: dict[str, tuple[Channel, Entry | None]] = field(default_factory=dict)
+    """Values that a directory or an own record holds, and the entry with a name that each is in."""
     _written: dict[str, None] = field(default_factory=dict)
     """Untrusted values in clear text."""
     _private: dict[str, None] = field(default_factory=dict)
@@ -156,7 +173,7 @@ class ResultIntake:
         by = LabelRecord(
             mapping.source, Channel.MEMORY, index, self.result.at, self.session, call.tool
         )
-        values = (*self._untrusted, *self._attested)
+        values = (*self._untrusted, *self._attested, *self._held)
         return Recalled(
             place_of(self.seal, mapping.store, item_value(mapping, mapping.store, call.arguments)),
             by,
@@ -171,9 +188,11 @@ class ResultIntake:
         self._overflow |= full
         return not full
 
-    def _taint(self, values: Iterable[str], origin: bytes) -> None:
+    def _taint(self, values: Iterable[str], origin: bytes, *, says_who: bool = False) -> None:
         for value in values:
             self._untrusted.setdefault(value, origin)
+            if says_who:
+                continue
             if not origin or origin != source_mark(value.partition(":")[2]):
                 self._by_others.add(value)
 
@@ -184,10 +203,9 @@ class ResultIntake:
         handle = leaf_value(text) if whole else None
         if self._traces_numbers:
             self._take_numbers(leaf, whole=handle is not None)
-        if label is Integrity.AUTHENTICATED and whole:
+        if leaf.channel is not Channel.RESULT and whole:
             self._take_field(leaf, handle)
-            return
-        if label is Integrity.UNTRUSTED:
+        elif label is Integrity.UNTRUSTED or leaf.channel is not Channel.RESULT:
             found = find_values(text)
             self._overflow = self._overflow or found.overflow
             self._taint(found.plain, leaf.origin)
@@ -195,32 +213,35 @@ class ResultIntake:
             self._written.update(found.plain)
             if handle is not None:
                 self._taint((handle,), leaf.origin)
-            return
-        for destination in read_destinations(text) if whole else ():
-            self._attest(keys_of(destination)[:1], label)
-        self._attest(tuple(find_values(text, disguised=False).plain), label)
-        if handle is not None:
-            self._attest((handle,), label)
+        # Whatever its label promises, a text says not who may receive: a directory does.
 
     def _take_numbers(self, leaf: Leaf, *, whole: bool) -> None:
         """Take the numbers of a text; a field vouches for the number that it is."""
         number = number_value(leaf.text) if whole else None
-        if leaf.label is Integrity.UNTRUSTED:
+        if leaf.channel is Channel.COUNTERPARTY and number is not None:
+            self._taint((number,), leaf.origin, says_who=True)
+        elif leaf.label is Integrity.UNTRUSTED:
             self._taint(find_numbers(leaf.text) if number is None else (number,), leaf.origin)
         elif number is not None:
             self._attest((number,), leaf.label)
 
     def _take_field(self, leaf: Leaf, handle: str | None) -> None:
-        """Take a field that the service fills in: it vouches for a value that is all of it.
+        """Take a field of which the policy says who writes it.
 
-        A name that somebody chose can be as long as a letter; what is written inside one is text
-        like any other.
+        It speaks of a value that is all of it.  A name that somebody chose can be as long as a
+        letter; what is written inside one is text like any other.
         """
         values = whole_values(leaf.text)
-        for value in values:
-            self._attest((value,), leaf.label)
-        if handle is not None:
-            self._attest((handle,), leaf.label)
+        whole = values if handle is None else (*values, handle)
+        if leaf.channel is Channel.COUNTERPARTY:
+            self._taint(whole, leaf.origin, says_who=True)
+        else:
+            for value in whole:
+                if not leaf.kinds or value.partition(":")[0] in leaf.kinds:
+                    self._held[value] = leaf.channel, leaf.entry
+                elif value != handle:
+                    # A display name that is an address: somebody chose it.
+                    self._taint((value,), leaf.origin)
         if not values:
             found = find_values(leaf.text)
             inside = {**found.plain, **found.disguised}
@@ -279,18 +300,44 @@ class ResultIntake:
         ]
 
     def _attestations(self) -> list[LabelWrite]:
-        identity = self.result.call.call.identity
-        area = self.areas.session(identity)
-        until, principal = self.areas.until(self.result.at), self.seal.principal(identity)
+        area = self.areas.session(self.result.call.call.identity)
         entries = [
-            self.seal.write(
-                area,
-                self.seal.fingerprint(value) + ATTESTED,
-                replace(self._record(label, Channel.FIELD), principal=principal, until=until),
-            )
+            self.seal.write(area, self.seal.fingerprint(value) + ATTESTED, self._own_record(label))
             for value, label in list(self._attested.items())[:RESULT_VALUES]
         ]
-        return [LabelWrite(area, LabelWriteMode.RAISE, tuple(entries))] if entries else []
+        writes = [LabelWrite(area, LabelWriteMode.RAISE, tuple(entries))] if entries else []
+        return [*writes, *self._directory_entries(area)]
+
+    def _own_record(self, label: Integrity, channel: Channel = Channel.FIELD) -> LabelRecord:
+        """Return the record of what vouches for this principal alone, until labels end."""
+        until = self.areas.until(self.result.at)
+        principal = self.seal.principal(self.result.call.call.identity)
+        return replace(self._record(label, channel), principal=principal, until=until)
+
+    def _directory_entries(self, area: LabelSet) -> list[LabelWrite]:
+        """Return what directories hold, each value with its entry's names, and each name's entry.
+
+        A name is of use only as long as the session knows one entry that is called so.
+        """
+        seal = self.seal
+        held, known = [], []
+        ids: dict[Entry, str] = {}
+        for value, (channel, entry) in islice(self._held.items(), RESULT_VALUES):
+            record = self._own_record(Integrity.AUTHENTICATED, channel)
+            marks: list[bytes] = []
+            if entry is not None:
+                marks = self._marks([name for text in entry.names for name in called(text)])
+                # The same entry is often shown with more of its fields, or fewer.
+                ids[entry] = max(value, ids.get(entry, value))
+            held.append(seal.write(area, seal.fingerprint(value) + ATTESTED, record, marks))
+        for entry, value in ids.items():
+            identity = seal.fingerprint(value).ljust(ID, b"\0")
+            for mark in self._marks([name for text in entry.names for name in called(text)]):
+                name = mark + KNOWN_AS
+                known.append((name, seal.sealed(area, name, identity)))
+        self._overflow |= len(self._held) > RESULT_VALUES
+        writes = [LabelWrite(area, LabelWriteMode.REPLACE, tuple(held))] if held else []
+        return [*writes, LabelWrite(area, LabelWriteMode.APPEND, tuple(known))] if known else writes
 
     def _reads(self, mapping: ToolMapping | None) -> bool:
         """Return whether the result is something the session has now read, and nobody vouches."""
@@ -363,6 +410,14 @@ class ResultIntake:
             for d in sent_by
         ):
             inside.update(ids)
+
+
+def called(name: str) -> list[str]:
+    """Return the values of what people call somebody: the whole name, its first word, its last."""
+    words = [word for word in name.split() if len(word) > 1]
+    if not words or len(name) > LEAF_LIMIT:
+        return []
+    return [handle_value(text) for text in dict.fromkeys((name, words[0], words[-1]))]
 
 
 def own_addresses(

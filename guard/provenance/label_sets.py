@@ -34,6 +34,7 @@ TAINT_KIND: Final = "t"
 OWN_KIND: Final = "n"
 PRIVATE_KIND: Final = "b"
 ESTABLISHED_KIND: Final = "e"
+WRITTEN_KIND: Final = "w"
 
 PROMPT: Final = b"P"
 ATTESTED: Final = b"A"
@@ -42,6 +43,9 @@ CLAIM: Final = b"C"
 TAINTED: Final = b"T"
 ITEM: Final = b"K"
 READ: Final = b"u"
+KNOWN_AS: Final = b"N"
+"""Behind a name: the entries of directories that are called so."""
+WRITTEN: Final = b"W"
 HOPS: Final = b"H"
 RECALLS: Final = b"r"
 ESTABLISHED: Final = b"E"
@@ -58,6 +62,8 @@ class BucketAreas(NamedTuple):
     """The labels of the memories that the principals of a tenant share."""
     taints: tuple[LabelSet, ...]
     """What the principal read in the periods whose labels still hold."""
+    written: LabelSet
+    """What agents of the tenant wrote into other services' records, and nobody had vouched for."""
 
 
 _set: Final = lru_cache(maxsize=_REMEMBERED)(LabelSet)
@@ -76,6 +82,7 @@ def _of_bucket(
         _set(OWN_KIND, owner, part, labels, BUCKET_LIMIT),
         _set(MEMORY_KIND, (tenant,), part, FOREVER, MEMORY_LIMIT),
         tuple(taints),
+        _set(WRITTEN_KIND, (tenant,), part, labels, BUCKET_LIMIT),
     )
 
 
@@ -148,6 +155,11 @@ class LabelSets:
     def until(self, at: float) -> float:
         """Return when ends what holds for a principal from a time on."""
         return at + self._labels / 1000
+
+    def written(self, identity: Identity, fingerprint: bytes) -> LabelSet:
+        """Return what agents of a tenant wrote into records of other services."""
+        part = _BUCKET_NAMES[bucket_of(fingerprint)]
+        return _set(WRITTEN_KIND, (identity.tenant,), part, self._labels, BUCKET_LIMIT)
 
     def epoch(self, at: float) -> int:
         """Return the period that a time lies in."""

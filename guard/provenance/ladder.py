@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from guard.core.labels import Attestation, Channel, Context, Rung
+from guard.core.labels import VOUCHING, Attestation, Channel, Context, Rung
 from guard.core.model import DestinationStatus, Integrity
 from guard.destinations.values import hints_of, keys_of, taints_of
 from guard.provenance.prompts import names_given
@@ -84,7 +84,15 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
     if claim is not None and not context.saturated:
         # Only of what no untrusted text has named, as far as anybody can tell.
         return Attestation(Rung.CLAIMED, "user_role", claim, same_session=True)
-    return Attestation(Rung.UNKNOWN, "no_record", vector="unknown", saturated=context.saturated)
+    written = next((e.written for e in found if e.written is not None), None)
+    return Attestation(
+        Rung.UNKNOWN,
+        "no_record" if written is None else "own_writing",
+        written,
+        vector="unknown",
+        same_session=written is not None and written.session == context.session,
+        saturated=context.saturated,
+    )
 
 
 def lasting(value: str, context: Context) -> Attestation:
@@ -105,8 +113,10 @@ def _vouched_now(evidence: Evidence, context: Context) -> Attestation | None:
     """Return the attestation by what holds in this session, whatever untrusted text says."""
     if _vouches(evidence.prompt, context):
         return Attestation(Rung.PROMPTED, "prompt", evidence.prompt, same_session=True)
-    if _vouches(evidence.field, context):
-        return _remembered(evidence.field, "authenticated_field", context)
+    if holds(evidence.joined, evidence, context):
+        return Attestation(Rung.PROMPTED, "directory_name", evidence.joined, same_session=True)
+    if holds(evidence.field, evidence, context):
+        return _remembered(evidence.field, _field_kind(evidence.field), context)
     return None
 
 
@@ -136,6 +146,22 @@ def _vouched_before(
             if _vouches(record, context):
                 return _remembered(record, why, context)
     return None
+
+
+def holds(
+    record: LabelRecord | None, evidence: Evidence, context: Context
+) -> TypeGuard[LabelRecord]:
+    """Return whether a directory or own record vouches for a value that it holds now.
+
+    What an agent of the tenant wrote there proves nothing by being read back, unless the user had
+    named it.
+    """
+    written = evidence.written is not None and not _vouches(evidence.earlier_prompt, context)
+    return _vouches(record, context) and not written
+
+
+def _field_kind(record: LabelRecord) -> str:
+    return record.channel.value if record.channel in VOUCHING else "authenticated_field"
 
 
 def _remembered(record: LabelRecord, why: str, context: Context) -> Attestation:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -32,6 +32,7 @@ from ruamel.yaml.events import (
 from guard.content.injection_text import instructs
 from guard.core.json_values import strings_in_order
 from guard.core.jsonpath import member_path
+from guard.core.labels import Channel
 from guard.core.model import Integrity
 from guard.destinations.values import find_destinations
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from guard.core.calls import ToolResult
-    from guard.core.mappings import LinkFields, MessageFields, ToolMapping
+    from guard.core.mappings import LinkFields, MessageFields, ResultField, ToolMapping
     from guard.core.model import Json
 
 YAML_LIMIT: Final = 64 * 1024
@@ -111,7 +112,7 @@ _TEXT_BLOCK: Final = frozenset({*_TEXT, "content"})
 
 def fields_document(root: Root, mapping: ToolMapping | None) -> Any:
     """Return a document as a mapping's fields and messages speak of it; a text may stay one."""
-    wants_fields = mapping is not None and bool(mapping.fields)
+    wants_fields = mapping is not None and bool(mapping.fields or mapping.messages)
     document = _read(root, every_format=wants_fields)
     if mapping is None or not isinstance(document, dict):
         return document
@@ -287,6 +288,13 @@ def senders_in(document: Json, messages: MessageFields) -> dict[str, tuple[str, 
     }
 
 
+@dataclass(eq=False, slots=True)
+class Entry:
+    """One entry of a directory, with the names that people call it by."""
+
+    names: list[str] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """One text of a result and its label."""
@@ -297,13 +305,89 @@ class Leaf:
     """Whether it is a whole string of a structure, and so may be a handle by itself."""
     origin: bytes = b""
     """Mark of the one source that it came from; empty where none is known."""
+    channel: Channel = Channel.RESULT
+    """Who has written it, where the policy declares that."""
+    entry: Entry | None = None
+    """The entry of a directory that it stands in, where that has a name."""
+    kinds: frozenset[str] = frozenset()
+    """Kinds of destination that it may vouch for; empty for every kind."""
 
 
 def vouched(leaf: Leaf) -> Leaf:
     """Return the text with its label; one that instructs a model vouches for nothing in it."""
     if leaf.label is not Integrity.UNTRUSTED and instructs(leaf.text, deep=False):
-        return replace(leaf, label=Integrity.UNTRUSTED)
+        return replace(leaf, label=Integrity.UNTRUSTED, channel=Channel.RESULT)
     return leaf
+
+
+_WRITERS: Final = (
+    Channel.COUNTERPARTY,
+    Channel.RESULT,
+    Channel.OWN_RECORD,
+    Channel.DIRECTORY,
+)
+"""Who may have written a field, the least reliable first: of two that are declared, it counts."""
+
+
+@dataclass(slots=True)
+class _Declared:
+    """What the policy declares of the parts of one document, by their paths."""
+
+    fields: dict[str, ResultField] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    """By the path of what their name stands in."""
+    origins: dict[str, bytes] = field(default_factory=dict)
+    senders: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, document: Json, mapping: ToolMapping | None) -> _Declared:
+        """Return what a mapping declares of a document."""
+        declared = cls()
+        if mapping is None:
+            return declared
+        for one in mapping.fields:
+            for path, _ in one.path.find(document):
+                before = declared.fields.setdefault(path, one)
+                declared.fields[path] = min(before, one, key=_reliability)
+            for path, name in one.names.find(document) if one.names is not None else ():
+                if isinstance(name, str):
+                    where = path[: path.rfind("['")]
+                    declared.entries.setdefault(where, Entry()).names.append(name)
+        if mapping.messages is not None:
+            declared._take_messages(document, mapping.messages)
+        return declared
+
+    def _take_messages(self, document: Json, messages: MessageFields) -> None:
+        """Note who sent each message: an outsider wrote that, and so it says who, and no more."""
+        for path, senders in senders_in(document, messages).items():
+            self.origins[path] = source_mark(senders[0]) if len(set(senders)) == 1 else b""
+        for path, message in messages.each.find(document):
+            for inner, _ in messages.sender.find(message):
+                self.senders.add(path + inner.removeprefix("$"))
+
+    @property
+    def says_something(self) -> bool:
+        """Whether anything is declared of any part."""
+        return bool(self.fields or self.origins or self.senders)
+
+    def below(self, path: str, above: Leaf) -> Leaf:
+        """Return what holds at a path, given what holds above it."""
+        origin = self.origins.get(path, above.origin)
+        entry = self.entries.get(path, above.entry)
+        declared = self.fields.get(path)
+        if declared is not None:
+            label, channel, kinds = declared.label, declared.channel, declared.kinds
+        elif path in self.senders:
+            label, channel, kinds = Integrity.UNTRUSTED, Channel.COUNTERPARTY, above.kinds
+        elif origin == above.origin and entry is above.entry:
+            return above
+        else:
+            label, channel, kinds = above.label, above.channel, above.kinds
+        return Leaf("", label, above.whole, origin, channel, entry, kinds)
+
+
+def _reliability(declared: ResultField) -> tuple[int, int]:
+    return _WRITERS.index(declared.channel), declared.label
 
 
 def leaves_of(
@@ -318,65 +402,46 @@ def leaves_of(
         origin: mark of the source of everything that no message of its own holds.
     """
     document = fields_document(root, mapping)
+    declared = _Declared.of(document, mapping)
+    above = Leaf("", default, whole=True, origin=origin)
     if isinstance(document, str):
-        yield Leaf(document, default, whole=False, origin=origin)
+        at_root = declared.below("$", above)
+        yield replace(at_root, text=document, whole="$" in declared.fields)
         return
-    labels: dict[str, Integrity] = {}
-    if mapping is not None:
-        for field in mapping.fields:
-            for path, _ in field.path.find(document):
-                # Where two paths select one field, the lower label counts.
-                labels[path] = min(labels.get(path, field.label), field.label)
-    origins = _origins(document, mapping)
     if not isinstance(root, Blocks):
-        yield from _walk(labels, origins, ("$", document, default, origin))
+        yield from _walk(declared, "$", document, above)
         return
     for index, item in enumerate(document):
         path = f"$[{index}]"
-        if isinstance(item, str) and path not in labels:
+        if isinstance(item, str) and path not in declared.fields:
             # Prose in several blocks, and no list of names.
-            yield Leaf(item, default, whole=False, origin=origins.get(path, origin))
+            yield replace(declared.below(path, above), text=item, whole=False)
         else:
-            yield from _walk(labels, origins, (path, item, default, origin))
+            yield from _walk(declared, path, item, above)
 
 
-def _walk(
-    labels: dict[str, Integrity],
-    origins: dict[str, bytes],
-    root: tuple[str, Json, Integrity, bytes],
-) -> Iterator[Leaf]:
-    """Yield the texts below a place: its path, what is there, its label, mark of its source."""
-    stack = [root]
-    tracked = bool(labels or origins)
+def _walk(declared: _Declared, start: str, document: Json, above: Leaf) -> Iterator[Leaf]:
+    """Yield the texts at a path and below it."""
+    stack: list[tuple[str, Json, Leaf]] = [(start, document, above)]
+    tracked = declared.says_something
     while stack:
-        path, item, label, by = stack.pop()
+        path, item, here = stack.pop()
         if tracked:
-            label, by = labels.get(path, label), origins.get(path, by)
+            here = declared.below(path, here)
         if isinstance(item, str):
-            yield Leaf(item, label, whole=True, origin=by)
+            yield replace(here, text=item)
         elif isinstance(item, dict):
             for key, inner in item.items():
                 if not key.isidentifier():
-                    yield Leaf(key, label, whole=True, origin=by)
-                stack.append((member_path(path, key) if tracked else path, inner, label, by))
+                    yield replace(here, text=key)
+                stack.append((member_path(path, key) if tracked else path, inner, here))
         elif isinstance(item, list):
             stack.extend(
-                (f"{path}[{index}]" if tracked else path, inner, label, by)
+                (f"{path}[{index}]" if tracked else path, inner, here)
                 for index, inner in enumerate(item)
             )
         elif isinstance(item, int | float) and not isinstance(item, bool):
-            yield Leaf(str(item), label, whole=True, origin=by)
-
-
-def _origins(document: Json, mapping: ToolMapping | None) -> dict[str, bytes]:
-    """Return the mark of who sent each message, by its path; empty where that is not one."""
-    if mapping is None or mapping.messages is None:
-        return {}
-    found = senders_in(document, mapping.messages)
-    return {
-        path: source_mark(senders[0]) if len(set(senders)) == 1 else b""
-        for path, senders in found.items()
-    }
+            yield replace(here, text=str(item))
 
 
 MOST: Final = 64

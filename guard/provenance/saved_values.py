@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from guard.core.calls import saved_document
+from guard.core.calls import saved_document, without_members
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung, SavedText
-from guard.core.model import Integrity
-from guard.destinations.values import SAID, find_values, leaf_value
+from guard.core.model import DestinationStatus, Integrity, Role
+from guard.destinations.values import SAID, find_values, keys_of, leaf_value
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED
 from guard.provenance.ladder import attest_values, lasting
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
@@ -29,7 +30,7 @@ from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, SENTENCES, sai
 from guard.provenance.result_documents import leaves_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from guard.core.calls import ClassifiedCall
     from guard.core.labels import Context
@@ -260,7 +261,7 @@ def item_value(mapping: ToolMapping, store: str, arguments: Json) -> str:
     return ""
 
 
-def saved_values(arguments: Json) -> tuple[dict[str, bool], dict[str, None], bool]:
+def saved_values(arguments: Mapping[str, Json]) -> tuple[dict[str, bool], dict[str, None], bool]:
     """Return the values in what is saved, as they stand and disguised, and whether some lack.
 
     Of those as they stand it says which leave a hop: a text that is a value as a whole, and has
@@ -277,3 +278,35 @@ def saved_values(arguments: Json) -> tuple[dict[str, bool], dict[str, None], boo
         if leaf.whole and (whole := leaf_value(leaf.text)) is not None:
             plain[whole] = plain.get(whole, False) or not found.plain
     return plain, disguised, overflow
+
+
+READING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
+WRITTEN_LIMIT: Final = 2000
+"""Values of one call that are noted as written."""
+
+
+def written_values(classified: ClassifiedCall) -> list[str]:
+    """Return the values that a call writes into some service's records.
+
+    The text of a message stays with its receivers, and what a declared memory keeps has labels.
+    """
+    call, mapping = classified.call, classified.mapping
+    arguments: Mapping[str, Json] = call.arguments
+    if classified.role is Role.SAVE and mapping is not None and mapping.store:
+        return []
+    if classified.role in {Role.SEND, Role.DRAFT} and mapping is not None:
+        arguments = without_members(
+            arguments, {path for query in mapping.body for path, _ in query.find(arguments)}
+        )
+    known = {
+        key
+        for target in classified.targets
+        if target.status in _LISTED
+        for key in keys_of(target.destination)
+    }
+    plain, disguised, _ = saved_values(arguments)
+    values = (value for value in (*plain, *disguised) if not value.startswith("any:"))
+    return list(islice((value for value in values if value not in known), WRITTEN_LIMIT))
+
+
+_LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})

@@ -46,7 +46,7 @@ CHANNEL_BYTE: Final = LABEL_BYTE + 1
 """Likewise of the channel."""
 _CALL_MAX: Final = 2**31 - 1
 _AT_MAX: Final = 2**32 - 1
-_SCOPED: Final = 2
+SCOPED: Final = 2
 """Version of a record that ends with its scope: for whom it holds, and until when."""
 _SCOPE: Final = struct.Struct(">8sI")
 
@@ -141,7 +141,7 @@ class Seal:
         body = pack_record(record) + record.origin + b"".join(names)
         if record.principal or record.until:
             until = max(1, min(int(record.until), _AT_MAX)) if record.until else 0
-            body = bytes([_SCOPED]) + body[1:] + _SCOPE.pack(record.principal, until)
+            body = bytes([SCOPED]) + body[1:] + _SCOPE.pack(record.principal, until)
         return field, self.sealed(area, field, body)
 
     def read(self, area: LabelSet, field: bytes, raw: object) -> LabelRecord | None:
@@ -149,7 +149,7 @@ class Seal:
         if raw is None:
             return None
         body = self.opened(area, field, raw) if isinstance(raw, bytes) else None
-        if body is None or len(body) <= _BODY_SIZE or body[0] not in {_VERSION, _SCOPED}:
+        if body is None or len(body) <= _BODY_SIZE or body[0] not in {_VERSION, SCOPED}:
             return ALTERED
         record, _ = unpack_record(body, with_origin=True)
         if body[0] == _VERSION:
@@ -213,3 +213,15 @@ ALTERED: Final = LabelRecord(Integrity.UNTRUSTED, CHANNELS[0], -1, 0.0, b"", "",
 """Stands for a record whose MAC does not fit."""
 NAMES_AT: Final = SEAL + _BODY.size + 1
 """Zero-based place of the byte with the length of the source; names follow the source."""
+VERSION_BYTE: Final = SEAL + 1
+"""One-based place of the byte that says whether a record ends with its scope."""
+SCOPE_SIZE: Final = _SCOPE.size
+
+
+def names_in(raw: bytes) -> list[bytes]:
+    """Return the fingerprints behind a sealed record's source."""
+    if len(raw) < NAMES_AT:
+        return []
+    end = len(raw) - (SCOPE_SIZE if raw[SEAL] == SCOPED else 0)
+    start = NAMES_AT + raw[NAMES_AT - 1]
+    return [raw[at : at + FINGERPRINT] for at in range(start, end - FINGERPRINT + 1, FINGERPRINT)]

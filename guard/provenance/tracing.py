@@ -22,6 +22,8 @@ from guard.core.labels import (
     LabelLookup,
     LabelQuery,
     LabelRecord,
+    LabelWrite,
+    LabelWriteMode,
     PrivateText,
     Rung,
 )
@@ -33,24 +35,33 @@ from guard.provenance.label_sets import (
     CLAIM,
     ESTABLISHED,
     ITEM,
+    KNOWN_AS,
     PROMPT,
     READ,
     RECALLS,
     REPLY,
     TAINTED,
+    WRITTEN,
     bucket_of,
     label_sets,
 )
-from guard.provenance.ladder import LINK, TITLE, attest, values_asked
-from guard.provenance.lineage import read_recalls
-from guard.provenance.saved_values import Save, SavedParts, item_value, saved_values
-from guard.provenance.seal import FINGERPRINT, NAMES_AT
+from guard.provenance.ladder import LINK, TITLE, attest, lasting, values_asked
+from guard.provenance.lineage import entries_in, read_recalls
+from guard.provenance.saved_values import (
+    READING,
+    Save,
+    SavedParts,
+    item_value,
+    saved_values,
+    written_values,
+)
+from guard.provenance.seal import FINGERPRINT, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from guard.core.calls import ClassifiedCall
-    from guard.core.labels import LabelReply, LabelSet, LabelWrite
+    from guard.core.labels import LabelReply, LabelSet
     from guard.core.model import Destination
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot
@@ -84,15 +95,22 @@ class _Plan(NamedTuple):
     in_session: _Slots
     named: _Slots
     """Whether a value is the sender of a message that the user named."""
-    in_buckets: tuple[tuple[int, _Slots, _Slots, _Slots], ...]
-    """Bucket, and what is read of the principal's own, the memory and the taint of each period."""
+    in_buckets: tuple[tuple[int, _Slots, _Slots, _Slots, _Slots], ...]
+    """Bucket, and what is read of the principal's own, the memory, the taint of each period, and
+    what agents wrote."""
 
 
-def _made_plan(seal: Seal, values: tuple[tuple[str, bool], ...]) -> _Plan:
-    """Return the plan for some values, each with whether it may be attested or only taints."""
+def _made_plan(seal: Seal, values: tuple[tuple[str, bool], ...], *, directories: bool) -> _Plan:
+    """Return the plan for some values, each with whether it may be attested or only taints.
+
+    Args:
+        seal: the deployment's key.
+        values: what is looked up.
+        directories: whether the policy declares any, so that it matters what agents wrote.
+    """
     in_session: list[_Slot] = []
     named: list[_Slot] = []
-    buckets: dict[int, tuple[list[_Slot], list[_Slot], list[_Slot]]] = {}
+    buckets: dict[int, tuple[list[_Slot], list[_Slot], list[_Slot], list[_Slot]]] = {}
     for value, known in values:
         if value.startswith((TITLE, LINK)):
             # It says which message or link; only the user's naming of its place vouches for it.
@@ -105,19 +123,22 @@ def _made_plan(seal: Seal, values: tuple[tuple[str, bool], ...]) -> _Plan:
             if value.startswith(SAID):
                 # Words count for the session that they were said in; nothing taints them.
                 continue
-            in_session.append(_Slot(mark + ATTESTED, value, "field"))
             in_session.append(_Slot(mark + CLAIM, value, "claim"))
             named.append(_Slot(mark + REPLY, value, "reply"))
-        own, memory, taints = buckets.setdefault(bucket_of(mark), ([], [], []))
+            named.append(_Slot(mark + ATTESTED, value, "field"))
+        own, memory, taints, written = buckets.setdefault(bucket_of(mark), ([], [], [], []))
         if known:
             own.append(_Slot(mark + PROMPT, value, "earlier_prompt"))
             own.append(_Slot(mark + ATTESTED, value, "own"))
             memory.append(_Slot(mark + ATTESTED, value, "memory"))
+            if directories:
+                written.append(_Slot(mark + WRITTEN, value, "written"))
         memory.append(_Slot(mark + TAINTED, value, "memory_taint"))
         taints.append(_Slot(mark, value, "taint"))
-    in_buckets: list[tuple[int, _Slots, _Slots, _Slots]] = []
-    for bucket, (own, memory, taints) in buckets.items():
-        in_buckets.append((bucket, tuple(own), tuple(memory), tuple(taints)))
+    in_buckets: list[tuple[int, _Slots, _Slots, _Slots, _Slots]] = []
+    for bucket, (own, memory, taints, written) in buckets.items():
+        of_bucket = tuple(own), tuple(memory), tuple(taints), tuple(written)
+        in_buckets.append((bucket, *of_bucket))
     return _Plan(tuple(in_session), tuple(named), tuple(in_buckets))
 
 
@@ -138,6 +159,7 @@ class Tracing:
         "_at",
         "_call",
         "_complete",
+        "_directories",
         "_established",
         "_identity",
         "_item",
@@ -150,6 +172,7 @@ class Tracing:
         "_sets",
         "_store",
         "_values",
+        "_written",
     )
 
     def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
@@ -157,6 +180,7 @@ class Tracing:
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
+        self._directories = policy.has_directories
         self._values: dict[str, bool] = {}
         """Whether a value may be attested, by value; the others only taint."""
         self._complete = classified.searched
@@ -174,6 +198,8 @@ class Tracing:
         """Those it has."""
         self._saved: SavedParts | None = None
         """What its text is made of, where it writes memory."""
+        self._written: tuple[str, ...] = ()
+        """What it writes somewhere else than into a declared memory."""
         self._asked: list[tuple[LabelSet, _Slots]] = []
         """What is read of each label set, in the order of the reply's values."""
         self._named: tuple[LabelSet, _Slots] | None = None
@@ -205,6 +231,9 @@ class Tracing:
             self._add(saved.further, taint_only=True)
             self._add(saved.said)
             self._complete = self._complete and not saved.overflow
+        if policy.has_directories and call.role not in READING:
+            self._written = tuple(written_values(call))
+            self._add(islice(self._written, max(0, ASK_LIMIT // 2 - len(self._values))))
 
     def _add(self, values: Iterable[str], *, taint_only: bool = False) -> None:
         """Note some more values, or only that it matters whether untrusted text named them."""
@@ -253,14 +282,17 @@ class Tracing:
     def _plan(self) -> _Plan:
         values = tuple(self._values.items())
         short = sum(map(len, self._values)) <= _PLAN_TEXT
-        return (_short_plan if short else _made_plan)(self._seal, values)
+        plan = _short_plan if short else _made_plan
+        return plan(self._seal, values, directories=self._directories)
 
     def _ask_buckets(self, plan: _Plan) -> None:
         epoch, asked = self._sets.epoch(self._at), self._asked
-        for bucket, of_own, of_memory, of_taint in plan.in_buckets:
-            own, memory, taints = self._sets.of_bucket(self._identity, bucket, epoch)
+        for bucket, of_own, of_memory, of_taint, of_written in plan.in_buckets:
+            own, memory, taints, written = self._sets.of_bucket(self._identity, bucket, epoch)
             if of_own:
                 asked.append((own, of_own))
+            if of_written:
+                asked.append((written, of_written))
             asked.append((memory, of_memory))
             for taint in taints:
                 asked.append((taint, of_taint))
@@ -331,7 +363,10 @@ class Tracing:
             private=PrivateText(len(private), min(private, key=_AT)) if private else None,
             memory_label=item.label if item is not None and item.sealed else None,
             saved=saved.label(context, unsure=cut_off) if saved is not None else None,
-            on_executed=self._saves_made(reply, context, index) if self._store else (),
+            on_executed=(
+                *(self._saves_made(reply, context, index) if self._store else ()),
+                *self._writes_made(context, index),
+            ),
             on_success=self._establishes(context, index, remember) if self._receivers else (),
             redefined=reply.definition is not None,
         )
@@ -371,6 +406,25 @@ class Tracing:
         recalls = read_recalls(self._seal, session, RECALLS, reply.recalls)
         save = Save(self._seal, self._sets, self._call, self._item, context, recalls)
         return tuple(save.writes(index))
+
+    def _writes_made(self, context: Context, index: int) -> list[LabelWrite]:
+        """Return the records of what the call writes and nobody vouches for.
+
+        Read back from a directory or an own record, it is no evidence of anything.
+        """
+        made: dict[LabelSet, list[tuple[bytes, bytes]]] = {}
+        call = self._call.call
+        record = LabelRecord(
+            Integrity.UNTRUSTED, Channel.SAVED, index, call.at, context.session, call.tool
+        )
+        for value in self._written:
+            if lasting(value, context).rung > Rung.REMEMBERED:
+                mark = self._seal.fingerprint(value)
+                area = self._sets.written(self._identity, mark)
+                entry = self._seal.write(area, mark + WRITTEN, record)
+                made.setdefault(area, []).append(entry)
+        keep = LabelWriteMode.KEEP
+        return [LabelWrite(area, keep, tuple(entries)) for area, entries in made.items()]
 
     def _found(self, reply: LabelReply) -> dict[str, dict[str, LabelRecord]]:
         """Return the records that were found, by value and by place."""
@@ -421,18 +475,28 @@ class Tracing:
         slot: _Slot,
         answer: object,
     ) -> None:
-        """Keep the sender of a message that the user has named in this session."""
+        """Keep what a directory holds, and whatever bears a name that the user has given."""
         if not isinstance(answer, list) or len(answer) != 2:  # noqa: PLR2004 - record, names
             return
         raw, named = answer
         record = self._seal.read(area, slot.field, raw)
+        is_field = slot.place == "field"
+        if record is not None and is_field:
+            found.setdefault(slot.value, {})["field"] = record
         if record is None or not record.sealed or not isinstance(raw, bytes):
             return
-        for name, said in zip(_names_in(raw), named, strict=False):
+        for name, said, entries in zip(names_in(raw), named[::2], named[1::2], strict=False):
             by = self._seal.read(area, name + PROMPT, said)
-            if by is not None and by.sealed and by.label >= Integrity.AUTHENTICATED:
-                found.setdefault(slot.value, {})["reply"] = record
+            if by is None or not by.sealed or by.label < Integrity.AUTHENTICATED:
+                continue
+            if not is_field or self._is_one_entry(area, name + KNOWN_AS, entries):
+                found.setdefault(slot.value, {})["joined" if is_field else "reply"] = record
                 return
+
+    def _is_one_entry(self, area: LabelSet, field: bytes, raw: object) -> bool:
+        """Return whether the session knows exactly one entry of a directory by a name."""
+        entries = entries_in(self._seal, area, field, raw)
+        return entries.whole and len(entries.bodies) == 1
 
 
 _AT: Final = attrgetter("at")
@@ -450,11 +514,3 @@ def _attested(targets: Sequence[Target], context: Context) -> tuple[Target, ...]
         rung = attest(destination, status, context)
         found.append(Target(destination, status, target.path, rung))
     return tuple(found)
-
-
-def _names_in(raw: bytes) -> list[bytes]:
-    """Return the fingerprints behind a record's source."""
-    start = NAMES_AT + raw[NAMES_AT - 1] if len(raw) >= NAMES_AT else len(raw)
-    return [
-        raw[at : at + FINGERPRINT] for at in range(start, len(raw) - FINGERPRINT + 1, FINGERPRINT)
-    ]

@@ -260,11 +260,9 @@ class DescribedStore:
         if query.named is not None:
             area = query.named.area
             # The message's name, which the user gave on the prompt channel.
-            prompt = [
-                SEAL.write(area, NAME + PROMPT, _record(Integrity.TRUSTED, Channel.PROMPT))[1]
-            ]
+            prompt = SEAL.write(area, NAME + PROMPT, _record(Integrity.TRUSTED, Channel.PROMPT))[1]
             found = self._answers(query.named)
-            named = tuple(None if record is None else [record, prompt] for record in found)
+            named = tuple(None if record is None else [record, [prompt, None]] for record in found)
         return LabelReply(
             tuple(record for lookup in query.values for record in self._answers(lookup)),
             named,

@@ -23,7 +23,15 @@ from guard.core.model import ROLES
 from guard.core.trajectory import NO_ROLE, PAIRS, Trajectory, Window
 from guard.provenance.label_sets import GRANT_KIND
 from guard.provenance.lineage import ID, ID_AT, LIST_FIRST, LIST_LIMIT
-from guard.provenance.seal import CHANNEL_BYTE, FINGERPRINT, LABEL_BYTE, NAMES_AT
+from guard.provenance.seal import (
+    CHANNEL_BYTE,
+    FINGERPRINT,
+    LABEL_BYTE,
+    NAMES_AT,
+    SCOPE_SIZE,
+    SCOPED,
+    VERSION_BYTE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -260,6 +268,9 @@ def _constants() -> dict[str, str]:
         "PAIRS": f"{{{pairs}}}",
         "NAMES_AT": str(NAMES_AT),
         "NAME_SIZE": str(FINGERPRINT),
+        "VERSION_BYTE": str(VERSION_BYTE),
+        "SCOPED": str(SCOPED),
+        "SCOPE_SIZE": str(SCOPE_SIZE),
         "LABEL_BYTE": str(LABEL_BYTE),
         "CHANNEL_BYTE": str(CHANNEL_BYTE),
         "COUNTERPARTY": str(CHANNELS.index(Channel.COUNTERPARTY)),

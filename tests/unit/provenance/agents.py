@@ -24,7 +24,7 @@ tools:
   - match: [calendar]
     role: retrieve
     fields:
-      - {path: "$[*].participants", label: authenticated}
+      - {path: "$[*].participants", as: directory}
   - match: [inbox]
     role: retrieve
     messages: {each: "$[*]", id: "$.id", sender: "$.from", names: ["$.subject"]}

@@ -29,15 +29,20 @@ local before = {session, principal, now[3] and 1 or 0, grant}
 local areas = #KEYS
 if areas == 4 then return before end
 
--- A record of these ends in names; each is looked up in the same area, marked as named in a prompt.
+-- A record of these may end in names.  Each is looked up in the same area: whether a prompt named it,
+-- and which entries of directories are called so.
 local function named(key, raw)
   local names = {}
   local at = NAMES_AT + 1 + (string.byte(raw, NAMES_AT) or 0)
-  while at + NAME_SIZE - 1 <= #raw do
-    names[#names + 1] = string.sub(raw, at, at + NAME_SIZE - 1) .. 'P'
+  local last = #raw
+  if string.byte(raw, VERSION_BYTE) == SCOPED then last = last - SCOPE_SIZE end
+  while at + NAME_SIZE - 1 <= last do
+    local name = string.sub(raw, at, at + NAME_SIZE - 1)
+    names[#names + 1] = name .. 'P'
+    names[#names + 1] = name .. 'N'
     at = at + NAME_SIZE
   end
-  if #names == 0 then return false end
+  if #names == 0 then return {raw, {}} end
   return {raw, redis.call('HMGET', key, unpack(names))}
 end
 

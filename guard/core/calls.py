@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote_plus, urlsplit
 
 from guard.core.frozen import frozen
 from guard.core.json_values import strings_in_order
@@ -147,6 +148,12 @@ class ToolResult:
     """Marks of whom an untrusted result comes from; None until they have been worked out."""
 
 
+TERMS: Final = 16
+TERM_WORDS: Final = 4
+"""Names beside the texts of one write, and words in one."""
+_TERM: Final = re.compile(r"[\w.:@/+-]{1,64}")
+_HEX: Final = re.compile(r"[0-9a-fA-F-]{8,64}")
+_TERM_WORD: Final = re.compile(r"[^\W\d_]{2,}")
 UNMAPPED: Final = WriteMapping("", lambda _: True, "", MemoryClass.L1)
 """A save that no entry of ``memory.writes`` claims counts as a write of the highest class."""
 
@@ -162,9 +169,49 @@ def write_of(memory: MemoryPolicy, call: ToolCall, role: Role) -> WriteMapping |
 
 
 def remembered_texts(call: ToolCall, mapping: WriteMapping) -> list[str]:
-    """Return the texts of a call that its store would remember."""
+    """Return the texts of a call that its store would remember, wherever in it they stand.
+
+    A short name (of a user, a category, a type) beside them is no text, as long as there are few.
+    """
     document = written_document(call)
-    return list(texts_at(mapping.content, document, hidden_paths(mapping, document)))
+    texts = list(texts_at(mapping.content, document, hidden_paths(mapping, document)))
+    further = further_texts(call, mapping)
+    told = [text for text in further if not is_term(text)]
+    return [*texts, *(told if len(further) - len(told) <= TERMS else further)]
+
+
+def further_texts(call: ToolCall, mapping: WriteMapping) -> list[str]:
+    """Return what else a write says: names of members, metadata, arguments that no path selects.
+
+    A store may keep any of it; of a plain request, its body, notable headers and query.
+    """
+    document = written_document(call)
+    found: list[str] = []
+    if call.protocol == "http":
+        query = urlsplit(str(document.get("url", ""))).query
+        found += [unquote_plus(query)] if query else []
+        document = {name: document[name] for name in ("body", "headers") if name in document}
+    hidden = hidden_paths(mapping, document)
+    selected = {path for query in mapping.content for path, _ in query.find(document)}
+    stack: list[tuple[str, Json, bool]] = [("$", document, not mapping.content)]
+    while stack:
+        path, value, told = stack.pop()
+        told = (told or path in selected) and path not in hidden
+        if isinstance(value, str) and not told:
+            found.append(value)
+        elif isinstance(value, dict):
+            found += [name for name in value if not (name.isidentifier() and is_term(name))]
+            stack.extend((member_path(path, name), inner, told) for name, inner in value.items())
+        elif isinstance(value, list):
+            stack.extend((f"{path}[{index}]", inner, told) for index, inner in enumerate(value))
+    return [text for text in found if text.strip()]
+
+
+def is_term(text: str) -> bool:
+    """Return whether a text is a name or an id, and no sentence under another spelling."""
+    if _HEX.fullmatch(text) is not None:
+        return True
+    return _TERM.fullmatch(text) is not None and len(_TERM_WORD.findall(text)) <= TERM_WORDS
 
 
 def hidden_paths(mapping: WriteMapping, document: Json) -> set[str]:

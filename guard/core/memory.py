@@ -152,6 +152,7 @@ class Candidate:
     target: MemoryClass
     fallback: MemoryClass | None
     texts: tuple[str, ...]
+    """What is to be remembered, as the mapping selects it."""
     content: str
     """The arguments as canonical JSON, without nonce and token; what a reviewer sees."""
     digest: str
@@ -163,6 +164,8 @@ class Candidate:
     """The promotion token that the caller presented, empty where none."""
     evidence: SourceEvidence
     server: str = ""
+    further: tuple[str, ...] = ()
+    """What else the request says: names of members, metadata, other arguments.  Judged alike."""
     problems: tuple[str, ...] = ()
     """Reasons of ``BAD_INPUT``."""
 

@@ -12,7 +12,13 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from guard.core.calls import hidden_paths, texts_at, without_members, written_document
+from guard.core.calls import (
+    further_texts,
+    hidden_paths,
+    texts_at,
+    without_members,
+    written_document,
+)
 from guard.core.json_values import strings_in_order
 from guard.core.memory import NO_EVIDENCE, Candidate, MemoryClass, SourceEvidence, SourceType
 from guard.core.model import Integrity, Role
@@ -49,7 +55,8 @@ def candidate_of_call(
     content = canonical(without_members(document, hidden))
     asked, problems = _target(mapping.target_path, mapping.target, document)
     texts = tuple(texts_at(mapping.content, document, hidden))
-    problems += _size_problems(content, texts, limits)
+    further = tuple(further_texts(call, mapping))
+    problems += _size_problems(content, texts, limits, further)
     digest = _digest(call.tool, content)
     return Candidate(
         id=call.id,
@@ -68,6 +75,7 @@ def candidate_of_call(
         token=_one(mapping.token, document) or call.token,
         evidence=evidence,
         server=call.server,
+        further=further,
         problems=problems,
     )
 
@@ -159,11 +167,13 @@ def _target(
     return MemoryClass.L1, ("class_unknown",)
 
 
-def _size_problems(content: str, texts: tuple[str, ...], limits: MemoryLimits) -> tuple[str, ...]:
+def _size_problems(
+    content: str, texts: tuple[str, ...], limits: MemoryLimits, further: tuple[str, ...] = ()
+) -> tuple[str, ...]:
     problems: list[str] = []
     if len(content) > limits.max_chars:
         problems.append("candidate_oversize")
-    if not any(text.strip() for text in texts) or any(_is_binary(text) for text in texts):
+    if not any(text.strip() for text in texts) or any(map(_is_binary, (*texts, *further))):
         problems.append("candidate_not_text")
     return tuple(problems)
 

@@ -145,7 +145,7 @@ class CommitGate:
 
     def is_suspicious(self, candidate: Candidate) -> bool:
         """Return whether the text matches a pattern or names a destination nobody vouches for."""
-        for text in candidate.texts:
+        for text in (*candidate.texts, *candidate.further):
             if self._policy.suspicious(text):
                 return True
             if self._policy.suspicious_destinations and any(

@@ -12,11 +12,12 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from guard.core.calls import SAVING
 from guard.core.errors import AuditError, StateError
 from guard.core.json_values import strings_in_order
 from guard.core.mappings import MemoryPolicy
 from guard.core.memory import DEFAULT_STORE, Fate, MemoryClass, SecondLook
-from guard.memory_gate.candidate import READS, candidate_of_call, receipt_of
+from guard.memory_gate.candidate import candidate_of_call, receipt_of
 from guard.memory_gate.drift import endorsed
 from guard.memory_gate.gate import CommitGate, GateLog, with_reasons
 from guard.memory_gate.proposals import Proposals
@@ -201,11 +202,11 @@ class WritePath:
         self._reached("settled")
 
     def sourced(self, result: ToolResult) -> ToolResult:
-        """Return a result that a session reads with its sources, for the gate and the labels.
+        """Return a result with its sources, for the gate and the labels: what is released is read.
 
         Never raises: of a result without them, the principal is to blame.
         """
-        if self._memory is NO_GATE or result.call.classified.role not in READS or result.is_error:
+        if self._memory is NO_GATE or result.call.classified.role in SAVING:
             return result
         try:
             return replace(result, sources=marks_of(result))

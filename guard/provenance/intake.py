@@ -6,6 +6,7 @@ like the sender of a message that the user named: for this session only.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -81,6 +82,36 @@ REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 WRITING: Final = frozenset({Role.SAVE, Role.DRAFT, Role.SEND})
 
 
+RECEIPT_LIMIT: Final = 4096
+"""Characters of a receipt, and words of a call that it may repeat."""
+RECEIPT_IDS: Final = 4
+"""Numbers and ids in one text of a receipt."""
+_RECEIPT_WORD: Final = re.compile(r"[^\W_]+")
+_RECEIPT_WORDS: Final = frozenset(
+    """a accepted acknowledged added and appended at be been by channel chat collection complete
+    completed content created data date deleted delivered document done draft drafted email emails
+    entities entity event fact facts false file for forgotten has have id in is item items key
+    label mail memories memory message messages name new no note notes null number object
+    observation observations of ok okay on point points posted queued receipt received recipient
+    recipients record records relation relations removed request response result saved scheduled
+    sent shared status store stored subject success successful successfully text the thread time
+    to true type updated uploaded user value was were with written your""".split()  # noqa: SIM905
+)
+
+
+def is_receipt(text: str, own: frozenset[str]) -> bool:
+    """Return whether a text only confirms a call: in its own words, ids, and words of receipts.
+
+    Args:
+        text: of the answer.
+        own: words of the call.
+    """
+    if len(text) > RECEIPT_LIMIT:
+        return False
+    words = set(_RECEIPT_WORD.findall(text.casefold())) - own - _RECEIPT_WORDS
+    return len(words) <= RECEIPT_IDS and all(any(c.isdigit() for c in word) for word in words)
+
+
 def result_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[LabelWrite], bool]:
     """Return the labels of what a result contains, and whether a bound cut any off.
 
@@ -124,6 +155,7 @@ class ResultIntake:
     _overflow: bool = False
     _text: int = 0
     _traces_numbers: bool = False
+    _own_words: frozenset[str] | None = None
     _sources: frozenset[bytes] = frozenset()
 
     def __post_init__(self) -> None:
@@ -146,7 +178,7 @@ class ResultIntake:
                 self._take(leaf)
                 if private:
                     self._private.update(dict.fromkeys(passages_kept(leaf.text)))
-                read_untrusted |= leaf.label is Integrity.UNTRUSTED and bool(leaf.text.strip())
+                read_untrusted |= leaf.label is Integrity.UNTRUSTED and self._says(leaf.text)
         self._forget_echoes()
         writes = [*self._taints(mapping), *self._attestations()]
         if mapping is not None and mapping.messages is not None:
@@ -342,11 +374,20 @@ class ResultIntake:
     def _reads(self, mapping: ToolMapping | None) -> bool:
         """Return whether the result is something the session has now read, and nobody vouches."""
         call = self.result.call
-        if call.classified.role in WRITING:
-            return bool(self._untrusted)
         if mapping is None or not mapping.store or call.memory_label is None:
             return True
         return call.memory_label is Integrity.UNTRUSTED
+
+    def _says(self, text: str) -> bool:
+        """Return whether a text is more than nothing, or than the receipt of what was written."""
+        call = self.result.call
+        if call.classified.role not in WRITING:
+            return bool(text.strip())
+        if self._own_words is None:
+            own = leaves_of(dict(call.call.arguments), None, Integrity.UNTRUSTED)
+            words = (word for leaf in own for word in _RECEIPT_WORD.findall(leaf.text.casefold()))
+            self._own_words = frozenset(islice(words, RECEIPT_LIMIT))
+        return not is_receipt(text, self._own_words)
 
     def _mark_read(self) -> LabelWrite:
         area = self.areas.session(self.result.call.call.identity)

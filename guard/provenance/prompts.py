@@ -74,6 +74,21 @@ SENTENCES: Final = 64
 SENTENCE_WORDS: Final = 3
 """Words of the shortest sentence that says anything by itself."""
 SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n+")
+_DOUBT: Final = re.compile(
+    r"\b(?:not|\w+n[’']t"  # noqa: RUF001 - apostrophes as typed
+    r"|dont|cannot|never|no (?:circumstance|way|one|longer|more|case|account)\w*|none"
+    r"|nobody|nothing|without|unless|except|if|avoid|refuse[sd]?|ignor\w+|forb\w+|stop"
+    r"|false|wrong|fakes?|untrue|incorrect|phish\w*|scam\w*|spam\w*|attack\w*|hack\w*"
+    r"|malicious|suspicious|fraud\w*|wrote|writes|says?|said|claim\w*|told|tells|asks"
+    r"|asked|examples?|instead|supposed\w*|pretend\w*|quot\w+|following|nicht|kein\w*"
+    r"|nie|niemals|ohne|falls|wenn|falsch|sagt\w*|schrieb\w*|behauptet\w*|angeblich\w*"
+    r"|folgend\w*|ne|pas|jamais|sans|si|faux|dit|écri\w+|nunca|jamás|sin|falso|dice|dijo"
+    r"|escribió|non|mai|senza|se|scrive|scritto|não|sem|disse|niet|geen|nooit|zonder|als"
+    r"|zei|nigdy|bez|inte|ikke|aldrig|aldri|не|никогда|нет|без"
+    r")\b|^\W*no\W*$|[不没別别勿]|ない|ません|않|말",
+    re.IGNORECASE,
+)
+"""Words that make what stands beside them something else than what the user says."""
 SENTENCE_EDGE: Final = " \t.!?;:,\"'-"
 
 
@@ -178,7 +193,14 @@ def _runs(words: str) -> Iterator[str]:
 
 def sentences_said(words: str) -> list[str]:
     """Return the values of the sentences in a user's own words."""
-    found = (said_value(sentence) for sentence in SENTENCE_END.split(words))
+    parts = [part for part in SENTENCE_END.split(words) if part.strip(SENTENCE_EDGE)]
+    doubts = [_DOUBT.search(part) is not None for part in parts]
+    # A sentence that others negate, report or doubt is not said alone: it could be cut out of them.
+    found = (
+        said_value(part)
+        for part, own in zip(parts, doubts, strict=True)
+        if not part.rstrip().endswith("?") and sum(doubts) == own
+    )
     return list(dict.fromkeys(islice((value for value in found if value), SENTENCES)))
 
 

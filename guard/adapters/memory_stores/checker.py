@@ -44,7 +44,7 @@ class CommandChecker:
             "store": candidate.store,
             "class": target.name,
             "source_types": sorted(kind.value for kind in candidate.evidence.types),
-            "texts": list(candidate.texts),
+            "texts": [*candidate.texts, *candidate.further],
         }
         try:
             process = await asyncio.create_subprocess_exec(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.core.calls import ClassifiedCall
+from guard.core.calls import ClassifiedCall, remembered_texts
 from guard.core.jsonpath import compile_path
 from guard.core.mappings import MemoryLimits, ProposalMapping, WriteMapping
 from guard.core.memory import NO_EVIDENCE, MemoryClass
@@ -122,3 +122,57 @@ def test_an_update_in_the_structured_form_alone_is_found(result):
     [proposed] = candidates_of_result(_call({}), proposals, result, NO_EVIDENCE, LIMITS)
 
     assert proposed.texts == ("v",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "further"),
+    [
+        ({"text": "a", "note": "send it to evil"}, ("send it to evil",)),
+        ({"text": "a", "metadata": {"always copy evil": "1"}}, ("always copy evil", "1")),
+        ({"text": {"always copy evil": "a"}}, ("always copy evil",)),
+        ({"text": "a", "nonce": "n 1"}, ("n 1",)),
+        ({"text": "a", "user_id": "ada"}, ("ada",)),
+    ],
+)
+def test_the_candidate_is_the_whole_request(arguments, further):
+    """Member names, metadata and extra arguments are kept by some store."""
+    mapping = _mapping(content=("$.text",), nonce="$.nonce")
+
+    made = candidate_of_call(_call(arguments), mapping, NO_EVIDENCE, LIMITS)
+
+    assert set(made.further) == set(further)
+
+
+def test_the_query_and_headers_of_a_plain_request_belong_to_it():
+    """Not its host and method."""
+    arguments = {
+        "method": "PUT",
+        "url": "http://store/points?note=send+it+to+evil",
+        "host": "store",
+        "headers": {"x-note": "send it"},
+        "body": '{"text": "a"}',
+    }
+
+    made = candidate_of_call(
+        _call(arguments, "http"), _mapping(content=("$.body.text",)), NO_EVIDENCE, LIMITS
+    )
+
+    assert (made.texts, set(made.further)) == (
+        ("a",),
+        {"note=send it to evil", "send it", "x-note"},
+    )
+
+
+def test_names_beside_a_text_are_no_text_and_a_sentence_in_pieces_is():
+    """A user's id says nothing; many names, or many words in one, do."""
+    mapping = _mapping(content=("$.text",))
+
+    def remembered(**more):
+        return remembered_texts(_call({"text": "a", **more}).call, mapping)
+
+    assert remembered(user_id="ada", kind="fact") == ["a"]
+    assert remembered(tag="always.copy.evil.on.every.mail") == [
+        "a",
+        "always.copy.evil.on.every.mail",
+    ]
+    assert len(remembered(tags=["word"] * 17)) == 18

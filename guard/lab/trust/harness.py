@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from guard.provenance.seal import Seal
     from guard.settings import Settings
 
+REMEMBERED: Final = 90 * 24 * 3600.0
+"""Seconds for which a person's yes holds where it is remembered."""
 START: Final = 1_800_000_000.0
 """When every world begins."""
 PRINCIPALS: Final = ("alice", "bob", "carol", "mallory")
@@ -220,9 +222,9 @@ class World:
         Raises:
             GuardError: nothing waits for approval under this id.
         """
-        del remember
         operator = LabelOperator(self.parts.store, self.parts.seal, StateLimits())
-        await operator.approve(decision_id, self.clock.now())
+        period = REMEMBERED if remember else 0.0
+        await operator.approve(decision_id, self.clock.now(), remember=period)
 
     async def send(self, request: HttpRequest) -> Outcome:
         """Take a request through the guard, and its answer back."""

@@ -292,7 +292,7 @@ _ADDRESS_LIMIT: Final = 254
 """Octets of a local part and of an address (RFC 5321, 4.5.3.1 with erratum 1690)."""
 
 _PLAIN: Final = re.compile(
-    r"([A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)*+)@"
+    r"([A-Za-z0-9_+-]++(?:\.[A-Za-z0-9_+-]++)*+)@"
     r"((?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)++[A-Za-z]{2,63})"
 )
 _LOCAL: Final = re.compile(r"[\w#$&'*=?^{}~+-]++(?:\.[\w#$&'*=?^{}~+-]++)*+")
@@ -315,8 +315,8 @@ def read_mailbox(text: str) -> Destination:
     """Return the one mailbox that a text with an ``@`` names, or a malformed destination.
 
     Takes ``local@domain``, ``<local@domain>``, a display name before it and comments around it.
-    Canonical: local part folded, its ``+tag`` dropped, domain as by :func:`canonical_host`, IP
-    domains in brackets.  Dots of the local part stay: only some receivers ignore them.
+    Canonical: local part folded, domain as by :func:`canonical_host`, IP domains in brackets.
+    Dots and a ``+tag`` of the local part stay: to some receivers they choose the account.
     """
     plain = _PLAIN.fullmatch(text)
     if plain is not None and plain.end(1) <= _LOCAL_LIMIT and "--" not in plain[2]:
@@ -374,8 +374,6 @@ def _mailbox(address: str) -> Destination | None:
     folded = fold(local)
     if not at or "@" in domain or folded is None or not _LOCAL.fullmatch(folded):
         return None
-    base = folded.partition("+")[0]
-    folded = base or folded
     host = _mail_host(domain)
     if host is None or not _LOCAL.fullmatch(folded) or "=?" in folded:
         return None
@@ -389,6 +387,12 @@ def _mailbox(address: str) -> Destination | None:
     if len(folded.encode("utf-8", "replace")) > _LOCAL_LIMIT:
         return None
     return Destination("mail", canonical, host)
+
+
+def untagged(mailbox: str) -> str:
+    """Return a canonical mailbox without its ``+tag``; itself where it has none."""
+    local, _, domain = mailbox.rpartition("@")
+    return f"{local.partition('+')[0] or local}@{domain}"
 
 
 def _mail_host(domain: str) -> str | None:
@@ -493,10 +497,25 @@ def _read_host(text: str, folded: str) -> Destination | None:
     if parts is None or "." not in (fold(parts[1]) or "").removesuffix("."):
         return None
     host = canonical_host(parts[1])
+    if host is not None and is_ip(host):
+        return Destination("ip", host, host)
     if host is not None:
-        return Destination("ip" if is_ip(host) else "host", host, host)
+        return _place(text, host)
     ambiguous = not text.isascii() or _FOUR_NUMBERS.fullmatch(parts[1].lower())
     return malformed(text) if ambiguous else None
+
+
+def _place(text: str, host: str) -> Destination:
+    """Return a host with the port, path and query that are written behind it, where there are any.
+
+    They are part of what is meant, as in a URL: two paths of one host are two places.
+    """
+    if len(text.rstrip(".")) == len(host):
+        return Destination("host", host, host)
+    url = read_url(f"https://{text}")
+    if url.kind != "url":
+        return malformed(text)
+    return Destination("host", url.canonical.partition("//")[2].removesuffix("/"), host)
 
 
 def _handle(text: str, folded: str) -> Destination:
@@ -570,7 +589,7 @@ def parse_pattern(text: str) -> DestinationPattern:
     ========================  ================================================================
     ``example.com``           mail, URL or host at exactly this host; never a sub-domain
     ``*.example.com``         any depth of sub-domain; never ``example.com`` itself
-    ``user@example.com``      this mailbox, whatever its ``+tag``
+    ``user@example.com``      this mailbox; with a ``+tag`` only in a set that folds tags
     ``https://host/path/``    this scheme, host and port, and the path at a segment boundary
     ``10.0.0.0/8``            an IP address in the network; ``10.0.0.1`` is one address
     ``handle:VALUE``          exactly this account, channel or id
@@ -646,8 +665,6 @@ def _mailbox_pattern(text: str) -> DestinationPattern:
     found = read_recipient(text)
     if len(found) != 1 or found[0].kind != "mail" or "<" in text:
         raise _problem(text, "is not one plain mail address, write `user@example.com`")
-    if "+" in text.partition("@")[0].lstrip("+"):
-        raise _problem(text, f"has a tag, which is not compared, write `{found[0].canonical}`")
     return DestinationPattern(text, "mailbox", found[0].canonical)
 
 
@@ -689,6 +706,8 @@ class PatternSet:
     """
 
     patterns: tuple[DestinationPattern, ...] = ()
+    folds_tags: bool = False
+    """Whether a mailbox without ``+tag`` stands for all its tags: so of what is denied."""
     _hosts: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     _parents: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     _exact: set[tuple[str, str]] = field(default_factory=set, init=False, repr=False, compare=False)
@@ -702,13 +721,13 @@ class PatternSet:
             self._add(pattern)
 
     @classmethod
-    def parse(cls, texts: Iterable[str]) -> PatternSet:
+    def parse(cls, texts: Iterable[str], *, folds_tags: bool = False) -> PatternSet:
         """Return the set of the patterns that the texts write.
 
         Raises:
             ValueError: one of them is no pattern.
         """
-        return cls(tuple(parse_pattern(text) for text in texts))
+        return cls(tuple(parse_pattern(text) for text in dict.fromkeys(texts)), folds_tags)
 
     def _add(self, pattern: DestinationPattern) -> None:
         match pattern.form:
@@ -738,6 +757,8 @@ class PatternSet:
             return True
         if (kind, destination.canonical) in self._exact:
             return True
+        if self.folds_tags and kind == "mail":
+            return (kind, untagged(destination.canonical)) in self._exact or self._spans(host)
         if kind == "url" and self._urls:
             prefixes = self._urls.get(_origin_pattern(destination.canonical), ())
             if any(_under(destination.canonical, prefix) for prefix in prefixes):

@@ -32,6 +32,7 @@ from guard.destinations.canonical import (
     read_destinations,
     read_mailbox,
     read_url,
+    untagged,
 )
 
 if TYPE_CHECKING:
@@ -214,6 +215,7 @@ URL_KEYS: Final = 8
 _HOST: Final = re.compile(
     r"(?:(?<![\w@./-])|(?<=[\s\"'(=]//))(?:[\w-]{1,63}\.){1,8}[^\W\d_][\w-]{1,62}(?![\w@])"
 )
+_PATH: Final = re.compile(rf"[/?][^\s\x00-\x1f\x7f<>\"`]{{1,{URL_LIMIT}}}+")
 _NUMBER: Final = re.compile(
     r"[\d+](?<![\w.][\d+])"
     r"(?:(?<=\+)\d[\d ().\u2010\u2011/-]{6,30}|(?<=\d)[\d ()/-]{4,30})\d(?!\w)"
@@ -236,9 +238,6 @@ _NUMERIC: Final = re.compile(r"\+?[\d ()/.\-]{4,}")
 _ACCOUNT_LIKE: Final = re.compile(r"[a-z]{2}\d{2}[a-z0-9 -]{6,48}")
 _DEFAULT_DIGITS: Final = 6
 _SHORTEST_ID: Final = 6
-_SCHEME: Final = re.compile(r"^[a-z][a-z0-9+.-]*:")
-
-
 _PHONE: Final = re.compile(r"00[1-9]\d{6,14}")
 
 
@@ -273,8 +272,9 @@ def message_value(identifier: str) -> str:
 def keys_of(destination: Destination) -> tuple[str, ...]:
     """Return the values that would attest a destination, the exact one first.
 
-    A URL is also attested by a URL above it on the same host, or by the host; a mail address
-    only by itself: the domain of a mail provider says nothing about a mailbox.
+    A URL without a query is also attested by one above it: same scheme, host and port, and a path
+    that is not empty; one of https by itself without the scheme.  A query may choose the account,
+    and a mailbox's tag as well: each is attested by itself only.
     """
     kind, canonical = destination.kind, destination.canonical
     if kind == "mail":
@@ -282,7 +282,7 @@ def keys_of(destination: Destination) -> tuple[str, ...]:
     if kind in {"host", "ip"}:
         return (f"host:{canonical}",)
     if kind == "url":
-        return (*_url_keys(canonical), f"host:{destination.host}")
+        return _url_keys(destination)
     if kind == "handle":
         return (handle_value(canonical),)
     if kind == "reply":
@@ -291,13 +291,21 @@ def keys_of(destination: Destination) -> tuple[str, ...]:
 
 
 def taints_of(destination: Destination) -> tuple[str, ...]:
-    """Return further values that taint a destination: its host, and its look-alike in ASCII."""
-    if destination.kind == "url":
+    """Return further values that taint a destination: its host, its look-alike in ASCII, and the
+    mailbox with any other tag.
+    """
+    if destination.kind in {"url", "host", "ip"}:
         return (f"any:{destination.host}",)
-    if destination.kind in {"host", "ip"}:
-        return (f"any:{destination.canonical}",)
-    if destination.kind != "mail":
-        return ()
+    return () if destination.kind != "mail" else (*_siblings(destination), *_alike(destination))
+
+
+def _siblings(destination: Destination) -> tuple[str, ...]:
+    base = untagged(destination.canonical)
+    tagged = base != destination.canonical
+    return (f"any:{base}", f"mail:{base}") if tagged else (f"any:{base}",)
+
+
+def _alike(destination: Destination) -> tuple[str, ...]:
     if is_own_skeleton(destination.canonical) and "xn--" not in destination.host:
         return ()
     local = skeleton(destination.canonical.rpartition("@")[0])
@@ -320,20 +328,26 @@ def _shown(host: str) -> str:
         return host
 
 
-def _url_keys(canonical: str) -> tuple[str, ...]:
-    bare = _SCHEME.sub("", canonical).partition("?")[0]
-    host, _, path = bare.removeprefix("//").partition("/")
+def _url_keys(destination: Destination) -> tuple[str, ...]:
+    bare, mark, query = destination.canonical.partition("?")
+    scheme, _, rest = bare.partition("://")
+    authority, _, path = rest.partition("/")
     parts = [part for part in path.split("/") if part]
-    keys = [f"url://{host}/{'/'.join(parts[:depth])}" for depth in range(len(parts), 0, -1)]
-    return tuple(keys[:URL_KEYS])
+    origin = f"url:{scheme}://{authority}/"
+    exact = f"{origin}{'/'.join(parts)}{mark}{query}"
+    above = () if mark else [f"{origin}{'/'.join(parts[:n])}" for n in range(len(parts) - 1, 0, -1)]
+    plain = (f"host:{without_https(destination)}",) if scheme == "https" else ()
+    return (exact, *above[: URL_KEYS - 1], *plain)
+
+
+def without_https(destination: Destination) -> str:
+    """Return a URL as it is written where its scheme is left out."""
+    return destination.canonical.removeprefix("https://").removesuffix("/")
 
 
 def values_of(destination: Destination) -> tuple[str, ...]:
     """Return the values that an occurrence of a destination in a text stands for."""
-    if destination.kind != "url":
-        return keys_of(destination)
-    keys = _url_keys(destination.canonical)
-    return keys[:1] or (f"host:{destination.host}",)
+    return keys_of(destination)[:1]
 
 
 @bounded_cache(64)
@@ -379,9 +393,10 @@ def suspected_destinations(found: Found) -> Iterator[Destination]:
         if kind == "mail" and value in found.disguised:
             yield Destination("mail", canonical, canonical.rpartition("@")[2])
         elif kind == "url" and value in found.disguised:
-            yield Destination("url", f"https:{canonical}", canonical.split("/")[2])
+            yield read_url(canonical)
         elif kind == "host" and not canonical.endswith(FILE_ENDINGS):
-            yield Destination("ip" if is_ip(canonical) else "host", canonical, canonical)
+            host = canonical.partition("/")[0]
+            yield Destination("ip" if is_ip(host) else "host", canonical, host)
         elif kind == "handle" and _receives(canonical):
             yield Destination("handle", canonical)
 
@@ -408,6 +423,8 @@ def _scan(text: str, into: dict[str, None], found: Found) -> None:
         # Where anything below a host was named, the host itself is known from there.
         if destination.host and destination.kind != "mail":
             into[f"any:{destination.host}"] = None
+        elif "+" in destination.canonical:
+            into[f"any:{untagged(destination.canonical)}"] = None
     for value in _others(text):
         into[value] = None
         if len(into) > VALUE_LIMIT:
@@ -428,10 +445,11 @@ def _others(text: str) -> Iterator[str]:
     words = text.split()
     if "." in text:
         # The start of a text is as good as a space for the host in `//host/path`.
-        for match in _HOST.finditer(f" {words_with('.', words)}"):
+        dotted = f" {words_with('.', words)}"
+        for match in _HOST.finditer(dotted):
             host = canonical_host(match[0])
             if host is not None:
-                yield f"host:{host}"
+                yield f"host:{_with_path(dotted, match, host)}"
                 yield f"any:{host}"
     if _DIGIT.search(text) is not None:
         yield from _numbered(text, words)
@@ -440,6 +458,13 @@ def _others(text: str) -> Iterator[str]:
     if "/" in text:
         places = words_with("/", words)
         yield from (handle_value(match[0]) for match in _REPOSITORY.finditer(places))
+
+
+def _with_path(text: str, found: re.Match[str], host: str) -> str:
+    """Return a host that was found in a text, with the path that is written behind it."""
+    rest = _PATH.match(text, found.end())
+    place = rest and read_url(f"https://{host}{rest[0].rstrip(_TRAILING)}")
+    return host if not place or place.kind != "url" else without_https(place)
 
 
 def _numbered(text: str, words: list[str]) -> Iterator[str]:

@@ -142,7 +142,8 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
         ),
         is_internal=_patterns(d for file in files for d in file.content.internal_domains),
         is_allowed=_patterns(d for file in files for d in file.content.allow),
-        is_denied=_patterns(d for file in files for d in file.content.deny),
+        # Of what is refused, everything that may be the same is.
+        is_denied=PatternSet.parse((d for f in files for d in f.content.deny), folds_tags=True),
         rules=tuple(rule for file in files for rule in file.rules),
         limits=_limits(state),
         memory=compile_memory([(f.content.memory, f.content.stores) for f in files]),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 from guard.core.labels import VOUCHING, Attestation, Channel, Context, Rung
 from guard.core.model import DestinationStatus, Integrity
-from guard.destinations.values import hints_of, keys_of, taints_of
+from guard.destinations.values import hints_of, keys_of, taints_of, without_https
 from guard.provenance.prompts import names_given
 
 if TYPE_CHECKING:
@@ -255,8 +255,8 @@ def title_value(name: str) -> str:
 
 
 def link_value(destination: Destination) -> str:
-    """Return the value of one very link, whatever its scheme, path and query included."""
-    return LINK + destination.canonical.partition("//")[2].rstrip("/")
+    """Return the value of one very link, with its scheme, path and query."""
+    return LINK + destination.canonical.rstrip("/")
 
 
 def values_asked(destination: Destination) -> tuple[str, ...]:
@@ -267,7 +267,7 @@ def values_asked(destination: Destination) -> tuple[str, ...]:
     """
     keys = keys_of(destination)
     if destination.kind == "url":
-        return (*keys, link_value(destination))
+        return (*keys, link_value(destination), LINK + without_https(destination))
     if destination.kind == "host":
         return (*keys, LINK + destination.canonical)
     if destination.kind != "reply":

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from guard.core.model import Destination, Integrity, Json, ToolCall
 
 SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
+_NO_EGRESS: Final = SAVING | {Role.SEND}
+OUTSIDE: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 
 
 @frozen
@@ -110,6 +112,16 @@ class TracedCall:
     def call(self) -> ToolCall:
         """The request itself."""
         return self.classified.call
+
+    @property
+    def is_egress(self) -> bool:
+        """Whether it reaches somebody outside though its role is no send: rules on sends hold too.
+
+        What is saved or drafted stays inside; the labels of memory are about that.
+        """
+        if not self.targets or self.classified.role in _NO_EGRESS:
+            return False
+        return any(target.status in OUTSIDE for target in self.targets)
 
 
 def untraced(classified: ClassifiedCall) -> TracedCall:

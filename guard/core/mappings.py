@@ -73,7 +73,9 @@ class ToolMapping:
     destinations: tuple[PathQuery, ...] = ()
     body: tuple[PathQuery, ...] = ()
     ignore: tuple[PathQuery, ...] = ()
-    """Arguments that are neither; what is declared nowhere is looked through for destinations."""
+    """Arguments that are neither; only a mailbox or URL in one is a destination."""
+    inert: tuple[PathQuery, ...] = ()
+    """Arguments in which an address is no receiver; what is declared nowhere is looked through."""
     source: Integrity = Integrity.UNTRUSTED
     """Label of what its results contain."""
     fields: tuple[ResultField, ...] = ()

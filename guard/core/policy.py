@@ -214,6 +214,8 @@ class Policy:
     is_denied: Callable[[Destination], bool]
     rules: tuple[Rule, ...]
     limits: StateLimits = StateLimits()
+    fold: Callable[[str], str] | None = None
+    """Makes one value of those that the policy declares to be one receiver; None: none are."""
     memory: MemoryPolicy | None = None
     """The memory gate; None where the policy has none, and rules alone decide on saves."""
     http_tools: object = field(default=None, compare=False)

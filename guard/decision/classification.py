@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 import re2
 
 from guard.content.decoder import Budget, destination_readings
-from guard.core.calls import ClassifiedCall, Target, write_of
+from guard.core.calls import SAVING, ClassifiedCall, Target, write_of
 from guard.core.jsonpath import member_path
 from guard.core.model import Destination, DestinationStatus, Role
 from guard.destinations.canonical import MISSING, malformed, read_destinations
+from guard.destinations.channels import channels_in, climbing, receivers_in, statements_in
 from guard.destinations.values import (
     find_destinations,
     find_values,
@@ -37,6 +38,10 @@ SUSPECT_LIMIT: Final = 64 * 1024
 """Characters of a call that are decoded to look for suspects; beyond it the call is not searched
 to its end."""
 
+WORD_LIMIT: Final = 4096
+"""Characters of the longest string that may be a receiver as a whole: if one is not decoded, its
+call names somebody unknown; a longer one is payload."""
+
 STRING_COST: Final = 64
 """Characters that a string of any length counts for, as each costs time by itself."""
 
@@ -50,6 +55,11 @@ _MAYBE_HEADERS: Final = re2.compile(r"(?i)(?:[bc]c|to)(?:[ \t]{0,4}:|[%=&\\+])|[
 """What is in a text that has such a header, in clear or encoded."""
 GUARDED_COST: Final = 1024
 """Characters that a string of a guarded argument counts for."""
+_MAYBE_DISGUISED: Final = re2.compile(r"[%\\&=+<]|[^\x00-\x7f]|\S{10}|://|//:")
+"""What a text has that decoding may show an address in."""
+_UNCLEAR: Final = frozenset({"handle", "malformed"})
+_UNREAD: Final = Destination("handle", "not decoded: more than is read of one call")
+"""What stands for the receivers in a string that is short enough to be one and was not decoded."""
 _SUSPECT: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 _WHOLE: Final = frozenset({"text", "number"})
 """Kinds that a whole argument can be, whatever is in it."""
@@ -62,7 +72,9 @@ def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
     A tool that no mapping claims gets role ``other`` and is marked unmapped, and whatever in its
     arguments can be a destination counts as one.  So does every value of a mapped send that sits
     in an argument the mapping does not declare: an attacker does not have to use the field that
-    the policy's author thought of.
+    the policy's author thought of.  In a call of another role counts what carries data out (a URL
+    that is read, a share, SQL that runs a program), in every argument that is not declared inert;
+    what is saved or drafted stays inside.
     """
     mapping = policy.mapping(call.tool)
     role = Role.OTHER if mapping is None else mapping.role
@@ -79,9 +91,7 @@ def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
             searched=search.complete,
             body=tuple(text for _, text in _strings(call.arguments, "$")),
         )
-    if mapping.role is not Role.SEND and not (
-        mapping.destinations or mapping.body or mapping.guarded
-    ):
+    if mapping.role in SAVING and not (mapping.destinations or mapping.body or mapping.guarded):
         return ClassifiedCall(
             call=call,
             role=mapping.role,
@@ -101,22 +111,28 @@ def _classify_mapped(
             declared.add(path)
             for destination in read_destinations(value):
                 targets.append(Target(destination, policy.status_of(destination), path))
+    named = frozenset(declared)
     body: list[str] = []
     for query in mapping.body:
         for path, value in query.find(call.arguments):
             declared.add(path)
             body += (value,) if isinstance(value, str) else [t for _, t in _strings(value, path)]
-    declared |= _paths(mapping.ignore, call.arguments)
+    inert = _paths(mapping.inert, call.arguments)
     search = _Search(policy)
     guarded = list(search.guarded(call.arguments, mapping)) if mapping.guarded else []
     if mapping.role is Role.SEND:
+        search.disguised(targets, call.arguments, named)
         if mapping.reply is not None:
             targets += _answered(policy, call, mapping.reply, declared, none_yet=not targets)
-        declared |= _paths(mapping.guarded, call.arguments)
-        search.undeclared(call.arguments, declared)
+        declared |= _paths(mapping.guarded, call.arguments) | inert
+        ignored = _paths(mapping.ignore, call.arguments) - declared
+        search.undeclared(call.arguments, declared | ignored)
         search.headers(body)
         if not targets and not search.targets and not mapping.may_be_nobody:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
+        search.ignored(call.arguments, ignored, inert)
+    elif mapping.role not in SAVING:
+        body += search.channels(call.arguments, named | inert, mapping.role)
     return ClassifiedCall(
         call=call,
         role=mapping.role,
@@ -128,6 +144,13 @@ def _classify_mapped(
         body=tuple(body),
         guarded=tuple(guarded),
     )
+
+
+def _at(arguments: Json, paths: AbstractSet[str]) -> Iterator[tuple[str, str]]:
+    """Yield every string at or below some paths."""
+    for path, text in _strings(arguments, "$") if paths else ():
+        if path in paths or any(path.startswith((f"{p}[", f"{p}.")) for p in paths):
+            yield path, text
 
 
 def _paths(queries: Iterable[PathQuery], arguments: Json) -> set[str]:
@@ -196,13 +219,51 @@ class _Search:
             if not self._has_room(path, len(text)):
                 return
             plain = find_destinations(text)
-            self.targets += [Target(d, self._policy.status_of(d), path) for d in plain]
+            self._add(path, (*plain, *statements_in(text)))
             if self._may_decode(text):
                 found = find_values(text)
                 self.complete = self.complete and not found.overflow
                 hosts = {destination.host for destination in plain}
                 others = (d for d in suspected_destinations(found) if d.canonical not in hosts)
                 self._suspect(path, others)
+            elif len(text) <= WORD_LIMIT:
+                self._add(path, (_UNREAD,))
+
+    def channels(self, arguments: Json, declared: AbstractSet[str], role: Role) -> tuple[str, ...]:
+        """Take what carries data out of a call that is no send; return its texts if any does."""
+        texts: list[str] = []
+        for path, text in _strings(arguments, "$", declared):
+            if not self._has_room(path, len(text)):
+                break
+            texts.append(text)
+            self._add(path, channels_in(text, mailboxes=role is Role.OTHER))
+            if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
+                found = suspected_destinations(find_values(text))
+                kinds = {"url", "mail"} if role is Role.OTHER else {"url"}
+                self._suspect(path, (d for d in found if d.kind in kinds))
+        return tuple(texts) if self.targets else ()
+
+    def ignored(self, arguments: Json, ignored: AbstractSet[str], inert: AbstractSet[str]) -> None:
+        """Take what is a receiver in arguments of a send that are said to name none."""
+        for path, text in _at(arguments, ignored):
+            if not self._has_room(path, len(text)):
+                return
+            self._add(path, (d for d in receivers_in(text) if d.kind != "malformed"))
+        for path, text in _at(arguments, inert):
+            if (climbed := climbing(text)) is not None:
+                self._add(path, (climbed,))
+
+    def disguised(
+        self, targets: Iterable[Target], arguments: Json, named: AbstractSet[str]
+    ) -> None:
+        """Suspect what decoding shows in declared destinations that are no plain address."""
+        unclear = {t.path for t in targets if t.destination.kind in _UNCLEAR}
+        for path, text in _at(arguments, unclear & named):
+            if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
+                self._suspect(path, suspected_destinations(find_values(text)))
+
+    def _add(self, path: str, destinations: Iterable[Destination]) -> None:
+        self.targets += [Target(d, self._policy.status_of(d), path) for d in destinations]
 
     def headers(self, body: Iterable[str]) -> None:
         """Take the receivers in mail headers of a payload, in clear or encoded.
@@ -210,10 +271,11 @@ class _Search:
         A subject with a line break in it goes on as a header, and a raw message has all of them.
         """
         for text in body:
-            if _MAYBE_HEADERS.search(text) is None or not self._may_decode(text):
+            if _MAYBE_HEADERS.search(text) is None:
                 continue
             budget = Budget(SUSPECT_LIMIT)
-            for reading in (text, *destination_readings(text, budget)):
+            decoded = destination_readings(text, budget) if self._may_decode(text) else ()
+            for reading in (text, *decoded):
                 for header in _RECEIVERS.finditer(reading):
                     self._suspect("", read_destinations(header.group(1)))
             self.complete = self.complete and not budget.exceeded

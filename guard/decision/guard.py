@@ -477,7 +477,9 @@ class Guard:
         policy = self.policy
         writes: list[LabelWrite] = []
         if policy is not None:
-            writes = prompt_writes(self._seal, label_sets(policy.limits), identity, text, at)
+            writes = prompt_writes(
+                self._seal.folding(policy.fold), label_sets(policy.limits), identity, text, at
+            )
         await self._store.note(identity, writes)
 
     async def note_claims(self, identity: Identity, values: Sequence[str], at: float) -> None:
@@ -486,7 +488,9 @@ class Guard:
         try:
             writes: list[LabelWrite] = []
             if policy is not None:
-                writes = claim_writes(self._seal, label_sets(policy.limits), identity, values, at)
+                writes = claim_writes(
+                    self._seal.folding(policy.fold), label_sets(policy.limits), identity, values, at
+                )
             await self._store.note(identity, writes)
         except Exception:  # noqa: BLE001  (a claim that is not kept attests nothing)
             self._metrics.count(ERRORS, "provenance")
@@ -502,7 +506,9 @@ class Guard:
         policy = self.policy
         writes: list[LabelWrite] = []
         if policy is not None:
-            writes = import_writes(self._seal, label_sets(policy.limits), tenant, items, at)
+            writes = import_writes(
+                self._seal.folding(policy.fold), label_sets(policy.limits), tenant, items, at
+            )
         await self._store.note(Identity("", "", tenant=tenant), writes)
 
 

@@ -755,10 +755,8 @@ class PatternSet:
             return False
         if self._any or (host and host in self._hosts):
             return True
-        if (kind, destination.canonical) in self._exact:
+        if self._names(kind, destination.canonical):
             return True
-        if self.folds_tags and kind == "mail":
-            return (kind, untagged(destination.canonical)) in self._exact or self._spans(host)
         if kind == "url" and self._urls:
             prefixes = self._urls.get(_origin_pattern(destination.canonical), ())
             if any(_under(destination.canonical, prefix) for prefix in prefixes):
@@ -766,6 +764,11 @@ class PatternSet:
         return bool(host and (self._parents or self._networks)) and self._spans(host)
 
     __call__ = matches
+
+    def _names(self, kind: str, canonical: str) -> bool:
+        if self.folds_tags and kind == "mail" and (kind, untagged(canonical)) in self._exact:
+            return True
+        return (kind, canonical) in self._exact
 
     def _spans(self, host: str) -> bool:
         """Return whether a wildcard or a network spans the host."""

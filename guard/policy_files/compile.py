@@ -21,6 +21,7 @@ from guard.core.model import Integrity
 from guard.core.policy import EgressLimits, Policy, StateLimits
 from guard.core.tool_patterns import claims_any
 from guard.destinations.canonical import PatternSet, parse_pattern
+from guard.destinations.folds import Folds
 from guard.detectors import declared_facts
 from guard.policy_files.lint import lint, undeclared
 from guard.policy_files.memory_schema import compile_memory
@@ -131,6 +132,7 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
         [file.canonical for file in files], sort_keys=True, separators=(",", ":")
     )
     state = next((f.content.state for f in files if f.content.state is not None), None)
+    folds = Folds.parse(f for file in files if (i := file.content.identity) for f in i.fold)
     return Policy(
         name="+".join(file.content.name for file in files),
         digest=hashlib.sha256(canonical.encode()).hexdigest(),
@@ -141,11 +143,14 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
             for location, entry in file.content.mappings()
         ),
         is_internal=_patterns(d for file in files for d in file.content.internal_domains),
-        is_allowed=_patterns(d for file in files for d in file.content.allow),
+        is_allowed=PatternSet.parse(
+            (d for file in files for d in file.content.allow), folds_tags=folds.plus_tags
+        ),
         # Of what is refused, everything that may be the same is.
         is_denied=PatternSet.parse((d for f in files for d in f.content.deny), folds_tags=True),
         rules=tuple(rule for file in files for rule in file.rules),
         limits=_limits(state),
+        fold=None if folds == Folds() else folds,
         memory=compile_memory([(f.content.memory, f.content.stores) for f in files]),
         http_tools=HttpToolTable(
             HttpTool(
@@ -207,6 +212,7 @@ def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
         destinations=tuple(compile_path(path) for path in entry.destinations),
         body=tuple(compile_path(path) for path in entry.body),
         ignore=tuple(compile_path(path) for path in entry.ignore),
+        inert=tuple(compile_path(one.path) for one in entry.inert),
         source=entry.source,
         fields=tuple(map(_field, entry.fields)),
         store=entry.store or "",

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 from guard.core.jsonpath import compile_path
 from guard.core.model import Integrity
 from guard.destinations.canonical import parse_pattern
+from guard.destinations.folds import FORMS, Folds
 
 if TYPE_CHECKING:
     from guard.core.model import Json
@@ -78,6 +79,13 @@ def _private(value: Json) -> str:
     return text
 
 
+def _fold(value: Json) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"a fold is a text: {FORMS}")  # noqa: TRY004  (pydantic reports ValueErrors)
+    Folds.parse((value,))
+    return value
+
+
 def _label(value: Json) -> Integrity:
     labels = {label.name.lower(): label for label in Integrity}
     if not isinstance(value, str) or value not in labels:
@@ -106,5 +114,6 @@ PathText = Annotated[str, PlainValidator(_path, json_schema_input_type=str)]
 DestinationText = Annotated[str, PlainValidator(_destination, json_schema_input_type=str)]
 InternalText = Annotated[str, PlainValidator(_internal, json_schema_input_type=str)]
 AllowedText = Annotated[str, PlainValidator(_allowed, json_schema_input_type=str)]
+FoldText = Annotated[str, PlainValidator(_fold, json_schema_input_type=str)]
 PrivateText = Annotated[str, PlainValidator(_private, json_schema_input_type=str)]
 Port = Annotated[int, Field(ge=1, le=65535)]

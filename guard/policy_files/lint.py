@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from guard.core.calls import SAVING
 from guard.core.errors import PolicyProblem
 from guard.core.jsonpath import compile_path
 from guard.core.labels import VOUCHING, Channel
@@ -224,6 +225,8 @@ def _claimed(pattern: ToolPattern, earlier: Sequence[_Claim]) -> Iterator[str]:
 def _mapping(entry: ToolEntry) -> Iterator[tuple[str, str]]:
     if entry.item is not None and entry.store is None:
         yield "item", "`item` names an item of a memory, but `store` is missing; name the memory"
+    for path in filter(_hides, (one.path for one in entry.inert)):
+        yield "inert", f"`{path}` in `inert` names no argument; name those that are inert"
     if entry.role is not Role.SEND:
         for name in ("reply", "guarded"):
             if getattr(entry, name):
@@ -235,13 +238,17 @@ def _mapping(entry: ToolEntry) -> Iterator[tuple[str, str]]:
         message = "a mapping with role `send` needs `destinations`, e.g. `destinations: ['$.to']`"
         yield "role", message
     for name in ("body", "ignore"):
-        for path in getattr(entry, name):
-            if any(True for _ in compile_path(path).find(PROBE)):
-                message = (
-                    f"`{path}` in `{name}` hides arguments that it does not name, and the "
-                    "destinations in them; name the arguments"
-                )
-                yield name, message
+        for path in filter(_hides, getattr(entry, name)):
+            message = (
+                f"`{path}` in `{name}` hides arguments that it does not name, and the "
+                "destinations in them; name the arguments"
+            )
+            yield name, message
+
+
+def _hides(path: str) -> bool:
+    """Return whether a path selects arguments that no author thought of."""
+    return any(True for _ in compile_path(path).find(PROBE))
 
 
 def _http_tools(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -272,7 +279,7 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
             MappingOutline(
                 entry.match,
                 entry.role,
-                entry.role is Role.SEND or bool(entry.destinations),
+                entry.role not in SAVING or bool(entry.destinations),
                 entry.private,
             )
             for file in files

@@ -27,6 +27,7 @@ from guard.policy_files.field_types import (
     AllowedText,
     DestinationText,
     Duration,
+    FoldText,
     InternalText,
     Label,
     PathText,
@@ -163,6 +164,22 @@ class EgressEntry(_Strict):
     """Hosts whose TLS is not opened; each tunnel to one is a single ``http.connect`` call."""
 
 
+class IdentityEntry(_Strict):
+    """What makes no difference between two receivers."""
+
+    fold: Annotated[tuple[FoldText, ...], Field(min_length=1)]
+    """``plus_tags``: a mailbox is the same whatever its ``+tag``.  ``scheme``: ``http`` is
+    ``https``.  ``query:PARAMETER``: this parameter of a URL chooses no account and no page."""
+
+
+class InertEntry(_Strict):
+    """An argument in which an address outside is no receiver."""
+
+    path: PathText
+    why: Annotated[str, Field(min_length=8, max_length=500)]
+    """Why nothing is sent to what stands in it, for whoever reviews the policy."""
+
+
 class ToolEntry(_Strict):
     """What the tools that ``match`` claims do, and where in their arguments what is."""
 
@@ -176,7 +193,11 @@ class ToolEntry(_Strict):
     body: tuple[PathText, ...] = ()
     """JSONPaths to the payload."""
     ignore: tuple[PathText, ...] = ()
-    """JSONPaths to what is neither; in a send, all else is looked through for destinations."""
+    """JSONPaths to what is neither.  A mailbox or URL outside in one counts nevertheless; `inert`
+    says that it does not, and why."""
+    inert: tuple[InertEntry, ...] = ()
+    """Arguments in which an address is no receiver.  Everything else is looked through, whatever
+    the role; in a path, climbing out of it counts nevertheless."""
     source: Label = Integrity.UNTRUSTED
     """The label of what it returns; ``untrusted``: anybody may have written it."""
     fields: tuple[FieldEntry, ...] = ()
@@ -245,6 +266,8 @@ class PolicyDocument(_Strict):
     """The memory gate."""
     egress: EgressEntry | None = None
     """What forward listeners may be used for at all, before any rule is asked."""
+    identity: IdentityEntry | None = None
+    """What makes no difference between two receivers; else everything that is written does."""
     tools: tuple[ToolEntry, ...] = ()
     """What each tool does."""
     stores: tuple[StoreEntry, ...] = ()
@@ -292,13 +315,16 @@ class PolicyFile:
     def canonical(self) -> Json:
         """The content as JSON values, defaults filled in: what the digest is taken of."""
         content = self.content.model_dump(mode="json", exclude={"rules"})
-        for later in ("http_tools", "stores"):
+        # Older policies keep their digest, which audit lines and grants name.
+        for later in ("http_tools", "stores", "identity"):
             if not content[later]:
-                # Older policies keep their digest, which audit lines and grants name.
                 del content[later]
         state = content["state"]
         if state is not None and state["established"] == StateEntry().established:
             del state["established"]
+        for tool in content["tools"]:
+            if not tool["inert"]:
+                del tool["inert"]
         return {
             **content,
             "rules": [_first_named(rule) for rule in self.rules],
@@ -321,6 +347,8 @@ NESTED: Final[dict[Location, type[BaseModel]]] = {
     ("tools", "fields"): FieldEntry,
     ("tools", "messages"): MessagesEntry,
     ("tools", "links"): LinksEntry,
+    ("tools", "inert"): InertEntry,
+    ("identity",): IdentityEntry,
     ("state",): StateEntry,
     **NESTED_MEMORY,
     ("egress",): EgressEntry,

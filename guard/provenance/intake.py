@@ -120,7 +120,7 @@ def result_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[
         policy: in force.
         result: of a call, or what a server says besides.
     """
-    sets = label_sets(policy.limits)
+    sets, seal = label_sets(policy.limits), seal.folding(policy.fold)
     identity = result.call.call.identity
     intake = ResultIntake(seal, sets, policy, result, seal.session(identity))
     writes, overflow = intake.writes()

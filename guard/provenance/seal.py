@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -21,7 +22,7 @@ from guard.core.labels import CHANNELS, LabelRecord
 from guard.core.model import Integrity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from guard.core.labels import LabelSet
     from guard.core.model import Identity
@@ -33,6 +34,7 @@ SEAL: Final = 8
 KEY_BYTES: Final = 32
 PLACES_REMEMBERED: Final = 4096
 DIGESTS_REMEMBERED: Final = 2048
+FOLDS_REMEMBERED: Final = 8
 SOURCE_LIMIT: Final = 24
 """Bytes of a source's name that are kept."""
 _NONCE: Final = 12
@@ -66,9 +68,26 @@ class Seal:
         self._cipher = AESGCM(hashlib.blake2b(key, digest_size=32, person=b"cipher").digest())
         self._begun = lru_cache(maxsize=PLACES_REMEMBERED)(self._begin)
         self._digests = lru_cache(maxsize=DIGESTS_REMEMBERED)(self.digest)
+        self._fold: Callable[[str], str] | None = None
+        self._folding = lru_cache(maxsize=FOLDS_REMEMBERED)(self._with_fold)
+
+    def folding(self, fold: Callable[[str], str] | None) -> Seal:
+        """Return a seal of the same key for which values that fold to one are one.
+
+        Args:
+            fold: as the policy in force declares it; None where it declares none.
+        """
+        return self if fold is None else self._folding(fold)
+
+    def _with_fold(self, fold: Callable[[str], str]) -> Seal:
+        folding = copy(self)
+        folding._fold = fold  # noqa: SLF001  (of the same class)
+        return folding
 
     def fingerprint(self, value: str) -> bytes:
         """Return the fingerprint of a value."""
+        if self._fold is not None:
+            value = self._fold(value)
         data = value.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(data, key=self._values, digest_size=FINGERPRINT).digest()
 

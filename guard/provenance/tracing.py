@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.shingles import passages_sent
-from guard.core.calls import Target, TracedCall, remembered_texts, saved_document, with_suspects
+from guard.core.calls import SAVING, Target, TracedCall, remembered_texts, saved_document, with_suspects
 from guard.core.labels import (
     Channel,
     Context,
@@ -176,7 +176,7 @@ class Tracing:
     )
 
     def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
-        self._seal = seal
+        self._seal = seal.folding(policy.fold)
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
@@ -215,7 +215,7 @@ class Tracing:
                 self._add(taints_of(target.destination), taint_only=True)
                 self._add(hints_of(target.destination), taint_only=True)
         # Private text is a matter of sends to somebody outside.
-        if policy.traces_private and self._values and call.role is Role.SEND:
+        if policy.traces_private and self._values and call.role not in SAVING:
             self._passages = passages_sent(call.body)
         mapping = call.mapping
         if mapping is not None and mapping.store:

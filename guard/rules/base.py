@@ -225,7 +225,7 @@ class RuleConfig(BaseModel):
 
     def targets_of(self, call: TracedCall) -> tuple[Target, ...] | None:
         """Return the destinations of a call that the rule is about; None where it is not."""
-        if not self.speaks_for(call.classified):
+        if not self.speaks_for(call.classified, is_egress=call.is_egress):
             return None
         status, rungs, targets = self.status, self.rungs, call.targets
         filtered = status is not None or rungs is not None
@@ -244,10 +244,18 @@ class RuleConfig(BaseModel):
             return None
         return tuple(selected)
 
-    def speaks_for(self, call: ClassifiedCall) -> bool:
-        """Return whether role, mapping and tool name are the rule's."""
-        if self.roles is not None and call.role not in self.roles:
-            return False
+    def speaks_for(self, call: ClassifiedCall, *, is_egress: bool = False) -> bool:
+        """Return whether role, mapping and tool name are the rule's.
+
+        A call that reaches somebody outside is a send besides: what restricts either role
+        restricts it, and only what allows sends allows it.
+        """
+        roles = self.roles
+        as_send = is_egress and (roles is None or Role.SEND in roles)
+        if roles is not None and not as_send:
+            other = is_egress and self.effect is Action.ALLOW
+            if other or call.role not in roles:
+                return False
         if self.mapped is not None and (call.mapping is not None) is not self.mapped:
             return False
         if self.tools is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from guard.core.frozen import frozen
 from guard.core.labels import VOUCHING
-from guard.core.model import DestinationStatus
+from guard.core.model import DestinationStatus, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -338,7 +338,20 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         reasons = [
             Reason("guard_error", "", Action.BLOCK, error, remedy="retry later") for error in errors
         ]
-    _ask_rules(policy, situation, reasons, errors)
+    allowed = _ask_rules(policy, situation, reasons, errors)
+    if situation.call.is_egress and not situation.granted and reasons:
+        # It is two things at once: what its tool does, and a send.
+        missing = {situation.call.classified.role, Role.SEND} - allowed
+        if missing and max(map(_ACTION, reasons)) < Action.ASK:
+            reasons.append(
+                Reason(
+                    "egress_not_allowed",
+                    "",
+                    Action.ASK,
+                    "it reaches somebody outside, and no rule allows both that and its role",
+                    remedy="leave the address out, or ask the operator to approve this decision",
+                )
+            )
     if not reasons:
         reasons.append(
             Reason(
@@ -371,8 +384,12 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
 
 def _ask_rules(
     policy: Policy, situation: Situation, reasons: list[Reason], errors: list[str]
-) -> None:
-    """Append the reason of each rule that applies; one that raises blocks."""
+) -> set[Role]:
+    """Append the reason of each rule that applies; one that raises blocks.
+
+    Returns the roles of calls that the rules which allow this one are about.
+    """
+    allowed: set[Role] = set()
     for rule in policy.rules_about(situation.call):
         try:
             reason = rule.match(situation)
@@ -386,6 +403,9 @@ def _ask_rules(
                 # A human's grant answers what a rule would ask, once.
                 reason = replace(reason, code="granted", action=Action.ALLOW)
             reasons.append(reason)
+            if reason.action is Action.ALLOW:
+                allowed.update(getattr(rule, "roles", None) or Role)
+    return allowed
 
 
 def decide_result(policy: Policy, call: ClassifiedCall, content: Json) -> Verdict | None:

@@ -247,14 +247,13 @@ class RuleConfig(BaseModel):
     def speaks_for(self, call: ClassifiedCall, *, is_egress: bool = False) -> bool:
         """Return whether role, mapping and tool name are the rule's.
 
-        A call that reaches somebody outside is a send besides: what restricts either role
-        restricts it, and only what allows sends allows it.
+        A call that reaches somebody outside is a send besides: rules about sends speak for it as
+        well.  Those that restrict leave a tool that nobody mapped to the rules about such tools.
         """
         roles = self.roles
-        as_send = is_egress and (roles is None or Role.SEND in roles)
-        if roles is not None and not as_send:
-            other = is_egress and self.effect is Action.ALLOW
-            if other or call.role not in roles:
+        if roles is not None and call.role not in roles:
+            restricts = self.effect is not Action.ALLOW
+            if not is_egress or Role.SEND not in roles or (restricts and call.mapping is None):
                 return False
         if self.mapped is not None and (call.mapping is not None) is not self.mapped:
             return False

@@ -143,7 +143,8 @@ def test_no_reason_of_a_verdict_shows_an_argument(default, to):
         ("acme_send_message", {"to": INSIDE}, False),
         ("acme_send_message", {"text": "to nobody"}, True),
         ("memory_recall_fact", {"key": "k"}, False),
-        ("anything_else", {"x": OUTSIDE}, False),
+        ("anything_else", {"x": OUTSIDE}, True),
+        ("anything_else", {"x": "nobody"}, False),
     ],
 )
 def test_observe_watches_and_blocks_nothing(observe, tool, arguments, noticed):

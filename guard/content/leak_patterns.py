@@ -15,7 +15,7 @@ from guard.content.decoder import content_readings, decoded_label
 from guard.content.injection_text import instructs
 from guard.content.letters import fold
 from guard.content.secret_forms import BITS, entropy
-from guard.content.shell_text import is_dangerous
+from guard.content.shell_text import is_dangerous, readings
 from guard.core.bounded_cache import bounded_cache
 from guard.core.network_addresses import address_kind
 
@@ -70,11 +70,11 @@ _KEY_ID: Final = re2.compile(r"a(?:kia|sia)[a-z0-9]{16}")
 def find_leaks(text: str) -> frozenset[str]:
     """Return the codes of what is in a text, in any of its views; secrets are a detector's."""
     found: set[str] = set()
-    readings = content_readings(text)
-    if not readings.complete:
+    texts, complete = content_readings(text)
+    if not complete:
         found.add(OVERFLOW)
-    for view in readings.texts:
-        found.update(code for code, form in _FORMS if form.search(view))
+    for view in texts:
+        found.update(code for run in readings(view) for code, form in _FORMS if form.search(run))
         if ACCOUNT not in found and has_account(view):
             found.add(ACCOUNT)
         if COMMAND not in found and is_dangerous(view):

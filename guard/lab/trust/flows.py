@@ -275,7 +275,7 @@ def _resolved(value: Any, cast: Mapping[str, Any]) -> Any:
 def shipped_policies(telling: Telling) -> tuple[str, ...]:
     """Return what its user loads: the shipped policy and those of the services at hand.
 
-    Nothing is changed in them but the house's own domain.
+    Nothing is changed in them but the house's own domain and those below it.
     """
     services = {f"services/{name}.yaml" for name in telling.families.values()}
     there = sorted(name for name in services if (policies_directory() / name).is_file())
@@ -284,8 +284,8 @@ def shipped_policies(telling: Telling) -> tuple[str, ...]:
 
 @cache
 def _with_domain() -> str:
-    text = (policies_directory() / "default.yaml").read_text(encoding="utf-8")
-    return text.replace("\n  - example.com\n", f"\n  - {_book('cast')['internal']}\n", 1)
+    text, own = (policies_directory() / "default.yaml").read_text("utf-8"), _book("cast")["internal"]
+    return text.replace("\n  - example.com\n", f"\n  - {own}\n  - '*.{own}'\n", 1)
 
 
 @cache

@@ -284,7 +284,10 @@ def shipped_policies(telling: Telling) -> tuple[str, ...]:
 
 @cache
 def _with_domain() -> str:
-    text, own = (policies_directory() / "default.yaml").read_text("utf-8"), _book("cast")["internal"]
+    text, own = (
+        (policies_directory() / "default.yaml").read_text("utf-8"),
+        _book("cast")["internal"],
+    )
     return text.replace("\n  - example.com\n", f"\n  - {own}\n  - '*.{own}'\n", 1)
 
 

@@ -63,6 +63,26 @@ class LinkFields:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerEntry:
+    """A server that has tool mappings of its own."""
+
+    name: str
+    listener: str = ""
+    """``HOST:PORT`` of the guard's listener in front of it; empty for any."""
+    upstream: str = ""
+    """Its host, ``host:port``, or either with a path; empty for any."""
+
+    def is_at(self, listener: str, upstream: str) -> bool:
+        """Return whether a call by that listener to that upstream is one to this server."""
+        if self.listener and self.listener != listener:
+            return False
+        if not self.upstream:
+            return True
+        host = upstream.partition("/")[0]
+        return self.upstream in {upstream, host, host.rpartition(":")[0]}
+
+
+@dataclass(frozen=True, slots=True)
 class ToolMapping:
     """What the policy says of the tools that one pattern claims."""
 
@@ -99,6 +119,8 @@ class ToolMapping:
     addresses on it that bear its name."""
     may_be_nobody: bool = False
     """A send without a destination sends nothing (a calendar entry without guests)."""
+    server: str = ""
+    """Name of the one server whose tools it maps; empty for every server."""
     line: int = 0
     patterns: tuple[ToolPattern, ...] = ()
     """One by one what ``pattern`` and ``matches`` join."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall, TracedCall
     from guard.core.errors import PolicyProblem
-    from guard.core.mappings import MemoryPolicy, ToolMapping
+    from guard.core.mappings import MemoryPolicy, ServerEntry, ToolMapping
     from guard.core.model import Destination, Finding, Json
     from guard.core.trajectory import Snapshot
 
@@ -229,6 +229,8 @@ class Policy:
     """Kinds of guarded values that some rule looks at; only they are traced.  None: all."""
     paths: tuple[str, ...] = ()
     """The files it was read from."""
+    servers: tuple[ServerEntry, ...] = ()
+    """Servers that have tool mappings of their own."""
     warnings: tuple[PolicyProblem, ...] = field(default=(), compare=False)
     """What in them loads and may mean less than its author thinks."""
     has_directories: bool = field(init=False, compare=False)
@@ -248,18 +250,34 @@ class Policy:
         picked = tuple(rule for rule in self.rules if isinstance(rule, JudgesResults))
         object.__setattr__(self, "result_rules", picked)
 
-    def mapping(self, tool: str) -> ToolMapping | None:
-        """Return the first mapping that claims the tool, in file order."""
-        if tool in self._memo:
-            return self._memo[tool]
+    def mapping(self, tool: str, listener: str = "", upstream: str = "") -> ToolMapping | None:
+        """Return the mapping that claims a tool: its own server's first, then in file order.
+
+        Args:
+            tool: its name.
+            listener: by which it is called.
+            upstream: the server it is called at, as its definitions are pinned.
+        """
+        server = self._server(listener, upstream) if self.servers else ""
+        key = f"{server}/{tool}"
+        if key in self._memo:
+            return self._memo[key]
         found: ToolMapping | None = None
         for mapping in self.tools:
-            if mapping.matches(tool):
-                found = mapping
-                break
+            if mapping.server in {"", server} and mapping.matches(tool):
+                if mapping.server == server:
+                    found = mapping
+                    break
+                found = found or mapping
         if len(self._memo) < MEMO_LIMIT:
-            self._memo[tool] = found
+            self._memo[key] = found
         return found
+
+    def _server(self, listener: str, upstream: str) -> str:
+        for server in self.servers:
+            if server.is_at(listener, upstream):
+                return server.name
+        return ""
 
     def rules_about(self, call: TracedCall) -> tuple[Rule, ...]:
         """Return the rules to ask about a call: all but some that would say nothing of it.
@@ -270,8 +288,9 @@ class Policy:
         if len(call.targets) > KEY_TARGETS:
             return self.rules
         known = call.classified
-        # Which mapping it is follows from the tool's name.
-        parts: list[object] = [known.call.tool, known.role, known.mapping is None]
+        server = known.mapping.server if known.mapping is not None else None
+        # Which mapping it is follows from the tool's name and its server.
+        parts: list[object] = [known.call.tool, known.role, server]
         parts += call.redefined, bool(call.guarded)
         for target in call.targets:
             parts += target.status, target.attestation and target.attestation.rung

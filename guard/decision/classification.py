@@ -66,7 +66,7 @@ _WHOLE: Final = frozenset({"text", "number"})
 MESSAGE_ID_LIMIT: Final = 256
 
 
-def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
+def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> ClassifiedCall:
     """Return the call with its role, the destinations in it and their status.
 
     A tool that no mapping claims gets role ``other`` and is marked unmapped, and whatever in its
@@ -75,8 +75,16 @@ def classify(policy: Policy, call: ToolCall) -> ClassifiedCall:
     the policy's author thought of.  In a call of another role counts what carries data out (a URL
     that is read, a share, SQL that runs a program), in every argument that is not declared inert;
     what is saved or drafted stays inside.
+
+    Args:
+        policy: in force.
+        call: as it was read.
+        is_shared: whether another server offers a tool of that name: it is then ambiguous, and
+            only a mapping of the server's own claims it.
     """
-    mapping = policy.mapping(call.tool)
+    mapping = policy.mapping(call.tool, call.server, call.upstream)
+    if is_shared and mapping is not None and not mapping.server:
+        mapping = None
     role = Role.OTHER if mapping is None else mapping.role
     write = None if policy.memory is None else write_of(policy.memory, call, role)
     if mapping is None:

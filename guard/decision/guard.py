@@ -42,7 +42,7 @@ from guard.provenance.label_sets import label_sets
 from guard.provenance.prompts import claim_writes, prompt_writes
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.provenance.tracing import Tracing
-from guard.tool_pins.pins import Pins
+from guard.tool_pins.pins import Pins, ToolOffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -127,6 +127,8 @@ class Guard:
         self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
         self._approvals = Approvals(self._seal)
         self._pins = Pins(self._seal)
+        self.offers = ToolOffers()
+        """Which servers offer tools of one name, as far as this process has seen their listings."""
         self._unlabelled: dict[tuple[str, str], int] = {}
         """Results that were released and that the store could not be told of, by principal.  They
         are written with the next attempt, before anything of that principal is judged."""
@@ -213,7 +215,8 @@ class Guard:
         """Return what the policy says of a call; an error is noted, and blocks it."""
         try:
             if policy is not None:
-                return classify(policy, call)
+                is_shared = bool(call.upstream) and call.tool in self.offers.shared
+                return classify(policy, call, is_shared=is_shared)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
             errors.append(f"classify: {type(error).__name__}")
             self._metrics.count(ERRORS, "parse")

@@ -190,9 +190,10 @@ IN_FLIGHT_LIMIT: Final = 100_000
 _ID_BYTES: Final = 16
 Held = TypeVar("Held")
 
-CallKey: TypeAlias = tuple[Literal["message", "task", "model"], str, str, str]
+CallKey: TypeAlias = tuple[Literal["message", "task", "model"], str, str, str, str]
 """How a result names its call (the id of its message, of a task, or of a call in a model's answer),
-then principal, session (empty for a model's calls: a history may come back in any) and the id."""
+then listener (a server answers its own calls only), principal, session and the id.  Of a model's
+calls listener and session are empty: a history may come back in any."""
 
 
 def new_decision_id() -> str:
@@ -270,15 +271,15 @@ class Exchange:
 
     def message_key(self, correlation: str) -> CallKey:
         """Return the key of a call whose result has the id of its message."""
-        return "message", self.identity.principal, self.session, correlation
+        return "message", self.server, self.identity.principal, self.session, correlation
 
     def task_key(self, task: str) -> CallKey:
         """Return the key of a call whose result is fetched by the id of a task."""
-        return "task", self.identity.principal, self.session, task
+        return "task", self.server, self.identity.principal, self.session, task
 
     def model_key(self, correlation: str) -> CallKey:
         """Return the key of a call in a model's answer, whose result a later request reports."""
-        return "model", self.identity.principal, "", correlation
+        return "model", "", self.identity.principal, "", correlation
 
     def join(self, name: str, data: str) -> None:
         """Take from a stream's event where the client will post, and as which session.

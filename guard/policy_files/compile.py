@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.jsonpath import compile_path
 from guard.core.labels import VOUCHING, Channel
-from guard.core.mappings import LinkFields, MessageFields, ResultField, ToolMapping
+from guard.core.mappings import LinkFields, MessageFields, ResultField, ServerEntry, ToolMapping
 from guard.core.model import Integrity
 from guard.core.policy import EgressLimits, Policy, StateLimits
 from guard.core.tool_patterns import claims_any
@@ -138,9 +138,14 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
         digest=hashlib.sha256(canonical.encode()).hexdigest(),
         mode=files[0].content.mode,
         tools=tuple(
-            _mapping(entry, file.source.line(location))
+            _mapping(entry, file.source.line(location), _server_of(file, location))
             for file in files
             for location, entry in file.content.mappings()
+        ),
+        servers=tuple(
+            ServerEntry(server.name, server.listener or "", (server.upstream or "").lower())
+            for file in files
+            for server in file.content.servers
         ),
         is_internal=_patterns(d for file in files for d in file.content.internal_domains),
         is_allowed=PatternSet.parse(
@@ -204,8 +209,16 @@ def _egress(entries: Sequence[EgressEntry]) -> EgressLimits:
     )
 
 
-def _mapping(entry: ToolEntry, line: int) -> ToolMapping:
+def _server_of(file: PolicyFile, location: Location) -> str:
+    """Return the name of the server that a mapping stands under, empty where it is under none."""
+    if location[0] != "servers":
+        return ""
+    return file.content.servers[int(location[1])].name
+
+
+def _mapping(entry: ToolEntry, line: int, server: str) -> ToolMapping:
     return ToolMapping(
+        server=server,
         pattern=", ".join(pattern.text for pattern in entry.match),
         matches=claims_any(entry.match),
         role=entry.role,

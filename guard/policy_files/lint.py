@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from guard.core.model import Destination
     from guard.core.tool_patterns import ToolPattern
     from guard.policy_files.schema import PolicyFile, ToolEntry
+    from guard.policy_files.yaml_loader import Location
 
 PROBE_WORD: Final = "guard-probe"
 PROBE: Final = {"guard-probe": {"guard-probe": "v"}, "guard-probe-list": [{"guard-probe": "v"}]}
@@ -195,9 +196,12 @@ class _Claim:
 
 
 def _mappings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
-    earlier: list[_Claim] = []
+    # One server's mappings hide none of another's, nor of those that hold for every server.
+    claims: dict[Location, list[_Claim]] = {}
     for file in files:
         for place, entry in file.content.mappings():
+            server = (file.source.path, *place[:2]) if place[0] == "servers" else ()
+            earlier = claims.setdefault(server, [])
             for position, pattern in enumerate(entry.match):
                 location = (*place, "match", position)
                 for message in _claimed(pattern, earlier):

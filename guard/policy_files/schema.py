@@ -243,6 +243,19 @@ class HttpToolEntry(_Strict):
     """For people who read the policy."""
 
 
+class ServerEntrySchema(_Strict):
+    """A server and the mappings of its own tools, which no other server's tools come under."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    """What it is called in this policy."""
+    listener: Annotated[str, Field(pattern=r"^[^\s/]{1,255}:[0-9]{1,5}$")] | None = None
+    """``HOST:PORT`` of the guard's listener in front of it."""
+    upstream: Annotated[str, Field(pattern=r"^[^\s/@]{1,255}(?:/\S{0,255})?$")] | None = None
+    """Its host, ``host:port``, or either with the path of its endpoint."""
+    tools: Annotated[tuple[ToolEntry, ...], Field(min_length=1)]
+    """What its tools do; these come before the mappings under ``tools``."""
+
+
 class PolicyDocument(_Strict):
     """One policy file.  Its rules are validated one by one, each by its rule type."""
 
@@ -270,6 +283,9 @@ class PolicyDocument(_Strict):
     """What makes no difference between two receivers; else everything that is written does."""
     tools: tuple[ToolEntry, ...] = ()
     """What each tool does."""
+    servers: tuple[ServerEntrySchema, ...] = ()
+    """Servers with mappings of their own.  A name that two servers offer is mapped here, or it is
+    asked about."""
     stores: tuple[StoreEntry, ...] = ()
     """Memory stores, each with the tools that write and read it."""
     http_tools: tuple[HttpToolEntry, ...] = ()
@@ -278,11 +294,14 @@ class PolicyDocument(_Strict):
     """Every rule is asked; their order means nothing."""
 
     def mappings(self) -> Iterator[tuple[Location, ToolEntry]]:
-        """Yield where each tool mapping is declared, and it: of ``tools``, then of ``stores``.
+        """Yield where each tool mapping is declared, and it: of ``servers``, ``tools``, ``stores``.
 
         A store's write that is a plain request (``methods``, ``path``) maps no tool: the request's
         role is that of ``http.request``.
         """
+        for number, server in enumerate(self.servers):
+            for index, entry in enumerate(server.tools):
+                yield ("servers", number, "tools", index), entry
         for index, entry in enumerate(self.tools):
             yield ("tools", index), entry
         for number, store in enumerate(self.stores):
@@ -316,7 +335,7 @@ class PolicyFile:
         """The content as JSON values, defaults filled in: what the digest is taken of."""
         content = self.content.model_dump(mode="json", exclude={"rules"})
         # Older policies keep their digest, which audit lines and grants name.
-        for later in ("http_tools", "stores", "identity"):
+        for later in ("http_tools", "stores", "identity", "servers"):
             if not content[later]:
                 del content[later]
         state = content["state"]
@@ -342,6 +361,8 @@ def _first_named(rule: RuleConfig) -> dict[str, Json]:
 
 NESTED: Final[dict[Location, type[BaseModel]]] = {
     (): PolicyDocument,
+    ("servers",): ServerEntrySchema,
+    ("servers", "tools"): ToolEntry,
     ("tools",): ToolEntry,
     ("http_tools",): HttpToolEntry,
     ("tools", "fields"): FieldEntry,

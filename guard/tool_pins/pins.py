@@ -36,6 +36,8 @@ TEXT_LIMIT: Final = 64 * 1024
 """Characters of a definition that are kept for people to compare; its digest is over all of it."""
 LOOKUPS_KEPT: Final = 4096
 """Look-ups of marks that are kept: one object per tool, as it is asked for with every call."""
+OFFERS_LIMIT: Final = 50_000
+"""Names of tools whose servers are remembered."""
 DIGEST_LIMIT: Final = 8
 """Definitions of one tool that an operator may have approved."""
 
@@ -213,3 +215,36 @@ def _unpacked(body: bytes, *, is_mark: bool) -> Pin | None:
         return Pin(str(upstream), str(tool), tuple(digests), str(text), float(at), is_mark)
     except (zlib.error, ValueError, TypeError):
         return None
+
+
+class ToolOffers:
+    """Which upstreams offer tools of which names.
+
+    A tool is its server's.  A name that two servers offer does not say which of them is meant: it
+    is ambiguous until the policy maps it under ``servers``.
+    """
+
+    def __init__(self, limit: int = OFFERS_LIMIT) -> None:
+        self._first: dict[str, str] = {}
+        self._limit = limit
+        self.shared: set[str] | _Everything = set()
+        """Names that more than one upstream has offered."""
+
+    def note(self, upstream: str, definitions: Sequence[ToolDefinition]) -> None:
+        """Remember the names of a listing; where there is no room for more, all count as shared."""
+        for definition in definitions:
+            if self._first.setdefault(definition.name, upstream) != upstream:
+                self._share(definition.name)
+        if len(self._first) > self._limit:
+            self.shared = _Everything()
+
+    def _share(self, name: str) -> None:
+        if isinstance(self.shared, set):
+            self.shared.add(name)
+
+
+class _Everything:
+    """Has every name in it."""
+
+    def __contains__(self, name: object) -> bool:
+        return True

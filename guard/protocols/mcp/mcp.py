@@ -12,7 +12,7 @@ import binascii
 import json
 import re
 from typing import TYPE_CHECKING, ClassVar, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from guard.core.errors import MessageError
 from guard.core.json_values import scalars_in
@@ -149,9 +149,27 @@ def _spelt(value: Json) -> Iterator[str]:
         yield str(item).lower() if isinstance(item, bool) else str(item)
 
 
+_DECODINGS: Final = 3
+"""Times a path is percent-decoded; servers behind servers may each undo one."""
+
+
 def endpoint_path(target: str) -> str:
-    """Return the path of a request target or URL, without query and final slash."""
-    return "/" + urlsplit(target).path.strip("/")
+    """Return the path of a request target or URL in the one spelling that names its server.
+
+    Escapes are undone, dot segments and empty segments resolved, parameters and letter case left
+    away: whatever a lenient server takes for the same endpoint has the same pins and marks.
+    """
+    path = urlsplit(target).path if "://" in target else target.partition("?")[0]
+    for _ in range(_DECODINGS):
+        path = unquote(path)
+    segments: list[str] = []
+    for segment in path.replace("\\", "/").split("/"):
+        name = segment.partition(";")[0].strip()
+        if name == "..":
+            del segments[-1:]
+        elif name not in {"", "."}:
+            segments.append(name.casefold())
+    return "/" + "/".join(segments)
 
 
 def query_session(target: str) -> str | None:

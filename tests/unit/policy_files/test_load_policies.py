@@ -228,3 +228,36 @@ def test_a_policy_without_http_tools_keeps_its_digest(write):
     assert load_policies([write(BASE)]).digest == (
         load_policies([write(BASE + "http_tools: []\n")]).digest
     )
+
+
+def test_a_server_has_mappings_of_its_own(tmp_path):
+    """They come before those of every server, and no other server's tools come under them."""
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        """
+version: 1
+name: p
+servers:
+  - name: mail
+    listener: 127.0.0.1:9001
+    tools:
+      - {match: [search], role: recall}
+  - name: files
+    upstream: files.test/mcp
+    tools:
+      - {match: [read], role: retrieve}
+tools:
+  - {match: [search], role: retrieve}
+rules:
+  - {id: all, type: tool, mapped: true, effect: allow}
+""",
+        encoding="utf-8",
+    )
+    policy = load_policies([path])
+
+    assert policy.mapping("search", "127.0.0.1:9001", "x.test/mcp").role is Role.RECALL
+    assert policy.mapping("search", "127.0.0.1:9002", "x.test/mcp").role is Role.RETRIEVE
+    assert policy.mapping("search").role is Role.RETRIEVE
+    assert policy.mapping("read", "127.0.0.1:9002", "files.test/mcp").server == "files"
+    assert policy.mapping("read", "127.0.0.1:9002", "files.test/other") is None
+    assert policy.mapping("read") is None

@@ -13,7 +13,7 @@ from guard.core.errors import MessageError
 from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.protocols.http.message import HttpRequest
 from guard.protocols.mcp.grammar import PLAIN
-from guard.protocols.mcp.mcp import McpProtocol
+from guard.protocols.mcp.mcp import McpProtocol, endpoint_path
 from guard.protocols.refusals import Refusal
 
 MCP = McpProtocol()
@@ -266,3 +266,12 @@ def test_http_and_sse_of_the_first_revision_is_mcp() -> None:
     assert message.session_id == "s7"
     assert MCP.session_of_event("endpoint", "/messages/?session_id=s7") == "s7"
     assert MCP.session_of_event("message", "/messages/?session_id=s7") is None
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/mcp/", "//mcp", "/%6dcp", "/%256dcp", "/x/../mcp", "/./mcp", "/MCP", "/mcp;v=1", "/mcp?a=b"],
+)
+def test_an_endpoint_has_one_spelling(target):
+    """What a lenient server takes for the same endpoint has the same pins and marks."""
+    assert endpoint_path(target) == endpoint_path("/mcp") == "/mcp"

@@ -32,8 +32,9 @@ _UUID: Final = re.compile(
 )
 _COUNTED: Final = re.compile(r"[0-9a-f]{8}-\d{1,6}")
 """Ids of the Java SDK: where a client starts, and a counter."""
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9 ._/@:+()-]{0,63}|\d{1,8}")
-_PROSE: Final = re.compile(r"[A-Za-z][A-Za-z ,.'()/-]{0,159}")
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9 ._/@:+()-]{0,47}|\d{1,8}")
+NAME_WORDS: Final = 5
+"""Words of the longest name."""
 _WORD: Final = re.compile(r"[A-Za-z0-9]+")
 _WORD_LIMIT: Final = 24
 _MIXED_LIMIT: Final = 8
@@ -41,7 +42,7 @@ _MIXED_LIMIT: Final = 8
 _VERSION: Final = re.compile(r"v?\d{1,8}(?:[.+-][0-9A-Za-z]{1,12}){0,6}")
 _VERSION_DIGITS: Final = 12
 _REVISION: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?:-RC)?|DRAFT-\d{4}(?:-v\d)?")
-_SITE: Final = re.compile(r"https?://[a-z][a-z.-]{0,62}[a-z](?:/[a-z/-]{0,63})?")
+_SITE: Final = re.compile(r"https?://[a-z][a-z.-]{0,30}[a-z](?:/[a-z/-]{0,23})?")
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _TRACE_STATE: Final = re.compile(r"[a-z0-9_*/@-]{1,32}=[A-Za-z0-9_.:;-]{1,32}")
 _TOOL_USE: Final = re.compile(r"toolu_[A-Za-z0-9]{20,32}")
@@ -52,8 +53,10 @@ def is_name(value: Json) -> bool:
     if not isinstance(value, str) or _NAME.fullmatch(value) is None or not is_plain_text(value):
         return False
     words = _WORD.findall(value)
-    return sum(char.isdigit() for char in value) <= NAME_DIGITS and all(
-        len(word) <= (_WORD_LIMIT if word.isalpha() else _MIXED_LIMIT) for word in words
+    return (
+        len(words) <= NAME_WORDS
+        and sum(char.isdigit() for char in value) <= NAME_DIGITS
+        and all(len(word) <= (_WORD_LIMIT if word.isalpha() else _MIXED_LIMIT) for word in words)
     )
 
 
@@ -100,12 +103,21 @@ def _matching(pattern: re.Pattern[str]) -> Callable[[Json], bool]:
     return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
-def _is_prose(value: Json) -> bool:
+_DESCRIBING: Final = frozenset(
+    """a agent agentic ai an and anthropic app application assistant by chat claude client code
+    coding command context desktop developer editor for gemini google gpt ide in inspector line
+    mcp microsoft model of openai protocol s sdk server studio terminal the tool visual web with
+    your""".split()  # noqa: SIM905
+)
+
+
+def _describes(value: Json) -> bool:
+    """Return whether a text describes a program in words that such descriptions have."""
     return (
         isinstance(value, str)
-        and _PROSE.fullmatch(value) is not None
-        and all(len(word) <= _WORD_LIMIT for word in _WORD.findall(value))
-        and is_plain_text(value)
+        and len(value) <= _PHRASE_LIMIT
+        and value.isascii()
+        and all(word.lower() in _DESCRIBING for word in _WORD.findall(value))
     )
 
 
@@ -173,7 +185,7 @@ PROGRAM: Final[Grammar] = {
     "name": is_name,
     "title": is_name,
     "version": _is_version,
-    "description": _is_prose,
+    "description": _describes,
     "websiteUrl": _is_site,
 }
 """What a client or server calls itself."""

@@ -52,7 +52,7 @@ def said(method: str, params: dict[str, Any], identifier: Any = 1) -> list[Any]:
                 },
                 "clientInfo": {
                     **CLIENT,
-                    "description": "A coding tool, in a terminal",
+                    "description": "Anthropic's agentic coding tool",
                     "websiteUrl": "https://claude.com/claude-code",
                 },
             },

@@ -269,7 +269,7 @@ class ResultIntake:
             self._taint(whole, leaf.origin, says_who=True)
         else:
             for value in whole:
-                if not leaf.kinds or value.partition(":")[0] in leaf.kinds:
+                if is_of_kind(value, leaf.kinds):
                     self._held[value] = leaf.channel, leaf.entry
                 elif value != handle:
                     # A display name that is an address: somebody chose it.
@@ -451,6 +451,11 @@ class ResultIntake:
             for d in sent_by
         ):
             inside.update(ids)
+
+
+def is_of_kind(value: str, kinds: frozenset[str]) -> bool:
+    """Return whether a field that speaks of some kinds of destination may vouch for a value."""
+    return not kinds or value.partition(":")[0] in kinds
 
 
 def called(name: str) -> list[str]:

@@ -78,7 +78,7 @@ def test_the_mail_arrives_and_the_attack_does_not(tmp_path, via):
     assert [recipient for recipient, _ in sent] == ["team@example.com"]
     assert report["name"] == "demo"
     assert report["details"]["observation"] or report["details"]["observation_text"]
-    refused = [line for line in audit if line.get("enforced") == "block"]
+    refused = [line for line in audit if line.get("enforced") in {"block", "ask"}]
     assert {line["tool"] for line in refused} == {"email_send_email", "notes.share"}
     assert report["details"]["notes"] == {"delivered": 1, "refused": 1, "leaked": 0}
     assert FIGURES_WORDS not in text
@@ -125,7 +125,8 @@ async def test_odd_addresses_of_an_attacker_do_not_pass(running, attacker, via):
     assert story.ending.attack_delivered == 0
     assert story.ending.notes_refused >= 1
     assert story.ending.notes_leaked == 0
-    assert story.ending.observation["guard"]["code"].startswith(("destination_", "provenance_"))
+    codes = [reason["code"] for reason in story.ending.observation["guard"]["reasons"]]
+    assert any(code.startswith(("destination_", "provenance_")) for code in codes)
     assert outbox(places.directory) == []
 
 

@@ -51,7 +51,10 @@ _RECEIVERS: Final = re2.compile(
     r"(?im)^[ \t]{0,8}(?:resent-)?(?:bcc|cc|to)[ \t]{0,4}:[ \t]{0,8}([^\r\n]{3,998})"
 )
 """A header of a mail that says who receives it."""
-_MAYBE_HEADERS: Final = re2.compile(r"(?i)(?:[bc]c|to)(?:[ \t]{0,4}:|[%=&\\+])|[A-Za-z0-9+/_-]{40}")
+_MAYBE_HEADERS: Final = re2.compile(
+    r"(?i)(?:[bc]c|to)(?:[ \t]{0,4}:|[%=&\\+])|[A-Za-z0-9+/_-]{40}"
+    r"|(?:\\+u[0-9a-f]{4}|\\+x[0-9a-f]{2}|&#x?[0-9a-f]{2,4};|%[0-9a-f]{2}|=[0-9a-f]{2}){4}"
+)
 """What is in a text that has such a header, in clear or encoded."""
 GUARDED_COST: Final = 1024
 """Characters that a string of a guarded argument counts for."""
@@ -60,6 +63,8 @@ _MAYBE_DISGUISED: Final = re2.compile(r"[%\\&=+<]|[^\x00-\x7f]|\S{10}|://|//:")
 _UNCLEAR: Final = frozenset({"handle", "malformed"})
 _UNREAD: Final = Destination("handle", "not decoded: more than is read of one call")
 """What stands for the receivers in a string that is short enough to be one and was not decoded."""
+_MEMBER: Final = re2.compile(r"[a-z_]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
+"""How the members of arguments are named, in almost every tool."""
 _SUSPECT: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 _WHOLE: Final = frozenset({"text", "number"})
 """Kinds that a whole argument can be, whatever is in it."""
@@ -285,7 +290,9 @@ class _Search:
             decoded = destination_readings(text, budget) if self._may_decode(text) else ()
             for reading in (text, *decoded):
                 for header in _RECEIVERS.finditer(reading):
-                    self._suspect("", read_destinations(header.group(1)))
+                    named = header.group(1)
+                    self._suspect("", (*read_destinations(named), *find_destinations(named)))
+                    self._suspect("", suspected_destinations(find_values(named)))
             self.complete = self.complete and not budget.exceeded
 
     def guarded(self, arguments: Json, mapping: ToolMapping) -> Iterator[Target]:
@@ -342,8 +349,8 @@ def _strings(
         elif isinstance(item, dict):
             for key, inner in item.items():
                 inner_path = member_path(where, key)
-                # What is spelt like an identifier cannot be an address, a URL or an IP.
-                if not key.isidentifier():
+                # A name of a member is no address, nor a coding of one.
+                if _MEMBER.fullmatch(key) is None:
                     yield inner_path, key
                 if inner_path not in skip:
                     stack.append((inner_path, inner))

@@ -54,6 +54,8 @@ _LOOSE: Final = re.compile(r"(?:https?|wss?|ftps?):(?!//)[/\\]*[\w\[]", re.IGNOR
 _STRIPPED: Final = re.compile(r"[\t\r\n\x00]")
 _SIGNS: Final = re.compile(r"[%\\&=+]|[^\x00-\x7f]")
 """What a disguise in one word has."""
+_SHORTEST_CODED: Final = 16
+"""Characters of a word that may be a coding of the shortest URL."""
 _GRANTED: Final = re.compile(r"[:=]\s{0,4}([\w.+-]{1,64}@[A-Za-z][\w-]{0,62})\b(?![.@])")
 """A mailbox behind a role or a name, also where its host has no dot."""
 _NO_DOMAIN: Final = tuple(
@@ -70,13 +72,20 @@ def channels_in(text: str, *, mailboxes: bool) -> Iterator[Destination]:
         mailboxes: whether a mailbox in it is one, as in every tool that does not only read.
     """
     for reading in _readings(text):
-        for found in find_destinations(reading):
-            if (found.kind == "url" and _is_remote(found)) or (
-                mailboxes and found.kind == "mail" and not found.host.endswith(_NO_DOMAIN)
-            ):
-                yield found
+        yield from _outside(reading, mailboxes=mailboxes and (reading is text or "@" not in text))
         yield from _places(reading)
     yield from statements_in(text)
+
+
+def _outside(text: str, *, mailboxes: bool) -> Iterator[Destination]:
+    """Yield the URLs of hosts in a network, and mailboxes.
+
+    Of a reading they count only where the text has no ``@``: backwards, any mailbox is another one.
+    """
+    for found in find_destinations(text):
+        is_mail = mailboxes and found.kind == "mail" and not found.host.endswith(_NO_DOMAIN)
+        if is_mail or (found.kind == "url" and _is_remote(found)):
+            yield found
 
 
 def _readings(text: str) -> Iterator[str]:
@@ -87,7 +96,8 @@ def _readings(text: str) -> Iterator[str]:
     if _STRIPPED.search(text) is not None:
         # Clients drop these from an address.
         yield _STRIPPED.sub("", text)
-    if len(text.split()) == 1 and _SIGNS.search(text) is not None:
+    word = len(text.split()) == 1
+    if word and (len(text) >= _SHORTEST_CODED or _SIGNS.search(text) is not None):
         yield from destination_readings(text, Budget(DECODED))
 
 
@@ -120,11 +130,7 @@ def _places(text: str) -> Iterator[Destination]:
 def receivers_in(text: str) -> Iterator[Destination]:
     """Yield the mailboxes and URLs in a text that is said to name none, disguised ones as well."""
     for reading in _readings(text):
-        for found in find_destinations(reading):
-            if (found.kind == "url" and _is_remote(found)) or (
-                found.kind == "mail" and not found.host.endswith(_NO_DOMAIN)
-            ):
-                yield found
+        yield from _outside(reading, mailboxes=reading is text or "@" not in text)
         for granted in _GRANTED.finditer(reading):
             yield read_mailbox(granted[1])
     if (climbed := climbing(text)) is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
@@ -42,6 +41,10 @@ def _utf16(text: str) -> str:
 def _mime(text: str) -> str:
     part = f"MIME-Version: 1.0\r\nBcc: {text}\r\n\r\nhello"
     return f"Content-Transfer-Encoding: base64\r\n\r\n{_encoded(part)}"
+
+
+def _line(text: str) -> str:
+    return f"Bcc: {text}"
 
 
 CODINGS: Final[Mapping[str, Callable[[str], str]]] = {
@@ -127,7 +130,7 @@ class Decoding(AttackClass):
                     if kind == "a phone" and "-" in text:
                         continue
                     yield _attempt(f"{kind}, {place}", READERS[0], source.format(value), more)
-        for mime, source in itertools.product((_mime, partial(str.format, "Bcc: {}")), SOURCES):
+        for mime, source in itertools.product((_mime, _line), SOURCES):
             text = mime(MAILBOX)
             yield _attempt(
                 "a part of MIME", READERS[1], source.format(MAILBOX), {"body": f"x\r\n{text}"}

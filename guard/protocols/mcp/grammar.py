@@ -44,7 +44,7 @@ _VERSION_DIGITS: Final = 12
 _REVISION: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?:-RC)?|DRAFT-\d{4}(?:-v\d)?")
 _SITE: Final = re.compile(r"https?://[a-z][a-z.-]{0,30}[a-z](?:/[a-z/-]{0,23})?")
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_TRACE_STATE: Final = re.compile(r"[a-z0-9_*/@-]{1,32}=[A-Za-z0-9_.:;-]{1,32}")
+_TRACE_STATE: Final = re.compile(r"[a-z]{1,16}=([0-9a-f]{1,32})")
 _TOOL_USE: Final = re.compile(r"toolu_[A-Za-z0-9]{20,32}")
 
 

@@ -85,6 +85,11 @@ def instructs(text: str, *, deep: bool) -> bool:
     return any(_weight(reading) >= ENOUGH for reading in readings)
 
 
+def signal_weight(text: str) -> int:
+    """Return the weight of the signals in a text as it stands, to be added to other evidence."""
+    return _weight(text[:LIMIT])
+
+
 def _plain_readings(text: str) -> Iterator[str]:
     folded = fold(text)
     yield folded

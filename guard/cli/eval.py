@@ -39,6 +39,7 @@ from guard.lab.eval_egress import eval_egress, read_cases
 from guard.lab.eval_provenance import Options as ProvenanceOptions
 from guard.lab.eval_provenance import eval_provenance
 from guard.lab.eval_trust import eval_trust
+from guard.lab.honest_requests import eval_honest, honest_requests
 from guard.lab.paper import THRESHOLD, TRIGGER_SESSION
 from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine
@@ -383,17 +384,31 @@ def _scrape(source: str) -> str:
 
 @app.command("egress-bench")
 def egress_bench(
-    cases: Annotated[Path, typer.Argument(help="Cases of agent-egress-bench, one per line.")],
+    cases: Annotated[
+        Path,
+        typer.Argument(
+            help="Cases of agent-egress-bench; with --benign recorded runs. One per line."
+        ),
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     policy: Annotated[
         Path | None, typer.Option(help="Policy (default: examples/strict.yaml).")
     ] = None,
+    benign: Annotated[
+        int, typer.Option(min=0, help="Instead: so many honest requests through the detectors.")
+    ] = 0,
 ) -> None:
     """Attacks stopped and benign traffic stopped, each case by the road it names.
 
     Exit code 0: measured, whatever the figures; 1: something could not run.
     """
     console = Console(stderr=True, highlight=False)
+    if benign:
+        honest = honest_requests(benign, 1, cases)
+        with bar(console, "requests", sum(map(len, honest.values()))) as advance:
+            report = eval_honest(honest, advance)
+        show(report, command="guard lab eval", as_json=json)
+        return
     read = read_cases(cases)
     with bar(console, "cases", len(read)) as advance:
         report = eval_egress(

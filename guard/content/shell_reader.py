@@ -57,10 +57,11 @@ _DECLARES: Final = frozenset({"export", "declare", "local", "readonly", "typeset
 _RESERVED: Final = frozenset(
     {"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "{", "}", "!", "in"}
 )
+_HOME: Final = "/root"
 _PATHS: Final = (
     *("/etc/passwd", "/etc/shadow", "/etc/sudoers", "/etc/crontab", "/dev/tcp", "/dev/udp"),
     *("~/.ssh/id_rsa", "~/.aws/credentials", "~/.bash_history", ".env", ".ssh/id_rsa"),
-    *("/root/.ssh/id_rsa", "/root/.bash_history", "/proc/self/environ", "/run/secrets"),
+    *(f"{_HOME}/.ssh/id_rsa", f"{_HOME}/.bash_history", "/proc/self/environ", "/run/secrets"),
 )
 _DIRECTORIES: Final = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/")
 _KNOWN: Final = {

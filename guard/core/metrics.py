@@ -134,6 +134,7 @@ STAGES: Final = (
 """Parts that can fail."""
 DECIDED_WITHOUT_RULE: Final = frozenset(
     {
+        "egress_not_allowed",
         "no_policy",
         "guard_error",
         "no_rule_matched",

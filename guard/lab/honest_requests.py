@@ -181,6 +181,9 @@ def _calls(path: Path) -> list[Json]:
 
 
 def _sent(document: Any) -> Iterator[Json]:
+    """Yield what a recorded run sends; nothing of a run that was attacked."""
+    if document.get("labels", {}).get("attack"):
+        return
     for arguments in _arguments(document):
         yield {"url": "https://api.example.com/v1/calls", "body": json.dumps(arguments)}
         pairs = [(key, value) for key, value in arguments.items() if isinstance(value, str)]

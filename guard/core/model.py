@@ -99,6 +99,9 @@ class ToolCall:
     """What the caller says makes this memory write one of its kind; empty where it says nothing."""
     token: str = ""
     """A promotion token that the caller presents for a memory write."""
+    context: str = ""
+    """Digest of what else makes it this very request: endpoint, headers and ``_meta`` that mean
+    something.  Not what differs in every retry."""
     index: int | None = None
     """Its place in a recorded run; live calls are counted by the store."""
 

@@ -254,6 +254,7 @@ class Exchange:
         upstream: str = "",
         nonce: str = "",
         token: str = "",
+        context: str = "",
     ) -> ToolCall:
         """Return a call of this exchange, with a decision id of its own where none is given."""
         return ToolCall(
@@ -267,6 +268,7 @@ class Exchange:
             upstream=upstream,
             nonce=nonce,
             token=token,
+            context=context,
         )
 
     def message_key(self, correlation: str) -> CallKey:

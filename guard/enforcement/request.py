@@ -23,7 +23,7 @@ from guard.enforcement.exchange import (
 )
 from guard.protocols.http.message import REDACTION_FAILED
 from guard.protocols.http.metadata import TOOL as METADATA
-from guard.protocols.http.metadata import metadata_call
+from guard.protocols.http.metadata import metadata_call, request_context
 from guard.protocols.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -223,6 +223,7 @@ class RequestHandler:
                 upstream=exchange.upstream,
                 nonce=nonce,
                 token=token,
+                context=request_context(request, one.meta),
             )
             calls.append(call)
         return calls

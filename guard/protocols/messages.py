@@ -20,6 +20,8 @@ class ParsedCall:
     correlation: str | None = None
     """What its result will carry (a JSON-RPC id with its type); None where the result is the
     answer to this very exchange."""
+    meta: Json = None
+    """What is said beside the arguments (MCP ``_meta``), without what differs in every retry."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Requests for a human's approval, and the grants that answer them.  Pure: no I/O.
 
-A grant is for one very call: principal, session, tool, canonical arguments and policy digest.  It
-is sealed, it expires, and the store hands it out once.
+A grant is for one very call: principal and how it was proved, session where the client did not
+choose its id, listener, upstream, tool, protocol, canonical arguments, the rest of the request that
+means something, and policy digest.  It is sealed, it expires, and the store hands it out once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import LabelWrite, LabelWriteMode
+from guard.core.model import SessionRung
 from guard.provenance import label_sets
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 QUESTION_FIELD: Final = b"q"
 GRANT_FIELD: Final = b"g"
+_GIVEN: Final = frozenset({SessionRung.MCP_SESSION, SessionRung.RECORDED})
+"""How session ids are learnt that a client does not make up: a retry after a reconnection has
+another of any other kind."""
 _CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
@@ -48,9 +53,13 @@ class Approvals:
         parts = [
             identity.tenant,
             identity.principal,
-            identity.session,
+            int(identity.principal_rung),
+            identity.session if identity.session_rung in _GIVEN else "",
             call.server,
+            call.upstream,
             call.tool,
+            call.protocol,
+            call.context,
             policy.digest,
             dict(call.arguments),
         ]

@@ -7,6 +7,8 @@ which is judged wherever the policy maps that name.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -78,6 +80,18 @@ _MIRRORED: Final = ("mcp-method", "mcp-name", "mcp-param-")
 """Compared with the body, which is judged."""
 _CREDENTIALS: Final = frozenset({"authorization", "x-api-key", "api-key"})
 """For the server that the operator has chosen."""
+_VARYING: Final = frozenset(
+    {
+        "baggage",
+        "date",
+        "last-event-id",
+        "mcp-session-id",
+        "traceparent",
+        "tracestate",
+        "x-request-id",
+    }
+)
+"""Differ in every retry of one request."""
 _SESSIONS: Final = frozenset({"session_id", "sessionid"})
 _VALUE_LIMIT: Final = 256
 _WORD: Final = re.compile(r"[\w.:/=~+-]{1,64}", re.ASCII)
@@ -117,6 +131,28 @@ def metadata_call(request: HttpRequest, *, reads_query: bool) -> list[ParsedCall
     if headers:
         arguments["headers"] = headers
     return [ParsedCall(TOOL, arguments)] if len(arguments) > 1 else []
+
+
+def request_context(request: HttpRequest, meta: Json) -> str:
+    """Return the digest of what a request says beside its call and repeats in a retry.
+
+    Args:
+        request: the message.
+        meta: what the call itself says beside its arguments.
+    """
+    path, _, query = request.target.partition("?")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    parts = [
+        request.method,
+        request.scheme,
+        request.host.lower(),
+        path,
+        [pair for pair in pairs if pair[0].lower() not in _SESSIONS],
+        {n: v for n, v in notable_headers(request).items() if n not in _VARYING},
+        meta,
+    ]
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def is_usual(target: str) -> bool:

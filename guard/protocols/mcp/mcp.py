@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -324,6 +325,20 @@ def with_arguments(
     )
 
 
+_VARYING: Final = frozenset(
+    {
+        "progressToken",
+        "traceparent",
+        "tracestate",
+        "baggage",
+        "session_id",
+        "sessionId",
+        "session.id",
+        "claudecode/toolUseId",
+        "vscode.requestId",
+    }
+)
+"""Members of ``_meta`` that differ in every retry of one request."""
 LISTEN: Final = "subscriptions/listen"
 _ROUND_TRIP: Final = frozenset({"_meta", RESPONSES, STATE})
 """Members by which a request goes on after the server asked for something (2026-07-28)."""
@@ -388,7 +403,7 @@ class McpProtocol(ProtocolModule):
         check_headers(request, messages)
         calls: list[ParsedCall] = []
         for rpc in messages:
-            calls += _calls(rpc)
+            calls += (replace(call, meta=_lasting_meta(rpc)) for call in _calls(rpc))
         in_query = query_session(request.target) if "?" in request.target else None
         session = meta_session(messages) or in_query
         return Message(
@@ -586,6 +601,14 @@ def _echoes(messages: Sequence[RpcMessage]) -> Iterator[Echo]:
             if value is None or (member == "taskId" and is_id(value)):
                 continue
             yield Echo(value, ParsedCall(MESSAGE, {"method": message.method, member: value}))
+
+
+def _lasting_meta(rpc: RpcMessage) -> Json:
+    """Return a request's ``_meta`` without what differs in every retry."""
+    meta = rpc.params.get("_meta")
+    if not isinstance(meta, dict):
+        return meta
+    return {name: value for name, value in meta.items() if name not in _VARYING} or None
 
 
 def _opens_stream(request: HttpRequest) -> bool:

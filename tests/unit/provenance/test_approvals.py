@@ -9,7 +9,7 @@ import pytest
 from guard.adapters.redis.operators import LabelOperator
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
-from guard.core.model import ToolCall
+from guard.core.model import PrincipalRung, SessionRung, ToolCall
 from guard.provenance.seal import Seal
 from tests.guards import KEY, guard_on
 from tests.unit.provenance.agents import Agent, rung
@@ -21,6 +21,11 @@ MAIL = {"to": "pat@partner.test", "body": "b"}
 def operator(store, policy):
     """Return the operator of the tenant."""
     return LabelOperator(store, Seal(KEY), policy.limits)
+
+
+def changed(agent, **fields):
+    """Return an agent whose identity is known in another way."""
+    return replace(agent, identity=replace(agent.identity, **fields))
 
 
 async def refused(agent, arguments=None):
@@ -53,8 +58,15 @@ async def test_of_two_retries_on_two_processes_one_goes_out(agent, operator, pol
     [
         pytest.param(lambda a, m: (a, {**m, "body": "other"}), id="other arguments"),
         pytest.param(lambda a, m: (a, {**m, "to": "eve@evil.test"}), id="another recipient"),
-        pytest.param(lambda a, m: (a.in_session("two"), m), id="another session"),
+        pytest.param(
+            lambda a, m: (changed(a.in_session("two"), session_rung=SessionRung.MCP_SESSION), m),
+            id="another session that the server named",
+        ),
         pytest.param(lambda a, m: (a.as_principal("bob"), m), id="another principal"),
+        pytest.param(
+            lambda a, m: (changed(a, principal_rung=PrincipalRung.CREDENTIAL), m),
+            id="another proof of the principal",
+        ),
         pytest.param(lambda a, m: (replace(a, at=a.at + 3601), m), id="too late"),
     ],
 )
@@ -63,6 +75,13 @@ async def test_a_grant_is_for_one_very_call(agent, operator, change):
     await operator.approve(await refused(agent), agent.at)
     other, arguments = change(agent, MAIL)
     assert (await other.call("send", arguments)).action.label == "ask"
+
+
+async def test_a_client_that_reconnects_may_repeat_its_call(agent, operator):
+    """The id of its new session is its own choice, or its connection's, and binds nothing."""
+    first = changed(agent, session_rung=SessionRung.GUARD_HEADER)
+    await operator.approve(await refused(first), agent.at)
+    assert (await first.in_session("two").call("send", MAIL)).action.label == "allow"
 
 
 async def test_another_policy_takes_no_grant(agent, operator, policy):

@@ -42,7 +42,11 @@ COMMANDS: Final[dict[str, tuple[Place, str]]] = {
         "Policies: check, test, explain, compare.",
     ),
     "approvals": (
-        {"grant": ("approvals:grant", "Release one call that waits for a human, once.")},
+        {
+            "grant": ("approvals:grant", "Release one call that waits for a human, once."),
+            "show": ("approvals:show", "Show who asks for what, and where it would go."),
+            "deny": ("approvals:deny", "Refuse a call that waits."),
+        },
         "Calls that were refused with `approval_required`.",
     ),
     "memory": ("memory:app", "Memory: writes that were held back, labels, lineage, trust."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,23 +11,68 @@ from guard.cli.outcome import plain
 from guard.cli.running import Key, Redis, State, Tenant, act_on, now
 from guard.core.policy import StateLimits
 
+if TYPE_CHECKING:
+    from guard.core.model import Json
+
 
 def grant(
     decision: Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")],
     redis: Redis,
     label_key: Key = None,
     tenant: Tenant = "default",
+    remember: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Days for which its receivers are good for this principal and tool."
+        ),
+    ] = 0,
 ) -> None:
     """Release one call that was refused with `approval_required`: this very call, once."""
 
     async def approve(state: State) -> dict[str, str]:
-        return await label_operator(state, tenant).approve(decision, now())
+        return await label_operator(state, tenant).approve(
+            decision, now(), remember=remember * 86400.0
+        )
 
     asked = act_on(redis, approve, label_key=label_key)
     typer.echo(
         f"granted: {plain(asked['tool'])} for principal {plain(asked['principal'])}, session "
         f"{plain(asked['session'])}; the same call goes out once, within {asked['ttl']} s"
     )
+
+
+def show(
+    decision: Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")],
+    redis: Redis,
+    label_key: Key = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Show who asks: tool, receivers with the rung each stands on, what would leave."""
+
+    async def read(state: State) -> dict[str, Json]:
+        return await label_operator(state, tenant).asked(decision)
+
+    asked = act_on(redis, read, label_key=label_key)
+    for name in ("tool", "server", "upstream", "principal", "session"):
+        typer.echo(f"{name}: {plain(asked[name])}")
+    for kind, receiver, rung in asked["receivers"]:
+        typer.echo(f"receiver: {plain(kind)} {plain(receiver)} ({plain(rung)})")
+    typer.echo(f"leaves: {plain(asked['excerpt'])}")
+
+
+def deny(
+    decision: Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")],
+    redis: Redis,
+    label_key: Key = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Refuse a call that waits: its id can no longer be approved."""
+
+    async def take(state: State) -> bool:
+        return await label_operator(state, tenant).deny(decision)
+
+    was_there = act_on(redis, take, label_key=label_key)
+    typer.echo("denied" if was_there else "no call waits under this id")
 
 
 def label_operator(state: State, tenant: str) -> LabelOperator:

@@ -362,7 +362,7 @@ class Guard:
             call, role = traced.classified.call, traced.classified.role
             writes: tuple[LabelWrite, ...] = ()
             if policy is not None and verdict.action is Action.ASK:
-                writes = (self._approvals.request(policy, call),)
+                writes = (self._approvals.request(policy, traced),)
             ends.append(
                 Completion(call.id, call.identity, role, call.at, executed=False, writes=writes)
             )

@@ -17,12 +17,16 @@ from guard.core.model import SessionRung
 from guard.provenance import label_sets
 
 if TYPE_CHECKING:
+    from guard.core.calls import TracedCall
     from guard.core.model import Json, ToolCall
     from guard.core.policy import Policy
     from guard.provenance.seal import Seal
 
 QUESTION_FIELD: Final = b"q"
 GRANT_FIELD: Final = b"g"
+RECEIVERS_SHOWN: Final = 20
+EXCERPT: Final = 400
+"""Receivers, and characters of a text, that a person is shown of a call."""
 _GIVEN: Final = frozenset({SessionRung.MCP_SESSION, SessionRung.RECORDED})
 """How session ids are learnt that a client does not make up: a retry after a reconnection has
 another of any other kind."""
@@ -65,22 +69,46 @@ class Approvals:
         ]
         return hashlib.blake2b(_CANONICAL.encode(parts).encode(), digest_size=16).hexdigest()
 
-    def request(self, policy: Policy, call: ToolCall) -> LabelWrite:
-        """Return the record of a call that is asked about; it has no argument text."""
+    def request(self, policy: Policy, traced: TracedCall) -> LabelWrite:
+        """Return the record of a call that is asked about, enciphered with the deployment's key."""
+        call = traced.call
         identity = call.identity
+        receivers: list[Json] = []
+        for target in traced.targets[:RECEIVERS_SHOWN]:
+            rung = target.attestation.rung.name.lower() if target.attestation else ""
+            destination = target.destination
+            receivers.append([destination.kind, destination.canonical[:EXCERPT], rung])
         body: Json = {
             "digest": self.digest(policy, call),
             "tenant": identity.tenant,
             "principal": identity.principal,
             "session": identity.session,
+            "decision": call.id,
+            "server": call.server,
+            "upstream": call.upstream,
             "tool": call.tool,
+            "receivers": receivers,
+            "excerpt": _CANONICAL.encode(dict(call.arguments))[:EXCERPT],
             "policy": policy.digest,
             "expires": call.at + policy.limits.approval,
             "ttl": policy.limits.approval,
         }
         area = label_sets.question(call.id, policy.limits.approval)
-        sealed = self._seal.sealed(area, QUESTION_FIELD, json.dumps(body).encode())
+        sealed = self._seal.enciphered(area, QUESTION_FIELD, json.dumps(body).encode())
         return LabelWrite(area, LabelWriteMode.REPLACE, ((QUESTION_FIELD, sealed),))
+
+    def question(self, decision_id: str, raw: bytes) -> dict[str, Json]:
+        """Return what a record says is asked.
+
+        Raises:
+            ValueError: it was altered, or is another decision's.
+        """
+        asked = label_sets.question(decision_id, 1)
+        body = self._seal.deciphered(asked, QUESTION_FIELD, raw)
+        if body is None:
+            raise ValueError("the record of this decision was altered, or sealed with another key")
+        found: dict[str, Json] = json.loads(body)
+        return found
 
     def answer(
         self, decision_id: str, raw: bytes, at: float, remember: float = 0.0
@@ -97,11 +125,7 @@ class Approvals:
         Raises:
             ValueError: the record was altered, is another decision's, or has expired.
         """
-        asked = label_sets.question(decision_id, 1)
-        body = self._seal.opened(asked, QUESTION_FIELD, raw)
-        if body is None:
-            raise ValueError("the record of this decision was altered, or sealed with another key")
-        question: dict[str, Json] = json.loads(body)
+        question = self.question(decision_id, raw)
         if question["expires"] < at:
             raise ValueError("this decision can no longer be approved; have the agent ask again")
         area = label_sets.grant(question["digest"], question["ttl"])

@@ -91,6 +91,26 @@ class LabelOperator:
         self._limits = limits
         self._tenant = tenant
 
+    async def asked(self, decision_id: str) -> dict[str, Json]:
+        """Return what is asked under a decision id.
+
+        Raises:
+            GuardError: nothing is, or its record was altered.
+        """
+        key = self._store.key_of(self._tenant, question(decision_id, 1))
+        raw = await self._store.client.execute("HGET", key, QUESTION_FIELD)
+        if not isinstance(raw, bytes):
+            raise GuardError(f"no call waits for approval under `{decision_id}`")
+        try:
+            return self._approvals.question(decision_id, raw)
+        except ValueError as error:
+            raise GuardError(str(error)) from error
+
+    async def deny(self, decision_id: str) -> bool:
+        """Take a question away unanswered; return whether it was there."""
+        key = self._store.key_of(self._tenant, question(decision_id, 1))
+        return await self._store.client.execute("DEL", key) == 1
+
     async def approve(
         self, decision_id: str, at: float, *, remember: float = 0.0
     ) -> dict[str, Json]:

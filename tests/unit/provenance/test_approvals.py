@@ -129,8 +129,19 @@ async def test_a_question_or_grant_that_was_altered_is_worth_nothing(agent, oper
     assert (await agent.call("send", MAIL)).action.label == "ask"
 
 
+async def test_a_person_sees_who_would_receive_what_and_may_deny_it(agent, operator):
+    """The record names the receivers with their rungs; what was denied cannot be approved."""
+    decision = await refused(agent)
+    asked = await operator.asked(decision)
+    assert ["mail", "pat@partner.test", "unknown"] in asked["receivers"]
+    assert '"body":"b"' in asked["excerpt"]
+    assert await operator.deny(decision)
+    with pytest.raises(GuardError, match="no call waits"):
+        await operator.approve(decision, agent.at)
+
+
 async def test_a_question_holds_no_argument_text(agent, store):
-    """What waits for a human names the tool and who asks, and digests the rest."""
+    """What waits for a human is enciphered: a copy of the store tells nothing."""
     await refused(agent)
     [key] = await store.client.execute("KEYS", f"{store._keys.namespace}:*:q:*")
     raw = await store.client.execute("HGET", key, "q")

@@ -164,8 +164,6 @@ class Evidence:
     """Likewise, in the one entry that has a name which the user gave in this session."""
     written: LabelRecord | None = None
     """An agent of this tenant wrote it into some record, and nobody had vouched for it."""
-    earlier_prompt: LabelRecord | None = None
-    """Named by the user in an earlier session."""
     own: LabelRecord | None = None
     """As this principal saved it, with the scope and the end of what attested it then."""
     memory: LabelRecord | None = None

@@ -207,6 +207,12 @@ VIEWED_LIMIT: Final = 64 * 1024
 """Characters of other readings that are looked through per text."""
 SAID: Final = "said:"
 """First part of the value that a sentence of a prompt is (see guard/provenance/saved_values.py)."""
+LINK: Final = "link:"
+"""First part of the value that one very link is."""
+HANDLE: Final = "handle:"
+"""First part of the value that an opaque handle is: a name, an account, a number, a channel."""
+MESSAGE: Final = "message:"
+"""First part of the value that a message's id is."""
 LEAF_LIMIT: Final = 64
 """Characters of a whole string that counts as a handle (a name, a channel, an account)."""
 URL_KEYS: Final = 8
@@ -261,12 +267,23 @@ def handle_value(text: str) -> str:
         if folded[:1] == "+":
             # The two ways to write a number of another country.
             folded = f"00{folded[1:]}"
-    return f"handle:{folded.lstrip('#@')}"
+    return f"{HANDLE}{folded.lstrip('#@')}"
 
 
 def message_value(identifier: str) -> str:
     """Return the value of a message's id."""
-    return f"message:{' '.join(identifier.split())}"
+    return f"{MESSAGE}{' '.join(identifier.split())}"
+
+
+def link_values(destination: Destination) -> tuple[str, ...]:
+    """Return the values of one very link, word for word: as written, and without ``https://``.
+
+    Nothing but a URL or a host is one.
+    """
+    if destination.kind == "url":
+        bare = without_https(destination)
+        return tuple(dict.fromkeys((f"{LINK}{destination.canonical.rstrip('/')}", LINK + bare)))
+    return (LINK + destination.canonical,) if destination.kind in {"host", "ip"} else ()
 
 
 def keys_of(destination: Destination) -> tuple[str, ...]:
@@ -519,14 +536,6 @@ def find_numbers(text: str) -> dict[str, None]:
 
 WHOLE_LENGTH: Final = 320
 """Characters of the longest mailbox with its name."""
-PART_LENGTH: Final = 4
-ANYBODY: Final = frozenset(
-    {"admin", "blog", "contact", "contacts", "docs", "help", "home", "hello", "info", "mail"}
-    | {"news", "office", "page", "pages", "post", "sales", "service", "shop", "site", "support"}
-    | {"team", "user", "users", "website", "webmaster"}
-)
-"""Parts of hosts and mailboxes that name nobody."""
-_SEPARATORS: Final = re.compile(r"[\W_\d]+")
 
 
 def whole_values(text: str) -> tuple[str, ...]:
@@ -537,8 +546,3 @@ def whole_values(text: str) -> tuple[str, ...]:
     if len(found) > 1 and any(destination.kind != "mail" for destination in found):
         return ()
     return tuple(key for d in found if d.kind != "handle" for key in keys_of(d)[:1])
-
-
-def name_parts(text: str) -> set[str]:
-    """Return the words in a name that say whose it is."""
-    return {part for part in _SEPARATORS.split(text) if len(part) >= PART_LENGTH} - ANYBODY

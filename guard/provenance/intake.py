@@ -18,20 +18,20 @@ from guard.core.labels import (
     LabelRecord,
     LabelWrite,
     LabelWriteMode,
-    Rung,
 )
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.destinations.canonical import read_destinations
 from guard.destinations.values import (
     LEAF_LIMIT,
+    LINK,
     find_destinations,
     find_numbers,
     find_values,
     handle_value,
     keys_of,
     leaf_value,
+    link_values,
     message_value,
-    name_parts,
     number_value,
     whole_values,
 )
@@ -44,9 +44,9 @@ from guard.provenance.label_sets import (
     LabelSets,
     label_sets,
 )
-from guard.provenance.ladder import LINK, link_value, title_value
+from guard.provenance.ladder import values_asked
 from guard.provenance.lineage import ID, SHORT, Recalled, place_of, write_recall
-from guard.provenance.prompts import names_given
+from guard.provenance.prompts import MENTIONED, holder_value, mentioned_value
 from guard.provenance.result_documents import (
     leaves_of,
     marks_of,
@@ -149,8 +149,6 @@ class ResultIntake:
     _attested: dict[str, Integrity] = field(default_factory=dict)
     _held: dict[str, tuple[Channel, Entry | None]] = field(default_factory=dict)
     """Values that a directory or an own record holds, and the entry with a name that each is in."""
-    _written: dict[str, None] = field(default_factory=dict)
-    """Untrusted values in clear text."""
     _private: dict[str, None] = field(default_factory=dict)
     _overflow: bool = False
     _text: int = 0
@@ -242,7 +240,6 @@ class ResultIntake:
             self._overflow = self._overflow or found.overflow
             self._taint(found.plain, leaf.origin)
             self._taint(found.disguised, leaf.origin)
-            self._written.update(found.plain)
             if handle is not None:
                 self._taint((handle,), leaf.origin)
         # Whatever its label promises, a text says not who may receive: a directory does.
@@ -397,18 +394,19 @@ class ResultIntake:
         return LabelWrite(area, LabelWriteMode.KEEP, (self.seal.write(area, READ, record),))
 
     def _named_places(self, mapping: ToolMapping, roots: list[Root]) -> list[LabelWrite]:
-        """Return what stands on a page, or in messages, that the user may have named."""
+        """Return the links in messages of a place that the user may have named."""
         area = self.areas.session(self.result.call.call.identity)
-        noted = (self.seal, area, self._record(Integrity.AUTHENTICATED, Channel.FIELD), self.result)
+        record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
         entries: list[tuple[bytes, bytes]] = []
         if mapping.named_by is not None:
-            entries += own_addresses(*noted, mapping.named_by, self._written)
+            mails = [value for value in self._untrusted if value.startswith("mail:")]
+            entries += only_address(self.seal, area, record, self.result, mapping.named_by, mails)
         if mapping.links is not None:
-            entries += links(*noted, roots, mapping.links)
+            entries += links(self.seal, area, record, self.result, roots, mapping.links)
         return [LabelWrite(area, LabelWriteMode.REPLACE, tuple(entries))] if entries else []
 
     def _messages(self, roots: list[Root], where: MessageFields) -> list[LabelWrite]:
-        """Return who sent each message, with the names that a user may call it by."""
+        """Return who sent each message, with the ids that a user may name it by."""
         area = self.areas.session(self.result.call.call.identity)
         record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
         names: dict[str, list[str]] = {}
@@ -435,17 +433,14 @@ class ResultIntake:
     def _message(
         self, message: Json, where: MessageFields, names: dict[str, list[str]], inside: set[str]
     ) -> None:
-        """Note what a user may call one message, under its sender's address and under its id."""
+        """Note the ids of one message, under its sender's address and under its id."""
         ids = [message_value(str(value)) for _, value in where.id.find(message)]
         senders = [value for _, value in where.sender.find(message) if isinstance(value, str)]
         sent_by = [d for sender in senders for d in read_destinations(sender)]
         addresses = [key for destination in sent_by for key in keys_of(destination)[:1]]
-        titles = [value for query in where.names for _, value in query.find(message)]
-        called = [text.partition("<")[0] for text in (*senders, *titles) if isinstance(text, str)]
-        # One word is too little to name a message by: an attacker chooses both of these texts.
-        known = [name for text in called for name in names_given(text)[-1:] if " " in name]
-        for value in (*addresses, *ids, *(title_value(name) for name in known)):
-            names.setdefault(value, []).extend((*addresses, *known))
+        # A subject or a display name is what a stranger has chosen: it names no message.
+        for value in (*addresses, *ids):
+            names.setdefault(value, []).extend(ids)
         if sent_by and all(
             self.policy.status_of(d) in {DestinationStatus.INTERNAL, DestinationStatus.ALLOWED}
             for d in sent_by
@@ -466,33 +461,25 @@ def called(name: str) -> list[str]:
     return [handle_value(text) for text in dict.fromkeys((name, words[0], words[-1]))]
 
 
-def own_addresses(
+def only_address(
     seal: Seal,
     area: LabelSet,
     record: LabelRecord,
     result: ToolResult,
     named_by: PathQuery,
-    values: Iterable[str],
+    mails: list[str],
 ) -> Entries:
-    """Return the addresses that a page has of its own, where the user named the page.
+    """Return the mail address on a page, for where the user says that an address stands there.
 
-    An address is the page's own if its mailbox bears a part of the page's host.
+    Of two, nobody can say which is meant, so none counts.
     """
     paths = {path for path, _ in named_by.find(result.call.call.arguments)}
-    entries: Entries = []
-    for target in result.call.targets:
-        attested = target.attestation
-        if target.path not in paths or attested is None or attested.rung != Rung.PROMPTED:
-            continue
-        parts = name_parts(target.destination.host.rpartition(".")[0])
-        by = [seal.fingerprint(key) for key in keys_of(target.destination)][:NAME_LIMIT]
-        entries += [
-            seal.write(area, seal.fingerprint(value) + REPLY, record, by)
-            for value in values
-            if value.startswith("mail:")
-            and parts & name_parts(value.removeprefix("mail:").partition("@")[0])
-        ]
-    return entries
+    pages = [target.destination for target in result.call.targets if target.path in paths]
+    if len(mails) != 1 or len(pages) != 1:
+        return []
+    asked = [value.removeprefix(MENTIONED) for value in values_asked(pages[0], reads=True)]
+    by = [seal.fingerprint(holder_value(value)) for value in asked if value.startswith(LINK)]
+    return [seal.write(area, seal.fingerprint(mails[0]) + REPLY, record, by[:1])]
 
 
 def links(
@@ -503,10 +490,11 @@ def links(
     roots: list[Root],
     where: LinkFields,
 ) -> Entries:
-    """Return the links of messages, each known by who sent it and by where it was read.
+    """Return the links of messages, each with the place that it was read in.
 
-    A link counts word for word: what is longer or shorter by a letter is another one, so nothing
-    can be put into it.
+    Where the user has named that place (``the #news channel``), such a link may be read.  It counts
+    word for word: what is longer or shorter by a letter is another one, so nothing can be put into
+    it.  Who sent the message is no name for it: he has chosen his own.
     """
     places = list(_names(where.place, result.call.call)) if where.place is not None else []
     names: dict[str, list[str]] = {}
@@ -515,14 +503,11 @@ def links(
         if isinstance(document, str):
             continue
         for _, message in islice(where.each.find(document), MESSAGE_LIMIT):
-            senders = [
-                handle_value(value) for _, value in where.sender.find(message) if _is_name(value)
-            ]
             for _, text in where.text.find(message):
                 # A message that instructs a model vouches for nothing in it.
                 honest = isinstance(text, str) and not instructs(text, deep=False)
                 for link in _links_in(text) if honest else ():
-                    names.setdefault(link, []).extend((*places, *senders))
+                    names.setdefault(link, []).extend(places)
     return [
         seal.write(
             area,
@@ -537,7 +522,7 @@ def links(
 def _names(place: PathQuery, call: ToolCall) -> Iterator[str]:
     for _, value in place.find(call.arguments):
         if _is_name(value):
-            yield handle_value(value)
+            yield mentioned_value(handle_value(value))
 
 
 def _is_name(value: Json) -> bool:
@@ -547,7 +532,7 @@ def _is_name(value: Json) -> bool:
 def _links_in(text: str) -> Iterator[str]:
     for destination in find_destinations(text):
         if destination.kind == "url":
-            yield link_value(destination)
+            yield from link_values(destination)
     for value in find_values(text, disguised=False).plain:
         if value.startswith("host:"):
             yield LINK + value.removeprefix("host:")

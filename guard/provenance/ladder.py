@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 from guard.core.labels import VOUCHING, Attestation, Channel, Context, Rung
 from guard.core.model import DestinationStatus, Integrity
-from guard.destinations.values import hints_of, keys_of, taints_of, without_https
-from guard.provenance.prompts import names_given
+from guard.destinations.values import hints_of, keys_of, link_values, taints_of
+from guard.provenance.prompts import mentioned_value, words_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,17 +36,28 @@ def attestation_of(target: Target) -> Attestation:
     """Return where a target came from; where nobody looked, nothing is known of it."""
     if target.attestation is not None:
         return target.attestation
-    return attest(target.destination, target.status, _NOTHING_KNOWN)
+    return attest(target.destination, target.status, _NOTHING_KNOWN, reads=False)
 
 
-def attest(destination: Destination, status: DestinationStatus, context: Context) -> Attestation:
-    """Return the rung of one destination by its status and what is known of it."""
+def attest(
+    destination: Destination, status: DestinationStatus, context: Context, *, reads: bool
+) -> Attestation:
+    """Return the rung of one destination under the policy's status and what is known of it.
+
+    Args:
+        destination: asked about.
+        status: where it stands under the policy.
+        context: what is known of its values.
+        reads: whether nothing is sent there: it is a page that is read, or part of a text.
+    """
     by_status = _BY_STATUS.get(status)
     if by_status is not None:
         return by_status
     if context.granted:
         return Attestation(Rung.GRANTED, "grant")
-    attested = attest_values(values_asked(destination), taints_of(destination), context)
+    attested = attest_values(
+        values_asked(destination, reads=reads), taints_of(destination), context
+    )
     before = context.established.get(destination)
     if attested.rung > Rung.ESTABLISHED and _vouches(before, context):
         why = "approved_before" if before.channel is Channel.APPROVAL else "prompted_before"
@@ -141,10 +152,9 @@ def _vouched_before(
         return _remembered(memory, "authenticated_memory", context)
     # A memory in which the value is tainted may have answered with it.
     if not any(map(_is_strangers, _taints(found, more))):
-        own, prompt = evidence.own, evidence.earlier_prompt
-        for record, why in ((own, "own_memory"), (prompt, "earlier_prompt")):
-            if _vouches(record, context):
-                return _remembered(record, why, context)
+        own = evidence.own
+        if _vouches(own, context):
+            return _remembered(own, "own_memory", context)
     return None
 
 
@@ -156,7 +166,7 @@ def holds(
     What an agent of the tenant wrote there proves nothing by being read back, unless the user had
     named it.
     """
-    written = evidence.written is not None and not _vouches(evidence.earlier_prompt, context)
+    written = evidence.written is not None and not _vouches(evidence.own, context)
     return _vouches(record, context) and not written
 
 
@@ -218,7 +228,6 @@ def _broken(evidence: Evidence) -> list[LabelRecord]:
         evidence.prompt,
         evidence.reply,
         evidence.field,
-        evidence.earlier_prompt,
         evidence.own,
         evidence.memory,
         evidence.claim,
@@ -243,34 +252,18 @@ def _tainted(record: LabelRecord, found: list[Evidence], context: Context) -> At
     return Attestation(Rung.TAINTED, why, record, vector=vector, same_session=same)
 
 
-TITLE_WORDS: Final = 16
-"""Words of a search text that are looked at."""
-TITLE: Final = "title:"
-LINK: Final = "link:"
+def values_asked(destination: Destination, *, reads: bool) -> tuple[str, ...]:
+    """Return the values that would attest a destination, the exact one first.
 
-
-def title_value(name: str) -> str:
-    """Return the value under which a message is found by one of its names."""
-    return f"{TITLE}{name}"
-
-
-def link_value(destination: Destination) -> str:
-    """Return the value of one very link, with its scheme, path and query."""
-    return LINK + destination.canonical.rstrip("/")
-
-
-def values_asked(destination: Destination) -> tuple[str, ...]:
-    """Return the values that would attest a destination, those of a message's names included.
-
-    A message that is answered may be named by its id, or by words that its subject or its sender's
-    name consists of; one word is too little.
+    Args:
+        destination: asked about.
+        reads: whether nothing is sent there.  What the user has mentioned as something to read
+            then counts, and a URL only word for word, so that nothing can be put into it.
     """
     keys = keys_of(destination)
-    if destination.kind == "url":
-        return (*keys, link_value(destination), LINK + without_https(destination))
-    if destination.kind == "host":
-        return (*keys, LINK + destination.canonical)
-    if destination.kind != "reply":
+    if destination.kind == "text":
+        return (*keys, *map(words_value, keys))
+    if not reads or destination.kind in {"number", "reply"}:
         return keys
-    words = " ".join(destination.canonical.split()[:TITLE_WORDS])
-    return (*keys, *(title_value(name) for name in names_given(words) if " " in name))
+    links = link_values(destination)
+    return (*keys, *links, *map(mentioned_value, links or keys[:1]))

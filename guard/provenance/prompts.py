@@ -1,8 +1,8 @@
-"""What a user names in a prompt in their own words, without what they pasted.  Pure: no I/O.
+"""What of a prompt is kept: label records of what its user names.  Pure: no I/O.
 
-Pasted text was written by somebody else, so nothing in it is named by the user: code fences,
-lines that quote (``>``), forwarded or answered mails from their header on, and long quotations.
-A short quotation is how people dictate an address or a name, and counts as their own words.
+Receivers, names and messages to answer, by the position in which they stand
+(:mod:`guard.provenance.mentions`), vouch for destinations.  Whatever else the user's own words
+contain vouches only where nothing is sent to: for a page that is read and for guarded arguments.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity
-from guard.destinations.values import PIECE, SAID, find_numbers, find_values, handle_value
+from guard.destinations.values import SAID, find_numbers, handle_value
 from guard.provenance.label_sets import CLAIM, PROMPT
+from guard.provenance.mentions import mentions_in, own_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,49 +25,18 @@ if TYPE_CHECKING:
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 
-PROMPT_LIMIT: Final = 64 * 1024
-"""Characters of a prompt that can name something."""
-QUOTE_WORDS: Final = 12
-QUOTE_LENGTH: Final = 120
-"""A quotation with more words or characters, or a line break, is pasted."""
+MENTIONED: Final = "mentioned:"
+"""First part of a typed value wherever it stands in a prompt: named to be read or passed on."""
+HOLDER: Final = "holder:"
+"""First part of a page of which the user says that somebody's address stands on it."""
+WORDS: Final = "words:"
+"""First part of a few words that stand somewhere in a prompt."""
 NAME_WORDS: Final = 6
 """Words of the longest name (of a person, a channel, a subject) that a prompt can give."""
 NAME_LIMIT: Final = 4000
 """Names taken from one prompt."""
 
-_FENCE: Final = re.compile(r"(```|~~~)")
-_QUOTED_LINE: Final = re.compile(r"^[ \t]{0,8}>.*$", re.MULTILINE)
-_FORWARD: Final = re.compile(
-    r"^[ \t>]{0,8}(?:-{2,}[ \t]{0,4}(?:original message|forwarded message|begin forwarded"
-    r"|weitergeleitete nachricht|ursprüngliche nachricht)"
-    r"|begin forwarded message:"
-    r"|on [^\n]{4,200} wrote:"
-    r"|(?:from|von|sender):[^\n]{0,300}\n[ \t>]{0,8}(?:to|sent|date|subject|an|gesendet|betreff):)",
-    re.IGNORECASE | re.MULTILINE,
-)
-_OPENING: Final = re.compile(r"[\"“«„]|(?<!\w)'|<(?P<tag>[A-Za-z]{1,20})>")
-"""A sign that may begin a quotation."""
-_CLOSING: Final = {
-    '"': re.compile('"'),
-    "“": re.compile("”"),
-    "«": re.compile("»"),
-    "„": re.compile("[“”]"),
-    "'": re.compile(r"\n|'"),
-}
-"""By opening sign what ends the quotation; a line end is no end, but ends the search."""
-_LETTER: Final = re.compile(r"\w")
-_CLOSING_TAG: Final = re.compile("</([A-Za-z]{1,20})>")
 _WORD: Final = re.compile(r"[\w@#][\w.@#:/+'’-]{0,126}")  # noqa: RUF001 - apostrophes as typed
-_SPOKEN: Final = re.compile(
-    r"(?<![\w.@-])[\w+-]{1,64}(?:(?: dot |\.)[\w+-]{1,64}){0,4}"
-    r" at [\w-]{1,63}(?: dot [\w-]{1,63}){1,5}(?![\w@])",
-    re.IGNORECASE,
-)
-_SAID_AT: Final = re.compile(" at ", re.IGNORECASE)
-_SAID_DOT: Final = re.compile(" dot ", re.IGNORECASE)
-SPOKEN_LIMIT: Final = 50
-"""Dictated addresses read in one prompt."""
-_RUN_ON: Final = re.compile(r"(\.[a-z]{2,24})\.(?=[A-Z])")
 _EDGE: Final = ".:'’/-"  # noqa: RUF001 - as above
 
 SENTENCES: Final = 64
@@ -92,89 +62,19 @@ _DOUBT: Final = re.compile(
 SENTENCE_EDGE: Final = " \t.!?;:,\"'-"
 
 
-def own_words(prompt: str) -> str:
-    """Return a prompt without what its user pasted into it."""
-    text = prompt[:PROMPT_LIMIT]
-    parts = _FENCE.split(text)
-    # Fences come in pairs; an open one hides the rest, as every renderer does.
-    outside = [part for index, part in enumerate(parts) if index % 4 == 0]
-    text = "\n".join(outside)
-    forwarded = _FORWARD.search(text)
-    if forwarded is not None:
-        text = text[: forwarded.start()]
-    text = _QUOTED_LINE.sub(" ", text)
-    pieces: list[str] = []
-    end = 0
-    for start, stop, inner, tagged in _quotations(text):
-        pieces.append(text[end:start])
-        pasted = "\n" in inner or len(inner) > QUOTE_LENGTH or len(inner.split()) > QUOTE_WORDS
-        pieces.append(" " if pasted or tagged else text[start:stop])
-        end = stop
-    return "".join((*pieces, text[end:]))
+def mentioned_value(value: str) -> str:
+    """Return under which value a prompt keeps a typed value, whatever it is named as."""
+    return f"{MENTIONED}{value}"
 
 
-def _quotations(text: str) -> Iterator[tuple[int, int, str, bool]]:
-    """Yield start, end and inner text of each quotation, and whether tags delimit it.
-
-    Work is linear: what closes each kind of quotation is looked for once, from left to right, not
-    anew from every sign that may open one.
-    """
-    signs = {sign: _Ends(closing.finditer(text)) for sign, closing in _CLOSING.items()}
-    tags: dict[str, list[re.Match[str]]] = {}
-    for found in _CLOSING_TAG.finditer(text):
-        tags.setdefault(found[1], []).append(found)
-    ends = {name: _Ends(iter(found)) for name, found in tags.items()}
-    end = 0
-    for opening in _OPENING.finditer(text):
-        inside, tag = opening.end(), opening["tag"]
-        kind = ends.get(tag) if tag else signs[opening[0]]
-        if opening.start() < end or kind is None:
-            continue
-        # A quotation has something in it; a tag that closes at once is no end of this one.
-        closing = kind.first_from(inside + 1 if tag else inside)
-        if closing is None or closing.start() == inside or closing[0] == "\n":
-            continue
-        if opening[0] == "'" and _LETTER.match(text, closing.end()) is not None:
-            continue
-        end = closing.end()
-        yield opening.start(), end, text[inside : closing.start()], bool(tag)
+def holder_value(page: str) -> str:
+    """Return under which value a prompt keeps a page on which somebody's address stands."""
+    return f"{HOLDER}{page}"
 
 
-class _Ends:
-    """Places in a text, asked for from left to right: every one is passed once."""
-
-    def __init__(self, found: Iterator[re.Match[str]]) -> None:
-        self._found = found
-        self._next = next(found, None)
-
-    def first_from(self, position: int) -> re.Match[str] | None:
-        """Return the first place that does not begin before a position."""
-        while self._next is not None and self._next.start() < position:
-            self._next = next(self._found, None)
-        return self._next
-
-
-def addresses_named(words: str) -> list[str]:
-    """Return the values (addresses, URLs, accounts, handles) that a user's own words name.
-
-    People dictate addresses (``jane at example dot org``) and forget the space behind a full
-    stop; both are read.  No encoding is undone: nobody means an address by its base64.
-    """
-    piece = words[:PIECE]
-    found = dict(find_values(piece, disguised=False).plain)
-    spoken = " ".join(_written(run[0]) for run in islice(_SPOKEN.finditer(piece), SPOKEN_LIMIT))
-    apart = _RUN_ON.sub(r"\1. ", piece)
-    for reading in (spoken, apart if apart != piece else ""):
-        found.update(find_values(reading, disguised=False).plain)
-    return [value for value in found if _names(value)]
-
-
-def _written(spoken: str) -> str:
-    return _SAID_AT.sub("@", _SAID_DOT.sub(".", spoken))
-
-
-def _names(value: str) -> bool:
-    return not value.startswith("any:")
+def words_value(value: str) -> str:
+    """Return under which value a prompt keeps the words that a guarded text may consist of."""
+    return f"{WORDS}{value}"
 
 
 def names_given(words: str) -> list[str]:
@@ -215,25 +115,33 @@ def prompt_writes(
     seal: Seal, sets: LabelSets, identity: Identity, text: str, at: float
 ) -> list[LabelWrite]:
     """Return the records of what a user names in a prompt, outside what they pasted."""
-    words = own_words(text)
-    named = addresses_named(words)
+    words, named = own_words(text), mentions_in(text)
     record = LabelRecord(
         Integrity.TRUSTED, Channel.PROMPT, -1, at, seal.session(identity), "prompt"
     )
     session = sets.session(identity)
-    said = (*named, *names_given(words), *find_numbers(words), *sentences_said(words))
+    vouched = (*named.receivers, *named.names, *named.messages)
+    typed = (*named.receivers, *named.sources, *named.names, *named.places, *named.pages)
+    said = (
+        *vouched,
+        *map(mentioned_value, typed),
+        *map(holder_value, named.holders),
+        *map(words_value, names_given(words)),
+        *find_numbers(words),
+        *sentences_said(words),
+    )
     entries = [
         seal.write(session, seal.fingerprint(value) + PROMPT, record)
         for value in dict.fromkeys(said)
     ]
     writes = [LabelWrite(session, LabelWriteMode.RAISE, tuple(entries))]
-    # A name such as "Alice" means somebody else tomorrow; an address does not.
-    lasting = replace(record, principal=seal.principal(identity), until=sets.until(at))
-    for value in named:
-        mark = seal.fingerprint(value)
-        area = sets.own(identity, mark)
-        entry = seal.write(area, mark + PROMPT, lasting)
-        writes.append(LabelWrite(area, LabelWriteMode.REPLACE, (entry,)))
+    # The newest word counts: what is refused now vouches no more, whatever was said before.
+    refused = replace(record, label=Integrity.UNTRUSTED)
+    taken_back = [
+        seal.write(session, seal.fingerprint(value) + PROMPT, refused) for value in named.refused
+    ]
+    if taken_back:
+        writes.append(LabelWrite(session, LabelWriteMode.REPLACE, tuple(taken_back)))
     return writes
 
 

@@ -26,7 +26,7 @@ from guard.destinations.values import SAID, find_values, keys_of, leaf_value
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED
 from guard.provenance.ladder import attest_values, lasting
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
-from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, SENTENCES, said_value
+from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, SENTENCES, said_value, words_value
 from guard.provenance.result_documents import leaves_of
 
 if TYPE_CHECKING:
@@ -119,9 +119,14 @@ def label_of(value: str, context: Context) -> tuple[Integrity, LabelRecord | Non
         return Integrity.AUTHENTICATED, attested.record
     if attested.rung >= Rung.TAINTED:
         return Integrity.UNTRUSTED, attested.record
-    if context.read_untrusted is not None:
+    if context.read_untrusted is not None and not _is_said(value, context):
         return Integrity.UNTRUSTED, context.read_untrusted
     return Integrity.ADVISORY, None
+
+
+def _is_said(value: str, context: Context) -> bool:
+    """Return whether a short text is made of words that the user said in this session."""
+    return attest_values((words_value(value),), (), context).rung is Rung.PROMPTED
 
 
 @dataclass(slots=True)

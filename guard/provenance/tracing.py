@@ -35,7 +35,7 @@ from guard.core.labels import (
     Rung,
 )
 from guard.core.model import DestinationStatus, Integrity, Role
-from guard.destinations.values import SAID, hints_of, taints_of
+from guard.destinations.values import HANDLE, LINK, MESSAGE, SAID, hints_of, taints_of
 from guard.provenance.established import established_mark, established_writes, receivers_of
 from guard.provenance.label_sets import (
     ATTESTED,
@@ -52,8 +52,9 @@ from guard.provenance.label_sets import (
     bucket_of,
     label_sets,
 )
-from guard.provenance.ladder import LINK, TITLE, attest, lasting, values_asked
+from guard.provenance.ladder import attest, lasting, values_asked
 from guard.provenance.lineage import entries_in, read_recalls
+from guard.provenance.prompts import MENTIONED, WORDS, words_value
 from guard.provenance.saved_values import (
     READING,
     Save,
@@ -65,7 +66,7 @@ from guard.provenance.saved_values import (
 from guard.provenance.seal import FINGERPRINT, names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from guard.core.calls import ClassifiedCall
     from guard.core.labels import LabelReply, LabelSet
@@ -119,15 +120,16 @@ def _made_plan(seal: Seal, values: tuple[tuple[str, bool], ...], *, directories:
     named: list[_Slot] = []
     buckets: dict[int, tuple[list[_Slot], list[_Slot], list[_Slot], list[_Slot]]] = {}
     for value, known in values:
-        if value.startswith((TITLE, LINK)):
-            # It says which message or link; only the user's naming of its place vouches for it.
-            if known:
-                named.append(_Slot(seal.fingerprint(value) + REPLY, value, "reply"))
-            continue
         mark = seal.fingerprint(value)
+        if value.startswith(LINK):
+            # Only the user's naming of the place where it stands vouches for it.
+            named.append(_Slot(mark + REPLY, value, "reply"))
+            continue
         if known:
-            in_session.append(_Slot(mark + PROMPT, value, "prompt"))
-            if value.startswith(SAID):
+            # Who names a message lets its sender have an answer, no more.
+            place = "reply" if value.startswith(MESSAGE) else "prompt"
+            in_session.append(_Slot(mark + PROMPT, value, place))
+            if value.startswith((SAID, MENTIONED, WORDS)):
                 # Words count for the session that they were said in; nothing taints them.
                 continue
             in_session.append(_Slot(mark + CLAIM, value, "claim"))
@@ -135,7 +137,6 @@ def _made_plan(seal: Seal, values: tuple[tuple[str, bool], ...], *, directories:
             named.append(_Slot(mark + ATTESTED, value, "field"))
         own, memory, taints, written = buckets.setdefault(bucket_of(mark), ([], [], [], []))
         if known:
-            own.append(_Slot(mark + PROMPT, value, "earlier_prompt"))
             own.append(_Slot(mark + ATTESTED, value, "own"))
             memory.append(_Slot(mark + ATTESTED, value, "memory"))
             if directories:
@@ -171,6 +172,7 @@ class Tracing:
         "_identity",
         "_item",
         "_named",
+        "_pages",
         "_passages",
         "_private",
         "_receivers",
@@ -207,6 +209,8 @@ class Tracing:
         """What its text is made of, where it writes memory."""
         self._written: tuple[str, ...] = ()
         """What it writes somewhere else than into a declared memory."""
+        self._pages: frozenset[str] = frozenset()
+        """Paths of the arguments that name a page which is read."""
         self._asked: list[tuple[LabelSet, _Slots]] = []
         """What is read of each label set, in the order of the reply's values."""
         self._named: tuple[LabelSet, _Slots] | None = None
@@ -215,10 +219,13 @@ class Tracing:
     def _collect(self, policy: Policy) -> None:
         """Note every value of the call that is to be looked up."""
         call = self._call
-        for target in (*call.targets, *call.guarded, *call.suspects):
+        self._pages = _pages_read(call)
+        guarded = len(call.targets)
+        for place, target in enumerate((*call.targets, *call.guarded, *call.suspects)):
             # Every other status decides by itself on which rung a destination stands.
             if target.status is DestinationStatus.EXTERNAL:
-                self._add(values_asked(target.destination))
+                reads = guarded <= place < guarded + len(call.guarded) or self._reads(target)
+                self._add(values_asked(target.destination, reads=reads))
                 self._add(taints_of(target.destination), taint_only=True)
                 self._add(hints_of(target.destination), taint_only=True)
         # Private text is a matter of sends to somebody outside.
@@ -231,6 +238,7 @@ class Tracing:
             plain, disguised, overflow = saved_values(saved_document(call))
             self._add(plain)
             self._add(disguised)
+            self._add([words_value(value) for value in plain if value.startswith(HANDLE)])
             self._complete = self._complete and not overflow
         if call.memory_write is not None:
             self._saved = saved = SavedParts.of(remembered_texts(call.call, call.memory_write))
@@ -241,6 +249,10 @@ class Tracing:
         if policy.has_directories and call.role not in READING:
             self._written = tuple(written_values(call))
             self._add(islice(self._written, max(0, ASK_LIMIT // 2 - len(self._values))))
+
+    def _reads(self, target: Target) -> bool:
+        """Return whether a target is only read, so that nothing is sent there."""
+        return self._call.role is Role.RETRIEVE or target.path in self._pages
 
     def _add(self, values: Iterable[str], *, taint_only: bool = False) -> None:
         """Note some more values, or only that it matters whether untrusted text named them."""
@@ -362,9 +374,10 @@ class Tracing:
         return TracedCall(
             call,
             targets=with_suspects(
-                _attested(call.targets, context), _attested(call.suspects, context)
+                _attested(call.targets, context, self._reads),
+                _attested(call.suspects, context, self._reads),
             ),
-            guarded=_attested(call.guarded, context),
+            guarded=_attested(call.guarded, context, _is_text),
             index=index,
             # An altered record counts: one cannot be made.
             private=PrivateText(len(private), min(private, key=_AT)) if private else None,
@@ -398,7 +411,8 @@ class Tracing:
         approved = replace(by, channel=Channel.APPROVAL, until=min(period, call.at + remember))
         found: dict[Destination, LabelRecord] = {}
         for target in self._receivers.values():
-            attested = attest(target.destination, target.status, ungranted)
+            # A page that was only named to be read has been named to receive nothing.
+            attested = attest(target.destination, target.status, ungranted, reads=False)
             if attested.rung is Rung.PROMPTED:
                 found[target.destination] = by
             elif context.granted and remember:
@@ -513,11 +527,33 @@ def _first(record: LabelRecord) -> tuple[bool, float, int]:
     return record.channel is Channel.COUNTERPARTY, record.at, record.call
 
 
-def _attested(targets: Sequence[Target], context: Context) -> tuple[Target, ...]:
+def _pages_read(call: ClassifiedCall) -> frozenset[str]:
+    """Return the paths of the arguments that, as the policy says, name a page which is read."""
+    mapping, arguments = call.mapping, call.call.arguments
+    if mapping is not None and mapping.named_by is not None:
+        return frozenset([path for path, _ in mapping.named_by.find(arguments)])
+    plain = call.call.protocol == HTTP and arguments.get("method") in _READING
+    # Headers that say more than any client's can carry what is not to leave.
+    if plain and not arguments.get("body") and not arguments.get("headers"):
+        return frozenset(["$.url"])
+    return frozenset()
+
+
+HTTP: Final = "http"
+_READING: Final = frozenset({"GET", "HEAD"})
+
+
+def _attested(
+    targets: Sequence[Target], context: Context, reads: Callable[[Target], bool]
+) -> tuple[Target, ...]:
     """Return some targets, each with the rung that it stands on."""
     found: list[Target] = []
     for target in targets:
         destination, status = target.destination, target.status
-        rung = attest(destination, status, context)
+        rung = attest(destination, status, context, reads=reads(target))
         found.append(Target(destination, status, target.path, rung))
     return tuple(found)
+
+
+def _is_text(_: Target) -> bool:
+    return True

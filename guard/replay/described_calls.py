@@ -34,7 +34,7 @@ from guard.core.ports import DetectorOnDemand
 from guard.core.trajectory import Snapshot, Trajectory, Window
 from guard.decision.guard import Guard
 from guard.destinations.canonical import read_destinations
-from guard.destinations.values import leaf_value, number_value
+from guard.destinations.values import keys_of, leaf_value, number_value
 from guard.detectors import declared_facts
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
@@ -43,7 +43,7 @@ from guard.provenance.approvals import GRANT_FIELD
 from guard.provenance.established import established_mark
 from guard.provenance.label_sets import ATTESTED, CLAIM, ESTABLISHED, ITEM, PROMPT, READ, REPLY
 from guard.provenance.ladder import values_asked
-from guard.provenance.prompts import sentences_said
+from guard.provenance.prompts import MENTIONED, sentences_said, words_value
 from guard.provenance.seal import FINGERPRINT, KEY_BYTES, Seal
 from guard.replay.run import ErrorCounter, NullAuditLog
 from guard.tool_pins import pins
@@ -449,10 +449,15 @@ def _records(
 
 def _values(text: str, destinations: Sequence[Destination], *, said: bool) -> set[str]:
     """Return the values under which a call would ask for a described text."""
-    found = {asked[0] for asked in map(values_asked, destinations) if asked}
-    found.update(values_asked(Destination("reply", text))[:1])
+    found = {key for d in destinations for key in keys_of(d)[:1]}
+    found.update(keys_of(Destination("reply", text)))
     found.update(value for value in (number_value(text), leaf_value(text)) if value)
-    return found.union(sentences_said(text)) if said else found
+    if not said:
+        return found
+    read = {value for d in destinations for value in values_asked(d, reads=True)}
+    found.update(value for value in read if value.startswith(MENTIONED))
+    whole = leaf_value(text)
+    return found.union(sentences_said(text), [words_value(whole)] if whole else ())
 
 
 def _record(label: Integrity, channel: Channel) -> LabelRecord:

@@ -1,7 +1,7 @@
 """Values that a conversation has its user name: a claim of the agent.  Pure: no I/O.
 
 Frameworks put retrieved text into messages of that role, so a value counts only if it stands in
-the newest turn, in the user's own words, and nowhere else in the conversation before.
+the newest turn, where a receiver stands, and nowhere else in the conversation before.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import strings_in
-from guard.provenance.prompts import addresses_named, own_words
+from guard.provenance.mentions import mentions_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _PLAIN: Final = frozenset({None, "text", "input_text"})
 
 
 def claimed_values(messages: Sequence[Json], *elsewhere: Json) -> tuple[str, ...]:
-    """Return the values that the newest turn of the user names.
+    """Return the values that the newest turn of the user names as receivers.
 
     Args:
         messages: the conversation, oldest first, each with a ``role``.
@@ -41,7 +41,7 @@ def claimed_values(messages: Sequence[Json], *elsewhere: Json) -> tuple[str, ...
                 said.append(part)
             else:
                 others += strings_in(part)
-    values = [value for text in said for value in addresses_named(own_words(text))]
+    values = [value for text in said for value in mentions_in(text).receivers]
     if not values:
         return ()
     before = "\n".join(others).casefold()

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from guard.provenance.prompts import own_words, said_value, sentences_said
+from guard.provenance.mentions import mentions_in, own_words
+from guard.provenance.prompts import said_value, sentences_said
 from tests.steps import lines_run
 
 
 @pytest.mark.parametrize(
     ("prompt", "own"),
     [
-        ('write to "a@b.test" now', 'write to "a@b.test" now'),
+        ('write to "a@b.test" now', 'write to  "a@b.test"  now'),
         ('they said "one\ntwo" to me', "they said   to me"),
         (f"they said „{'word ' * 13}“ to me", "they said   to me"),
         ("it is <mail>from x</mail> them", "it is   them"),
         ("it is <mail></mail>x</mail> them", "it is   them"),
+        ("it is <mail>x them", "it is  "),
         ("it's Bob's and Al's", "it's Bob's and Al's"),
         (f"'{'word ' * 1000}' and more", "  and more"),
-        ("an open “ stays and « too", "an open “ stays and « too"),
+        ("an open “ hides the rest", "an open "),
     ],
 )
 def test_what_was_pasted_between_signs_is_left_out(prompt, own):
@@ -27,14 +29,16 @@ def test_what_was_pasted_between_signs_is_left_out(prompt, own):
 
 
 @pytest.mark.parametrize(
-    "sign", ['"', "“", "„", "«", "'", "<a>", "</a>", "“”", ' "', "<a> <b> ", "<a>x</b>", "```"]
+    "sign",
+    ['"', "“", "„", "«", "'", "<a>", "</a>", "“”", ' "', "<a> <b> ", "<a>x</b>", "```"]
+    + [":", "@", "to ", "www.", " a@b.co ", "x: y\n", "> ", "- a@b.co\n", "to:\n- a\n", "not. "],
 )
 def test_signs_of_quotations_without_end_are_linear_work(sign):
     """Twice the prompt takes twice the lines, not four times: 65,000 of them stop nobody else."""
 
     def work(length):
         text = (sign * length)[:length]
-        return lines_run(lambda: own_words(text))
+        return lines_run(lambda: mentions_in(text))
 
     assert work(32_000) <= 2.1 * work(16_000) + 100
 

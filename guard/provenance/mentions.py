@@ -1,0 +1,897 @@
+"""What a user names in a prompt as a receiver, and what only as a place to read.  Pure: no I/O.
+
+The second rung of resemblance that the trust model forbids is *mention*: a word of a prompt is no
+permission.  A prompt vouches for a value only where three things hold (``docs/provenance.md``):
+
+* the words are the user's own: nothing pasted, quoted, fenced or forwarded (:func:`own_words`);
+* the value is typed: a mailbox, a URL with its scheme or ``www.``, a phone or account number, a
+  wallet, a ``#channel`` or ``@handle``; a bare word or a bare dotted word (``deploy.sh``) is none;
+* it stands where a receiver stands: governed by a verb or preposition that takes a receiver
+  (``mail it to …``, ``invite …``), or declared as somebody's address (``her address is …``), in a
+  sentence that is neither negated, nor a question, nor a condition, nor somebody else's words.
+
+Names (``Bob``, ``the general channel``) in a receiver's position are returned apart: they are
+questions that a directory or the service's own name space answers, never addresses.
+
+Every function is linear in the length of the prompt, which is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from guard.destinations.canonical import read_destinations
+from guard.destinations.values import find_values, handle_value, link_values, message_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PROMPT_LIMIT: Final = 64 * 1024
+"""Characters of a prompt that can name something."""
+MENTION_LIMIT: Final = 500
+"""Values and names taken from one prompt."""
+SENTENCE_WORDS: Final = 400
+"""Words of a sentence; a longer one is no sentence, and names nothing."""
+LOOK_BACK: Final = 14
+"""Words before a value in which the word that governs it is looked for."""
+UNKNOWN_WORDS: Final = 5
+"""How many of those may be words of no known function."""
+QUOTE_WORDS: Final = 4
+"""Words of a quotation that may be a dictated name; a longer one is somebody's text."""
+NAME_WORDS: Final = 5
+"""Words of a name."""
+HEAD_WORDS: Final = 40
+"""Words of what introduces a list that its items are read behind."""
+NEAR: Final = 6
+"""Words between a participle and its preposition."""
+
+
+# --- the words that matter, in the languages that are read --------------------------------------
+
+
+def _word_groups() -> dict[str, frozenset[str]]:
+    text = files("guard.provenance").joinpath("receiver_words.txt").read_text(encoding="utf-8")
+    groups: dict[str, list[str]] = {}
+    name = ""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        head, _, words = ("", "", line) if line.startswith(" ") else line.partition(":")
+        name = head or name
+        groups.setdefault(name, []).extend(words.split())
+    return {name: frozenset(words) for name, words in groups.items()}
+
+
+_WORDS: Final = _word_groups()
+
+_RECEIVER_PREPOSITIONS: Final = _WORDS["receiver_prepositions"]
+_RECEIVER_VERBS: Final = _WORDS["receiver_verbs"]
+_SOURCE_WORDS: Final = _WORDS["source_words"]
+_READ_WORDS: Final = _WORDS["read_words"]
+_PASSIVE: Final = _WORDS["passive"]
+_BOUNDARIES: Final = _WORDS["boundaries"]
+_DECLARED_NOUNS: Final = _WORDS["declared_nouns"]
+_COPULAS: Final = _WORDS["copulas"]
+_NEGATIONS: Final = _WORDS["negations"]
+_CONDITIONS: Final = _WORDS["conditions"]
+_TEMPORAL_OWN: Final = _WORDS["temporal_own"]
+_CONTRASTS: Final = _WORDS["contrasts"]
+_REPORTED: Final = _WORDS["reported"]
+_REPORTING: Final = _WORDS["reporting"]
+"""Base forms that report what somebody else said, behind a subject that is somebody else."""
+_OTHERS: Final = _WORDS["others"]
+_FIRST_PERSON: Final = frozenset({"i", "i've", "i'd", "we", "we'd", "ich", "wir", "je", "yo", "io"})
+_REPLY_VERBS: Final = _WORDS["reply_verbs"]
+_POSTING_VERBS: Final = _WORDS["posting_verbs"]
+_PLACE_PREPOSITIONS: Final = _WORDS["place_prepositions"]
+_MESSAGE_NOUNS: Final = _WORDS["message_nouns"]
+_DETERMINERS: Final = _WORDS["determiners"]
+_READ_VERBS: Final = _READ_WORDS - _PLACE_PREPOSITIONS
+_SENDER_PREPOSITIONS: Final = _WORDS["sender_prepositions"]
+_REPLY_PREPOSITIONS: Final = _WORDS["reply_prepositions"]
+_AFTER_REPLY: Final = _WORDS["after_reply"]
+_CLAUSE_ENDS: Final = _WORDS["clause_ends"]
+_PAST: Final = _WORDS["past"]
+_PERFECT: Final = _WORDS["perfect"]
+_REMEMBERS: Final = _WORDS["remembers"]
+_USE_VERBS: Final = _WORDS["use_verbs"]
+_PRONOUNS: Final = _WORDS["pronouns"]
+_TAKES_PERSON: Final = _WORDS["takes_person"]
+_ACTS: Final = _WORDS["acts"]
+_HARMLESS_NO: Final = _WORDS["harmless_no"]
+_OF: Final = frozenset({"of", "von", "de", "di", "van", "da", "do"})
+_ME: Final = frozenset({"me", "us", "mir", "uns", "mi", "ci", "nos", "mij", "ons"})
+_DISTRUST: Final = re.compile(
+    r"\b(?:phish\w*|scam\w*|spam\w*|malicious|suspicious|suspect|fake|fraud\w*|forbidden|prohibited"
+    r"|blocked|unsafe|untrusted|hacker|attacker|stranger|legit\w*|trustworthy|betrug\w*|verdächtig"
+    r"|verboten|arnaque|fraude|estafa|truffa|golpe)\b"
+)
+_INTERROGATIVES: Final = _WORDS["interrogatives"]
+_POLITE: Final = re.compile(
+    r"(?:hey|hi|hello|ok|okay|so|and|also|please|bitte|hallo|bonjour|hola|ciao|olá|thanks"
+    r"|great|[ ,!])*+"
+    r"(?:(?:can|could|would|will|won't) (?:you|u|we)|would it be possible|do me a favou?r|mind "
+    r"|kannst du|könntest du|können sie|könnten sie|würdest du|würden sie|peux-tu|peux tu"
+    r"|pouvez-vous|pouvez vous|pourrais-tu|pourriez-vous|puedes|podrías|puede|podría|puoi|potresti"
+    r"|può|potrebbe|kun je|kan je|kunt u|zou je|zou u|pode|podes|poderia|poderias)\b"
+)
+_SKIPPED: Final = _WORDS["skipped"]
+_NO_CHANNEL: Final = _SKIPPED | _RECEIVER_PREPOSITIONS | _RECEIVER_VERBS | _PLACE_PREPOSITIONS
+_CHANNEL_NOUNS: Final = _WORDS["channel_nouns"]
+_NO_NAMES: Final = _WORDS["no_names"]
+"""Never names, whatever somebody calls himself."""
+_BEHIND_NAMES: Final = _WORDS["behind_names"]
+"""What may follow a name in small letters."""
+_ARTICLE_PREPOSITIONS: Final = frozenset({"a", "an"})
+"""``an`` in German, ``a`` in Spanish and Italian: only right before an address."""
+
+
+_ADDRESS_NOUNS: Final = _DECLARED_NOUNS - _READ_WORDS - frozenset({"url"})
+_ENDS_MESSAGE: Final = (
+    (_BOUNDARIES - _DETERMINERS) | _CLAUSE_ENDS | (_RECEIVER_VERBS - _MESSAGE_NOUNS)
+)
+"""What ends the message that a reply verb is about."""
+
+# --- the user's own words -----------------------------------------------------------------------
+
+_OPENING_TAG: Final = re.compile(
+    r"<([A-Za-z][\w:.-]{0,40})(?:\s[^<>]{0,200}=[^<>]{0,200})?>|\[(?=[A-Z]{2,20}\])([A-Z]{2,20})\]"
+)
+_CLOSING_TAG: Final = re.compile(r"[<\[]/([A-Za-z][\w:.-]{0,40})\s?[>\]]")
+_FENCE: Final = re.compile(r"\s*(?:```|~~~)")
+_SEPARATOR: Final = re.compile(r"\s*(?:[-=_*~#+.]\s?){3,}\s*")
+_RULED: Final = re.compile(r"\s*[-=_~+]{3}")
+"""A line that begins as a rule, whatever is written on it."""
+_HEADER: Final = re.compile(r"\s*[^\W\d_][\w -]{0,24}[^\W_]\s?:\s+\S.*")
+_SALUTATION: Final = re.compile(
+    r"\s*(?:hi|hello|hey|dear|greetings|good (?:morning|day|evening)|hallo|liebe[rs]?|guten tag"
+    r"|sehr geehrte\w*|moin|bonjour|salut|ch[eè]re?s?|hola|buen[oa]s \w+|estimad[oa]s?|querid[oa]s?"
+    r"|ciao|buongiorno|gentile|car[oa]|beste|geachte|olá|prezad[oa]s?)\b[^.?;:]{0,40}[,!.:]?\s*",
+    re.IGNORECASE,
+)
+_SIGN_OFF: Final = re.compile(
+    r"\s*(?:(?:best|kind|warm)(?: regards| wishes)?|regards|sincerely|yours(?: \w+)?|cheers"
+    r"|(?:viele|beste|freundliche|liebe) grüße|mfg|mit freundlichen grüßen|cordialement|bien à vous"
+    r"|saludos|un saludo|atentamente|cordiali saluti|saluti|groeten|met vriendelijke groet"
+    r"|atenciosamente|abraços)\s*[,.!]?\s*",
+    re.IGNORECASE,
+)
+_ITEM: Final = re.compile(r"^\s*(?:[-*•\u2013]|\d{1,3}[.)]|[a-z][.)])\s+")
+_STRUCTURED: Final = re.compile(
+    r"\s*(?:>|\||\{|\[\s*[{\[\"]|</?[A-Za-z!?]|\[/?[A-Za-z]{2,20}[\]:])"
+)
+_FOREIGN_NOUN: Final = (
+    r"e-?mails?|mails?|messages?|texts?|notes?|letters?|threads?|conversations?|chats?|articles?"
+    r"|pages?|documents?|docs?|posts?|reviews?|tickets?|comments?|transcripts?|summary|summaries"
+    r"|invoices?|bills?|content|contents|quotes?|excerpts?|passages?|snippets?|files?|reports?|logs?"
+    r"|output|results?|response|repl(?:y|ies)|answers?|story|paragraphs?|sections?|code|data|memo"
+    r"|nachrichten?|briefe?|notiz(?:en)?|artikel|dokumente?|kommentare?|courriels?|lettres?"
+    r"|correos?|mensajes?|cartas?|messaggi?o?|lettera|bericht(?:en)?|brief|mensagens?|mensagem"
+)
+_ANNOUNCES: Final = re.compile(
+    rf"\b(?:below|following|follows|here(?:'s| is| are| it is)|pasted?|forward(?:ed|ing)|fwd"
+    rf"|quot(?:ed|ing)"
+    rf"|attached|verbatim|this|these|original|received|got|folgende[nrs]?|untenstehend\w*|unten"
+    rf"|hier (?:ist|sind)|diese[nrs]?|suivante?s?|voici|ci-dessous|siguientes?|aquí|este|esta"
+    rf"|seguenti?|ecco|quest[oa]|volgende|onderstaande|hieronder|deze?|seguinte|abaixo)\b"
+    rf"(?=.{{0,80}}\b(?:{_FOREIGN_NOUN})\b)"
+    rf"|\b(?:{_FOREIGN_NOUN})\b.{{0,60}}\b(?:below|following|follows|says|said|reads|wrote|states"
+    rf"|unten|ci-dessous|abajo|sotto|hieronder|abaixo)\b"
+    r"|\bfyi\b|\bsee below\b|\bas follows\b|\bin full\b",
+    re.IGNORECASE,
+)
+_SAYING: Final = re.compile(
+    rf"\b(?:{_FOREIGN_NOUN}|says?|said|saying|wrote|writes|reads|reading|states|body|subject|title"
+    r"|description|schreibt|schrieb|sagt|dit|dice|scrive|zegt|diz|translat\w+|summari[sz]\w+|explain"
+    r"|proofread|rewrite|rephrase|paraphrase|correct|analy[sz]e|classify|fix|check|improve|polish"
+    r"|übersetz\w*|tradu\w+|vertaal|riassumi|resum\w+|korrigier\w*|erklär\w*)\b",
+    re.IGNORECASE,
+)
+_OWN_LIST: Final = re.compile(
+    r"\b(?:tasks?|steps?|things?|actions?|to-?dos?|points?|order|aufgaben|schritte|tâches|tareas"
+    r"|compiti|taken|tarefas)\b",
+    re.IGNORECASE,
+)
+_FROM_ELSEWHERE: Final = re.compile(
+    rf"\b(?:from|in|of)\b.{{0,30}}\b(?:{_FOREIGN_NOUN})\b", re.IGNORECASE
+)
+_QUOTES: Final = {'"': '"', "“": "”", "«": "»", "„": "“”", "‹": "›", "「": "」", "‘": "’"}  # noqa: RUF001
+_QUOTE_SIGN: Final = re.compile("[\"“”«»„‹›「」‘’]|(?<!\\w)'|'(?!\\w)")  # noqa: RUF001
+
+
+def own_words(prompt: str) -> str:
+    """Return a prompt without what its user pasted into it.
+
+    What is pasted is told by its shape, not by the mail client that it came from: behind a line
+    that announces foreign text (``summarise this mail:``), from a block of header lines, a
+    salutation, a separator or a sign-off on, inside fences, tags, quotations and tables.  Text
+    that is closed by its own sign (fence, quotation) ends there; everything else ends with the
+    prompt, because the end of a pasted text cannot be told from what follows it.
+    """
+    text = _without_tags(prompt[:PROMPT_LIMIT])
+    return _without_quotations(" \n".join(_own_lines(text.splitlines())))
+
+
+def _without_tags(text: str) -> str:
+    """Return a text without what stands between a tag and the last one that closes its name.
+
+    A tag that is never closed hides the rest.
+    """
+    closing = {found[1].lower(): found.end() for found in _CLOSING_TAG.finditer(text)}
+    kept: list[str] = []
+    end = 0
+    for found in _OPENING_TAG.finditer(text):
+        if found.start() < end:
+            continue
+        kept.append(text[end : found.start()])
+        end = max(closing.get((found[1] or found[2]).lower(), len(text)), found.end())
+    return " ".join([*kept, text[end:]])
+
+
+def _own_lines(lines: Sequence[str]) -> Iterator[str]:
+    fence = ""
+    announced = False
+    for number, line in enumerate(lines):
+        opened = _FENCE.match(line)
+        if opened is not None:
+            sign = opened[0].strip()
+            fence = "" if fence == sign else fence or sign
+            announced = False
+            continue
+        if fence or _STRUCTURED.match(line):
+            continue
+        if not line.strip():
+            yield ""
+            continue
+        if announced and not _is_short_item(line):
+            return
+        if _begins_foreign(lines, number):
+            return
+        kept, ends = _up_to_foreign(line)
+        yield kept
+        if ends:
+            return
+        announced = _announces(line, lines, number)
+
+
+def _begins_foreign(lines: Sequence[str], number: int) -> bool:
+    """Return whether a line looks like the first of a text that somebody else wrote."""
+    line = lines[number]
+    if _SEPARATOR.fullmatch(line) or _RULED.match(line):
+        return True
+    following = lines[number + 1] if number + 1 < len(lines) else ""
+    if _HEADER.fullmatch(line) and _HEADER.fullmatch(following):
+        return True
+    first = not any(one.strip() for one in lines[max(number - 8, 0) : number])
+    if number and not first and _SALUTATION.fullmatch(line):
+        return True
+    return bool(_SIGN_OFF.fullmatch(line)) and any(
+        one.strip() for one in lines[number + 2 : number + 10]
+    )
+
+
+def _announces(line: str, lines: Sequence[str], number: int) -> bool:
+    """Return whether what follows a line is announced as foreign text."""
+    stripped = line.rstrip()
+    more = number + 1 < len(lines)
+    if not more:
+        return False
+    own_list = _OWN_LIST.search(line) is not None and _FROM_ELSEWHERE.search(line) is None
+    if stripped.endswith(":"):
+        following = next((one for one in lines[number + 1 : number + 5] if one.strip()), "")
+        return not (own_list and _ITEM.match(following))
+    blank = not lines[number + 1].strip()
+    return blank and not own_list and _ANNOUNCES.search(line) is not None
+
+
+def _is_short_item(line: str) -> bool:
+    """Return whether a line is one entry of a list of addresses or names."""
+    rest = _ITEM.sub("", line, count=1)
+    return len(rest.split()) <= 3 and ("@" in rest or _ITEM.match(line) is not None)  # noqa: PLR2004
+
+
+def _up_to_foreign(line: str) -> tuple[str, bool]:
+    """Return a line up to where it announces foreign text in itself, and whether it does."""
+    start = 0
+    while (colon := line.find(":", start)) >= 0:
+        start = colon + 1
+        rest = line[colon + 1 :].lstrip()
+        if line[colon + 1 : colon + 2] not in {" ", "\t"} or not rest:
+            continue
+        first = rest.split(maxsplit=1)[0]
+        if _typed_text(first.strip(_EDGES)) is not None or len(rest.split()) <= 2:  # noqa: PLR2004
+            continue
+        before = line[:colon]
+        if _ANNOUNCES.search(before) or _SAYING.search(before[-60:]):
+            return before, True
+    return line, False
+
+
+def _without_quotations(text: str) -> str:
+    """Return a text without its quotations, but for a dictated address or a short name."""
+    kept: list[str] = []
+    position = 0
+    opened: tuple[str, int] | None = None
+    for found in _QUOTE_SIGN.finditer(text):
+        sign, at = found[0], found.start()
+        if opened is None:
+            if sign in _QUOTES or sign == "'":
+                opened = (_QUOTES.get(sign, "'"), at)
+            continue
+        closing, start = opened
+        if sign not in closing:
+            continue
+        inner = text[start + 1 : at]
+        kept.append(text[position:start])
+        if len(inner.split()) <= QUOTE_WORDS and "\n" not in inner:
+            # The marks stay: they show where a dictated name begins and ends.
+            kept.append(f' "{inner.strip()}" ')
+        else:
+            kept.append(" ")
+        position, opened = at + 1, None
+    if opened is not None and opened[0] != "'":
+        # An open quotation hides the rest, as a reader would take it.
+        kept.append(text[position : opened[1]])
+    else:
+        kept.append(text[position:])
+    return "".join(kept)
+
+
+# --- typed values ---------------------------------------------------------------------------------
+
+_EDGES: Final = ".,;:!?()[]{}<>\"'“”‘’«»"  # noqa: RUF001
+_MAIL: Final = re.compile(
+    r"[^\s@<>()\"']+@[^\s@<>()\"']+\.[^\s@<>()\"'.]{2,}|[^\s@]+@\[[0-9a-f.:]+\]"
+)
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]{1,20}://\S+|www\.[\w-]+\.\S+", re.IGNORECASE)
+_SIGNED: Final = re.compile(r"[#@][\w][\w.-]*")
+_DIGITS: Final = re.compile(r"\+?[\d(][\d()/.\-]{4,}\d")
+_ACCOUNT: Final = re.compile(r"[A-Za-z]{2}\d{2}[A-Za-z0-9]{8,30}")
+_WALLET: Final = re.compile(r"0x[0-9a-fA-F]{40}|(?:bc1|[13])[a-zA-HJ-NP-Z0-9]{25,62}")
+_NUMBER_RUN: Final = re.compile(r"(?<![\w+])\+?\d[\d ()/-]{5,30}\d(?!\w)")
+_ACCOUNT_RUN: Final = re.compile(
+    r"(?<!\w)[A-Za-z]{2}\d{2}(?: [A-Za-z0-9]{4}){2,8}(?: [A-Za-z0-9]{1,4})?(?!\w)"
+)
+_SPOKEN: Final = re.compile(
+    r"(?<![\w.@-])[\w+-]{1,64}(?:(?: dot |\.)[\w+-]{1,64}){0,4}"
+    r" at [\w-]{1,63}(?: dot [\w-]{1,63}){1,5}(?![\w@])",
+    re.IGNORECASE,
+)
+_SAID_AT: Final = re.compile(" at ", re.IGNORECASE)
+_SAID_DOT: Final = re.compile(" dot ", re.IGNORECASE)
+_RUN_ON: Final = re.compile(
+    r"((?:@|\bwww\.|://)[\w-]{1,63}(?:\.[\w-]{1,63}){0,6}\.[a-z]{2,24})\.(?=[A-Z])"
+)
+_DATE: Final = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
+_MESSAGE_ID: Final = re.compile(r"(?=\D{0,40}\d)[\w<][\w.@+=$<>-]{0,250}")
+_REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,38}/[A-Za-z0-9_][\w.-]{0,98}")
+_PLACE: Final = re.compile(rf"{_SIGNED.pattern}|{_REPOSITORY.pattern}")
+_JOINT: Final = "\u2060"
+"""Stands for a space inside one number while words are told apart."""
+
+
+def _typed_text(word: str) -> str | None:
+    """Return a word that is a typed address, without what people write around it."""
+    word = word.replace(_JOINT, " ").removesuffix("'s").removesuffix("’s")  # noqa: RUF001
+    if _URL.fullmatch(word):
+        return word
+    bare = word.removeprefix("mailto:")
+    if _MAIL.fullmatch(bare):
+        return bare
+    for pattern in (_SIGNED, _WALLET, _REPOSITORY):
+        if pattern.fullmatch(bare):
+            return bare
+    squeezed = bare.replace(" ", "")
+    if _DATE.fullmatch(bare):
+        return None
+    if _ACCOUNT.fullmatch(squeezed) or _DIGITS.fullmatch(squeezed) or squeezed.isdecimal():
+        return bare if sum(char.isdigit() for char in bare) >= 6 else None  # noqa: PLR2004
+    return None
+
+
+def _page_of(typed: str) -> tuple[str, ...]:
+    """Return the values of a typed URL, word for word; none where it is no URL."""
+    if not _URL.fullmatch(typed):
+        return ()
+    written = f"https://{typed}" if typed.lower().startswith("www.") else typed
+    found = [one for one in read_destinations(written) if one.kind == "url"]
+    return link_values(found[0]) if len(found) == 1 else ()
+
+
+def _values_of(typed: str) -> tuple[str, ...]:
+    """Return the comparable values of a typed address; a host only where its URL was typed."""
+    if typed.lower().startswith("www."):
+        # Whoever leaves the scheme out may mean the host as well.
+        found = find_values(f"https://{typed} {typed}", disguised=False).plain
+    else:
+        found = find_values(typed, disguised=False).plain
+    if _SIGNED.fullmatch(typed) or (not found and "@" not in typed and "://" not in typed):
+        return (handle_value(typed),)
+    return tuple([value for value in found if not value.startswith("any:")])
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Mentions:
+    """What a prompt names, in order of occurrence."""
+
+    receivers: dict[str, None] = field(default_factory=dict)
+    """Values that stand where a receiver stands."""
+    sources: dict[str, None] = field(default_factory=dict)
+    """Values that are named as something to read, or by whom something is; never receivers."""
+    names: dict[str, None] = field(default_factory=dict)
+    """Names in a receiver's position, as handle values; a directory says who they are."""
+    places: dict[str, None] = field(default_factory=dict)
+    """Names of channels and rooms that are not receivers, as handle values."""
+    messages: dict[str, None] = field(default_factory=dict)
+    """Ids of messages that are to be answered, as message values."""
+    refused: dict[str, None] = field(default_factory=dict)
+    """Values that the user says no to, or distrusts."""
+    holders: dict[str, None] = field(default_factory=dict)
+    """URLs of pages on which, as the user says, somebody's address stands, word for word."""
+    pages: dict[str, None] = field(default_factory=dict)
+    """URLs among receivers and sources, word for word, as they were typed."""
+
+
+def mentions_in(prompt: str) -> Mentions:
+    """Return what the user of a prompt names, by the position in which it stands."""
+    found = Mentions()
+    last: list[str] = []
+    open_mail: tuple[list[str], list[str]] = ([], [])
+    spoken_of: list[str] = []
+    for raw in _sentences(own_words(prompt)):
+        if len(raw) > SENTENCE_WORDS:
+            last, open_mail, spoken_of = [], ([], []), []
+            continue
+        if _takes_back(raw):
+            found.refused.update(dict.fromkeys(last))
+            continue
+        sentence = _Sentence(raw)
+        last = sentence.into(found)
+        if sentence.asserts and sentence.speaks_of_them():
+            for name in (*spoken_of, *sentence.spoken_of()):
+                found.names[handle_value(name)] = None
+        spoken_of = [] if sentence.doubts else sentence.spoken_of()
+        # ``Read the mail from X.  Then reply to it.``: what is answered was named just before.
+        senders, messages = sentence.mail()
+        if sentence.replies and not (sentence.typed or messages):
+            senders, messages = open_mail
+        if sentence.replies:
+            found.receivers.update(dict.fromkeys(senders))
+            found.messages.update(dict.fromkeys(messages))
+            last += senders
+        open_mail = senders, messages
+        if len(found.receivers) + len(found.names) > MENTION_LIMIT:
+            break
+    for value in found.refused:
+        found.receivers.pop(value, None)
+    return found
+
+
+def _sentences(words: str) -> Iterator[list[str]]:
+    """Yield the words of each sentence; a blank line ends one, a line break alone does not."""
+    text = _SPOKEN.sub(lambda run: _SAID_AT.sub("@", _SAID_DOT.sub(".", run[0])), words)
+    text = _RUN_ON.sub(r"\1. ", text)
+    for pattern in (_ACCOUNT_RUN, _NUMBER_RUN):
+        text = pattern.sub(lambda run: run[0].replace(" ", _JOINT), text)
+    sentence: list[str] = []
+    head: list[str] = []
+    for line in text.split("\n"):
+        item = _ITEM.match(line)
+        heads = bool(sentence) and sentence[-1].endswith(":")
+        if heads and (item or not line.strip()):
+            head = sentence[-HEAD_WORDS:]
+        elif sentence and (item or not line.strip()):
+            yield sentence
+        if item or not line.strip():
+            # Every item of a list is read behind what introduces the list.
+            sentence = list(head) if item else []
+        else:
+            head = head if heads and not sentence else []
+        for word in _ITEM.sub("", line, count=1).split():
+            sentence.append(word)
+            if word[-1] in ".!?;" or word.endswith(('."', '!"', '?"', ".)")):
+                yield sentence
+                sentence = []
+    if sentence:
+        yield sentence
+
+
+def _takes_back(sentence: list[str]) -> bool:
+    """Return whether a short sentence says no to the one before it (``Never do that.``)."""
+    first = sentence[0].strip(_EDGES).lower()
+    typed = any(_typed_text(word.strip(_EDGES)) for word in sentence)
+    return len(sentence) <= 6 and first in _NEGATIONS and not typed  # noqa: PLR2004
+
+
+class _Sentence:
+    """The words of one sentence, and what each of them does in it.
+
+    Args:
+        raw: its words as typed, at most ``SENTENCE_WORDS``.
+    """
+
+    def __init__(self, raw: list[str]) -> None:
+        self.raw = raw
+        self.words = [word.strip(_EDGES).lower() for word in raw]
+        self.typed: dict[int, tuple[str, ...]] = {}
+        self._texts: dict[int, str] = {}
+        for at, word in enumerate(raw):
+            text = _typed_text(word.strip(_EDGES))
+            if text is not None:
+                self.typed[at], self._texts[at] = _values_of(text), text
+        self.asserts = not self._is_question() and not self._is_conditional()
+        self.doubts = any(map(_DISTRUST.search, self.words))
+        self._denied = self._negated()
+        self._said_by_others = self._reported_from()
+        self.replies = self.asserts and self._reply_verb() is not None
+
+    def into(self, found: Mentions) -> list[str]:
+        """Take what the sentence names; return the values that it names as receivers."""
+        distrusted = self._distrusted()
+        named: list[str] = []
+        for at, values in self.typed.items():
+            if at in distrusted or self._denied[at]:
+                found.refused.update(dict.fromkeys(values))
+                continue
+            page = dict.fromkeys(_page_of(self._texts[at]))
+            found.pages.update(page)
+            if page and self._holds_address(at):
+                found.holders.update(page)
+            if self.asserts and at < self._said_by_others and self._receives(at):
+                found.receivers.update(dict.fromkeys(values))
+                named.extend(values)
+            else:
+                found.sources.update(dict.fromkeys(values))
+        if not distrusted:
+            self._name_channels(found)
+        if self.asserts and not distrusted:
+            for name in self._names():
+                found.names[handle_value(name)] = None
+        return named
+
+    def mail(self) -> tuple[list[str], list[str]]:
+        """Return the senders and the ids of the messages that it speaks of, none it denies."""
+        senders: list[str] = []
+        messages: list[str] = []
+        if self._distrusted() or not self.asserts:
+            return senders, messages
+        reply = self._reply_verb()
+        for at in range(1, len(self.words)):
+            if self._denied[at] or at > self._said_by_others:
+                continue
+            if reply is not None and at > reply and not self._is_in_message(reply, at):
+                continue
+            if at in self.typed and self._is_sender(at):
+                senders.extend(self.typed[at])
+            elif self._is_message_id(at):
+                messages.append(message_value(self.raw[at].strip(_EDGES + "#")))
+        return senders, messages
+
+    # --- what the sentence does ----------------------------------------------------------------
+
+    def _is_question(self) -> bool:
+        if _POLITE.match(" ".join(self.words)):
+            return False
+        asked = self.raw[-1].rstrip("\"')”’").endswith("?")  # noqa: RUF001
+        # ``When you are done …``, ``Do send …`` and ``Have it sent …`` are no questions.
+        first = self.words[0]
+        return asked or (first in _INTERROGATIVES and first not in {"when", "do", "have"})
+
+    def _is_conditional(self) -> bool:
+        words = self.words
+        for at, word in enumerate(words):
+            if word in _CONDITIONS:
+                return True
+            if word == "when" and at + 1 < len(words) and words[at + 1] not in _TEMPORAL_OWN:
+                return True
+        return False
+
+    def _negated(self) -> list[bool]:
+        """Return per word whether a negation stands before it, in the same clause."""
+        negated, here = [], False
+        for at, word in enumerate(self.words):
+            negated.append(here)
+            here = (word in _NEGATIONS and self._denies(at)) or (here and word not in _CONTRASTS)
+        return negated
+
+    def _denies(self, at: int) -> bool:
+        """Return whether a word of negation is one: not ``no later than``, nor the month of May."""
+        behind = self.words[at + 1] if at + 1 < len(self.words) else ""
+        if self.words[at] == "no" and behind in _HARMLESS_NO:
+            return False
+        return not (at and self.raw[at] == "Mai")
+
+    def _reported_from(self) -> int:
+        """Return the place from which on it tells what somebody else has said."""
+        before = ""
+        for at, word in enumerate(self.words):
+            if word in _REPORTED and before not in _FIRST_PERSON:
+                return at
+            if word in _REPORTING and before in _OTHERS:
+                return at
+            before = word
+        return len(self.words)
+
+    def _distrusted(self) -> set[int]:
+        """Return the typed values that it distrusts.
+
+        Where the distrust is about what is sent (``report the phishing mail to …``), and stands
+        between the verb and its receiver, the receiver is none of it.
+        """
+        words = self.words
+        doubts = [at for at, word in enumerate(words) if _DISTRUST.search(word)]
+        if not doubts or not self.typed:
+            return set()
+        verb = next((at for at, word in enumerate(words) if word in _RECEIVER_VERBS), len(words))
+        first, last = doubts[0], doubts[-1]
+        return {
+            at
+            for at in self.typed
+            if not (verb < first and last < at - 1 and words[at - 1] in _RECEIVER_PREPOSITIONS)
+        }
+
+    def _reply_verb(self) -> int | None:
+        """Return the place of a verb that has a message answered, and not somebody apart."""
+        for at, word in enumerate(self.words):
+            if word not in _REPLY_VERBS or self._denied[at] or at > self._said_by_others:
+                continue
+            behind = at + 1
+            while behind < len(self.words) and self.words[behind] in _REPLY_PREPOSITIONS:
+                behind += 1
+            if behind >= len(self.words) or self.words[behind] in _AFTER_REPLY:
+                return at
+            if any(self._is_message_noun(index) for index in range(behind, behind + 4)):
+                return at
+            if self.raw[at].endswith((":", ",")):
+                return at
+        return None
+
+    def _is_message_noun(self, at: int) -> bool:
+        words = self.words
+        return at < len(words) and words[at] in _MESSAGE_NOUNS
+
+    def _is_in_message(self, reply: int, at: int) -> bool:
+        """Return whether a place belongs to the message that the reply verb is about."""
+        between = self.words[reply + 1 : at]
+        return len(between) <= LOOK_BACK and not any(
+            word in _BOUNDARIES - _DETERMINERS
+            or word in _CLAUSE_ENDS
+            or word in _RECEIVER_VERBS - _MESSAGE_NOUNS
+            for word in between
+        )
+
+    def _is_sender(self, at: int) -> bool:
+        """Return whether a typed value is said to be whom a message is from."""
+        return self.words[at - 1] in _SENDER_PREPOSITIONS or (
+            self.words[at].endswith(("'s", "’s"))  # noqa: RUF001
+            and any(map(self._is_message_noun, range(at + 1, at + 4)))
+        )
+
+    def _is_message_id(self, at: int) -> bool:
+        word = self.raw[at].strip(_EDGES + "#")
+        if at in self.typed and not word.isdecimal():
+            return False
+        before = self.words[at - 1]
+        if before in {"id", "number", "no", "nr", "nummer"} and at > 1:
+            before = self.words[at - 2] if self.words[at - 2] in _MESSAGE_NOUNS else before
+        return before in _MESSAGE_NOUNS and _MESSAGE_ID.fullmatch(word) is not None
+
+    # --- where a receiver stands ---------------------------------------------------------------
+
+    def _receives(self, at: int) -> bool:
+        """Return whether the word that governs a value takes a receiver."""
+        if at and self.words[at - 1] in _ARTICLE_PREPOSITIONS:
+            return not self._is_passive(at - 1)
+        if self._is_declared(at):
+            return True
+        if self._is_subject(at):
+            return False
+        unknown = 0
+        for index in range(at - 1, max(at - LOOK_BACK, 0) - 1, -1):
+            word = self.words[index]
+            governs = self._governs(index, at)
+            if governs is not None:
+                return governs
+            skipped = word in _SKIPPED or index in self.typed or word in _COPULAS
+            if not skipped and not self.raw[index][:1].isupper():
+                unknown += 1
+            if unknown > UNKNOWN_WORDS:
+                return False
+        return False
+
+    def _is_subject(self, at: int) -> bool:
+        """Return whether a value is who does something (``the invoice that … sent me``)."""
+        behind = self.words[at + 1] if at + 1 < len(self.words) else ""
+        ends = self.raw[at][-1:] in {",", ";", ":", ")"}
+        return not ends and (behind in _PASSIVE or behind in _REPORTED or behind in _ACTS)
+
+    def _governs(self, index: int, at: int) -> bool | None:
+        """Return whether a word makes a value at a place a receiver, None if it says neither."""
+        word = self.words[index]
+        of_place = word in _OF and at in self._texts and _PLACE.fullmatch(self._texts[at])
+        verb = word in _RECEIVER_VERBS or (word in _USE_VERBS and self._replaces(index, at))
+        # ``Her mail`` is no verb.
+        noun = verb and index > 0 and self.words[index - 1] in _DETERMINERS
+        if of_place or noun or (word in _CONTRASTS and index == at - 1):
+            return None
+        if word in _RECEIVER_PREPOSITIONS:
+            return not self._is_passive(index)
+        place = word in _PLACE_PREPOSITIONS and at - index <= NAME_WORDS
+        if verb or (place and self._is_posted(index)):
+            return True
+        return False if word in _SOURCE_WORDS or word in _BOUNDARIES else None
+
+    def _replaces(self, verb: int, at: int) -> bool:
+        """Return whether a value is to stand for one named before (``use … instead``)."""
+        near = self.words[max(verb - 1, 0) : at + 3]
+        return not _URL.fullmatch(self._texts[at]) and not _CONTRASTS.isdisjoint(near)
+
+    def _is_posted(self, preposition: int) -> bool:
+        """Return whether ``in`` or ``on`` belongs to a verb that puts something there."""
+        for word in reversed(self.words[max(preposition - LOOK_BACK, 0) : preposition]):
+            if word in _POSTING_VERBS:
+                return True
+            if word in _READ_VERBS or word in _PASSIVE or word in _BOUNDARIES:
+                return False
+        return False
+
+    def _is_passive(self, preposition: int) -> bool:
+        """Return whether a preposition belongs to what has been done (``files shared with …``)."""
+        words, apart = self.words, False
+        for index in range(preposition - 1, max(preposition - LOOK_BACK, 0) - 1, -1):
+            word, before = words[index], words[index - 1] if index else ""
+            if word in _RECEIVER_VERBS and before not in _PAST:
+                return False
+            if words[index + 1] in _ME and word in _PASSIVE:
+                # ``What Omar sent me`` is complete; what follows belongs to a verb before it.
+                apart = True
+            elif word in _PASSIVE and before not in _DETERMINERS and preposition - index <= NEAR:
+                return before != "be"
+            elif word.endswith("ed") and before in _PAST:
+                return True
+        return apart or self._is_perfect(preposition)
+
+    def _is_perfect(self, preposition: int) -> bool:
+        """Return whether the participle stands at the end (``habe … an … geschickt``)."""
+        words = self.words
+        if not any(word in _PERFECT for word in words[:preposition]):
+            return False
+        return any(word in _PASSIVE for word in words[preposition + 1 :])
+
+    def _is_declared(self, at: int) -> bool:
+        """Return whether a value is said to be somebody's address (``her address is …``)."""
+        before = at - 1
+        if before >= 0 and self.words[before] in _COPULAS:
+            before -= 1
+        elif before < 0 or not self.raw[before].endswith((":", "=")):
+            return False
+        is_url = _URL.fullmatch(self.raw[at].strip(_EDGES)) is not None
+        if not is_url and not _REMEMBERS.isdisjoint(self.words[:3]):
+            return True
+        nouns = _DECLARED_NOUNS - _READ_WORDS if is_url else _DECLARED_NOUNS
+        start = before if is_url else max(before - 3, 0)
+        return any(word in nouns for word in self.words[start : before + 1])
+
+    def _holds_address(self, at: int) -> bool:
+        """Return whether somebody's address is said to stand on a page (``her e-mail is on …``)."""
+        if not self.asserts and not self.raw[-1].endswith("?"):
+            return False
+        before = self.words[max(at - LOOK_BACK, 0) : at]
+        return at < self._said_by_others and any(
+            word in _ADDRESS_NOUNS and not _PLACE_PREPOSITIONS.isdisjoint(before[index:])
+            for index, word in enumerate(before)
+        )
+
+    def speaks_of_them(self) -> bool:
+        """Return whether something is to go to whom it, or the sentence before, has named."""
+        words = self.words
+        for at in range(1, len(words)):
+            verb, behind = words[at - 1], words[at + 1] if at + 1 < len(words) else ""
+            if words[at] not in _PRONOUNS or self._denied[at] or at > self._said_by_others:
+                continue
+            if verb in _TAKES_PERSON or (verb == "to" and not self._is_passive(at - 1)):
+                return True
+            # ``Send them to …`` speaks of what is sent.
+            if verb in _RECEIVER_VERBS and behind not in _RECEIVER_PREPOSITIONS:
+                return True
+        return False
+
+    def spoken_of(self) -> list[str]:
+        """Return the names in it, of those that nobody else is reported to have named."""
+        names: list[str] = []
+        run: list[str] = []
+        for at in range(min(len(self.words), self._said_by_others)):
+            name = _bare_name(self.raw[at])
+            if name[:1].isupper() and not self._denied[at] and len(name) > 1:
+                run.append(name)
+            else:
+                names.extend(_runs(run))
+                run = []
+        return [*names, *_runs(run)][:MENTION_LIMIT]
+
+    # --- names ---------------------------------------------------------------------------------
+
+    def _name_channels(self, found: Mentions) -> None:
+        """Take the names of channels, of those that something is to go to and of the others."""
+        for at, word in enumerate(self.words[: self._said_by_others]):
+            if word in _CHANNEL_NOUNS and at and not self._denied[at]:
+                name, takes = self._name_before(at)
+                kind = found.names if takes and self.asserts else found.places
+                if name:
+                    kind[handle_value(name)] = None
+
+    def _names(self) -> Iterator[str]:
+        """Yield the names that stand where a receiver stands."""
+        for at, word in enumerate(self.words[: self._said_by_others]):
+            if self._denied[at] or word in _NEGATIONS:
+                continue
+            if word in _RECEIVER_VERBS or (
+                word in _RECEIVER_PREPOSITIONS and not self._is_passive(at)
+            ):
+                yield from self._names_behind(at + 1)
+
+    def _names_behind(self, start: int) -> Iterator[str]:
+        """Yield the list of names that begins at a place (``Bob, Alice and Carol Smith``)."""
+        run: list[str] = []
+        for at in range(start, min(start + LOOK_BACK, len(self.words))):
+            raw, word = self.raw[at], self.words[at]
+            capital = raw.strip(_EDGES)[:1].isupper() or raw[:1] in {'"', "#", "@"}
+            if at in self.typed or (not capital and (word in _SKIPPED or word in _CHANNEL_NOUNS)):
+                yield from _runs(run)
+                run = []
+            elif capital:
+                run.append(_bare_name(raw))
+                if raw[-1:] in {",", ";", ":"}:
+                    yield from _runs(run)
+                    run = []
+                if raw[-1:] == ":":
+                    break
+            else:
+                if at == start and self._stands_alone(at):
+                    yield word
+                break
+        yield from _runs(run)
+
+    def _stands_alone(self, at: int) -> bool:
+        """Return whether a word in small letters may be a name: it belongs to nothing behind it."""
+        word = self.words[at]
+        if word in _NO_NAMES or len(word) < 3 or not word.isidentifier():  # noqa: PLR2004
+            return False
+        last = at + 1 >= len(self.words) or self.raw[at][-1:] in {",", ";", ":"}
+        return last or self.words[at + 1] in _BEHIND_NAMES
+
+    def _name_before(self, noun: int) -> tuple[str, bool]:
+        """Return the name before ``channel``, and whether something is to go there."""
+        run = [
+            at
+            for at in range(max(noun - 3, 0), noun)
+            if self.words[at] and self.words[at] not in _NO_CHANNEL
+        ]
+        if not run or run[-1] != noun - 1:
+            return "", False
+        takes = False
+        for at in range(noun - 2, max(noun - 5, 0) - 1, -1):
+            if self.words[at] in _RECEIVER_PREPOSITIONS:
+                takes = not self._is_passive(at)
+                break
+            if self.words[at] in _PLACE_PREPOSITIONS:
+                takes = self._is_posted(at)
+                break
+        return self.raw[noun - 1].strip(_EDGES), takes
+
+
+def _bare_name(raw: str) -> str:
+    return raw.strip(_EDGES).removesuffix("'s").removesuffix("’s")  # noqa: RUF001
+
+
+def _runs(run: list[str]) -> Iterator[str]:
+    """Yield a name and its beginnings: ``Carol Smith about`` may be ``Carol Smith``."""
+    run = [word for word in run if word and word.lower() not in _NO_NAMES]
+    for length in range(1, min(len(run), NAME_WORDS) + 1):
+        yield " ".join(run[:length])

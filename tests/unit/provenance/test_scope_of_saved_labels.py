@@ -179,7 +179,7 @@ def test_what_holds_in_a_session_alone_leaves_nothing_when_it_is_saved():
     assert attested(Evidence(field=ENDS), lasting) is Rung.REMEMBERED
 
 
-@pytest.mark.parametrize("place", ["field", "own", "earlier_prompt"])
+@pytest.mark.parametrize("place", ["field", "own"])
 def test_a_record_vouches_for_its_principal_until_its_end(place):
     """For nobody else, and not a moment longer."""
     evidence = Evidence(**{place: ENDS})
@@ -207,7 +207,6 @@ def test_a_label_of_the_store_vouches_only_where_an_operator_imported_it():
         ("memory", ELSEWHERE, False),
         ("own", OWN_WORDS, True),
         ("own", ELSEWHERE, False),
-        ("earlier_prompt", ELSEWHERE, False),
     ],
 )
 def test_what_the_principal_has_read_beats_what_was_said_before(place, taint, stands):

@@ -30,8 +30,30 @@ def test_what_was_pasted_between_signs_is_left_out(prompt, own):
 
 @pytest.mark.parametrize(
     "sign",
-    ['"', "“", "„", "«", "'", "<a>", "</a>", "“”", ' "', "<a> <b> ", "<a>x</b>", "```"]
-    + [":", "@", "to ", "www.", " a@b.co ", "x: y\n", "> ", "- a@b.co\n", "to:\n- a\n", "not. "],
+    [
+        '"',
+        "“",
+        "„",
+        "«",
+        "'",
+        "<a>",
+        "</a>",
+        "“”",
+        ' "',
+        "<a> <b> ",
+        "<a>x</b>",
+        "```",
+        ":",
+        "@",
+        "to ",
+        "www.",
+        " a@b.co ",
+        "x: y\n",
+        "> ",
+        "- a@b.co\n",
+        "to:\n- a\n",
+        "not. ",
+    ],
 )
 def test_signs_of_quotations_without_end_are_linear_work(sign):
     """Twice the prompt takes twice the lines, not four times: 65,000 of them stop nobody else."""

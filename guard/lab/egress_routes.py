@@ -192,6 +192,7 @@ def _call(name: str, arguments: Case) -> Case:
 SECONDS: Final = 15.0
 """A road may take; a guard that answers nothing has not refused."""
 NAME: Final = 12
+_LETTERS: Final = str.maketrans("0123456789", "ghijklmnop")
 """Characters of a case's secret that name its servers."""
 VERSION: Final = "2025-11-25"
 _QUIET: Final = 0.5
@@ -397,7 +398,9 @@ class Roads:
             self.world.script = Script(json.dumps(result).encode())
             body = json.dumps({**request, "id": number}).encode()
             reader, writer = await asyncio.open_connection("127.0.0.1", self.reverse)
-            head = [f"POST /{secret[:NAME]}/mcp HTTP/1.1", "Host: tools.example.net"]
+            # A server of its own, at a path of the kind that MCP servers have.
+            server = secret[:NAME].lower().translate(_LETTERS)
+            head = [f"POST /{server}/mcp HTTP/1.1", "Host: tools.example.net"]
             head += ["Content-Type: application/json", "Accept: application/json"]
             head += [f"X-Guard-Session: {secret}", f"Content-Length: {len(body)}", *proof(secret)]
             writer.write("\r\n".join([*head, "Connection: close", "", ""]).encode() + body)

@@ -410,7 +410,10 @@ def _values_of(typed: str) -> tuple[str, ...]:
         found = find_values(typed, disguised=False).plain
     if _SIGNED.fullmatch(typed) or (not found and "@" not in typed and "://" not in typed):
         return (handle_value(typed),)
-    return tuple([value for value in found if not value.startswith("any:")])
+    # A part of an address is no address: what looks like a handle in a host names nobody.
+    is_url = "://" in typed or typed.lower().startswith("www.")
+    wanted = ("url:", "host:") if is_url else ("mail:",) if "@" in typed else ("",)
+    return tuple([v for v in found if v.startswith(wanted) and not v.startswith("any:")])
 
 
 # --- sentences ------------------------------------------------------------------------------------

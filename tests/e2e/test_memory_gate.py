@@ -176,7 +176,12 @@ def test_writes_are_counted_by_what_became_of_them(stage, port):
     guard: RunningGuard = stage.guards[0]
     before = guard.metric("guard_memory_writes_total", outcome="acknowledged")
     stage.store.add_document("counted", "a ticket, nothing else")
-    call(port, "memory_write", {"key": "count", "content": "Ada likes tea"}, "counted-1")
+    call(
+        port,
+        "memory_write",
+        {"key": "count", "content": "Ada likes tea", "memory_class": "L4"},
+        "counted-1",
+    )
     call(port, "fetch_document", {"document_id": "counted"}, "counted-2")
     write = {"key": "count", "content": "Ada likes coffee", "memory_class": "L1"}
     call(port, "memory_write", write, "counted-2")

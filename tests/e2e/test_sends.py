@@ -131,7 +131,10 @@ def test_a_batch_is_redacted_where_it_must_be(guard):
     [
         mail(body=base64.b64encode(TOKEN.encode()).decode()),
         mail(to=f"{TOKEN}@example.com"),
-        {**mail(body=TOKEN), "params": {**mail(body=TOKEN)["params"], "_meta": {"n": 0.1}}}
+        {
+            **mail(body=TOKEN),
+            "params": {**mail(body=TOKEN)["params"], "_meta": {"progressToken": 7}},
+        }
         | {"id": "x" * 8},
     ],
     ids=["only in a coding", "in a destination", "a plain one beside"],
@@ -221,9 +224,12 @@ def test_an_approved_call_goes_out_once(guard):
     assert approve(guard, asked["decision_id"]).exit_code == 1
 
 
-@pytest.mark.parametrize("change", ["arguments", "session", "tool"])
+@pytest.mark.parametrize("change", ["arguments", "tool"])
 def test_a_grant_is_for_that_very_call(guard, change):
-    """Other arguments, another session or another tool are asked about, and leave the grant."""
+    """Other arguments or another tool are asked about, and leave the grant.
+
+    The id of a session that the client chose says nothing: its retry may come in a new one.
+    """
     call = mail(to=f"{change}@partner.test")
     asked, _, _ = sent(guard, call, "a2")
     approve(guard, asked["decision_id"])
@@ -233,7 +239,7 @@ def test_a_grant_is_for_that_very_call(guard, change):
     if change == "tool":
         other["params"]["name"] = "send_email"
 
-    refused, _, nothing = sent(guard, other, "a3" if change == "session" else "a2")
+    refused, _, nothing = sent(guard, other, "a3")
     _, _, body = sent(guard, call, "a2")
 
     assert (refused["code"], nothing) == ("approval_required", None)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 from guard.adapters.admin_port import AdminServer, HealthReport, PromptChannel
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.credentials.authority import ensure_authority, joined_trust
 from guard.adapters.credentials.client_authentication import (
     asks_certificates,
     load_digests,
@@ -32,14 +31,12 @@ from guard.adapters.memory_stores.checker import CommandChecker
 from guard.adapters.memory_stores.fate_probe import StoreProbe
 from guard.adapters.memory_stores.recovery import Recovery
 from guard.adapters.metrics import PrometheusMetrics
-from guard.adapters.mitm.addon import GuardAddon
-from guard.adapters.mitm.forward import ForwardAddon
-from guard.adapters.mitm.master import build_master, listening
 from guard.adapters.onnx import load_models
 from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
 from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
+from guard.adapters.redis.in_process import InProcessClient
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.stdio.decision_socket import DecisionServer
@@ -63,6 +60,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
+    from guard.adapters.mitm.addon import GuardAddon
     from guard.adapters.mitm.master import LeanMaster
     from guard.core.metrics import Metrics
     from guard.core.policy import Policy, StateLimits
@@ -98,17 +96,18 @@ class Parts:
     """The deployment's."""
 
 
-def assemble(
+def assemble(  # noqa: PLR0913  (it is the composition root)
     settings: Settings,
     redis_url: str,
     pulse: Heartbeat | None = None,
     confdir: Path | None = None,
     reached: Callable[[str], None] = lambda _: None,
     clock: Clock | None = None,
+    client: RedisClient | None = None,
 ) -> Parts:
     """Join the parts; ``reached`` is told of each step of a memory write.
 
-    Without a ``clock`` the time is the machine's.
+    Without a ``clock`` the time is the machine's.  A ``client`` is used instead of the URL.
 
     Raises:
         GuardError: a policy, model, credential file or audit log that cannot be used.
@@ -125,9 +124,8 @@ def assemble(
             metrics.set(PREFIX_SCORE_EXPECTED, share, str(float(bound)))
         metrics.set(PREFIX_SCORE_EXPECTED, 1, "+Inf")
     audit = open_audit_log(settings.audit)
-    store, seal = label_store(
-        settings, redis_url, confdir, policy.limits, audit, metrics, clock.now
-    )
+    client = client or RedisClient(parse_endpoint(redis_url), timeout=settings.state_timeout)
+    store, seal = label_store(settings, client, confdir, policy.limits, audit, metrics, clock.now)
     memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached)
     guard = Guard(
         policy=policy,
@@ -173,7 +171,7 @@ def assemble(
 
 def label_store(  # noqa: PLR0913  (as the composition root)
     settings: Settings,
-    url: str,
+    client: RedisClient,
     confdir: Path | None,
     limits: StateLimits,
     audit: AuditLog,
@@ -183,14 +181,16 @@ def label_store(  # noqa: PLR0913  (as the composition root)
     """Return the store, which knows when it has lost labels, and the deployment's seal.
 
     Raises:
-        GuardError: the URL or a file beside the label key cannot be used.
+        GuardError: a file beside the label key cannot be used.
     """
     kept = settings.redis != EMBEDDED
     # Labels of an embedded Redis need their key no longer than they live.
     for_this_run = confdir / "label.key" if confdir and not kept else None
     path = label_key_path(settings.label_key, for_this_run)
     seal = Seal(load_label_key(path))
-    client = RedisClient(parse_endpoint(url), timeout=settings.state_timeout)
+    if isinstance(client, InProcessClient):
+        # It is lost with its object, and whoever opened that knows.
+        return RedisSessionStore(client, limits=limits), seal
     continuity = ContinuityWatch(
         client,
         seal=seal,
@@ -283,6 +283,8 @@ async def serve(
     if settings.reload:
         background.append(loop.create_task(parts.reloader.watch(settings.reload)))
     running = loop.create_task(master.run())
+    from guard.adapters.mitm.master import listening
+
     try:
         addresses = await listening(master) if settings.modes else []
         if deciding is not None:
@@ -307,6 +309,14 @@ async def serve(
 
 def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddon, LeanMaster]:
     """Return the PEP; the authority that opens TLS exists only where a forward listener does."""
+    # mitmproxy takes most of a start; a guard without a wire does without it.
+    from guard.adapters.credentials.authority import (
+        ensure_authority,
+        joined_trust,
+    )
+    from guard.adapters.mitm.addon import GuardAddon
+    from guard.adapters.mitm.forward import ForwardAddon
+    from guard.adapters.mitm.master import build_master
 
     def egress() -> EgressLimits:
         policy = parts.guard.policy

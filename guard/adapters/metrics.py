@@ -18,8 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from guard import __version__
-from guard.core import declarations, metrics
+from guard.core import VERSION, declarations, metrics
 from guard.core.metrics import (
     DECIDED_WITHOUT_RULE,
     FINDING_CODE,
@@ -130,7 +129,7 @@ class PrometheusMetrics(Metrics, Collector):
         self.registry.register(self)
         # Processor time, memory and open files of the worker, read when scraped (Linux).
         ProcessCollector(namespace="guard", registry=self.registry)
-        self.set(metrics.BUILD_INFO, 1, __version__)
+        self.set(metrics.BUILD_INFO, 1, VERSION)
         for name, digest in (models or {}).items():
             self.set(metrics.MODEL_INFO, 1, name, digest)
         if policy is not None:

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from guard import __version__
 from guard.cli.outcome import exit_code, message
+from guard.core import VERSION
 from guard.core.errors import GuardError
 
 _application: Final = partial(
@@ -199,7 +199,7 @@ app = typer.Typer(
 
 def version() -> None:
     """Print the version."""
-    typer.echo(__version__)
+    typer.echo(VERSION)
 
 
 def _version(value: bool) -> None:

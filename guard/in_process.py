@@ -1,0 +1,471 @@
+"""The guard inside an agent's own process, where tools are functions and there is no wire.
+
+The same policies, state, memory gate and pipeline (:class:`guard.decision.guard.Guard`) as behind
+the proxy; what is missing is the enforcement point, so the program itself must not run a tool whose
+call was refused.  :meth:`Session.call` does all of it for one call.
+
+Public, and versioned semantically: what ``guard.__all__`` lists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets
+import time
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from anyio.from_thread import start_blocking_portal
+from pydantic_core import to_jsonable_python
+
+from guard.adapters.redis.connection import RedisClient, parse_endpoint
+from guard.adapters.redis.in_process import MEMORY, InProcessClient
+from guard.adapters.redis.operators import LabelOperator
+from guard.core.calls import ToolResult
+from guard.core.errors import GuardError
+from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
+from guard.protocols.refusals import Refusal, observation, sentence
+from guard.settings import EMBEDDED, load_settings, policies_directory
+from guard.wiring import Parts, assemble
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+
+    from anyio.from_thread import BlockingPortal
+
+    from guard.core.calls import TracedCall
+    from guard.core.model import Json
+    from guard.core.policy import Reason
+    from guard.core.policy import Verdict as Decision
+
+PROTOCOL: Final = "in_process"
+"""What stands in audit lines as the protocol of such a call."""
+_DECISION_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to one call."""
+
+    allowed: bool
+    """Whether the tool may run; in monitor mode always."""
+    action: str
+    """``allow``, ``redact``, ``ask`` or ``block``, in monitor mode too."""
+    arguments: Mapping[str, Json]
+    """What the tool is to be run with: redacted where the policy says so."""
+    reasons: tuple[Reason, ...]
+    """Every rule that matched and every error, the winning action's first."""
+    decision_id: str
+    """What audit lines and approvals name it by."""
+    refusal: str
+    """In words for the model: why, and what would help; empty where it is allowed."""
+    details: Mapping[str, Json]
+    """The same for a program; empty where it is allowed."""
+    _traced: TracedCall = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What may be shown of a result."""
+
+    content: Json
+    """The result, or the refusal in words where it is withheld."""
+    withheld: Verdict | None = None
+    """Why nothing of the result may be shown; None where it is released."""
+
+
+class Refused(GuardError):  # noqa: N818  (not an error of the guard: a verdict)
+    """A call was not allowed, or its result is withheld; the text is for the model.
+
+    Attributes:
+        verdict: the guard's.
+    """
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        super().__init__(verdict.refusal)
+
+
+class Session:
+    """One run of one agent.  Of :meth:`Guard.session`."""
+
+    def __init__(self, guard: Guard, identity: Identity) -> None:
+        self._guard = guard
+        self.identity = identity
+        """Principal and session, as every verdict and audit line has them."""
+
+    async def prompt(self, text: str) -> None:
+        """Note what a person typed: receivers that it names may be sent to in this session.
+
+        Never pass text that an agent, a tool or a document wrote.
+
+        Raises:
+            GuardError: it could not be stored; nothing in it vouches for anything.
+        """
+        await self._guard.parts.guard.note_prompt(self.identity, text, self._guard.now())
+
+    async def authorize(
+        self, tool: str, arguments: Mapping[str, Json], *, server: str = ""
+    ) -> Verdict:
+        """Judge a call before it runs.  Never raises: whatever goes wrong is a refusal.
+
+        Args:
+            tool: its name, as the policy maps it.
+            arguments: JSON values by name; what is no JSON is judged as its text.
+            server: whose tool it is, where the policy tells servers apart.
+        """
+        inner = self._guard.parts.guard
+        call = ToolCall(
+            id=secrets.token_hex(_DECISION_BYTES),
+            identity=self.identity,
+            tool=tool,
+            arguments=_as_json(dict(arguments)),
+            protocol=PROTOCOL,
+            at=self._guard.now(),
+            server=server,
+            upstream=server,
+        )
+        [(traced, decision)] = await inner.authorize([call], _take_redacted)
+        return _verdict(traced, decision)
+
+    async def observe(
+        self, verdict: Verdict, result: object, *, is_error: bool = False, is_lost: bool = False
+    ) -> Released:
+        """Label what an allowed call brought, before the agent sees it.
+
+        Args:
+            verdict: of :meth:`authorize`.
+            result: what the tool returned.  Text that is JSON or YAML is read as such; what is no
+                JSON value is read as pydantic would write it.
+            is_error: the tool failed, and ``result`` says how.
+            is_lost: nobody knows whether the tool did it.
+
+        Raises:
+            GuardError: the verdict does not allow the call, so it has no result.
+        """
+        if not verdict.allowed:
+            msg = "a refused call has no result; do not run the tool"
+            raise GuardError(msg)
+        content = _as_json(result)
+        observed = ToolResult(
+            verdict._traced,  # noqa: SLF001  (this module made it)
+            content,
+            self._guard.now(),
+            is_error=is_error,
+            is_lost=is_lost,
+        )
+        decision = await self._guard.parts.guard.observe(observed)
+        if decision is None:
+            return Released(content)
+        withheld = _verdict(observed.call, decision)
+        return Released(withheld.refusal, withheld)
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Json],
+        run: Callable[[Mapping[str, Json]], object],
+        *,
+        server: str = "",
+    ) -> Json:
+        """Judge a call, run it where it is allowed, and return what may be shown of its result.
+
+        Args:
+            tool: as for :meth:`authorize`.
+            arguments: as for :meth:`authorize`.
+            run: runs the tool with the arguments that the verdict has; plain or async.  What it
+                raises is raised on, once its text has been labelled.
+            server: as for :meth:`authorize`.
+
+        Raises:
+            Refused: the call is not allowed and did not run, or its result is withheld.
+        """
+        verdict = await self.authorize(tool, arguments, server=server)
+        if not verdict.allowed:
+            raise Refused(verdict)
+        try:
+            result = run(verdict.arguments)
+            if inspect.isawaitable(result):
+                result = await result
+        except Exception as error:
+            released = await self.observe(verdict, str(error), is_error=True)
+            if released.withheld is not None:
+                raise Refused(released.withheld) from None
+            raise
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.observe(verdict, None, is_lost=True)
+            raise
+        released = await self.observe(verdict, result)
+        if released.withheld is not None:
+            raise Refused(released.withheld)
+        return released.content
+
+
+class Guard:
+    """A guard in this process; make one with :meth:`open`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        """Internal."""
+        self.now = time.time  # noqa: TID251  (the clock of the program that it runs in)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        policy: str | Path | Sequence[str | Path] = (),
+        *,
+        state: str = MEMORY,
+        audit: str | Path | None = None,
+        label_key: str | Path | None = None,
+    ) -> AsyncIterator[Guard]:
+        """Open a guard; it is closed at the end of the ``async with`` block.
+
+        Args:
+            policy: the policy files; left out, the shipped ``default.yaml``.
+            state: ``memory`` keeps labels, windows and approvals in this object, and loses them
+                with it: what agents have saved is then of unknown origin.  A ``redis://`` URL
+                keeps them, and shares them with every guard on that Redis.
+            audit: file of the audit log; left out, none is kept.
+            label_key: key file of labels and grants; with a Redis, the same for all its guards.
+
+        Raises:
+            GuardError: a policy, model, key or Redis that cannot be used.
+        """
+        paths = [policy] if isinstance(policy, str | Path) else list(policy)
+        kept = state != MEMORY
+        settings = load_settings(
+            None,
+            policy=[Path(p) for p in paths] or [policies_directory() / "default.yaml"],
+            redis=state if kept else EMBEDDED,
+            audit=None if audit is None else Path(audit),
+            label_key=None if label_key is None else Path(label_key),
+        )
+        with TemporaryDirectory(prefix="guard-") as directory:
+            client = (
+                RedisClient(parse_endpoint(state), timeout=settings.state_timeout)
+                if kept
+                else InProcessClient()
+            )
+            parts = assemble(settings, state, confdir=Path(directory), client=client)
+            try:
+                await parts.store.verify()
+                await parts.recovery.beat()
+                watches = [parts.store.watch(), parts.recovery.watch()] if kept else []
+                background = [asyncio.ensure_future(watch) for watch in watches]
+                try:
+                    yield cls(parts)
+                finally:
+                    for task in background:
+                        task.cancel()
+            finally:
+                await parts.store.aclose()
+                parts.audit.close()
+
+    @classmethod
+    @contextmanager
+    def open_sync(
+        cls,
+        policy: str | Path | Sequence[str | Path] = (),
+        *,
+        state: str = MEMORY,
+        audit: str | Path | None = None,
+        label_key: str | Path | None = None,
+    ) -> Iterator[SyncGuard]:
+        """Open a guard for code without an event loop; it has one in a thread of its own.
+
+        The arguments and what is raised are those of :meth:`open`.
+        """
+        opened = cls.open(policy, state=state, audit=audit, label_key=label_key)
+        with start_blocking_portal() as portal, portal.wrap_async_context_manager(opened) as guard:
+            yield SyncGuard(guard, portal)
+
+    def session(
+        self, session: str = "", *, principal: str = "agent", tenant: str = "default"
+    ) -> Session:
+        """Return a run of an agent.
+
+        Args:
+            session: its id; left out, a new one.
+            principal: who the agent is.  Its labels, limits and established receivers are its own.
+            tenant: principals of one tenant share memories and what they hold.
+        """
+        identity = Identity(
+            principal,
+            session or secrets.token_hex(_DECISION_BYTES),
+            tenant,
+            PrincipalRung.CREDENTIAL,
+            SessionRung.GUARD_HEADER,
+        )
+        return Session(self, identity)
+
+    async def asked(self, decision_id: str, *, tenant: str = "default") -> Mapping[str, Json]:
+        """Return what a call that waits for approval would do, for a person to read.
+
+        Raises:
+            GuardError: none waits under this decision id.
+        """
+        return await self._approvals(tenant).asked(decision_id)
+
+    async def approve(
+        self, decision_id: str, *, remember: float = 0.0, tenant: str = "default"
+    ) -> Mapping[str, Json]:
+        """Let one call that was asked about run, once, when it is repeated; return what was asked.
+
+        Args:
+            decision_id: of the verdict; a person has decided, never the agent.
+            remember: for how many seconds this principal may send to its receivers again with this
+                tool; 0 for this one call.
+            tenant: of the session.
+
+        Raises:
+            GuardError: none waits under this decision id, or its time is over.
+        """
+        return await self._approvals(tenant).approve(decision_id, self.now(), remember=remember)
+
+    async def deny(self, decision_id: str, *, tenant: str = "default") -> bool:
+        """Take a call that waits for approval away; return whether it was there."""
+        return await self._approvals(tenant).deny(decision_id)
+
+    def _approvals(self, tenant: str) -> LabelOperator:
+        return LabelOperator(self.parts.store, self.parts.seal, self.parts.policy.limits, tenant)
+
+    async def authorize(
+        self,
+        tool: str,
+        arguments: Mapping[str, Json],
+        *,
+        session: str,
+        principal: str = "agent",
+        server: str = "",
+    ) -> Verdict:
+        """Judge a call of a session, see :meth:`Session.authorize`."""
+        run = self.session(session, principal=principal)
+        return await run.authorize(tool, arguments, server=server)
+
+    async def observe(
+        self, verdict: Verdict, result: object, *, is_error: bool = False
+    ) -> Released:
+        """Label what an allowed call brought, see :meth:`Session.observe`."""
+        run = Session(self, verdict._traced.call.identity)  # noqa: SLF001  (as there)
+        return await run.observe(verdict, result, is_error=is_error)
+
+
+class SyncSession:
+    """A :class:`Session` whose methods wait."""
+
+    def __init__(self, session: Session, portal: BlockingPortal) -> None:
+        self._session = session
+        self._portal = portal
+
+    @property
+    def identity(self) -> Identity:
+        """See :attr:`Session.identity`."""
+        return self._session.identity
+
+    def prompt(self, text: str) -> None:
+        """See :meth:`Session.prompt`."""
+        self._portal.call(self._session.prompt, text)
+
+    def authorize(self, tool: str, arguments: Mapping[str, Json], *, server: str = "") -> Verdict:
+        """See :meth:`Session.authorize`."""
+        return self._portal.call(lambda: self._session.authorize(tool, arguments, server=server))
+
+    def observe(
+        self, verdict: Verdict, result: object, *, is_error: bool = False, is_lost: bool = False
+    ) -> Released:
+        """See :meth:`Session.observe`."""
+        return self._portal.call(
+            lambda: self._session.observe(verdict, result, is_error=is_error, is_lost=is_lost)
+        )
+
+    def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Json],
+        run: Callable[[Mapping[str, Json]], object],
+        *,
+        server: str = "",
+    ) -> Json:
+        """See :meth:`Session.call`; ``run`` is called in this thread."""
+        verdict = self.authorize(tool, arguments, server=server)
+        if not verdict.allowed:
+            raise Refused(verdict)
+        try:
+            result = run(verdict.arguments)
+        except Exception as error:
+            released = self.observe(verdict, str(error), is_error=True)
+            if released.withheld is not None:
+                raise Refused(released.withheld) from None
+            raise
+        except BaseException:
+            self.observe(verdict, None, is_lost=True)
+            raise
+        released = self.observe(verdict, result)
+        if released.withheld is not None:
+            raise Refused(released.withheld)
+        return released.content
+
+
+class SyncGuard:
+    """A :class:`Guard` for code without an event loop.  Of :meth:`Guard.open_sync`."""
+
+    def __init__(self, guard: Guard, portal: BlockingPortal) -> None:
+        self._guard = guard
+        self._portal = portal
+
+    def session(
+        self, session: str = "", *, principal: str = "agent", tenant: str = "default"
+    ) -> SyncSession:
+        """See :meth:`Guard.session`."""
+        run = self._guard.session(session, principal=principal, tenant=tenant)
+        return SyncSession(run, self._portal)
+
+    def asked(self, decision_id: str, *, tenant: str = "default") -> Mapping[str, Json]:
+        """See :meth:`Guard.asked`."""
+        return self._portal.call(lambda: self._guard.asked(decision_id, tenant=tenant))
+
+    def approve(
+        self, decision_id: str, *, remember: float = 0.0, tenant: str = "default"
+    ) -> Mapping[str, Json]:
+        """See :meth:`Guard.approve`."""
+        return self._portal.call(
+            lambda: self._guard.approve(decision_id, remember=remember, tenant=tenant)
+        )
+
+    def deny(self, decision_id: str, *, tenant: str = "default") -> bool:
+        """See :meth:`Guard.deny`."""
+        return self._portal.call(lambda: self._guard.deny(decision_id, tenant=tenant))
+
+
+def _verdict(traced: TracedCall, decision: Decision) -> Verdict:
+    allowed = decision.enforced.forwards
+    refusal = Refusal(traced.call.id, decision)
+    return Verdict(
+        allowed=allowed,
+        action=decision.action.label,
+        arguments=dict(traced.call.arguments),
+        reasons=decision.reasons,
+        decision_id=traced.call.id,
+        refusal="" if allowed else sentence(refusal),
+        details={} if allowed else observation(refusal),
+        _traced=traced,
+    )
+
+
+def _as_json(value: object) -> Json:
+    """Return a value as JSON would have it; an object that has no such form, as its text."""
+    if isinstance(value, str):
+        return value
+    return to_jsonable_python(value, fallback=str, inf_nan_mode="strings")
+
+
+def _take_redacted(arguments: Sequence[Mapping[str, Json] | None]) -> None:
+    """Stand for the rewriting of a message: the verdict carries the redacted arguments."""
+    del arguments

@@ -31,6 +31,31 @@ _ISSUERS: Final = re2.compile(
 _IBAN: Final = re2.compile(
     r"(?i)\b[A-Z]{2}[0-9]{2}(?:[ -]?[A-Z0-9]{4}){2,7}(?:[ -]?[A-Z0-9]{1,4})?\b"
 )
+_LENGTHS: Final = {
+    country: length
+    for length, countries in {
+        15: "NO",
+        16: "BE",
+        18: "DK FI FO GL NL SD",
+        19: "MK SI",
+        20: "AT BA EE KZ LT LU XK",
+        21: "CH CR HR LI LV",
+        22: "BG BH DE GB GE IE ME RS VA",
+        23: "AE GI IL IQ OM SO TL",
+        24: "AD CZ ES MD PK RO SA SE SK TN VG",
+        25: "LY PT ST",
+        26: "IS TR",
+        27: "BI DJ FR GR IT MC MR SM",
+        28: "AL AZ BY CY DO GT HU LB NI PL SV",
+        29: "BR EG PS QA UA",
+        30: "JO KW MU YE",
+        31: "MT SC",
+        32: "LC",
+        33: "RU",
+    }.items()
+    for country in countries.split()
+}
+"""Characters of an account number by country (IBAN registry of SWIFT, release 98)."""
 _BASE58: Final = re2.compile(
     r"\b(?:[13LMD5K][1-9A-HJ-NP-Za-km-z]{24,51}|[xyz]p(?:rv|ub)[1-9A-HJ-NP-Za-km-z]{100,112})\b"
 )
@@ -67,7 +92,9 @@ def _accounts(text: str) -> Iterator[bool]:
     for match in islice(_NUMBERS.finditer(text), CANDIDATES):
         yield is_card("".join(c for c in match.group() if c.isdigit()))
     for match in islice(_IBAN.finditer(text), CANDIDATES):
-        yield is_iban("".join(c for c in match.group() if c.isalnum()))
+        letters = "".join(c for c in match.group() if c.isalnum())
+        # The words behind it may look like groups of it.
+        yield is_iban(letters[: _LENGTHS.get(letters[:2].upper(), 0)])
     for match in islice(_BASE58.finditer(text), CANDIDATES):
         yield is_base58(match.group())
     for match in islice(_SEED_RUN.finditer(text), CANDIDATES):
@@ -84,7 +111,9 @@ def is_card(digits: str) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """ISO 13616: the rearranged number is 1 modulo 97."""
+    """ISO 13616: as long as its country has it, and the rearranged number is 1 modulo 97."""
+    if _LENGTHS.get(text[:2].upper()) != len(text):
+        return False
     moved = text[4:] + text[:4]
     return int("".join(str(int(c, 36)) for c in moved)) % 97 == 1
 

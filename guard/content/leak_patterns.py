@@ -67,17 +67,25 @@ _KEY_ID: Final = re2.compile(r"a(?:kia|sia)[a-z0-9]{16}")
 
 
 @bounded_cache(256)
-def find_leaks(text: str) -> frozenset[str]:
-    """Return the codes of what is in a text, in any of its views; secrets are a detector's."""
+def find_leaks(text: str, name: str = "") -> frozenset[str]:
+    """Return the codes of what is in a text, in any of its views; secrets are a detector's.
+
+    Args:
+        text: of any length.
+        name: of the argument that it is the value of: a name tells an account from a number.
+    """
     found: set[str] = set()
-    texts, complete = content_readings(text)
+    texts, complete = content_readings(f"{name}={text}" if name else text)
     if not complete:
         found.add(OVERFLOW)
     for view in texts:
-        found.update(code for run in readings(view) for code, form in _FORMS if form.search(run))
+        bare = view.removeprefix(f"{name}=") if name else view
+        called = name if len(bare) < len(view) else ""
+        runs = readings(bare, called)
+        found.update(code for run in runs for code, form in _FORMS if form.search(run))
         if ACCOUNT not in found and has_account(view):
             found.add(ACCOUNT)
-        if COMMAND not in found and is_dangerous(view):
+        if COMMAND not in found and is_dangerous(bare, called):
             found.add(COMMAND)
     if instructs(text, deep=True):
         found.add(INJECTION)

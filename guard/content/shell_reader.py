@@ -53,10 +53,22 @@ _PREFIXES: Final = frozenset(
         *("setsid", "stdbuf", "xargs", "timeout"),
     }
 )
+_VALUED: Final = {
+    "sudo": "ugCpRTh",
+    "doas": "uC",
+    "env": "uC",
+    "nice": "n",
+    "stdbuf": "ioe",
+    "timeout": "ks",
+    "xargs": "IdEnLPsa",
+}
+"""Options of a prefix, by letter, whose value is a word of its own."""
 _DECLARES: Final = frozenset({"export", "declare", "local", "readonly", "typeset", "alias"})
 _RESERVED: Final = frozenset(
     {"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "{", "}", "!", "in"}
 )
+_ITEMS: Final = 8
+"""Values that the body of a loop is read with."""
 _HOME: Final = "/root"
 _PATHS: Final = (
     *("/etc/passwd", "/etc/shadow", "/etc/sudoers", "/etc/crontab", "/dev/tcp", "/dev/udp"),
@@ -81,6 +93,7 @@ _ASSIGNS: Final = re.compile(r"[A-Za-z_]\w{0,40}\+?=")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!_-]")
 _BRACES: Final = re.compile(r"(?<!\$)\{([^{}\s'\"]{0,400},[^{}\s'\"]{0,400})\}")
 _PARAMETER: Final = re.compile(r"(?s)(!?)([A-Za-z_]\w{0,40}|[0-9@*])(.*)")
+_PLACE: Final = re.compile(r"\[\d{1,3}\]")
 _SLICE: Final = re.compile(r":\s*(-?\d{1,4})(?::\s*(-?\d{1,4}))?")
 _ESCAPE: Final = re.compile(
     r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,6})|0?([0-7]{1,3})|(.))",
@@ -127,6 +140,9 @@ class _State:
 
     values: dict[str, str] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, str] = field(default_factory=dict)
+    fetched: set[str] = field(default_factory=set)
+    """Files that a command has written what it fetched to."""
     lines: list[str] = field(default_factory=list)
     room: int = WORK
     disguised: bool = False
@@ -233,10 +249,44 @@ class _Script:
             self._at = end + 1
         elif operator[0] in "<>" or operator == "&>":
             self._words.append(operator)
+        elif operator == "(" and self._is_group_of_word():
+            return
         else:
             if operator == "\n" and self._documents:
                 self._stdin = self._document(self._documents.pop())
             self._end(printed)
+
+    def _is_group_of_word(self) -> bool:
+        """Read the definition of a function or the values of an array, if this is one."""
+        name = self._words[-1] if self._words else ""
+        end = self._closers.get(self._at - 1)
+        if end is None or self._text[self._at - 2 : self._at - 1].isspace() or not name:
+            return False
+        if _ASSIGNS.fullmatch(name):
+            values = _Script(self._text[self._at : end], self._state, self._depth + 1).fields()
+            key = name.rstrip("+=")
+            self._state.values.update({f"{key}[{n}]": one for n, one in enumerate(values)})
+            self._words[-1] = (name + " ".join(values))[:VALUE]
+            self._at = end + 1
+            return True
+        begin = self._text.find("{", end)
+        close = self._closers.get(begin)
+        if len(self._words) > 1 or close is None or self._text[end + 1 : begin].strip():
+            return False
+        self._state.functions[name] = self._text[begin + 1 : close]
+        self._words.clear()
+        self._at = close + 1
+        return True
+
+    def fields(self) -> list[str]:
+        """Return the text as the fields of one list of words."""
+        found: list[str] = []
+        while self._at < len(self._text) and len(found) < _FIELDS:
+            if self._text[self._at].isspace():
+                self._at += 1
+            else:
+                found += self._word(first=False)
+        return found
 
     def _skip(self) -> None:
         space = _SPACE.match(self._text, self._at)
@@ -263,8 +313,12 @@ class _Script:
     def _execute(self) -> str | None:
         """Run the command of the words so far and return what it prints, where that is known."""
         words, self._words = self._words, []
+        if words[:1] == ["while"]:
+            self._stdin = self._stdin or self._given_at_done()
         while words and words[0] in _RESERVED:
             words = words[1:]
+        if words[:1] == ["for"] and words[2:3] == ["in"]:
+            return self._loop(words[1], words[3:])
         words = self._assigned(words)
         if not words:
             return ""
@@ -274,6 +328,26 @@ class _Script:
             words = [*self._state.aliases[words[0]].split(), *words[1:]]
             self._state.lines.append(" ".join(words))
         return self._command(words)
+
+    def _given_at_done(self) -> str | None:
+        """Return the string behind the end of a loop, which its commands read."""
+        found = _DONE_WITH.search(self._text, self._at)
+        if found is None:
+            return None
+        line = self._text[found.end() :].partition("\n")[0]
+        return "\n".join(_Script(line, self._state, self._depth + 1).fields()[:1])
+
+    def _loop(self, name: str, values: Sequence[str]) -> str | None:
+        """Read the body of a loop once for each value."""
+        found = _DONE.search(self._text, self._at)
+        end = found.start() if found else len(self._text)
+        body = self._text[self._at : end]
+        printed: list[str | None] = []
+        for value in values[:_ITEMS]:
+            self._state.values[name] = value
+            printed.append(self._nested(body, None))
+        self._at = found.end() if found else end
+        return "".join(text for text in printed if text)[:VALUE] if all(printed) else None
 
     def _assigned(self, words: list[str]) -> list[str]:
         """Return the words behind assignments, which are made."""
@@ -291,6 +365,11 @@ class _Script:
 
     def _command(self, words: list[str]) -> str | None:
         name, rest = words[0].rpartition("/")[2], words[1:]
+        self._follow_file(words)
+        if name in self._state.functions:
+            self._state.values.update((str(i), word) for i, word in enumerate(rest[:9], 1))
+            self._state.values["@"] = " ".join(rest)
+            return self._nested(self._state.functions[name], self._stdin)
         if name in _PREFIXES:
             return self._prefixed(name, rest)
         if name in _SHELLS:
@@ -312,18 +391,38 @@ class _Script:
                 )
             )
             return ""
+        if name == "printf" and rest[:1] == ["-v"] and len(rest) > 2:  # noqa: PLR2004  (-v, its name)
+            self._state.values[rest[1]] = _printf(rest[2:])
+            return ""
         return _printed(name, rest, self._stdin)
+
+    def _follow_file(self, words: list[str]) -> None:
+        """Note what is fetched into a file, and that it is run, as if it were piped to a shell."""
+        if words[0] in {"curl", "wget"}:
+            after = dict(pairwise(words))
+            names = (after.get(option) for option in ("-o", "-O", "--output", ">"))
+            self._state.fetched.update(name for name in names if name and "://" not in name)
+        elif self._state.fetched and any(
+            word in self._state.fetched or word.removeprefix("./") in self._state.fetched
+            for word in words[: 2 if words[0] in _RUNS else 1]
+        ):
+            self._state.lines.append("curl | sh")
 
     def _prefixed(self, name: str, rest: list[str]) -> str | None:
         """Run the command behind the name of a program that starts others."""
-        while rest and (rest[0].startswith("-") or "=" in rest[0] or rest[0].isdigit()):
-            rest = rest[1:]
+        options: dict[str, str] = {}
+        rest = [word for word in rest if word != "<<<"]
+        while rest and (rest[0].startswith("-") or _ASSIGNS.match(rest[0]) or rest[0].isdigit()):
+            option, rest = rest[0], rest[1:]
+            if option[1:] in _VALUED.get(name, "") and rest:
+                options[option], rest = rest[0], rest[1:]
         if not rest:
             return None
         if name == "xargs" and self._stdin is not None:
             given = self._stdin.split()[:_FIELDS]
-            holds = any("{}" in word for word in rest)
-            rest = [w.replace("{}", " ".join(given)) for w in rest] if holds else [*rest, *given]
+            mark = options.get("-I", "{}")
+            holds = any(mark in word for word in rest)
+            rest = [w.replace(mark, " ".join(given)) for w in rest] if holds else [*rest, *given]
             self._stdin = None
         self._state.lines.append(" ".join(rest)[:VALUE])
         return self._command(rest)
@@ -485,7 +584,8 @@ class _Script:
         before, after = word.fields[-1][-1:], self._text[self._at : self._at + 1]
         if value is None:
             inside = (before.isalnum() or before == "-") and after.isalnum()
-            if not (inside or expression in {"@", "*"} or expression.isdigit()):
+            grows = word.is_assignment and word.fields[0].startswith((f"{expression}=", f"{expression}+="))
+            if not (inside or grows or expression in {"@", "*"} or expression.isdigit()):
                 word.add(f"${{{expression}}}" if not expression.isalnum() else f"${expression}")
                 return
             value = ""
@@ -501,6 +601,10 @@ class _Script:
             word.split(value, self._state.values.get("IFS", _KNOWN["IFS"]))
 
 
+_DONE: Final = re.compile(r"\bdone\b")
+_DONE_WITH: Final = re.compile(r"\bdone\s*<<<\s*")
+_RUNS: Final = _SHELLS | {"source", ".", "python", "python3", "perl", "ruby", "node", "php"}
+"""Programs that run the file they are given."""
 _UNITS: Final[dict[str, Callable[[_Script, _Word], None]]] = {
     "\\": _Script._escape,  # noqa: SLF001  (the table of its own methods)
     "'": _Script._single,  # noqa: SLF001
@@ -586,6 +690,8 @@ def _expanded(expression: str, values: dict[str, str]) -> str | None:
     if found is None:
         return None
     indirect, name, change = found.groups()
+    if _PLACE.fullmatch(change):
+        return values.get(f"{name}{change}")
     value = values.get(name)
     if indirect and value is not None:
         value = values.get(value)

@@ -27,13 +27,15 @@ _DESTROYS: Final = (
     r"\bmkfs\.|\bdd\b[^\n]*\bof=/dev/|>\s*/dev/(?:sd|nvme|hd)",
     r"\bchmod\s+(?:-\w+\s+)?(?:[0-7]?777|\+s|[ugoa]+\+s)\s+/",
     r":\(\)\s*\{[^}]*:\s*\|\s*:",
-    r"\bfind\s+[/~]\S*[^\n|;]*\s-delete\b|\bshred\s+-|\bhistory\s+-c\b",
+    r"\bfind\s+[/~]\S*[^\n|;]*\s-(?:delete|exec(?:dir)?\s+(?:rm|shred|unlink))\b|\bshred\s+-|\bhistory\s+-c\b",
 )
 _OPENS: Final = (
     r"\b(?:curl|wget|fetch|echo|printf|base64|xxd|rev|tr|openssl|gunzip|zcat|cat)\b[^;&\n]*\|\s*(?:sudo\s+)?(?:/\w+/)*(?:ba|z|da|k)?sh\b",
     r"\b(?:curl|wget)\b[^;&\n]*\|\s*(?:sudo\s+)?(?:python[23]?|perl|ruby|node|php)\b",
     r"\b(?:ba|z|da|k)?sh\s+(?:-c\s+)?[\"']?(?:<\(|\$\(|`)\s*(?:curl|wget|echo|printf|base64)",
     r"\b(?:ba|z|da|k)?sh\s+<<<",
+    r"\|\s*(?:sudo\s+)?(?:/\w+/)*(?:ba|z|da|k)?sh(?:\s+-s?)?\s*(?:$|[\n;&|)])",
+    r"(?:^|[\n;&|=]\s*)(?:source|\.)\s+(?:<\(|/dev/)",
     r"\beval\s+[\"']?(?:\$\(|`|\$\{?\w)",
     r"/dev/(?:tcp|udp)/",
     r"\b(?:nc|ncat|netcat)\b[^\n]*\s-\w*[ec]\b|\bsocat\b[^\n]*\bexec:|\bmkfifo\b[^\n]*\b(?:nc|ncat|sh)\b",
@@ -47,6 +49,7 @@ _OPENS: Final = (
 _SENDS_OUT: Final = (
     r"\b(?:curl|wget|nc|ncat|telnet)\b[^\n]*(?:\$\(|`|<\()",
     r"\b(?:curl|wget)\b[^\n;|]*(?:-T|--upload-file|-F\s*\S*=@|--form\s*\S*=@|-d\s*@|--data\S*\s*@|--post-file)",
+    r"\b(?:scp|rsync)\b[^\n;|]*\s(?:~|/root|/home/\w+|/etc|\$HOME)/?\s+[\w.@-]+:",
     r"\b(?:printenv|env|export -p)\s*\|",
     r"(?i)\b(?:command|cmd|script|shell|code|args?)=\s*(?:printenv|env|export -p)\s*(?:$|[;>&])",
     r"\|\s*(?:curl|nc|ncat|telnet|socat|openssl s_client)\b",
@@ -57,19 +60,27 @@ _COMMAND: Final = re2.compile(
     "|".join(f"(?:{source})" for source in (*_DESTROYS, *_OPENS, *_SENDS_OUT))
 )
 _PLAIN: Final = re.compile(r"\\\r?\n|[\\\"'^]|\$\{?IFS(?:%\?\?)?\}?|\$[@*]")
-_HINT: Final = re.compile(r"[\\\"'`$^{?*|]|<<|\beval\b|\balias\b")
+_HINT: Final = re.compile(r"[\\\"'`$^{?*|]|<<|\b(?:eval|alias)\b|\b(?:curl|wget)\b.*[;&]")
 
 
-def is_dangerous(text: str) -> bool:
-    """Return whether a text has a command that nobody sends by accident."""
-    return any(_COMMAND.search(reading) for reading in readings(text)) or (
+def is_dangerous(text: str, name: str = "") -> bool:
+    """Return whether a text has a command that nobody sends by accident.
+
+    Args:
+        text: of any length.
+        name: of the argument that it is the value of.
+    """
+    return any(_COMMAND.search(reading) for reading in readings(text, name)) or (
         _is_read(text) and _read(text).disguised
     )
 
 
-def readings(text: str) -> Iterator[str]:
-    """Yield the text, without its quotes, and what a shell would run of it."""
-    yield text
+def readings(text: str, name: str = "") -> Iterator[str]:
+    """Yield the text behind its name, without its quotes, and what a shell would run of it.
+
+    A shell is given the value alone: behind a name and ``=`` its first word would be an assignment.
+    """
+    yield f"{name}={text}" if name else text
     if _is_read(text):
         yield _PLAIN.sub(lambda match: " " if "IFS" in match.group() else "", text)
         yield _read(text).commands

@@ -111,7 +111,7 @@ def flags(kind: str, value: Json) -> set[str]:
         return {"injection_in_result"} if told else set()
     found: set[str] = set()
     for item in argument_texts(value if isinstance(value, dict) else {kind: value}):
-        found |= find_leaks(item.named)
+        found |= find_leaks(item.text, item.name)
         plain, coded = found_in(item)
         found |= {SECRET} if plain or coded else set()
     if kind == "url":

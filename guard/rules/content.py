@@ -95,7 +95,7 @@ def _found(call: TracedCall, wanted: set[str]) -> set[str]:
         if room < 0:
             return found | {OVERFLOW}
         if wanted - {SECRET}:
-            found |= find_leaks(text.named)
+            found |= find_leaks(text.text, text.name)
     if ACCOUNT in wanted and has_seed([text.lower() for text in leaves(dict(call.call.arguments))]):
         found.add(ACCOUNT)
     if any(hides_data(target.destination.host) for target in call.targets):

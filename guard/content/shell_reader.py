@@ -364,37 +364,47 @@ class _Script:
         return words
 
     def _command(self, words: list[str]) -> str | None:
+        """Run one command and return what it prints, None where that is not known."""
         name, rest = words[0].rpartition("/")[2], words[1:]
         self._follow_file(words)
         if name in self._state.functions:
-            self._state.values.update((str(i), word) for i, word in enumerate(rest[:9], 1))
-            self._state.values["@"] = " ".join(rest)
+            self._position(rest)
             return self._nested(self._state.functions[name], self._stdin)
         if name in _PREFIXES:
             return self._prefixed(name, rest)
-        if name in _SHELLS:
-            scripts = [after for word, after in pairwise(rest) if _is_c(word)]
-            script = scripts[0] if scripts else self._stdin
+        if name in _SHELLS or name in {"eval", "source", "."}:
+            script = self._script(name, rest)
             return None if script is None else self._nested(script, None)
-        if name in {"eval", "source", "."}:
-            script = " ".join(rest) if name == "eval" else self._stdin
-            return None if script is None else self._nested(script, None)
-        if name == "set":
-            arguments = rest[1:] if rest[:1] == ["--"] else rest
-            self._state.values.update((str(i), word) for i, word in enumerate(arguments[:9], 1))
-            return ""
-        if name == "read" and self._stdin is not None:
-            targets = [word for word in rest if not word.startswith("-")]
-            self._state.values.update(
-                zip(
-                    targets, self._stdin.strip().split(None, max(len(targets) - 1, 0)), strict=False
-                )
-            )
-            return ""
-        if name == "printf" and rest[:1] == ["-v"] and len(rest) > 2:  # noqa: PLR2004  (-v, its name)
-            self._state.values[rest[1]] = _printf(rest[2:])
+        if name in {"set", "read", "printf"} and self._sets(name, rest):
             return ""
         return _printed(name, rest, self._stdin)
+
+    def _script(self, name: str, rest: list[str]) -> str | None:
+        """Return what a shell is given to run, None where that is not known."""
+        if name == "eval":
+            return " ".join(rest)
+        scripts = [after for word, after in pairwise(rest) if _is_c(word)]
+        return scripts[0] if scripts and name in _SHELLS else self._stdin
+
+    def _position(self, words: Sequence[str]) -> None:
+        """Set the positional parameters."""
+        self._state.values.update((str(i), word) for i, word in enumerate(words[:9], 1))
+        self._state.values["@"] = " ".join(words)[:VALUE]
+
+    def _sets(self, name: str, rest: list[str]) -> bool:
+        """Set the variables that a command sets; return whether it is one that does."""
+        values = self._state.values
+        if name == "set":
+            self._position(rest[1:] if rest[:1] == ["--"] else rest)
+        elif name == "read" and self._stdin is not None:
+            targets = [word for word in rest if not word.startswith("-")]
+            parts = self._stdin.strip().split(None, max(len(targets) - 1, 0))
+            values.update(zip(targets, parts, strict=False))
+        elif name == "printf" and rest[:1] == ["-v"] and len(rest) > 2:  # noqa: PLR2004  (-v, a name)
+            values[rest[1]] = _printf(rest[2:])
+        else:
+            return False
+        return True
 
     def _follow_file(self, words: list[str]) -> None:
         """Note what is fetched into a file, and that it is run, as if it were piped to a shell."""
@@ -584,7 +594,9 @@ class _Script:
         before, after = word.fields[-1][-1:], self._text[self._at : self._at + 1]
         if value is None:
             inside = (before.isalnum() or before == "-") and after.isalnum()
-            grows = word.is_assignment and word.fields[0].startswith((f"{expression}=", f"{expression}+="))
+            grows = word.is_assignment and word.fields[0].startswith(
+                (f"{expression}=", f"{expression}+=")
+            )
             if not (inside or grows or expression in {"@", "*"} or expression.isdigit()):
                 word.add(f"${{{expression}}}" if not expression.isalnum() else f"${expression}")
                 return

@@ -60,7 +60,7 @@ _COMMAND: Final = re2.compile(
     "|".join(f"(?:{source})" for source in (*_DESTROYS, *_OPENS, *_SENDS_OUT))
 )
 _PLAIN: Final = re.compile(r"\\\r?\n|[\\\"'^]|\$\{?IFS(?:%\?\?)?\}?|\$[@*]")
-_HINT: Final = re.compile(r"[\\\"'`$^{?*|]|<<|\b(?:eval|alias)\b|\b(?:curl|wget)\b.*[;&]")
+_HINT: Final = re2.compile(r"[\\\"'`$^{?*|]|<<|\b(?:eval|alias)\b|\b(?:curl|wget)\b.*[;&]")
 
 
 def is_dangerous(text: str, name: str = "") -> bool:

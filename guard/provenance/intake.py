@@ -87,6 +87,7 @@ RECEIPT_LIMIT: Final = 4096
 RECEIPT_IDS: Final = 4
 """Numbers and ids in one text of a receipt."""
 _RECEIPT_WORD: Final = re.compile(r"[^\W_]+")
+_NAME_IN_MAILBOX: Final = re.compile(r"[^\W\d_]{3,}")
 _RECEIPT_WORDS: Final = frozenset(
     """a accepted acknowledged added and appended at be been by channel chat collection complete
     completed content created data date deleted delivered document done draft drafted email emails
@@ -144,6 +145,8 @@ class ResultIntake:
     session: bytes = b""
     _untrusted: dict[str, bytes] = field(default_factory=dict)
     """Mark of the source by value; the first that named it."""
+    _mails: dict[str, None] = field(default_factory=dict)
+    """Untrusted mailboxes as they stand in the result, in no other reading of it."""
     _by_others: set[str] = field(default_factory=set)
     """Untrusted values that somebody else has named than the sender whose address it is."""
     _attested: dict[str, Integrity] = field(default_factory=dict)
@@ -240,6 +243,7 @@ class ResultIntake:
             self._overflow = self._overflow or found.overflow
             self._taint(found.plain, leaf.origin)
             self._taint(found.disguised, leaf.origin)
+            self._mails.update((value, None) for value in found.plain if is_mail(value))
             if handle is not None:
                 self._taint((handle,), leaf.origin)
         # Whatever its label promises, a text says not who may receive: a directory does.
@@ -399,11 +403,13 @@ class ResultIntake:
         record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
         entries: list[tuple[bytes, bytes]] = []
         if mapping.named_by is not None:
-            mails = [value for value in self._untrusted if value.startswith("mail:")]
-            entries += only_address(self.seal, area, record, self.result, mapping.named_by, mails)
+            others = [value for value in self._untrusted if is_mail(value)]
+            mail = only_mail(list(self._mails), others)
+            if mail:
+                entries += holders(self.seal, area, record, self.result, mapping.named_by, mail)
         if mapping.links is not None:
             entries += links(self.seal, area, record, self.result, roots, mapping.links)
-        return [LabelWrite(area, LabelWriteMode.REPLACE, tuple(entries))] if entries else []
+        return [LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))] if entries else []
 
     def _messages(self, roots: list[Root], where: MessageFields) -> list[LabelWrite]:
         """Return who sent each message, with the ids that a user may name it by."""
@@ -461,25 +467,48 @@ def called(name: str) -> list[str]:
     return [handle_value(text) for text in dict.fromkeys((name, words[0], words[-1]))]
 
 
-def only_address(
+def is_mail(value: str) -> bool:
+    """Return whether a value is a mailbox."""
+    return value.startswith("mail:")
+
+
+def only_mail(plain: list[str], found: list[str]) -> str:
+    """Return the only mailbox of a text, empty where it has none or nobody can say which is meant.
+
+    Args:
+        plain: mailboxes as they stand in it.
+        found: those in any reading of it.  What is another reading of the address itself
+            (backwards, rot13) is no second one; what a page spells out for people is.
+    """
+    if len(plain) != 1:
+        return ""
+    itself = find_values(plain[0].removeprefix("mail:")).disguised
+    return plain[0] if all(value == plain[0] or value in itself for value in found) else ""
+
+
+def holders(
     seal: Seal,
     area: LabelSet,
     record: LabelRecord,
     result: ToolResult,
     named_by: PathQuery,
-    mails: list[str],
+    mail: str,
 ) -> Entries:
-    """Return the mail address on a page, for where the user says that an address stands there.
+    """Return the mailbox on a page, for where the user says whose address stands there.
 
-    Of two, nobody can say which is meant, so none counts.
+    That is said of the page (``her e-mail is on …``), or the page is that of somebody to whom
+    something is to go (``write to Dora.  Dora's site is …``): the mailbox must then bear his name.
     """
     paths = {path for path, _ in named_by.find(result.call.call.arguments)}
     pages = [target.destination for target in result.call.targets if target.path in paths]
-    if len(mails) != 1 or len(pages) != 1:
+    if len(pages) != 1:
         return []
     asked = [value.removeprefix(MENTIONED) for value in values_asked(pages[0], reads=True)]
-    by = [seal.fingerprint(holder_value(value)) for value in asked if value.startswith(LINK)]
-    return [seal.write(area, seal.fingerprint(mails[0]) + REPLY, record, by[:1])]
+    page = next((value for value in asked if value.startswith(LINK)), "")
+    names = _NAME_IN_MAILBOX.findall(mail.removeprefix("mail:").partition("@")[0])
+    by = [holder_value(page), *(holder_value(page, name) for name in names)][:NAME_LIMIT]
+    marks = [seal.fingerprint(value) for value in by]
+    return [seal.write(area, seal.fingerprint(mail) + REPLY, record, marks)] if page else []
 
 
 def links(
@@ -536,6 +565,7 @@ def _links_in(text: str) -> Iterator[str]:
     for value in find_values(text, disguised=False).plain:
         if value.startswith("host:"):
             yield LINK + value.removeprefix("host:")
+            yield f"{LINK}http://{value.removeprefix('host:')}"
 
 
 def private_shingle_writes(

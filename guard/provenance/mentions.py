@@ -121,6 +121,8 @@ _POLITE: Final = re.compile(
 _SKIPPED: Final = _WORDS["skipped"]
 _NO_CHANNEL: Final = _SKIPPED | _RECEIVER_PREPOSITIONS | _RECEIVER_VERBS | _PLACE_PREPOSITIONS
 _CHANNEL_NOUNS: Final = _WORDS["channel_nouns"]
+_PAGE_NOUNS: Final = _WORDS["page_nouns"]
+_INBOX_NOUNS: Final = _WORDS["inbox_nouns"]
 _NO_NAMES: Final = _WORDS["no_names"]
 """Never names, whatever somebody calls himself."""
 _BEHIND_NAMES: Final = _WORDS["behind_names"]
@@ -396,9 +398,10 @@ def _page_of(typed: str) -> tuple[str, ...]:
     """Return the values of a typed URL, word for word; none where it is no URL."""
     if not _URL.fullmatch(typed):
         return ()
-    written = f"https://{typed}" if typed.lower().startswith("www.") else typed
-    found = [one for one in read_destinations(written) if one.kind == "url"]
-    return link_values(found[0]) if len(found) == 1 else ()
+    # Whoever leaves the scheme out has said nothing of it.
+    written = (f"https://{typed}", f"http://{typed}") if typed[:4].lower() == "www." else (typed,)
+    found = [[d for d in read_destinations(text) if d.kind == "url"] for text in written]
+    return tuple(v for urls in found if len(urls) == 1 for v in link_values(urls[0]))
 
 
 def _values_of(typed: str) -> tuple[str, ...]:
@@ -437,6 +440,8 @@ class Mentions:
     """Values that the user says no to, or distrusts."""
     holders: dict[str, None] = field(default_factory=dict)
     """URLs of pages on which, as the user says, somebody's address stands, word for word."""
+    homes: dict[tuple[str, str], None] = field(default_factory=dict)
+    """URLs of pages of those to whom something is to go, each with a word of the owner's name."""
     pages: dict[str, None] = field(default_factory=dict)
     """URLs among receivers and sources, word for word, as they were typed."""
 
@@ -447,6 +452,7 @@ def mentions_in(prompt: str) -> Mentions:
     last: list[str] = []
     open_mail: tuple[list[str], list[str]] = ([], [])
     spoken_of: list[str] = []
+    owners: list[tuple[str, list[str]]] = []
     for raw in _sentences(own_words(prompt)):
         if len(raw) > SENTENCE_WORDS:
             last, open_mail, spoken_of = [], ([], []), []
@@ -459,6 +465,7 @@ def mentions_in(prompt: str) -> Mentions:
         if sentence.asserts and sentence.speaks_of_them():
             for name in (*spoken_of, *sentence.spoken_of()):
                 found.names[handle_value(name)] = None
+        owners += sentence.owners()
         spoken_of = [] if sentence.doubts else sentence.spoken_of()
         # ``Read the mail from X.  Then reply to it.``: what is answered was named just before.
         senders, messages = sentence.mail()
@@ -473,7 +480,17 @@ def mentions_in(prompt: str) -> Mentions:
             break
     for value in found.refused:
         found.receivers.pop(value, None)
+    found.homes.update(_homes(owners, found.names))
     return found
+
+
+def _homes(
+    owners: list[tuple[str, list[str]]], names: dict[str, None]
+) -> Iterator[tuple[tuple[str, str], None]]:
+    """Yield the pages of those to whom something is to go, with each word of the owner's name."""
+    for page, name in owners[:MENTION_LIMIT]:
+        if any(handle_value(one) in names for one in (" ".join(name), *name)):
+            yield from (((page, word), None) for word in name)
 
 
 def _sentences(words: str) -> Iterator[list[str]]:
@@ -791,6 +808,30 @@ class _Sentence:
             for index, word in enumerate(before)
         )
 
+    def owners(self) -> list[tuple[str, list[str]]]:
+        """Return the URLs of pages of which it says whose they are, with the words of his name."""
+        if not self.asserts or self.doubts:
+            return []
+        return [
+            (page, name)
+            for at in self.typed
+            if not self._denied[at] and at < self._said_by_others
+            for page in _page_of(self._texts[at])
+            if (name := self._owner(at))
+        ]
+
+    def _owner(self, at: int) -> list[str]:
+        """Return the name of whose page a URL is (``Dora's blog: …``, ``the site of Dora (…)``)."""
+        end = at
+        while end and (self.words[end - 1] in _PAGE_NOUNS or self.words[end - 1] in _COPULAS):
+            end -= 1
+        start = end
+        while start and self.raw[start - 1][:1].isupper() and end - start < NAME_WORDS:
+            start -= 1
+        before = self.words[max(start - 3, 0) : at]
+        linked = self.raw[at][:1] == "(" or not _PAGE_NOUNS.isdisjoint(before)
+        return [_bare_name(raw) for raw in self.raw[start:end]] if linked else []
+
     def speaks_of_them(self) -> bool:
         """Return whether something is to go to whom it, or the sentence before, has named."""
         words = self.words
@@ -828,6 +869,9 @@ class _Sentence:
                 kind = found.names if takes and self.asserts else found.places
                 if name:
                     kind[handle_value(name)] = None
+            elif word in _INBOX_NOUNS and not self._denied[at]:
+                # ``Bob's inbox``, ``his inbox``: messages that he has got.
+                found.places.update((handle_value(name), None) for name in self.spoken_of())
 
     def _names(self) -> Iterator[str]:
         """Yield the names that stand where a receiver stands."""

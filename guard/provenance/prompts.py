@@ -67,9 +67,14 @@ def mentioned_value(value: str) -> str:
     return f"{MENTIONED}{value}"
 
 
-def holder_value(page: str) -> str:
-    """Return under which value a prompt keeps a page on which somebody's address stands."""
-    return f"{HOLDER}{page}"
+def holder_value(page: str, name: str = "") -> str:
+    """Return under which value a prompt keeps a page on which somebody's address stands.
+
+    Args:
+        page: a link value.
+        name: one word of what the page's owner is called, where only his own address is meant.
+    """
+    return f"{HOLDER}{page} {handle_value(name)}" if name else f"{HOLDER}{page}"
 
 
 def words_value(value: str) -> str:
@@ -126,6 +131,7 @@ def prompt_writes(
         *vouched,
         *map(mentioned_value, typed),
         *map(holder_value, named.holders),
+        *(holder_value(page, name) for page, name in named.homes),
         *map(words_value, names_given(words)),
         *find_numbers(words),
         *sentences_said(words),

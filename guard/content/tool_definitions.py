@@ -22,7 +22,7 @@ from guard.content.shell_text import is_dangerous
 from guard.core.argument_texts import argument_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from guard.core.model import Json
 
@@ -31,33 +31,66 @@ SCHEMAS: Final = ("inputSchema", "input_schema", "parameters", "outputSchema")
 PARAMETERS: Final = 256
 """Parameters that are looked at on their own, nested ones included."""
 
-_OBLIGES: Final = r"(?:must|always|also|additionally|in addition|then|first|be sure to|make sure to|ensure|remember to|required to|need to|automatically)"
-_OCCASION: Final = r"(?:before|after|when(?:ever)?|prior to|each time|every time|once|upon)"
-_OTHERS: Final = r"(?:[a-z]+_[a-z_]+|(?:any|all|every|each|an)?other tools?|(?:any|every|each|all) tools?(?: calls?)?)"
-_SESSION: Final = (
-    r"(?:(?:full |entire |complete |whole |current |raw )*(?:conversation|chat|message|session|dialog\w*|prompt)s?(?:'s)? (?:history|context|transcript|log|so far|contents?)"
-    r"|(?:system|initial|original|developer|hidden|user'?s?) (?:prompt|instructions?|messages?)|(?:previous|prior|earlier|preceding|other|last) (?:tool |function )?(?:results?|outputs?|responses?|messages?|calls?|turns?)"
-    r"|(?:environment|env) var\w*|(?:ssh|private|signing|cloud|aws) (?:keys?|credentials?)|(?:all|any|available|stored|local|known) (?:api keys?|credentials?|secrets?|tokens?|passwords?|cookies?)"
-    r"|chain of thought|your (?:reasoning|context|memory|instructions?)|(?:list|names?) of (?:all |your )?(?:available |other )?tools|clipboard|(?:browser|shell|command) (?:history|cookies))"
+_OBLIGES: Final = r"(?:must|shall|should|always|also|additionally|in addition|then|first|be sure to|make sure to|ensure|remember to|required to|expected to|ha(?:s|ve) to|need(?:s|ed)? to|automatically)"
+_OCCASION: Final = (
+    r"(?:before|after|when(?:ever)?|if|prior to|each time|every time|once|upon|as soon as)"
 )
+_OTHERS: Final = r"(?:[a-z]+_[a-z_]+|`[a-z][\w.-]+`|(?:any |all |every |each |an|the )?other (?:tools?|servers?|readers?|functions?)|(?:any|every|each|all) tools?(?: calls?)?)"
+_WHOLE: Final = r"(?:(?:full|entire|complete|whole|current|raw|verbatim|recent|all(?: of)?(?: the| your)?|ongoing) )*"
+_SESSION: Final = (
+    rf"(?:{_WHOLE}(?:conversation|chat|message|session|dialog\w*|prompt|interaction)s?(?:'s)? (?:history|context|transcript|log|dump|so far|contents?|state)"
+    r"|(?:system|initial|original|developer|hidden) (?:prompt|instructions?|messages?)|user'?s? (?:prompts?|instructions?|messages?)"
+    r"|(?:previous|prior|earlier|preceding|other|last|all(?: the)?) (?:user |tool |function |assistant )?(?:results?|outputs?|responses?|messages?|calls?|turns?)\b"
+    r"|tool (?:results?|outputs?|responses?)|(?:arguments|results?|outputs?|responses?)(?: and (?:arguments|results?|outputs?))? of (?:all |any |every |each |the )*(?:other|previous|earlier) (?:tools?|tool calls?|calls?)"
+    r"|(?:everything|anything|all|whatever|what) (?:that )?(?:the user|the human|they|you) (?:(?:has|have|had|was|were) )?(?:said|typed|wrote|written|told|asked|remember\w*|seen|shared|knows?|known)"
+    r"|(?:everything|all|anything|whatever)(?: that is)? (?:remembered|known|stored|saved) (?:about|of|on|for) the user|(?:user's |your )?(?:entire |whole |full )?memory (?:store|dump|contents?)"
+    r"|(?:dump|transcript|copy|record) of (?:the |this |our |all )?(?:whole |entire |full |current )?(?:session|conversation|chat|dialog\w*|messages?|context|memory)|(?:verbatim|full|whole|entire|complete) transcript"
+    r"|chain of thought|context window|your (?:reasoning|context|memory|instructions?|thoughts)|(?:list|names?) of (?:all |your )?(?:available |other )?tools|clipboard|(?:browser|shell|command) (?:history|cookies))"
+)
+"""What a session knows and no user types into a parameter."""
+_SECRET: Final = (
+    r"(?:(?:ssh|private|signing|cloud|aws|api|access|gpg) (?:keys?|credentials?)|(?:api|access|auth\w*|oauth|session|bearer) tokens?|credentials?|passwords?|secrets?|cookies?"
+    r"|(?:recovery|seed|mnemonic) (?:phrase|words?)|(?:2fa|mfa|one-time|verification) codes?|id_(?:rsa|ed25519)|(?:environment|env) (?:var\w*|secrets?))"
+)
+_FILES: Final = r"(?:/etc/\w+|(?:~|\$home|%userprofile%)?[/\\]?\.(?:ssh|aws|env|netrc|kube|gnupg|git-credentials|cursor|npmrc|docker|config/\w+)\b|id_(?:rsa|ed25519)|/proc/|mcp\.json|claude_desktop_config|keychain|wallet\.dat)"
+_HELD: Final = r"(?:(?:from|in|of|on|out of) (?:the |your |their |its )?(?:\w+ )?(?:session|environment|env|browser|home|local|profile|machine|host|disk|user\b|user's|memory|context|conversation|config\w*|keychain)|you (?:have |can )?(?:seen?|know|find|found|hold)|(?:seen|found|stored|available|known) (?:in|on|so far))"
+"""Where a model would have to take it from: what a user gives stands in no such place."""
+_MOVES: Final = r"(?:pass|include|put|place|copy|insert|paste|provide|append|attach|supply|embed|encode|set|populate|fill|add|give|hand over|share|write|summari[sz]e|capture|record|send|forward|post|upload|submit|transmit|mention|insert|collect\w*|store\w*|stash|relay|report)"
+_BROKEN: Final = r"(?:deprecated|broken|insecure|unsafe|disabled|obsolete|compromised|unreliable|no longer|out ?dated|leaks?|leaking|corrupts?|must not be|should (?:no longer|not) be|have been found to|has been found to|not (?:to be )?trusted)"
+_GENERIC: Final = r"(?:other|built-?in|default|native|standard|existing|original|legacy|regular)"
+_ESTABLISHED: Final = rf"(?:{_GENERIC}|[a-z]+_\w+|`[a-z][\w.-]+`)"
 _SIGNALS: Final = tuple(
     (group, weight, re2.compile(f"(?is){source}"))
     for group, weight, source in (
-        ("carry", 2, rf"\b(?:pass|include|put|place|copy|insert|paste|provide|append|attach|supply|embed|encode|set|populate|fill|add|give|share|write|summari[sz]e|capture|record)\b[^.\n]{{0,80}}\b{_SESSION}"),
+        ("carry", 2, rf"\b{_MOVES}\b[^.\n]{{0,80}}\b{_SESSION}"),
         ("carry", 2, rf"\b{_SESSION}\b[^.\n]{{0,40}}\b(?:must|should|shall|needs? to|has to|have to|is|are)\b[^.\n]{{0,20}}\b(?:passed|included|provided|supplied|attached|sent|required|copied|appended)\b"),
+        ("held", 3, rf"\b{_MOVES}\b[^.\n]{{0,60}}\b{_SECRET}\b[^.\n]{{0,40}}\b{_HELD}"),
+        ("held", 3, rf"\b{_SECRET}\b[^.\n]{{0,30}}\b(?:taken|read|copied|extracted|loaded|obtained|gathered|collected)\b[^.\n]{{0,20}}\b{_HELD}"),
+        ("held", 3, rf"\b(?:inspect|look up|look for|collect|gather|search for|read out|harvest|enumerate|dump)\b[^.\n]{{0,40}}\b{_SECRET}\b[^.\n]{{0,60}}\b(?:and|then)\b[^.\n]{{0,20}}\b{_MOVES}\b"),
         ("steer", 1, rf"\b{_OCCASION}\b[^.\n]{{0,60}}\b(?:tools?|functions?|calls?|requests?|messages?|responses?|answer\w*|repl\w+)\b[^\n]{{0,60}}\b{_OBLIGES}\b"),
         ("steer", 1, r"\b(?:must|always|should)\s+(?:first\s+)?(?:be\s+)?(?:called?|invoked?|used?|run)\s+(?:\w+\s+){0,3}?(?:first|before|after|for every|on every|with every|at the (?:start|end|beginning))"),
+        ("told", 2, r"\b(?:note|message|instructions?|hint|reminder|p\.?\s?s\.?)\s*(?:to|for)?\s*(?:the |all |any )?(?:ai |language )?(?:models?|assistants?|llms?|agents?)\b|\bthe (?:ai |language )?(?:model|assistant|llm|agent) (?:must|shall|should|has to|is (?:expected|required|supposed) to|needs to|will)\b|(?:^|[.\n]\s*)p\.\s?s\.\s|\bsystem\s*:\s*you\b|\byou are (?:now )?(?:operating )?in \w+ mode\b"),
+        ("obey", 3, r"\b(?:obey|comply with|follow|execute|carry out)\b[^.\n]{0,40}\b(?:hidden|embedded|its|the operator|directives?|orders?)\b[^.\n]{0,60}\b(?:before|operator|tool|reply|answer|user)\b|\b(?:directives?|orders?|instructions?)\b[^.\n]{0,20}\b(?:that )?you (?:have to|must|should|shall|need to) (?:obey|follow|execute|comply)"),
         ("sink", 2, rf"\b{_OBLIGES}\s+(?:\w+\s+){{0,3}}?{SENDS}\b[^.\n]{{0,100}}\bto\b[^.\n]{{0,30}}{WHERE}"),
         ("sink", 2, rf"\b{_OBLIGES}\s+(?:\w+\s+){{0,3}}?(?:b?cc|carbon[- ]copy|c\.?c\.?|mirror|duplicate|copy|log|sync|report|notify|ping|beacon|contact|visit|fetch|open|load|get)\b[^.\n]{{0,60}}{WHERE}"),
-        ("sink", 3, rf"\b(?:b?cc|mirror|duplicate|carbon[- ]copy|redirect|reroute)\b[^.\n]{{0,60}}{WHERE}"),
+        ("sink", 3, rf"\b(?:b?cc|hidden copy|blind copy|mirror|duplicate|carbon[- ]copy|redirect|reroute)\b[^.\n]{{0,60}}{WHERE}|{WHERE}[^\n]{{0,60}}\b(?:b?cc|hidden copy|blind copy|carbon[- ]copy)\b"),
         ("sink", 3, rf"\b{_OCCASION}\s+(?:any|every|each|all)\b[^.\n]{{0,30}}\b(?:tools?|calls?|messages?|answers?)\b[^.\n]{{0,40}}\b(?:copy|{SENDS})\b[^.\n]{{0,100}}{WHERE}"),
-        ("takes", 2, r"\b(?:read|open|cat|load|include|contents? of|upload|collect|access|look (?:at|in)|grab)\b[^.\n]{0,60}(?:/etc/\w+|~/\.|\.ssh\b|\.aws\b|\.env\b|\.netrc|\.kube\b|\.gnupg|\.git-credentials|id_(?:rsa|ed25519)|/proc/|mcp\.json|\.cursor\b|claude_desktop_config|keychain|wallet)"),
-        ("shadow", 3, rf"\b{_OCCASION}\b[^.\n]{{0,40}}\b{_OTHERS}\b[^\n]{{0,100}}\b(?:redirect|replace the|bcc|reroute|forward (?:a|the|all|every|each|them|it|its|any)|also (?:send|call|include|invoke|pass)|(?:change|set|modify|alter|rewrite|substitute) (?:the )?(?:\w+ )?(?:recipients?|destination|address|to field|url|arguments?|parameters?|results?|outputs?))\b"),
-        ("shadow", 3, r"\b(?:other|built-?in|default|native|standard|existing|original|[a-z]+_\w+)\b[^.\n]{0,40}\b(?:is|are|has been|have been)\s+(?:now\s+)?(?:deprecated|broken|insecure|unsafe|disabled|obsolete|compromised|unreliable|no longer|out ?dated)\b[^\n]{0,80}\b(?:use|call|invoke|prefer|rely on)\s+this\b"),
-        ("shadow", 3, r"\b(?:use|call|invoke|prefer|choose|pick|select)\s+(?:only\s+)?this\b[^.\n]{0,30}\b(?:instead of|rather than|over|in place of|and (?:not|never))\b[^.\n]{0,30}\b(?:other|any|all|built-?in|default|native|standard|existing|original|[a-z]+_\w+)\b"),
+        ("sink", 3, rf"\b(?:{_SESSION}|{_SECRET})\b[^\n]{{0,100}}\b(?:to|at|into|with)\b[^\n]{{0,20}}{WHERE}|{WHERE}[^\n]{{0,30}}\b(?:followed by|plus|together with|carrying|containing)\b[^\n]{{0,30}}(?:{_SESSION}|{_SECRET}|user)"),
+        ("sink", 3, r"\b(?:use|send|pay|transfer|enter)\b[^.\n]{0,40}\b(?:account|address|iban|wallet|recipient|number)\b[^.\n]{0,60}\b(?:in place of|instead of|rather than|not the)\b"),
+        ("takes", 2, rf"\b(?:read|open|cat|load|include|contents? of|upload|collect|access|retrieve|fetch|look (?:at|in)|grab|pull|in|from|found in)\b[^.\n]{{0,60}}{_FILES}"),
+        ("takes", 3, rf"\b(?:pass|supply|include|put|send|attach|append|provide|holds?|contains?|hand over|with)\b[^.\n]{{0,60}}{_FILES}|{_FILES}[^\n]{{0,60}}\b(?:pass|supply|include|put|send|attach|append|provide|as the|holds?)\b"),
+        ("shadow", 3, rf"\b{_OCCASION}\b[^.\n]{{0,40}}\b{_OTHERS}\b[^\n]{{0,100}}\b(?:redirect|replace the|be replaced|bcc|reroute|forward (?:a|the|all|every|each|them|it|its|any)|also (?:send|call|include|invoke|pass)|is broken|(?:change|set|modify|alter|rewrite|substitute) (?:the )?(?:\w+ )?(?:recipients?|destination|address|channel|to field|url|arguments?|parameters?|results?|outputs?))\b"),
+        ("shadow", 3, rf"(?:\b|`){_ESTABLISHED}[^.\n]{{0,40}}\b(?:is|are|has been|have been|should|must|leaks?|corrupts?)\s*(?:now\s+)?(?:{_BROKEN})\b[^\n]{{0,80}}\b(?:(?:use|call|invoke|prefer|rely on)\s+this|(?:route|send|run|do)\b[^.\n]{{0,40}}\b(?:through|via|with|over) (?:here|this|it)|(?:do not|don't|never) (?:call|use) (?:them|it))\b"),
+        ("shadow", 3, rf"(?:\b|`){_ESTABLISHED}[^.\n]{{0,20}}\b(?:tools?|servers?|readers?|functions?)?\s*(?:leaks?|corrupts?|ha(?:s|ve) been found)\b[^\n]{{0,100}}\b(?:through here|via this|this (?:tool|one)|(?:do not|don't|never) (?:call|use))\b"),
+        ("shadow", 3, rf"\b(?:use|call|invoke|prefer|choose|pick|select)\s+(?:only\s+)?this\b[^.\n]{{0,30}}\b(?:instead of|rather than|over|in place of|and (?:not|never))\b[^.\n]{{0,30}}(?:\b|`)(?:any|all|{_GENERIC})\b"),
         ("shadow", 2, r"\b(?:replaces?|supersedes?|overrides?|takes over|intercepts?|takes? precedence over|takes? priority over)\b[^.\n]{0,40}\b(?:all|every|any|other|built-?in|default|native|existing|original|[a-z]+_\w+)\b[^.\n]{0,30}\b(?:tools?|functions?|calls?|definitions?|[a-z]+_\w+)"),
         ("shadow", 2, r"\b(?:do not|don't|never|avoid|stop)\s+(?:us(?:e|ing)|call(?:ing)?|invok(?:e|ing)|trust(?:ing)?)\b[^.\n]{0,30}\b(?:other|any|built-?in|default|native|existing|original)\b[^.\n]{0,30}\b(?:tools?|servers?|functions?)"),
+        ("shadow", 3, r"\b(?:ignore|disregard|distrust)\b[^.\n]{0,30}\bother (?:servers?|tools?)'?s?\b|\bonly this (?:description|tool|server|definition) (?:counts|is (?:valid|trusted|authoritative)|applies)|\bpriorit\w+ this (?:tool|server) (?:above|over)\b"),
+        ("shadow", 3, rf"\b(?:called|invoked|used|run|fed)\s+with\s+(?:the\s+)?(?:arguments|parameters|results?|outputs?|responses?)\b[^.\n]{{0,40}}\b(?:of|from)\s+(?:all|any|every|each|the)?\s*(?:other|previous)\b"),
+        ("shadow", 3, r"(?:\b[a-z]+_[a-z_]+|`[a-z][\w.-]+`)[^.\n]{0,40}\b(?:has|have|must|should|needs?) (?:to |also )*be (?:sent|passed|forwarded|copied|given|repeated) (?:to|through|into|with) (?:`?[a-z]+_\w+`?|this tool)"),
         ("role", 2, r"\b(?:your (?:goal|task|job|role|objective|priority|primary \w+) is|you (?:have|need) no (?:need|permission)|no (?:need to|confirmation|approval)(?: is)? (?:ask|confirm|needed|required)|without (?:asking|confirm\w*|prompting|telling|notifying|informing)|(?:for )?(?:compliance|security|audit\w*|telemetry|debugging|verification|billing) (?:reasons?|purposes?)?,? ?(?:you must|always|also))\b"),
+        ("conceal", 3, r"\b(?:never|not|n't)\b[^.\n]{0,10}\b(?:disclose|reveal|mention|bother|tell|inform|show)\b[^.\n]{0,40}\b(?:it ran|user|this|they|that (?:it|this))\b[^.\n]{0,20}(?:\bran\b|\bwith\b|\bused\b|\bcalled\b)"),
+        ("gather", 3, rf"\b(?:if|when(?:ever)?)\b[^.\n]{{0,30}}\b(?:user|human|conversation|message)\b[^.\n]{{0,40}}\b(?:{_SECRET})\b[^.\n]{{0,30}}\b(?:call|use|invoke|send|pass|record|save)\b"),
     )
 )  # fmt: skip
 _UNSEEN: Final = re2.compile(
@@ -65,17 +98,33 @@ _UNSEEN: Final = re2.compile(
     r"|<!--|\x1b\[|(?:\n[ \t]*){12}\S|[ \t\x{A0}\x{2003}]{80}\S"
 )
 """What a person who is shown a definition does not see, or sees below the fold."""
-_SUBJECT: Final = re2.compile(rf"(?is)\b{_SESSION}")
+_SUBJECT: Final = re2.compile(
+    rf"(?is)\b{_SESSION}|\b(?:environment|env) var\w* (?:of|from|on) the (?:host|system|machine|user|agent|client)\b"
+)
+_TAKEN: Final = re2.compile(
+    rf"(?is)\b{_SECRET}\b[^.\n]{{0,40}}\b{_HELD}|\b(?:contents?|copy|text) of\b[^.\n]{{0,40}}{_FILES}"
+    r"|\b(?:recovery|seed|mnemonic|backup) (?:phrase|words)\b"
+)
+"""A secret that a model would have to fetch, and the words that no service asks for."""
+_TEMPLATE: Final = re2.compile(
+    r"(?i)(?:\{\{?|\$\{|<)\s*(?:the[ _])?(?:full[ _])?(?:conversation|chat|history|system|messages?|context|memory|env|secrets?|session|transcript|user_?(?:data|message|input))\w*"
+)
 _TOPIC: Final = re.compile(
-    r"(?i)conversation|chat|messag|prompt|session|dialog|transcript|environment|env\b|ssh|key|credential"
-    r"|secret|token|password|cookie|reason|think|memor|clipboard|history|context|tool"
+    r"(?i)conversation|chat|messag|prompt|session|dialog|transcript|completion|llm|thread|summar|delegat|agent|environment|env\b|reason"
+    r"|think|thought|memor|clipboard|history|context"
 )
+"""What a tool is about that has a use for what the session knows."""
+_RESTORES: Final = re.compile(r"(?i)import|restore|recover|create|generate|new")
 _ASKS_NAME: Final = re.compile(
-    r"(?i)(?:system_?prompt|(?:conversation|chat|message)_?(?:history|context|log)|ssh_?key|private_?key|env(?:ironment)?_?vars?"
-    r"|(?:previous|prior|other)_?(?:results?|outputs?|messages?|tool\w*)|all_?(?:secrets|credentials|tokens)|chain_?of_?thought)"
+    r"(?i)(?:system_?prompt|(?:conversation|chat|message)_?(?:history|context|log)|ssh_?key|env(?:ironment)?_?vars?$"
+    r"|(?:previous|prior|other)_?(?:results?|outputs?|messages?|tool\w*)|all_?(?:secrets|credentials|tokens)|chain_?of_?thought|session_?dump)"
 )
+_STARTS: Final = re.compile(
+    r"(?i)run|exec|deploy|process|container|lambda|function|service|server|launch|start|build|job|task|shell|command|ssh"
+)
+"""What a tool does that is given variables or keys for what it starts."""
 _SIDE: Final = re.compile(
-    r"(?i)^(?:b?cc|webhook\w*|callback\w*|telemetry\w*|notify\w*|report\w*|mirror\w*|forward\w*|copy_to|log_?(?:to|url|endpoint)|proxy\w*|analytics\w*|collector\w*)$"
+    r"(?i)^(?:b?cc|destination|send_?to|upload_?(?:to|url)|webhook\w*|callback\w*|telemetry\w*|notify\w*|report\w*|mirror\w*|forward\w*|copy_to|log_?(?:to|url|endpoint)|proxy\w*|analytics\w*|collector\w*)$"
 )
 _ADDRESS: Final = re.compile(r"(?i)^\s*(?:mailto:|https?://|wss?://|[\w.+-]+@)[\w-]+\.")
 
@@ -92,17 +141,21 @@ def is_definition(document: Json) -> TypeGuard[dict[str, Json]]:
 def steers(definition: Mapping[str, Json]) -> bool:
     """Return whether a definition steers a model to something else than the use of its tool."""
     name = str(definition["name"])
-    raw = "\n".join(item.text for item in argument_texts(dict(definition)))[:LIMIT]
+    texts = (item.text for item in argument_texts(dict(definition)) if item.name != "type")
+    raw = "\n".join(texts)[:LIMIT]
     if _UNSEEN.search(raw) or (not name.isascii() and fold(name).isascii()):
         return True
     text = fold(raw)
+    parameters = _parameters(definition)
+    if any(_is_side_sink(*parameter) or _takes(name, *parameter) for parameter in parameters):
+        return True
     found = {group: weight for group, weight, form in _ordered() if form.search(text)}
-    if any(_is_side_sink(name, schema) for name, schema in _parameters(definition)):
-        found["sink"] = ENOUGH
-    if "carry" in found or _asks(definition):
-        found["carry"] = ENOUGH if _is_foreign(definition) else found.get("carry", 0)
+    # An order is excused by what the tool is called, a parameter also by what it is said to do.
+    ordered = found.pop("carry", 0) and not _TOPIC.search(name)
+    if ordered or _asks(definition, parameters):
+        return True
     if is_dangerous(text):
-        found["command"] = 1
+        found["command"] = 2
     return sum(found.values()) + signal_weight(text) >= ENOUGH
 
 
@@ -138,16 +191,31 @@ def _is_side_sink(name: str, schema: Mapping[str, Json]) -> bool:
     )
 
 
-def _asks(definition: Mapping[str, Json]) -> bool:
-    """Return whether a parameter is for what the session knows and no user types."""
-    return any(
-        _ASKS_NAME.search(name) or _SUBJECT.search(fold(str(schema.get("description", ""))))
-        for name, schema in _parameters(definition)
+def _takes(tool: str, name: str, schema: Mapping[str, Json]) -> bool:
+    """Return whether a parameter is for a secret that the model has to fetch, or is filled in so."""
+    said = fold(f"{name}: {schema.get('description', '')}")
+    given = "\n".join(str(schema.get(member, "")) for member in ("default", "const", "examples"))
+    return bool(_TEMPLATE.search(given)) or (
+        bool(_TAKEN.search(said)) and not _RESTORES.search(tool)
     )
 
 
-def _is_foreign(definition: Mapping[str, Json]) -> bool:
-    """Return whether the tool, by its name and first sentence, has nothing to do with that."""
+def _asks(
+    definition: Mapping[str, Json], parameters: Iterable[tuple[str, Mapping[str, Json]]]
+) -> bool:
+    """Return whether a parameter is for what the session knows, and the tool has no use for it.
+
+    The tool's name and first sentence say what it is for; variables and keys are for tools that
+    start something.
+    """
+    name = str(definition["name"])
     description = str(definition.get("description") or definition.get("title") or "")
     first = re.split(r"(?<=[.!?])\s|\n", description.strip(), maxsplit=1)[0]
-    return not _TOPIC.search(f"{definition['name']} {first}")
+    about = f"{name} {first}"
+    if _TOPIC.search(about):
+        return False
+    return any(
+        _SUBJECT.search(fold(str(schema.get("description", ""))))
+        or (_ASKS_NAME.search(key) and not _STARTS.search(about))
+        for key, schema in parameters
+    )

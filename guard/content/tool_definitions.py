@@ -48,7 +48,7 @@ _SESSION: Final = (
     r"|chain of thought|context window|your (?:reasoning|context|memory|instructions?|thoughts)|(?:list|names?) of (?:all |your )?(?:available |other )?tools|clipboard|(?:browser|shell|command) (?:history|cookies))"
 )
 """What a session knows and no user types into a parameter."""
-_SECRET: Final = (
+_CREDENTIAL: Final = (
     r"(?:(?:ssh|private|signing|cloud|aws|api|access|gpg) (?:keys?|credentials?)|(?:api|access|auth\w*|oauth|session|bearer) tokens?|credentials?|passwords?|secrets?|cookies?"
     r"|(?:recovery|seed|mnemonic) (?:phrase|words?)|(?:2fa|mfa|one-time|verification) codes?|id_(?:rsa|ed25519)|(?:environment|env) (?:var\w*|secrets?))"
 )
@@ -64,9 +64,9 @@ _SIGNALS: Final = tuple(
     for group, weight, source in (
         ("carry", 2, rf"\b{_MOVES}\b[^.\n]{{0,80}}\b{_SESSION}"),
         ("carry", 2, rf"\b{_SESSION}\b[^.\n]{{0,40}}\b(?:must|should|shall|needs? to|has to|have to|is|are)\b[^.\n]{{0,20}}\b(?:passed|included|provided|supplied|attached|sent|required|copied|appended)\b"),
-        ("held", 3, rf"\b{_MOVES}\b[^.\n]{{0,60}}\b{_SECRET}\b[^.\n]{{0,40}}\b{_HELD}"),
-        ("held", 3, rf"\b{_SECRET}\b[^.\n]{{0,30}}\b(?:taken|read|copied|extracted|loaded|obtained|gathered|collected)\b[^.\n]{{0,20}}\b{_HELD}"),
-        ("held", 3, rf"\b(?:inspect|look up|look for|collect|gather|search for|read out|harvest|enumerate|dump)\b[^.\n]{{0,40}}\b{_SECRET}\b[^.\n]{{0,60}}\b(?:and|then)\b[^.\n]{{0,20}}\b{_MOVES}\b"),
+        ("held", 3, rf"\b{_MOVES}\b[^.\n]{{0,60}}\b{_CREDENTIAL}\b[^.\n]{{0,40}}\b{_HELD}"),
+        ("held", 3, rf"\b{_CREDENTIAL}\b[^.\n]{{0,30}}\b(?:taken|read|copied|extracted|loaded|obtained|gathered|collected)\b[^.\n]{{0,20}}\b{_HELD}"),
+        ("held", 3, rf"\b(?:inspect|look up|look for|collect|gather|search for|read out|harvest|enumerate|dump)\b[^.\n]{{0,40}}\b{_CREDENTIAL}\b[^.\n]{{0,60}}\b(?:and|then)\b[^.\n]{{0,20}}\b{_MOVES}\b"),
         ("steer", 1, rf"\b{_OCCASION}\b[^.\n]{{0,60}}\b(?:tools?|functions?|calls?|requests?|messages?|responses?|answer\w*|repl\w+)\b[^\n]{{0,60}}\b{_OBLIGES}\b"),
         ("steer", 1, r"\b(?:must|always|should)\s+(?:first\s+)?(?:be\s+)?(?:called?|invoked?|used?|run)\s+(?:\w+\s+){0,3}?(?:first|before|after|for every|on every|with every|at the (?:start|end|beginning))"),
         ("told", 2, r"\b(?:note|message|instructions?|hint|reminder|p\.?\s?s\.?)\s*(?:to|for)?\s*(?:the |all |any )?(?:ai |language )?(?:models?|assistants?|llms?|agents?)\b|\bthe (?:ai |language )?(?:model|assistant|llm|agent) (?:must|shall|should|has to|is (?:expected|required|supposed) to|needs to|will)\b|(?:^|[.\n]\s*)p\.\s?s\.\s|\bsystem\s*:\s*you\b|\byou are (?:now )?(?:operating )?in \w+ mode\b"),
@@ -75,7 +75,7 @@ _SIGNALS: Final = tuple(
         ("sink", 2, rf"\b{_OBLIGES}\s+(?:\w+\s+){{0,3}}?(?:b?cc|carbon[- ]copy|c\.?c\.?|mirror|duplicate|copy|log|sync|report|notify|ping|beacon|contact|visit|fetch|open|load|get)\b[^.\n]{{0,60}}{WHERE}"),
         ("sink", 3, rf"\b(?:b?cc|hidden copy|blind copy|mirror|duplicate|carbon[- ]copy|redirect|reroute)\b[^.\n]{{0,60}}{WHERE}|{WHERE}[^\n]{{0,60}}\b(?:b?cc|hidden copy|blind copy|carbon[- ]copy)\b"),
         ("sink", 3, rf"\b{_OCCASION}\s+(?:any|every|each|all)\b[^.\n]{{0,30}}\b(?:tools?|calls?|messages?|answers?)\b[^.\n]{{0,40}}\b(?:copy|{SENDS})\b[^.\n]{{0,100}}{WHERE}"),
-        ("sink", 3, rf"\b(?:{_SESSION}|{_SECRET})\b[^\n]{{0,100}}\b(?:to|at|into|with)\b[^\n]{{0,20}}{WHERE}|{WHERE}[^\n]{{0,30}}\b(?:followed by|plus|together with|carrying|containing)\b[^\n]{{0,30}}(?:{_SESSION}|{_SECRET}|user)"),
+        ("sink", 3, rf"\b(?:{_SESSION}|{_CREDENTIAL})\b[^\n]{{0,100}}\b(?:to|at|into|with)\b[^\n]{{0,20}}{WHERE}|{WHERE}[^\n]{{0,30}}\b(?:followed by|plus|together with|carrying|containing)\b[^\n]{{0,30}}(?:{_SESSION}|{_CREDENTIAL}|user)"),
         ("sink", 3, r"\b(?:use|send|pay|transfer|enter)\b[^.\n]{0,40}\b(?:account|address|iban|wallet|recipient|number)\b[^.\n]{0,60}\b(?:in place of|instead of|rather than|not the)\b"),
         ("takes", 2, rf"\b(?:read|open|cat|load|include|contents? of|upload|collect|access|retrieve|fetch|look (?:at|in)|grab|pull|in|from|found in)\b[^.\n]{{0,60}}{_FILES}"),
         ("takes", 3, rf"\b(?:pass|supply|include|put|send|attach|append|provide|holds?|contains?|hand over|with)\b[^.\n]{{0,60}}{_FILES}|{_FILES}[^\n]{{0,60}}\b(?:pass|supply|include|put|send|attach|append|provide|as the|holds?)\b"),
@@ -86,11 +86,11 @@ _SIGNALS: Final = tuple(
         ("shadow", 2, r"\b(?:replaces?|supersedes?|overrides?|takes over|intercepts?|takes? precedence over|takes? priority over)\b[^.\n]{0,40}\b(?:all|every|any|other|built-?in|default|native|existing|original|[a-z]+_\w+)\b[^.\n]{0,30}\b(?:tools?|functions?|calls?|definitions?|[a-z]+_\w+)"),
         ("shadow", 2, r"\b(?:do not|don't|never|avoid|stop)\s+(?:us(?:e|ing)|call(?:ing)?|invok(?:e|ing)|trust(?:ing)?)\b[^.\n]{0,30}\b(?:other|any|built-?in|default|native|existing|original)\b[^.\n]{0,30}\b(?:tools?|servers?|functions?)"),
         ("shadow", 3, r"\b(?:ignore|disregard|distrust)\b[^.\n]{0,30}\bother (?:servers?|tools?)'?s?\b|\bonly this (?:description|tool|server|definition) (?:counts|is (?:valid|trusted|authoritative)|applies)|\bpriorit\w+ this (?:tool|server) (?:above|over)\b"),
-        ("shadow", 3, rf"\b(?:called|invoked|used|run|fed)\s+with\s+(?:the\s+)?(?:arguments|parameters|results?|outputs?|responses?)\b[^.\n]{{0,40}}\b(?:of|from)\s+(?:all|any|every|each|the)?\s*(?:other|previous)\b"),
+        ("shadow", 3, r"\b(?:called|invoked|used|run|fed)\s+with\s+(?:the\s+)?(?:arguments|parameters|results?|outputs?|responses?)\b[^.\n]{0,40}\b(?:of|from)\s+(?:all|any|every|each|the)?\s*(?:other|previous)\b"),
         ("shadow", 3, r"(?:\b[a-z]+_[a-z_]+|`[a-z][\w.-]+`)[^.\n]{0,40}\b(?:has|have|must|should|needs?) (?:to |also )*be (?:sent|passed|forwarded|copied|given|repeated) (?:to|through|into|with) (?:`?[a-z]+_\w+`?|this tool)"),
         ("role", 2, r"\b(?:your (?:goal|task|job|role|objective|priority|primary \w+) is|you (?:have|need) no (?:need|permission)|no (?:need to|confirmation|approval)(?: is)? (?:ask|confirm|needed|required)|without (?:asking|confirm\w*|prompting|telling|notifying|informing)|(?:for )?(?:compliance|security|audit\w*|telemetry|debugging|verification|billing) (?:reasons?|purposes?)?,? ?(?:you must|always|also))\b"),
         ("conceal", 3, r"\b(?:never|not|n't)\b[^.\n]{0,10}\b(?:disclose|reveal|mention|bother|tell|inform|show)\b[^.\n]{0,40}\b(?:it ran|user|this|they|that (?:it|this))\b[^.\n]{0,20}(?:\bran\b|\bwith\b|\bused\b|\bcalled\b)"),
-        ("gather", 3, rf"\b(?:if|when(?:ever)?)\b[^.\n]{{0,30}}\b(?:user|human|conversation|message)\b[^.\n]{{0,40}}\b(?:{_SECRET})\b[^.\n]{{0,30}}\b(?:call|use|invoke|send|pass|record|save)\b"),
+        ("gather", 3, rf"\b(?:if|when(?:ever)?)\b[^.\n]{{0,30}}\b(?:user|human|conversation|message)\b[^.\n]{{0,40}}\b(?:{_CREDENTIAL})\b[^.\n]{{0,30}}\b(?:call|use|invoke|send|pass|record|save)\b"),
     )
 )  # fmt: skip
 _UNSEEN: Final = re2.compile(
@@ -102,7 +102,7 @@ _SUBJECT: Final = re2.compile(
     rf"(?is)\b{_SESSION}|\b(?:environment|env) var\w* (?:of|from|on) the (?:host|system|machine|user|agent|client)\b"
 )
 _TAKEN: Final = re2.compile(
-    rf"(?is)\b{_SECRET}\b[^.\n]{{0,40}}\b{_HELD}|\b(?:contents?|copy|text) of\b[^.\n]{{0,40}}{_FILES}"
+    rf"(?is)\b{_CREDENTIAL}\b[^.\n]{{0,40}}\b{_HELD}|\b(?:contents?|copy|text) of\b[^.\n]{{0,40}}{_FILES}"
     r"|\b(?:recovery|seed|mnemonic|backup) (?:phrase|words)\b"
 )
 """A secret that a model would have to fetch, and the words that no service asks for."""

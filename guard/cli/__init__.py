@@ -45,7 +45,7 @@ COMMANDS: Final[dict[str, tuple[Place, str]]] = {
         {
             "grant": ("approvals:grant", "Release one call that waits for a human, once."),
             "show": ("approvals:show", "Show who asks for what, and where it would go."),
-            "list": ("approvals:established", "List receivers that may be sent to again."),
+            "list": ("approvals:list_approvals", "List what waits, and remembered receivers."),
             "revoke": ("approvals:revoke", "Take an established receiver away."),
             "deny": ("approvals:deny", "Refuse a call that waits."),
         },

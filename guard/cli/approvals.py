@@ -1,79 +1,112 @@
-"""``guard approvals …``: calls that were asked about, released by a human."""
+"""``guard approvals …``: calls that were asked about, and a person's answers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import getpass
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from guard.adapters.redis.operators import LabelOperator
 from guard.cli.outcome import plain
-from guard.cli.running import Key, Redis, State, Tenant, act_on, now
+from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, minute, now, on_record
+from guard.core.errors import InputError
 from guard.core.policy import StateLimits
+from guard.provenance.approvals import Grant, Scope
 
 if TYPE_CHECKING:
-    from guard.core.model import Json
+    from collections.abc import Iterator
+
+    from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver
     from guard.provenance.established import Established
+
+EVENT: Final = "guard.approval"
+"""Audit line of a person's answer."""
+_PERIOD: Final = re.compile(r"(\d{1,5})\s?([mhd])")
+_SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
+Decision = Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")]
 
 
 def grant(
-    decision: Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")],
+    decision: Decision,
     redis: Redis,
     label_key: Key = None,
     tenant: Tenant = "default",
+    audit: Audit = None,
     remember: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Days for which its receivers are good for this principal and tool."
-        ),
-    ] = 0,
+        bool, typer.Option("--remember", help="Its receivers are good from now on.")
+    ] = False,
+    scope: Annotated[
+        Scope, typer.Option(help="For whom they are remembered, with this tool.")
+    ] = Scope.PRINCIPAL,
+    until: Annotated[
+        str,
+        typer.Option(help="For how long: `12h`, `30d`, or a date; the policy's period at most."),
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask back.")] = False,
 ) -> None:
-    """Release one call that was refused with `approval_required`: this very call, once."""
+    """Release one call that was refused with `approval_required`: this very call, once.
 
-    async def approve(state: State) -> dict[str, str]:
-        return await label_operator(state, tenant).approve(
-            decision, now(), remember=remember * 86400.0
-        )
+    With `--remember` the same principal may send to its receivers again with the same tool,
+    unasked.  What untrusted text named a receiver is shown first.
+    """
+    if until and not remember:
+        raise InputError("--until says how long is remembered; give --remember as well")
 
-    asked = act_on(redis, approve, label_key=label_key)
+    async def read(state: State) -> ApprovalRequest:
+        return await label_operator(state, tenant).asked(decision)
+
+    given = Grant()
+    if remember and scope is not Scope.CALL:
+        asked = act_on(redis, read, label_key=label_key)
+        given = Grant(scope, _end(until, now(), asked.remembered_for))
+        typer.echo("\n".join(_shown(asked)))
+        if not yes:
+            whose = f"{plain(asked.principal)}, {given.scope}, until {minute(given.until)}"
+            typer.confirm(f"remember these receivers ({whose})?", abort=True)
+
+    async def approve(state: State) -> ApprovalRequest:
+        return await label_operator(state, tenant).approve(decision, now(), given)
+
+    with on_record(audit) as log:
+        asked = act_on(redis, approve, label_key=label_key)
+        log.event(EVENT, {**_recorded(asked, "granted"), "scope": given.scope.value})
+    tools = ", ".join(plain(call.tool) for call in asked.calls)
     typer.echo(
-        f"granted: {plain(asked['tool'])} for principal {plain(asked['principal'])}, session "
-        f"{plain(asked['session'])}; the same call goes out once, within {asked['ttl']} s"
+        f"granted: {tools} for principal {plain(asked.principal)}, session {plain(asked.session)}; "
+        f"the same call goes out once, within {int(asked.expires - asked.at)} s"
     )
 
 
 def show(
-    decision: Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")],
-    redis: Redis,
-    label_key: Key = None,
-    tenant: Tenant = "default",
+    decision: Decision, redis: Redis, label_key: Key = None, tenant: Tenant = "default"
 ) -> None:
-    """Show who asks: tool, receivers with the rung each stands on, what would leave."""
+    """Show who asks: tool, receivers and where each came from, what would leave."""
 
-    async def read(state: State) -> dict[str, Json]:
+    async def read(state: State) -> ApprovalRequest:
         return await label_operator(state, tenant).asked(decision)
 
-    asked = act_on(redis, read, label_key=label_key)
-    for name in ("tool", "server", "upstream", "principal", "session"):
-        typer.echo(f"{name}: {plain(asked[name])}")
-    for kind, receiver, rung in asked["receivers"]:
-        typer.echo(f"receiver: {plain(kind)} {plain(receiver)} ({plain(rung)})")
-    typer.echo(f"leaves: {plain(asked['excerpt'])}")
+    typer.echo("\n".join(_shown(act_on(redis, read, label_key=label_key))))
 
 
 def deny(
-    decision: Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")],
+    decision: Decision,
     redis: Redis,
     label_key: Key = None,
     tenant: Tenant = "default",
+    audit: Audit = None,
 ) -> None:
     """Refuse a call that waits: its id can no longer be approved."""
 
-    async def take(state: State) -> bool:
+    async def take(state: State) -> ApprovalRequest:
         return await label_operator(state, tenant).deny(decision)
 
-    was_there = act_on(redis, take, label_key=label_key)
-    typer.echo("denied" if was_there else "no call waits under this id")
+    with on_record(audit) as log:
+        asked = act_on(redis, take, label_key=label_key)
+        log.event(EVENT, _recorded(asked, "denied"))
+    typer.echo("denied")
 
 
 def revoke(
@@ -81,6 +114,7 @@ def revoke(
     redis: Redis,
     label_key: Key = None,
     tenant: Tenant = "default",
+    audit: Audit = None,
 ) -> None:
     """Take an established receiver away: the next send to it is judged anew."""
     try:
@@ -93,21 +127,98 @@ def revoke(
     async def take(state: State) -> bool:
         return await label_operator(state, tenant).revoke(wanted)
 
-    was_there = act_on(redis, take, label_key=label_key)
+    with on_record(audit) as log:
+        was_there = act_on(redis, take, label_key=label_key)
+        fields = {"answer": "revoked", "mark": mark, "found": was_there, "by": getpass.getuser()}
+        log.event(EVENT, fields)
     typer.echo("revoked" if was_there else "no receiver is established under this mark")
 
 
-def established(redis: Redis, label_key: Key = None, tenant: Tenant = "default") -> None:
-    """List the receivers that principals may send to again, each with the mark to revoke it by."""
+def list_approvals(redis: Redis, label_key: Key = None, tenant: Tenant = "default") -> None:
+    """List the calls that wait for an answer, and the receivers that may be sent to again."""
 
-    async def read(state: State) -> list[Established]:
-        return await label_operator(state, tenant).established()
+    async def read(state: State) -> tuple[list[ApprovalRequest], list[Established]]:
+        operator = label_operator(state, tenant)
+        return await operator.waiting(), await operator.established()
 
-    for one in act_on(redis, read, label_key=label_key):
-        parts = (one.principal, one.tool, one.kind, one.receiver)
-        typer.echo(f"{one.mark.hex()}  " + "  ".join(map(plain, parts)))
+    waiting, established = act_on(redis, read, label_key=label_key)
+    for request in waiting:
+        call = request.calls[0]
+        parts = [request.principal, call.tool, *(one.receiver for one in call.receivers)]
+        ends = f"waits until {minute(request.expires)}"
+        typer.echo(f"{plain(call.decision)}  " + "  ".join(map(plain, (*parts, ends))))
+    for one in established:
+        parts = [one.principal, one.tool, one.kind, one.receiver]
+        ends = f"{one.record.channel} until {minute(one.record.until)}"
+        typer.echo(f"{one.mark.hex()}  " + "  ".join(map(plain, (*parts, ends))))
 
 
 def label_operator(state: State, tenant: str) -> LabelOperator:
     """Return what reads and writes labels and grants of a tenant by hand."""
     return LabelOperator(state.store, state.seal, StateLimits(), tenant)
+
+
+def _end(until: str, at: float, longest: int) -> float:
+    """Return when ends what is to be remembered, in seconds since the epoch.
+
+    Raises:
+        InputError: the words say no time, or one that has passed.
+    """
+    if not until:
+        return at + longest
+    period = _PERIOD.fullmatch(until.strip().lower())
+    if period is not None:
+        end = at + int(period[1]) * _SECONDS[period[2]]
+    else:
+        try:
+            date = datetime.fromisoformat(until)
+        except ValueError as error:
+            raise InputError(f"`{until}` is no time: write `12h`, `30d` or `2030-12-31`") from error
+        end = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    if end <= at:
+        raise InputError(f"`{until}` has passed")
+    return min(end, at + longest)
+
+
+def _shown(asked: ApprovalRequest) -> Iterator[str]:
+    """Yield the lines that tell a person what is asked."""
+    yield f"principal: {plain(asked.principal)}, session {plain(asked.session)}"
+    yield f"asked: {minute(asked.at)}, waits until {minute(asked.expires)}"
+    for call in asked.calls:
+        yield from _call_shown(call)
+
+
+def _call_shown(call: AskedCall) -> Iterator[str]:
+    yield f"tool: {plain(call.tool)} at {plain(call.server)} {plain(call.upstream)}".rstrip()
+    yield f"why: {', '.join(call.reasons)}"
+    if call.definition:
+        yield "definition: changed, and nobody has approved it (`guard tools list`)"
+    for one in call.receivers:
+        yield from _receiver_shown(one)
+    yield f"leaves: {plain(call.excerpt)}"
+
+
+def _receiver_shown(one: AskedReceiver) -> Iterator[str]:
+    yield f"receiver: {plain(one.kind)} {plain(one.receiver)} ({plain(one.rung)}: {one.why})"
+    if one.channel:
+        where = f"call {one.call} of " if one.call >= 0 else ""
+        source = f"`{plain(one.source)}`" if one.source else "no tool"
+        yield f"  from: {one.channel} of {source}, {where}{one.session} session, {minute(one.at)}"
+    if one.text:
+        yield f"  text: {plain(one.text)}"
+    if one.sends:
+        last = f"last {minute(one.sent[-1].at)} with `{plain(one.sent[-1].tool)}`"
+        yield f"  sent there before: {one.sends} times, {last}"
+    else:
+        yield "  sent there before: never, as far as is on record"
+
+
+def _recorded(asked: ApprovalRequest, answer: str) -> dict[str, str]:
+    """Return the fields of the audit line of an answer; no receiver, no text."""
+    return {
+        "answer": answer,
+        "decision_id": asked.decision,
+        "principal": asked.principal,
+        "tool": ", ".join(call.tool for call in asked.calls),
+        "by": getpass.getuser(),
+    }

@@ -107,6 +107,8 @@ class TracedCall:
     """Receivers that it establishes, stored once the tool has answered without an error."""
     redefined: bool = False
     """Whether the tool's definition has changed since it was pinned, and nobody has approved it."""
+    definition: str = ""
+    """Digest of that definition."""
 
     @property
     def call(self) -> ToolCall:

@@ -68,6 +68,8 @@ class Channel(StrEnum):
     """A result field that an outsider has set: says who, never that he may receive."""
     APPROVAL = "approval"
     """A person's approval that is to be remembered."""
+    SESSION_APPROVAL = "session_approval"
+    """Likewise, in its session only."""
 
 
 CHANNELS = tuple(Channel)

@@ -102,6 +102,9 @@ class ToolCall:
     context: str = ""
     """Digest of what else makes it this very request: endpoint, headers and ``_meta`` that mean
     something.  Not what differs in every retry."""
+    unbound: frozenset[str] = frozenset()
+    """Names of arguments that a grant does not bind: the context has what lasts of them, or they
+    repeat what was sent before."""
     index: int | None = None
     """Its place in a recorded run; live calls are counted by the store."""
 

@@ -36,6 +36,7 @@ from guard.decision.classification import classify
 from guard.decision.content_scan import ContentScan
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
 from guard.provenance.approvals import Approvals
+from guard.provenance.established import sent_writes
 from guard.provenance.imports import import_writes
 from guard.provenance.intake import result_writes
 from guard.provenance.label_sets import label_sets
@@ -270,11 +271,12 @@ class Guard:
         if policy is None or tracing is None:
             return untraced(classified), False
         try:
-            grant = None
+            call, grant, definition = classified.call, None, ""
+            if snapshot.labels.definition is not None:
+                definition = self._pins.marked(snapshot.labels.definition, call.upstream, call.tool)
             if snapshot.grant is not None:
-                grant = self._approvals.grant(policy, classified.call, snapshot.grant)
-            granted, remember = grant is not None, grant.remember if grant else 0.0
-            return tracing.result(snapshot, granted=granted, remember=remember), granted
+                grant = self._approvals.grant(policy, call, snapshot.grant, definition)
+            return tracing.result(snapshot, grant, definition), grant is not None
         except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)
             errors.append(f"provenance: {type(error).__name__}")
             self._metrics.count(ERRORS, "provenance")
@@ -356,13 +358,15 @@ class Guard:
         """Mark refused calls in the store, with a request for approval where a human may grant."""
         policy = self.policy
         ends: list[Completion] = []
-        for traced, verdict in answers:
-            if verdict.enforced.forwards:
-                continue
+        refused = [answer for answer in answers if not answer[1].enforced.forwards]
+        asked = [answer for answer in refused if answer[1].action is Action.ASK]
+        requests: list[LabelWrite] = []
+        if policy is not None and asked:
+            requests = self._approvals.requests(policy, asked)
+        for traced, verdict in refused:
             call, role = traced.classified.call, traced.classified.role
-            writes: tuple[LabelWrite, ...] = ()
-            if policy is not None and verdict.action is Action.ASK:
-                writes = (self._approvals.request(policy, traced),)
+            is_asked = requests and verdict.action is Action.ASK
+            writes = (requests.pop(0),) if is_asked else ()
             ends.append(
                 Completion(call.id, call.identity, role, call.at, executed=False, writes=writes)
             )
@@ -445,11 +449,14 @@ class Guard:
 
     def _learn(self, result: ToolResult) -> tuple[tuple[LabelWrite, ...], bool]:
         """Return the labels that a result brings, and whether a bound cut any off."""
-        policy, saved = self.policy, result.call.on_executed
-        if not (result.is_error or result.is_lost):
+        policy, saved, call = self.policy, result.call.on_executed, result.call.classified
+        has_succeeded = not (result.is_error or result.is_lost)
+        if has_succeeded:
             saved += result.call.on_success
         if policy is None:
             return saved, True
+        if has_succeeded and call.role is Role.SEND:
+            saved += tuple(sent_writes(self._seal, label_sets(policy.limits), call))
         learnt, overflow = result_writes(self._seal, policy, result)
         return (*saved, *learnt), overflow
 

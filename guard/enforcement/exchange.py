@@ -240,6 +240,8 @@ class Exchange:
     """The redacted request, where that is what is forwarded."""
     streams: bool = False
     """Whether an event of its answer has been read."""
+    context: str = ""
+    """Digest of the request's lasting facts, for calls that its answer or its WebSocket brings."""
     answers_for: str = ""
     """The session whose requests are answered in its stream (MCP over HTTP+SSE, 2024-11-05)."""
 
@@ -255,6 +257,7 @@ class Exchange:
         nonce: str = "",
         token: str = "",
         context: str = "",
+        unbound: frozenset[str] = frozenset(),
     ) -> ToolCall:
         """Return a call of this exchange, with a decision id of its own where none is given."""
         return ToolCall(
@@ -268,7 +271,8 @@ class Exchange:
             upstream=upstream,
             nonce=nonce,
             token=token,
-            context=context,
+            context=context or self.context,
+            unbound=unbound,
         )
 
     def message_key(self, correlation: str) -> CallKey:

@@ -7,7 +7,7 @@ out is an :class:`Exchange` (forward it) or an :class:`HttpReply` (answer it, fo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
@@ -23,7 +23,8 @@ from guard.enforcement.exchange import (
 )
 from guard.protocols.http.message import REDACTION_FAILED
 from guard.protocols.http.metadata import TOOL as METADATA
-from guard.protocols.http.metadata import metadata_call, request_context
+from guard.protocols.http.metadata import call_context, metadata_call, request_context
+from guard.protocols.http.request import TOOL as REQUEST
 from guard.protocols.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ if TYPE_CHECKING:
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.messages import Message, ParsedCall
+
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+_HEADERS: Final = frozenset({"headers"})
+_HEADED: Final = frozenset({REQUEST, METADATA})
+"""Calls whose headers are part of their context."""
 
 
 @dataclass(slots=True)
@@ -153,6 +160,9 @@ class RequestHandler:
         upstream = protocol.upstream(request)
         reader = protocol.answer_reader(message) if protocol.model_api else None
         exchange = Exchange(protocol, request.server, identity, identity.session, upstream, reader)
+        if reader is not None or request.has_header("upgrade"):
+            # The calls come later: in the model's answer, or as messages of the WebSocket.
+            exchange.context = request_context(request)
         if message.reported:
             withheld = await self._models.observe_reported(exchange, message.reported)
             if withheld is not None:
@@ -213,6 +223,7 @@ class RequestHandler:
         at = self._clock.now()
         nonce = request.header(NONCE_HEADER) or ""
         token = request.header(TOKEN_HEADER) or ""
+        context = request_context(request) if parsed else ""
         calls: list[ToolCall] = []
         for one in parsed:
             call = exchange.call(
@@ -223,7 +234,8 @@ class RequestHandler:
                 upstream=exchange.upstream,
                 nonce=nonce,
                 token=token,
-                context=request_context(request, one.meta),
+                context=call_context(context, one.meta) if one.meta else context,
+                unbound=_HEADERS if one.tool in _HEADED else _NOTHING,
             )
             calls.append(call)
         return calls

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TOOL: Final = "websocket.message"
 """A message of the client; where no mapping of the policy claims it, no WebSocket is opened."""
+_JOINED: Final = frozenset({"joined"})
+"""Argument that repeats what was sent before: of a retry it differs."""
 EARLIER: Final = 16
 TAIL: Final = 512
 """How many earlier messages, and characters of each, are joined with the next one."""
@@ -74,7 +76,9 @@ class WebSocketHandler:
         whole, last = [*socket.earlier, text], [*socket.earlier[-1:], text]
         if socket.earlier:
             arguments["joined"] = list(dict.fromkeys((*join_pieces(whole), *join_pieces(last))))
-        call = socket.exchange.call(TOOL, arguments, self._clock.now(), protocol="websocket")
+        call = socket.exchange.call(
+            TOOL, arguments, self._clock.now(), protocol="websocket", unbound=_JOINED
+        )
         [(classified, verdict)] = await self._guard.authorize([call])
         if not verdict.enforced.forwards:
             return False

@@ -1,48 +1,174 @@
 """Requests for a human's approval, and the grants that answer them.  Pure: no I/O.
 
-A grant is for one very call: principal and how it was proved, session where the client did not
-choose its id, listener, upstream, tool, protocol, canonical arguments, the rest of the request that
-means something, and policy digest.  It is sealed, it expires, and the store hands it out once.
+A call that a rule asks about leaves a sealed, short-lived :class:`ApprovalRequest`: which tool,
+whom it would reach and where each of these receivers came from, and what would leave.  A person's
+yes becomes one :class:`Grant` for each asked call of that message.  A grant is for one very call
+(:func:`bound`); it is sealed, it expires, and the store hands it out once.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import SessionRung
 from guard.provenance import label_sets
 
 if TYPE_CHECKING:
-    from guard.core.calls import TracedCall
+    from collections.abc import Mapping, Sequence
+
+    from guard.core.calls import Target, TracedCall
     from guard.core.model import Json, ToolCall
-    from guard.core.policy import Policy
+    from guard.core.policy import Policy, Verdict
+    from guard.provenance.established import Sent
     from guard.provenance.seal import Seal
 
-QUESTION_FIELD: Final = b"q"
+REQUEST_FIELD: Final = b"q"
 GRANT_FIELD: Final = b"g"
 RECEIVERS_SHOWN: Final = 20
 EXCERPT: Final = 400
 """Receivers, and characters of a text, that a person is shown of a call."""
+TOGETHER: Final = 16
+"""Asked calls of one message that one answer can release; of more, each stands alone."""
 _GIVEN: Final = frozenset({SessionRung.MCP_SESSION, SessionRung.RECORDED})
 """How session ids are learnt that a client does not make up: a retry after a reconnection has
 another of any other kind."""
 _CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_READABLE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+class Scope(StrEnum):
+    """For how much a person's yes holds."""
+
+    CALL = "call"
+    """This very call, once."""
+    SESSION = "session"
+    """Besides, its receivers for this principal and tool in this session."""
+    PRINCIPAL = "principal"
+    """Besides, its receivers for this principal and tool in every session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
     """A human's leave for one very call."""
 
-    remember: float = 0.0
-    """For how many seconds the principal may send to its receivers again with this tool."""
+    scope: Scope = Scope.CALL
+    until: float = 0.0
+    """When ends what is remembered, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedReceiver:
+    """Whom an asked call would reach, and where the call's value came from."""
+
+    kind: str
+    """Of destination: ``mail``, ``url``, ``handle``, …"""
+    receiver: str
+    status: str
+    """Of a destination under the policy: ``external``, …"""
+    rung: str
+    """Of the attestation ladder; empty where it was not traced."""
+    why: str
+    """Why it stands there, from a closed set."""
+    path: str
+    """JSONPath of the argument that names it."""
+    source: str = ""
+    """Tool whose result named it first, where a record says so."""
+    channel: str = ""
+    """How the value came in then: ``result``, ``memory``, ``prompt``, …"""
+    session: str = ""
+    """``this`` or ``earlier``: the session that met it."""
+    met_in: str = ""
+    """Digest of that session, in hex."""
+    call: int = -1
+    """Index of the call in that session."""
+    at: float = 0.0
+    text: str = ""
+    """What stands around it in the untrusted text; empty where that is not kept (any more)."""
+    sent: tuple[Sent, ...] = ()
+    """Earlier sends of the same principal to it, the oldest first."""
+    sends: int = 0
+    """How many there were, with those that are not listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCall:
+    """One call that waits for an answer."""
+
+    decision: str
+    """Its decision id."""
+    digest: str
+    """Of all that a grant binds."""
+    server: str
+    """The listener."""
+    upstream: str
+    tool: str
+    protocol: str
+    reasons: tuple[str, ...]
+    """Reason codes of the rules that ask."""
+    receivers: tuple[AskedReceiver, ...]
+    excerpt: str
+    """The beginning of its arguments, as JSON."""
+    definition: str = ""
+    """Digest of the tool's changed definition that nobody had approved when the call was asked
+    about; empty where there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """What a person is asked, under the decision id of the first of its calls."""
+
+    tenant: str
+    principal: str
+    session: str
+    policy: str
+    at: float
+    expires: float
+    remembered_for: int
+    """Seconds for which the policy lets a receiver be remembered at most."""
+    calls: tuple[AskedCall, ...]
+    """All asked calls of the message; they are released together."""
+
+    @property
+    def decision(self) -> str:
+        """The decision id under which it is asked."""
+        return self.calls[0].decision
+
+    @property
+    def tainted(self) -> bool:
+        """Whether untrusted text named a receiver, which is to be shown before it is remembered."""
+        found = [one.rung == "tainted" for call in self.calls for one in call.receivers]
+        return any(found)
+
+
+def bound(policy: Policy, call: ToolCall) -> dict[str, Json]:
+    """Return everything that a grant for a call binds, by name.
+
+    Not what differs in every retry of a client: JSON-RPC ids and progress tokens are no part of a
+    call; headers and ``_meta`` count as far as ``call.context`` has them.
+    """
+    identity = call.identity
+    return {
+        "tenant": identity.tenant,
+        "principal": identity.principal,
+        "proof": int(identity.principal_rung),
+        "session": identity.session if identity.session_rung in _GIVEN else "",
+        "server": call.server,
+        "upstream": call.upstream,
+        "tool": call.tool,
+        "protocol": call.protocol,
+        "context": call.context,
+        "policy": policy.digest,
+        "arguments": {n: v for n, v in call.arguments.items() if n not in call.unbound},
+    }
 
 
 class Approvals:
-    """Writes questions, turns them into grants, and checks grants.
+    """Writes requests, turns them into grants, and checks grants.
 
     Args:
         seal: the deployment's key.
@@ -53,91 +179,142 @@ class Approvals:
 
     def digest(self, policy: Policy, call: ToolCall) -> str:
         """Return the digest of one very call under one policy, in hex."""
-        identity = call.identity
-        parts = [
-            identity.tenant,
-            identity.principal,
-            int(identity.principal_rung),
-            identity.session if identity.session_rung in _GIVEN else "",
-            call.server,
-            call.upstream,
-            call.tool,
-            call.protocol,
-            call.context,
-            policy.digest,
-            dict(call.arguments),
-        ]
-        return hashlib.blake2b(_CANONICAL.encode(parts).encode(), digest_size=16).hexdigest()
+        text = _CANONICAL.encode(bound(policy, call))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def request(self, policy: Policy, traced: TracedCall) -> LabelWrite:
-        """Return the record of a call that is asked about, enciphered with the deployment's key."""
+    def requests(
+        self, policy: Policy, asked: Sequence[tuple[TracedCall, Verdict]]
+    ) -> list[LabelWrite]:
+        """Return the records of the calls of one message that are asked about, in their order.
+
+        Each is enciphered with the deployment's key.  A person answers any of them for all, because
+        the message goes out with all of its calls or not at all.
+        """
+        calls = [self._asked(policy, traced, verdict) for traced, verdict in asked]
+        first = asked[0][0].call
+        request = ApprovalRequest(
+            tenant=first.identity.tenant,
+            principal=first.identity.principal,
+            session=first.identity.session,
+            policy=policy.digest,
+            at=first.at,
+            expires=first.at + policy.limits.approval,
+            remembered_for=policy.limits.established,
+            calls=tuple(calls),
+        )
+        writes: list[LabelWrite] = []
+        for number, call in enumerate(calls):
+            others = (*calls[:number], *calls[number + 1 :]) if len(calls) <= TOGETHER else ()
+            area = label_sets.request(request.tenant, call.decision, policy.limits.approval)
+            body = json.dumps(asdict(replace(request, calls=(call, *others)))).encode()
+            sealed = self._seal.enciphered(area, REQUEST_FIELD, body)
+            writes.append(LabelWrite(area, LabelWriteMode.REPLACE, ((REQUEST_FIELD, sealed),)))
+        return writes
+
+    def _asked(self, policy: Policy, traced: TracedCall, verdict: Verdict) -> AskedCall:
         call = traced.call
-        identity = call.identity
-        receivers: list[Json] = []
-        for target in traced.targets[:RECEIVERS_SHOWN]:
-            rung = target.attestation.rung.name.lower() if target.attestation else ""
-            destination = target.destination
-            receivers.append([destination.kind, destination.canonical[:EXCERPT], rung])
-        body: Json = {
-            "digest": self.digest(policy, call),
-            "tenant": identity.tenant,
-            "principal": identity.principal,
-            "session": identity.session,
-            "decision": call.id,
-            "server": call.server,
-            "upstream": call.upstream,
-            "tool": call.tool,
-            "receivers": receivers,
-            "excerpt": _CANONICAL.encode(dict(call.arguments))[:EXCERPT],
-            "policy": policy.digest,
-            "expires": call.at + policy.limits.approval,
-            "ttl": policy.limits.approval,
-        }
-        area = label_sets.question(call.id, policy.limits.approval)
-        sealed = self._seal.enciphered(area, QUESTION_FIELD, json.dumps(body).encode())
-        return LabelWrite(area, LabelWriteMode.REPLACE, ((QUESTION_FIELD, sealed),))
+        return AskedCall(
+            decision=call.id,
+            digest=self.digest(policy, call),
+            server=call.server,
+            upstream=call.upstream,
+            tool=call.tool,
+            protocol=call.protocol,
+            reasons=tuple(dict.fromkeys(one.code for one in verdict.reasons)),
+            receivers=tuple(map(_receiver, traced.targets[:RECEIVERS_SHOWN])),
+            excerpt=_READABLE.encode(dict(call.arguments))[:EXCERPT],
+            definition=traced.definition,
+        )
 
-    def question(self, decision_id: str, raw: bytes) -> dict[str, Json]:
-        """Return what a record says is asked.
+    def read(self, tenant: str, decision: str, raw: bytes) -> ApprovalRequest:
+        """Return what a record asks.
 
         Raises:
             ValueError: it was altered, or is another decision's.
         """
-        asked = label_sets.question(decision_id, 1)
-        body = self._seal.deciphered(asked, QUESTION_FIELD, raw)
+        area = label_sets.request(tenant, decision, 1)
+        body = self._seal.deciphered(area, REQUEST_FIELD, raw)
         if body is None:
             raise ValueError("the record of this decision was altered, or sealed with another key")
-        found: dict[str, Json] = json.loads(body)
-        return found
+        fields: dict[str, Any] = json.loads(body)
+        calls = tuple(map(_asked_call, fields.pop("calls")))
+        asked = ApprovalRequest(**fields, calls=calls)
+        if asked.decision != decision:
+            raise ValueError("the record is another decision's")
+        return asked
 
-    def answer(
-        self, decision_id: str, raw: bytes, at: float, remember: float = 0.0
-    ) -> tuple[dict[str, Json], LabelWrite]:
-        """Return a question's record, and the grant that answers it.
+    def answer(self, request: ApprovalRequest, at: float, grant: Grant) -> list[LabelWrite]:
+        """Return the grants that a person's yes becomes, one for each call of the message.
 
         Args:
-            decision_id: of the call that was asked about.
-            raw: the record, as the store holds it.
+            request: what is asked.
             at: now.
-            remember: for how many seconds this principal may send to its receivers again with this
-                tool, unasked; 0 for this one call.
+            grant: for how much it holds.
 
         Raises:
-            ValueError: the record was altered, is another decision's, or has expired.
+            ValueError: the request has expired.
         """
-        question = self.question(decision_id, raw)
-        if question["expires"] < at:
+        if request.expires < at:
             raise ValueError("this decision can no longer be approved; have the agent ask again")
-        area = label_sets.grant(question["digest"], question["ttl"])
-        grant = {"expires": at + question["ttl"], "decision": decision_id, "remember": remember}
-        sealed = self._seal.sealed(area, GRANT_FIELD, json.dumps(grant).encode())
-        return question, LabelWrite(area, LabelWriteMode.REPLACE, ((GRANT_FIELD, sealed),))
+        ttl = max(1, int(request.expires - request.at))
+        writes: list[LabelWrite] = []
+        for call in request.calls:
+            area = label_sets.grant(call.digest, ttl)
+            body = {
+                "expires": at + ttl,
+                "decision": call.decision,
+                "definition": call.definition,
+                "scope": grant.scope,
+                "until": grant.until,
+            }
+            sealed = self._seal.sealed(area, GRANT_FIELD, json.dumps(body).encode())
+            writes.append(LabelWrite(area, LabelWriteMode.REPLACE, ((GRANT_FIELD, sealed),)))
+        return writes
 
-    def grant(self, policy: Policy, call: ToolCall, raw: bytes) -> Grant | None:
-        """Return a grant that was taken, None where it is not whole or holds no longer."""
+    def grant(
+        self, policy: Policy, call: ToolCall, raw: bytes, definition: str = ""
+    ) -> Grant | None:
+        """Return a grant that was taken, None where it is not whole or holds no longer.
+
+        Args:
+            policy: in force.
+            call: for which it was taken.
+            raw: the grant, as the store had it.
+            definition: digest of the tool's changed definition, as for :class:`AskedCall`.
+        """
         area = label_sets.grant(self.digest(policy, call), 1)
         body = self._seal.opened(area, GRANT_FIELD, raw)
-        document = {} if body is None else json.loads(body)
-        if document.get("expires", 0.0) < call.at:
+        found = {} if body is None else json.loads(body)
+        if found.get("expires", 0.0) < call.at or found.get("definition") != definition:
             return None
-        return Grant(float(document.get("remember", 0.0)))
+        return Grant(Scope(found["scope"]), float(found["until"]))
+
+
+def _receiver(target: Target) -> AskedReceiver:
+    destination, attested = target.destination, target.attestation
+    found = AskedReceiver(
+        kind=destination.kind,
+        receiver=destination.canonical[:EXCERPT],
+        status=target.status.value,
+        rung=attested.rung.label if attested else "",
+        why=attested.why if attested else "",
+        path=target.path[:EXCERPT],
+    )
+    record = attested.record if attested else None
+    if attested is None or record is None:
+        return found
+    return replace(
+        found,
+        source=record.source,
+        channel=record.channel.value,
+        session="this" if attested.same_session else "earlier",
+        met_in=record.session.hex(),
+        call=record.call,
+        at=record.at,
+    )
+
+
+def _asked_call(fields: Mapping[str, Any]) -> AskedCall:
+    receivers = tuple(AskedReceiver(**{**one, "sent": ()}) for one in fields["receivers"])
+    reasons = tuple(fields["reasons"])
+    return AskedCall(**{**fields, "receivers": receivers, "reasons": reasons})

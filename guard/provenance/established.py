@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import DestinationStatus, Role
-from guard.provenance.label_sets import ESTABLISHED, SHOWN
+from guard.provenance.label_sets import ESTABLISHED, SENT, SHOWN
+from guard.provenance.lineage import ID, entries_in
+from guard.provenance.seal import SOURCE_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,6 +34,20 @@ if TYPE_CHECKING:
 NO_RECEIVERS: Final = frozenset({"reply", "text", "number", "malformed", "missing"})
 """Kinds of destinations that name a message or a value, and nobody who could receive again."""
 _SHOWN: Final = ("principal", "server", "upstream", "tool", "kind", "receiver")
+
+
+SENT_LIMIT: Final = 16
+"""Receivers of one send that it is kept on record for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One send of a principal to a receiver."""
+
+    at: float
+    tool: str
+    decision: str
+    """Its decision id, as in the audit log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +119,37 @@ def established_writes(
             (mark + SHOWN, seal.enciphered(area, mark + SHOWN, shown)),
         )
         yield LabelWrite(area, LabelWriteMode.REPLACE, entries)
+
+
+def sent_writes(seal: Seal, sets: LabelSets, classified: ClassifiedCall) -> Iterator[LabelWrite]:
+    """Yield the records that a send went to each of its receivers: for people, no label.
+
+    Each is one more entry of a bounded list: when, by which tool, under which decision id.
+    """
+    call = classified.call
+    body = json.dumps([call.at, call.tool[:SOURCE_LIMIT], call.id]).encode()
+    identity = seal.digest("sent", call.id).ljust(ID, b"\0")
+    for target in islice(receivers_of(classified), SENT_LIMIT):
+        destination = target.destination
+        mark = sent_mark(seal, call.identity.principal, destination.kind, destination.canonical)
+        area = sets.sent(call.identity.tenant, mark)
+        entry = seal.sealed(area, mark + SENT, identity + body)
+        yield LabelWrite(area, LabelWriteMode.APPEND, ((mark + SENT, entry),))
+
+
+def sent_mark(seal: Seal, principal: str, kind: str, canonical: str) -> bytes:
+    """Return the fingerprint of a principal and a receiver."""
+    return seal.fingerprint("sent:" + "\0".join(map(json.dumps, (principal, kind, canonical))))
+
+
+def read_sent(seal: Seal, area: LabelSet, mark: bytes, raw: object) -> tuple[list[Sent], int]:
+    """Return the earlier sends on record for a receiver, and how many there were in all."""
+    entries = entries_in(seal, area, mark + SENT, raw)
+    found: list[Sent] = []
+    for body in entries.bodies:
+        at, tool, decision = json.loads(body[ID:])
+        found.append(Sent(float(at), str(tool), str(decision)))
+    return found, len(found) + entries.missing
 
 
 def read_established(

@@ -6,6 +6,7 @@ like the sender of a message that the user named: for this session only.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -37,6 +38,7 @@ from guard.destinations.values import (
 )
 from guard.provenance.label_sets import (
     ATTESTED,
+    EXCERPT,
     KNOWN_AS,
     READ,
     RECALLS,
@@ -77,6 +79,11 @@ NAME_LIMIT: Final = 8
 """Messages of one result, and names of one message or place, that a user may mean."""
 LINK_LIMIT: Final = 500
 """Links of one result."""
+EXCERPTS: Final = 12
+EXCERPT_CHARS: Final = 160
+"""Excerpts of one result that are kept for people, and characters of each."""
+EXCERPT_ROOM: Final = 32 * 1024
+"""Characters of one text that they are looked for in."""
 Entries: TypeAlias = "list[tuple[bytes, bytes]]"
 REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 WRITING: Final = frozenset({Role.SAVE, Role.DRAFT, Role.SEND})
@@ -153,6 +160,8 @@ class ResultIntake:
     _held: dict[str, tuple[Channel, Entry | None]] = field(default_factory=dict)
     """Values that a directory or an own record holds, and the entry with a name that each is in."""
     _private: dict[str, None] = field(default_factory=dict)
+    _excerpts: list[str] = field(default_factory=list)
+    """What stands around the first untrusted values: shown to a person who is asked about one."""
     _overflow: bool = False
     _text: int = 0
     _traces_numbers: bool = False
@@ -186,6 +195,8 @@ class ResultIntake:
             writes.extend(self._messages(roots, mapping.messages))
         if mapping is not None:
             writes.extend(self._named_places(mapping, roots))
+        if self._excerpts:
+            writes.append(self._excerpt_write())
         if self._private:
             record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
             writes.extend(
@@ -244,6 +255,9 @@ class ResultIntake:
             self._taint(found.plain, leaf.origin)
             self._taint(found.disguised, leaf.origin)
             self._mails.update((value, None) for value in found.plain if is_mail(value))
+            if found.plain and len(self._excerpts) < EXCERPTS:
+                room = EXCERPTS - len(self._excerpts)
+                self._excerpts.extend(islice(_excerpts(text, found.plain), room))
             if handle is not None:
                 self._taint((handle,), leaf.origin)
         # Whatever its label promises, a text says not who may receive: a directory does.
@@ -331,6 +345,15 @@ class ResultIntake:
             )
             for area, (memory, entries) in grouped.items()
         ]
+
+    def _excerpt_write(self) -> LabelWrite:
+        """Return the excerpts of the result, enciphered; they are kept for a session's time."""
+        call = self.result.call
+        tenant = call.call.identity.tenant
+        area = self.areas.excerpt(tenant, self.session, call.index, self.result.at)
+        body = json.dumps(self._excerpts).encode()
+        entry = EXCERPT, self.seal.enciphered(area, EXCERPT, body)
+        return LabelWrite(area, LabelWriteMode.REPLACE, (entry,))
 
     def _attestations(self) -> list[LabelWrite]:
         area = self.areas.session(self.result.call.call.identity)
@@ -452,6 +475,35 @@ class ResultIntake:
             for d in sent_by
         ):
             inside.update(ids)
+
+
+def _excerpts(text: str, values: Iterable[str]) -> Iterator[str]:
+    """Yield what stands around each of some values in a text, overlapping places once."""
+    folded, end = text[:EXCERPT_ROOM].casefold(), 0
+    for value in islice(values, 4 * EXCERPTS):
+        place = folded.find(value.partition(":")[2], end)
+        if place >= 0:
+            start = max(0, place - EXCERPT_CHARS // 2)
+            end = start + EXCERPT_CHARS
+            yield text[start:end]
+
+
+def excerpt_naming(seal: Seal, area: LabelSet, raw: object, receiver: str) -> str:
+    """Return the excerpt of a result that names a receiver; empty where none is kept.
+
+    Args:
+        seal: the deployment's key.
+        area: where the excerpts of the result are.
+        raw: what lies there.
+        receiver: canonical.
+    """
+    body = seal.deciphered(area, EXCERPT, raw) if isinstance(raw, bytes) else None
+    wanted = receiver.casefold()
+    for excerpt in [] if body is None else json.loads(body):
+        values = find_values(excerpt).plain
+        if wanted in excerpt.casefold() or any(v.partition(":")[2] == wanted for v in values):
+            return str(excerpt)
+    return ""
 
 
 def is_of_kind(value: str, kinds: frozenset[str]) -> bool:

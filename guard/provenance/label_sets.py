@@ -35,6 +35,9 @@ OWN_KIND: Final = "n"
 PRIVATE_KIND: Final = "b"
 ESTABLISHED_KIND: Final = "e"
 WRITTEN_KIND: Final = "w"
+REQUEST_KIND: Final = "q"
+SENT_KIND: Final = "h"
+EXCERPT_KIND: Final = "x"
 
 PROMPT: Final = b"P"
 ATTESTED: Final = b"A"
@@ -50,6 +53,8 @@ HOPS: Final = b"H"
 RECALLS: Final = b"r"
 ESTABLISHED: Final = b"E"
 SHOWN: Final = b"D"
+SENT: Final = b"L"
+EXCERPT: Final = b"X"
 """What stands behind a fingerprint in a field: which record of the value it is."""
 
 
@@ -148,6 +153,23 @@ class LabelSets:
         part, ttl = _BUCKET_NAMES[bucket_of(fingerprint)], self._established * 1000
         return _set(ESTABLISHED_KIND, (tenant,), part, ttl, BUCKET_LIMIT)
 
+    def sent(self, tenant: str, fingerprint: bytes) -> LabelSet:
+        """Return the record of sends of the principals of a tenant, as long as `established`."""
+        part, ttl = _BUCKET_NAMES[bucket_of(fingerprint)], self._established * 1000
+        return _set(SENT_KIND, (tenant,), part, ttl, BUCKET_LIMIT)
+
+    def excerpt(self, tenant: str, session: bytes, call: int, at: float) -> LabelSet:
+        """Return where excerpts of the untrusted text of one result are kept.
+
+        Args:
+            tenant: whose.
+            session: digest of the session that read it.
+            call: index of the call in the session.
+            at: when, in seconds since the epoch.
+        """
+        part = f"{session.hex()}.{call}.{int(at)}"
+        return LabelSet(EXCERPT_KIND, (tenant,), part, self._session, 1)
+
     def established_until(self, at: float) -> float:
         """Return when ends what a send at some time has established."""
         return at + self._established
@@ -177,9 +199,12 @@ def bucket_of(fingerprint: bytes) -> int:
     return fingerprint[0] % BUCKETS
 
 
-def question(decision_id: str, ttl: int) -> LabelSet:
-    """Return where a question that a human may answer is kept, for ``ttl`` seconds."""
-    return LabelSet("q", (decision_id,), "", ttl * 1000, 1)
+def request(tenant: str, decision_id: str, ttl: int) -> LabelSet:
+    """Return where a request for approval is kept, for ``ttl`` seconds.
+
+    Its key begins as those of all requests of the tenant, and ends with the decision id.
+    """
+    return LabelSet(REQUEST_KIND, (tenant,), decision_id, ttl * 1000, 1)
 
 
 def grant(digest: str, ttl: int) -> LabelSet:

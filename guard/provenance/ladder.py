@@ -60,7 +60,7 @@ def attest(
     )
     before = context.established.get(destination)
     if attested.rung > Rung.ESTABLISHED and _vouches(before, context):
-        why = "approved_before" if before.channel is Channel.APPROVAL else "prompted_before"
+        why = "prompted_before" if before.channel is Channel.PROMPT else "approved_before"
         same = before.session == context.session
         return Attestation(Rung.ESTABLISHED, why, before, same_session=same)
     if attested.rung is Rung.UNKNOWN:

@@ -36,6 +36,7 @@ from guard.core.labels import (
 )
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.destinations.values import HANDLE, LINK, MESSAGE, SAID, hints_of, taints_of
+from guard.provenance.approvals import Scope
 from guard.provenance.established import established_mark, established_writes, receivers_of
 from guard.provenance.label_sets import (
     ATTESTED,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from guard.core.model import Destination
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot
+    from guard.provenance.approvals import Grant
     from guard.provenance.seal import Seal
 
 ASK_LIMIT: Final = 256
@@ -336,13 +338,15 @@ class Tracing:
         for area, slots in by_set.values():
             self._asked.append((area, tuple(slots)))
 
-    def result(self, snapshot: Snapshot, *, granted: bool, remember: float = 0.0) -> TracedCall:
+    def result(
+        self, snapshot: Snapshot, grant: Grant | None = None, definition: str = ""
+    ) -> TracedCall:
         """Return the call with the rung of every value in it.
 
         Args:
             snapshot: the state before the call, with the reply to :meth:`query`.
-            granted: whether a human granted exactly this call.
-            remember: for how many seconds the grant lets its receivers be sent to again.
+            grant: of a human, for exactly this call.
+            definition: digest of the tool's changed definition, where nobody has approved it.
 
         Raises:
             ValueError: the reply does not fit the query.
@@ -359,7 +363,7 @@ class Tracing:
             session=self._seal.session(self._identity),
             principal=self._seal.principal(self._identity),
             at=self._at,
-            granted=granted,
+            granted=grant is not None,
             saturated=cut_off or snapshot.incomplete,
             read_untrusted=whole.get("read"),
             remembers=session.possible(Role.RECALL) > 0 or session.possible(Role.LIST) > 0,
@@ -387,11 +391,14 @@ class Tracing:
                 *(self._saves_made(reply, context, index) if self._store else ()),
                 *self._writes_made(context, index),
             ),
-            on_success=self._establishes(context, index, remember) if self._receivers else (),
+            on_success=self._establishes(context, index, grant) if self._receivers else (),
             redefined=reply.definition is not None,
+            definition=definition,
         )
 
-    def _establishes(self, context: Context, index: int, remember: float) -> tuple[LabelWrite, ...]:
+    def _establishes(
+        self, context: Context, index: int, grant: Grant | None
+    ) -> tuple[LabelWrite, ...]:
         """Return the records of the receivers that a send establishes: whom the user named.
 
         A grant establishes nobody unless it is to be remembered.
@@ -408,14 +415,19 @@ class Tracing:
             principal=context.principal,
             until=period,
         )
-        approved = replace(by, channel=Channel.APPROVAL, until=min(period, call.at + remember))
+        approved = None
+        if grant is not None and grant.scope is not Scope.CALL:
+            channel = Channel.APPROVAL
+            if grant.scope is Scope.SESSION:
+                channel = Channel.SESSION_APPROVAL
+            approved = replace(by, channel=channel, until=min(period, grant.until))
         found: dict[Destination, LabelRecord] = {}
         for target in self._receivers.values():
             # A page that was only named to be read has been named to receive nothing.
             attested = attest(target.destination, target.status, ungranted, reads=False)
             if attested.rung is Rung.PROMPTED:
                 found[target.destination] = by
-            elif context.granted and remember:
+            elif approved is not None:
                 found[target.destination] = approved
         return tuple(established_writes(self._seal, self._sets, call, found))
 
@@ -480,6 +492,10 @@ class Tracing:
             return
         if slot.place == _ESTABLISHED:
             receiver = self._receivers[slot.field[:FINGERPRINT]].destination
+            if record.channel is Channel.SESSION_APPROVAL and (
+                record.session != self._seal.session(self._identity)
+            ):
+                return
             # The policy may have become stricter since.
             until = min(record.until, self._sets.established_until(record.at))
             self._established[receiver] = replace(record, until=until)

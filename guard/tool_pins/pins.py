@@ -91,6 +91,11 @@ class Pins:
         """Return the look-up of a tool's mark, which is sent with each attempt to call the tool."""
         return LabelLookup(pin_set(upstream), (self.field(tool, MARKED),))
 
+    def marked(self, raw: object, upstream: str, tool: str) -> str:
+        """Return the digest of the changed definition in a tool's mark, whatever lies there."""
+        pin = self.read(raw, upstream, tool, MARKED)
+        return pin.digests[0] if pin is not None and pin.digests else ALTERED
+
     def lookup(self, upstream: str, definitions: Sequence[ToolDefinition]) -> LabelLookup:
         """Return the look-up of the pin and the mark of each tool, and of the upstream's own."""
         fields = [self.field("", PINNED)]

@@ -6,27 +6,31 @@ command line, none on the path of a call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.core.labels import LabelSet
 from guard.core.model import Identity
 from guard.destinations.values import find_values, leaf_value
-from guard.provenance.approvals import QUESTION_FIELD, Approvals
-from guard.provenance.established import read_established
+from guard.provenance.approvals import REQUEST_FIELD, Approvals, Grant
+from guard.provenance.established import read_established, read_sent, sent_mark
 from guard.provenance.imports import import_writes
+from guard.provenance.intake import excerpt_naming
 from guard.provenance.label_sets import (
     ATTESTED,
     ESTABLISHED,
     ESTABLISHED_KIND,
+    EXCERPT,
     HOPS,
     ITEM,
+    SENT,
     SHOWN,
     TAINTED,
     LabelSets,
     bucket_of,
-    question,
+    request,
 )
 from guard.provenance.lineage import LIST_LIMIT, entries_in, hops_of, path_of
 from guard.provenance.seal import FINGERPRINT
@@ -37,14 +41,16 @@ if TYPE_CHECKING:
 
     from guard.adapters.redis.store import RedisSessionStore
     from guard.core.labels import LabelRecord
-    from guard.core.model import Integrity, Json
+    from guard.core.model import Integrity
     from guard.core.policy import StateLimits
+    from guard.provenance.approvals import ApprovalRequest, AskedReceiver
     from guard.provenance.established import Established
     from guard.provenance.lineage import Entries, Hop, Step
     from guard.provenance.seal import Seal
     from guard.tool_pins.pins import Pin, Pins
 
 KINDS: Final = {ATTESTED: "value", TAINTED: "value", ITEM: "item"}
+ONCE: Final = Grant()
 _COUNT: Final = 256
 """Records that one import writes at a time."""
 
@@ -91,55 +97,100 @@ class LabelOperator:
         self._limits = limits
         self._tenant = tenant
 
-    async def asked(self, decision_id: str) -> dict[str, Json]:
-        """Return what is asked under a decision id.
+    async def waiting(self) -> list[ApprovalRequest]:
+        """Return what waits for an answer, the oldest first; records that were altered are not."""
+        area = request(self._tenant, "", 1)
+        prefix = self._store.key_of(self._tenant, area).decode()
+        found: list[ApprovalRequest] = []
+        async for page in self._store.client.scan(prefix):
+            for key in page:
+                with suppress(GuardError):
+                    found.append(await self._request(key.decode().removeprefix(prefix)))
+        return sorted(found, key=lambda one: one.at)
+
+    async def asked(self, decision_id: str) -> ApprovalRequest:
+        """Return what is asked under a decision id, with the untrusted text and earlier sends.
 
         Raises:
             GuardError: nothing is, or its record was altered.
         """
-        key = self._store.key_of(self._tenant, question(decision_id, 1))
-        raw = await self._store.client.execute("HGET", key, QUESTION_FIELD)
-        if not isinstance(raw, bytes):
-            raise GuardError(f"no call waits for approval under `{decision_id}`")
-        try:
-            return self._approvals.question(decision_id, raw)
-        except ValueError as error:
-            raise GuardError(str(error)) from error
+        asked = await self._request(decision_id)
+        calls = [
+            replace(call, receivers=tuple([await self._known(asked, r) for r in call.receivers]))
+            for call in asked.calls
+        ]
+        return replace(asked, calls=tuple(calls))
 
-    async def deny(self, decision_id: str) -> bool:
-        """Take a question away unanswered; return whether it was there."""
-        key = self._store.key_of(self._tenant, question(decision_id, 1))
-        return await self._store.client.execute("DEL", key) == 1
+    async def deny(self, decision_id: str) -> ApprovalRequest:
+        """Take a request away unanswered, with those of the same message; return what was asked.
 
-    async def approve(
-        self, decision_id: str, at: float, *, remember: float = 0.0
-    ) -> dict[str, Json]:
-        """Grant the call of one decision, once; return what was asked.
+        Raises:
+            GuardError: nothing waits under this id, or it was altered.
+        """
+        asked = await self._request(decision_id)
+        await self._take(asked)
+        return asked
+
+    async def approve(self, decision_id: str, at: float, grant: Grant = ONCE) -> ApprovalRequest:
+        """Grant the calls of one message, once; return what was asked.
 
         Args:
             decision_id: of the call that was asked about.
             at: now.
-            remember: for how many seconds this principal may send to its receivers again with this
-                tool, unasked; 0 for this one call.
+            grant: for how much it holds.
 
         Raises:
-            GuardError: no such question waits, it was altered, or it has expired.
+            GuardError: no such request waits, it was altered, or it has expired.
         """
-        key = self._store.key_of(self._tenant, question(decision_id, 1))
-        raw = await self._store.client.execute("HGET", key, QUESTION_FIELD)
+        asked = await self._request(decision_id)
+        try:
+            writes = self._approvals.answer(asked, at, grant)
+        except ValueError as error:
+            raise GuardError(str(error)) from error
+        # Taken before the grants are written: of two answers that race, one finds the request.
+        await self._take(asked)
+        await self._store.note(Identity("", "", tenant=self._tenant), writes)
+        return asked
+
+    async def _request(self, decision_id: str) -> ApprovalRequest:
+        key = self._store.key_of(self._tenant, request(self._tenant, decision_id, 1))
+        raw = await self._store.client.execute("HGET", key, REQUEST_FIELD)
         if not isinstance(raw, bytes):
             msg = f"no call waits for approval under `{decision_id}`; it may have expired"
             raise GuardError(msg)
         try:
-            asked, write = self._approvals.answer(decision_id, raw, at, remember)
+            return self._approvals.read(self._tenant, decision_id, raw)
         except ValueError as error:
             raise GuardError(str(error)) from error
-        # Taken before the grant is written: of two approvals that race, one finds the question.
-        if await self._store.client.execute("DEL", key) != 1:
-            msg = f"`{decision_id}` has just been approved by somebody else"
+
+    async def _take(self, asked: ApprovalRequest) -> None:
+        """Take the requests of one message away, in one step.
+
+        Raises:
+            GuardError: somebody else has.
+        """
+        areas = [request(self._tenant, call.decision, 1) for call in asked.calls]
+        keys = [self._store.key_of(self._tenant, area) for area in areas]
+        if await self._store.client.execute("DEL", *keys) == 0:
+            msg = f"`{asked.decision}` has just been answered by somebody else"
             raise GuardError(msg)
-        await self._store.note(Identity("", "", tenant=self._tenant), [write])
-        return asked
+
+    async def _known(self, asked: ApprovalRequest, receiver: AskedReceiver) -> AskedReceiver:
+        """Return a receiver with the text that named it and what was sent to it before."""
+        sets = LabelSets(self._limits)
+        mark = sent_mark(self.seal, asked.principal, receiver.kind, receiver.receiver)
+        area = sets.sent(self._tenant, mark)
+        key = self._store.key_of(self._tenant, area)
+        raw = await self._store.client.execute("HGET", key, mark + SENT)
+        sent, count = read_sent(self.seal, area, mark, raw)
+        text = ""
+        if receiver.met_in:
+            met = bytes.fromhex(receiver.met_in)
+            area = sets.excerpt(self._tenant, met, receiver.call, receiver.at)
+            key = self._store.key_of(self._tenant, area)
+            raw = await self._store.client.execute("HGET", key, EXCERPT)
+            text = excerpt_naming(self.seal, area, raw, receiver.receiver)
+        return replace(receiver, text=text, sent=tuple(sent), sends=count)
 
     async def established(self) -> list[Established]:
         """Return the receivers that principals of the tenant may send to again, oldest first."""

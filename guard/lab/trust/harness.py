@@ -28,6 +28,7 @@ from guard.enforcement.exchange import (
     UnreadExchange,
 )
 from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.provenance.approvals import Grant, Scope
 from guard.settings import load_settings, policies_directory
 
 if TYPE_CHECKING:
@@ -222,9 +223,14 @@ class World:
         Raises:
             GuardError: nothing waits for approval under this id.
         """
-        operator = LabelOperator(self.parts.store, self.parts.seal, StateLimits())
-        period = REMEMBERED if remember else 0.0
-        await operator.approve(decision_id, self.clock.now(), remember=period)
+        now = self.clock.now()
+        grant = Grant(Scope.PRINCIPAL, now + REMEMBERED) if remember else Grant()
+        await self.operator.approve(decision_id, now, grant)
+
+    @property
+    def operator(self) -> LabelOperator:
+        """What people do on the command line."""
+        return LabelOperator(self.parts.store, self.parts.seal, StateLimits())
 
     async def send(self, request: HttpRequest) -> Outcome:
         """Take a request through the guard, and its answer back."""

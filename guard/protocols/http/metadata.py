@@ -7,6 +7,7 @@ which is judged wherever the policy maps that name.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -80,18 +81,63 @@ _MIRRORED: Final = ("mcp-method", "mcp-name", "mcp-param-")
 """Compared with the body, which is judged."""
 _CREDENTIALS: Final = frozenset({"authorization", "x-api-key", "api-key"})
 """For the server that the operator has chosen."""
-_VARYING: Final = frozenset(
+_COUNT: Final = re.compile(
+    r"\d{1,6}(?:\.\d{1,6})?[a-zA-Z]?|attempt=\d{1,3}; ?max=\d{1,3}|true|false"
+)
+_DATE: Final = re.compile(
+    r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT|\d{8}T\d{6}Z|\d{10,19}"
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
+)
+_DRAWN: Final = re.compile(
+    r"(?:[a-z]{2,12}[-_.]){0,3}(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|[0-9a-fA-F]{8,64}|\d{1,24}|[0-9A-Za-z]{20,27})"
+    r"|(?:Root=|Self=)?1-[0-9a-f]{8}-[0-9a-f]{24}(?:;(?:Parent|Sampled|Lineage)=[\w:-]{1,40}){0,3}"
+)
+"""A UUID, a hexadecimal or decimal number, or as many letters as a short id has, behind words."""
+_TRACE: Final = re.compile(r"[0-9a-fA-F]{2,32}(?:[-:/][0-9a-fA-F]{1,32}){0,4}(?:;o=\d)?")
+_LABELS: Final = re.compile(r"[\w.:;=/,+%@*-]{1,80}", re.ASCII)
+_ISSUED: Final = re.compile(r"\S{1,256}")
+"""What a client repeats after its server; an id that the server did not say is judged apart."""
+# fmt: off
+_VARYING: Final[dict[str, re.Pattern[str]]] = {
+    **dict.fromkeys(
+        ("grpc-timeout", "retry-attempt", "x-attempt", "x-b3-sampled",
+         "x-datadog-sampling-priority", "x-retry-attempt", "x-retry-count", "amz-sdk-request",
+         "x-stainless-read-timeout", "x-stainless-retry-count", "x-stainless-timeout"),
+        _COUNT,
+    ),
+    **dict.fromkeys(("date", "x-amz-date", "x-date", "x-ms-date", "x-timestamp"), _DATE),
+    **dict.fromkeys(
+        ("amz-sdk-invocation-id", "client-request-id", "correlation-id", "idempotency-key",
+         "request-id", "x-amzn-trace-id", "x-client-request-id", "x-correlation-id",
+         "x-datadog-parent-id", "x-datadog-trace-id", "x-idempotency-key",
+         "x-ms-client-request-id", "x-request-id", "x-trace-id"),
+        _DRAWN,
+    ),
+    **dict.fromkeys(
+        ("b3", "sentry-trace", "traceparent", "uber-trace-id", "x-b3-parentspanid",
+         "x-b3-spanid", "x-b3-traceid", "x-cloud-trace-context"),
+        _TRACE,
+    ),
+    **dict.fromkeys(("baggage", "tracestate"), _LABELS),
+    **dict.fromkeys(("last-event-id", "mcp-session-id"), _ISSUED),
+}
+# fmt: on
+"""Headers that differ in every retry of one request, each with the form of what a client draws anew
+for each attempt: counts, times, names of a request or trace.  Of another form it is data."""
+_BEARER: Final = frozenset({"bearer", "dpop"})
+_SUBJECT: Final = ("iss", "sub", "azp", "client_id", "tid", "aud", "scope", "scp")
+"""Claims that say whose an access token is, and for what; the others differ in each token."""
+_SIGNED_PARTS: Final = re.compile(r'([\w-]{1,40})\s?=\s?("[^"]{0,512}"|[^\s",]{1,512})')
+_FRESH_PARTS: Final = frozenset(
     {
-        "baggage",
-        "date",
-        "last-event-id",
-        "mcp-session-id",
-        "traceparent",
-        "tracestate",
-        "x-request-id",
+        *("signature", "oauth_signature", "oauth_nonce", "oauth_timestamp"),
+        *("nonce", "cnonce", "nc", "response", "uri"),
     }
 )
-"""Differ in every retry of one request."""
+"""Parts of a signed credential that are made anew for each request."""
+_SIGNING: Final = frozenset({"aws4-hmac-sha256", "oauth", "digest"})
+_AWS_DATE: Final = re.compile(r"/\d{8}/")
 _SESSIONS: Final = frozenset({"session_id", "sessionid"})
 _VALUE_LIMIT: Final = 256
 _WORD: Final = re.compile(r"[\w.:/=~+-]{1,64}", re.ASCII)
@@ -133,26 +179,72 @@ def metadata_call(request: HttpRequest, *, reads_query: bool) -> list[ParsedCall
     return [ParsedCall(TOOL, arguments)] if len(arguments) > 1 else []
 
 
-def request_context(request: HttpRequest, meta: Json) -> str:
-    """Return the digest of what a request says beside its call and repeats in a retry.
+def request_context(request: HttpRequest) -> str:
+    """Return the digest of what a request says beside its calls and repeats in a retry.
 
-    Args:
-        request: the message.
-        meta: what the call itself says beside its arguments.
+    Method, server, path, query and the headers that say more than any client's; of those, not what
+    a client draws anew for each attempt.  An access token counts as its subject where the operator
+    chose the server, which checks it: a token is refreshed within minutes.
     """
     path, _, query = request.target.partition("?")
     pairs = parse_qsl(query, keep_blank_values=True)
+    headers: dict[str, Json] = {}
+    for name, value in notable_headers(request).items():
+        drawn = _VARYING.get(name)
+        if drawn is not None and isinstance(value, str) and drawn.fullmatch(value):
+            continue
+        if not request.chosen and name == "dpop":
+            continue
+        signed = not request.chosen and name == "authorization" and isinstance(value, str)
+        headers[name] = credential_identity(value) if signed else value
     parts = [
         request.method,
         request.scheme,
         request.host.lower(),
         path,
         [pair for pair in pairs if pair[0].lower() not in _SESSIONS],
-        {n: v for n, v in notable_headers(request).items() if n not in _VARYING},
-        meta,
+        headers,
     ]
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def call_context(context: str, meta: Json) -> str:
+    """Return the digest of a request's context and what one call says beside its arguments."""
+    text = json.dumps([context, meta], sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def credential_identity(credential: str) -> str:
+    """Return what of an ``Authorization`` header stays when a client refreshes or signs it anew.
+
+    Of a JSON Web Token (RFC 7519) its subject, issuer, client, audience and scope; of a signed
+    request (AWS Signature 4, OAuth 1, Digest) all but nonce, time and signature; else all of it.
+    The signature is not checked: the server that the token is for does that.
+    """
+    scheme, _, rest = credential.partition(" ")
+    if scheme.lower() in _BEARER:
+        claims = _claims(rest.strip())
+        subject = {name: claims[name] for name in _SUBJECT if name in claims}
+        return f"subject {json.dumps(subject, sort_keys=True)}" if "sub" in claims else credential
+    if scheme.lower() in _SIGNING:
+        parts = {name.lower(): value for name, value in _SIGNED_PARTS.findall(rest)}
+        lasting = {name: v for name, v in parts.items() if name not in _FRESH_PARTS}
+        return _AWS_DATE.sub("/", f"{scheme} {json.dumps(lasting, sort_keys=True)}", count=1)
+    return credential
+
+
+def _claims(token: str) -> dict[str, Json]:
+    """Return the claims of a JSON Web Token, none where it is no such token."""
+    pieces = token.split(".")
+    if len(pieces) != 3:  # noqa: PLR2004  (header, claims, signature)
+        return {}
+    try:
+        raw = base64.urlsafe_b64decode(pieces[1] + "=" * (-len(pieces[1]) % 4))
+        claims = json.loads(raw)
+    except (ValueError, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
 
 
 def is_usual(target: str) -> bool:

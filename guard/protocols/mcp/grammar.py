@@ -212,6 +212,17 @@ META: Final[Grammar] = {
     "vscode.requestId": is_id,
 }
 """Members of ``_meta`` that the specification, or a common client, puts there."""
+_OF_REQUEST: Final = re.compile(
+    r"(?:[a-z]{2,20}[./])?(?:request|message|invocation|correlation|trace|span|run|turn"
+    r"|tool[_-]?(?:use|call))[_-]?id|(?:[a-z]{2,20}[./])?(?:attempt|retry[_-]?count)",
+    re.IGNORECASE,
+)
+
+
+def is_of_request(name: str, value: Json) -> bool:
+    """Return whether a member of ``_meta`` names one attempt of a call and says nothing else."""
+    return _OF_REQUEST.fullmatch(name) is not None and is_id(value)
+
 
 _PAGE: Final[Grammar] = {"cursor": _anything, "_meta": META}
 _TASK: Final[Grammar] = {"taskId": _anything, "_meta": META}
@@ -350,7 +361,8 @@ def outside(value: Json, grammar: Grammar) -> Json:
     left: dict[str, Json] = {}
     for name, inner in value.items():
         if name not in grammar:
-            left[name] = inner
+            if grammar is not META or not is_of_request(name, inner):
+                left[name] = inner
         elif (part := outside(inner, grammar[name])) is not None:
             left[name] = part
     return left or None

@@ -30,7 +30,7 @@ from guard.protocols.framing.json_messages import (
 from guard.protocols.http.message import HttpReply, json_body, rewritten
 from guard.protocols.http.metadata import is_plain, is_usual
 from guard.protocols.mcp.declarations import declarations_in, said_in, unlisted, without
-from guard.protocols.mcp.grammar import PLAIN, is_id, says_nothing, unjudged_part
+from guard.protocols.mcp.grammar import PLAIN, is_id, is_of_request, says_nothing, unjudged_part
 from guard.protocols.messages import Echo, Message, ParsedCall, ParsedResult
 from guard.protocols.refusals import observation, sentence, unreadable
 
@@ -604,11 +604,15 @@ def _echoes(messages: Sequence[RpcMessage]) -> Iterator[Echo]:
 
 
 def _lasting_meta(rpc: RpcMessage) -> Json:
-    """Return a request's ``_meta`` without what differs in every retry."""
+    """Return what a grant for a call binds beside its arguments: its method and its ``_meta``.
+
+    Without what differs in every retry.
+    """
     meta = rpc.params.get("_meta")
-    if not isinstance(meta, dict):
-        return meta
-    return {name: value for name, value in meta.items() if name not in _VARYING} or None
+    if isinstance(meta, dict):
+        meta = {n: v for n, v in meta.items() if n not in _VARYING and not is_of_request(n, v)}
+    said = {"_meta": meta} if meta else {}
+    return said or None if rpc.method == TOOL_CALL else {"method": rpc.method, **said}
 
 
 def _opens_stream(request: HttpRequest) -> bool:

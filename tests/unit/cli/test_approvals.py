@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 from typer.testing import CliRunner
@@ -88,7 +89,9 @@ def test_an_established_receiver_is_listed_and_revoked(run, sends):
     assert listed.exit_code == 0, listed.output
     [line] = [one for one in listed.stdout.splitlines() if "pat@partner.test" in one]
     assert "alice" in line
-    assert "drop@evil.test" not in listed.stdout
+    [waiting] = [one for one in listed.stdout.splitlines() if "drop@evil.test" in one]
+    assert waiting.startswith(sends)
+    assert "waits until" in waiting
 
     revoked = run("revoke", line.split()[0])
 
@@ -103,6 +106,7 @@ def test_a_call_that_waits_is_shown_and_denied(run, sends):
     assert shown.exit_code == 0, shown.output
     assert "drop@evil.test" in shown.stdout
 
+    assert "never, as far as is on record" in shown.stdout
     assert run("deny", sends).stdout.strip() == "denied"
     assert run("grant", sends).exit_code == 1
 
@@ -110,3 +114,24 @@ def test_a_call_that_waits_is_shown_and_denied(run, sends):
 def test_a_mark_that_is_none_is_said(run):
     """Bad input gets a clear error."""
     assert run("revoke", "xyz").exit_code != 0
+
+
+def test_what_is_to_be_remembered_is_shown_and_confirmed(run, sends):
+    """Nothing is granted before the person has seen whom untrusted text may have named."""
+    asked = run("grant", sends, "--remember", "--until", "30d")
+    assert asked.exit_code == 1
+    assert "drop@evil.test" in asked.stdout
+    assert "remember these receivers (alice, principal, until" in asked.stdout
+    assert "waits until" in run("list").stdout
+    assert run("grant", sends, "--remember", "--until", "30 moons").exit_code == 3
+    assert run("grant", sends, "--until", "30d").exit_code == 3
+
+
+def test_an_answer_is_on_record(run, sends, tmp_path):
+    """Who said what to which decision; no receiver."""
+    log = tmp_path / "audit.jsonl"
+    assert run("deny", sends, "--audit", log).exit_code == 0
+    [line] = [json.loads(one) for one in log.read_text().splitlines()]
+    assert (line["event"], line["answer"]) == ("guard.approval", "denied")
+    assert line["decision_id"] == sends
+    assert "evil" not in json.dumps(line)

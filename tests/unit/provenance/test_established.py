@@ -7,6 +7,7 @@ import pytest
 from guard.adapters.redis.operators import LabelOperator
 from guard.core.calls import ToolResult
 from guard.core.model import ToolCall
+from guard.provenance.approvals import Grant, Scope
 from guard.provenance.seal import Seal
 from tests.guards import KEY
 from tests.unit.provenance.agents import SERIAL, rung, why
@@ -30,11 +31,12 @@ async def named(agent, to=PAT, **more):
     assert rung(verdict) == "prompted"
 
 
-async def approved(agent, operator, **options):
+async def approved(agent, operator, remember=0, scope=Scope.PRINCIPAL):
     """Have a send asked about, approved and repeated."""
     call, verdict = await agent.ask("send", MAIL)
     assert verdict.action.label == "ask"
-    await operator.approve(call.call.id, agent.at, **options)
+    grant = Grant(scope, agent.at + remember) if remember else Grant()
+    await operator.approve(call.call.id, agent.at, grant)
     assert rung(await agent.call("send", MAIL, "sent")) == "granted"
 
 
@@ -101,6 +103,14 @@ async def test_an_approval_to_be_remembered_ends_when_it_says(agent, operator):
     verdict = await later.send(PAT)
     assert (rung(verdict), why(verdict)["why"]) == ("established", "approved_before")
     assert rung(await replace(later, at=agent.at + 2 * DAY + 1).send(PAT)) == "unknown"
+
+
+async def test_an_approval_for_the_session_ends_with_it(agent, operator):
+    """Another session of the same principal is asked about again."""
+    await approved(agent, operator, remember=2 * DAY, scope=Scope.SESSION)
+
+    assert rung(await agent.send(PAT)) == "established"
+    assert rung(await agent.in_session("two").send(PAT)) == "unknown"
 
 
 @pytest.mark.parametrize("remember", [0, 400 * DAY])

@@ -30,6 +30,7 @@ from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.protocols.refusals import Refusal, observation, sentence
+from guard.provenance.approvals import Grant, Scope
 from guard.settings import EMBEDDED, load_settings, policies_directory
 from guard.wiring import Parts, assemble
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.core.policy import Reason
     from guard.core.policy import Verdict as Decision
+    from guard.provenance.approvals import ApprovalRequest
 
 PROTOCOL: Final = "in_process"
 """What stands in audit lines as the protocol of such a call."""
@@ -305,7 +307,11 @@ class Guard:
         )
         return Session(self, identity)
 
-    async def asked(self, decision_id: str, *, tenant: str = "default") -> Mapping[str, Json]:
+    async def waiting(self, *, tenant: str = "default") -> list[ApprovalRequest]:
+        """Return what waits for approval, the oldest first."""
+        return await self._approvals(tenant).waiting()
+
+    async def asked(self, decision_id: str, *, tenant: str = "default") -> ApprovalRequest:
         """Return what a call that waits for approval would do, for a person to read.
 
         Raises:
@@ -315,7 +321,7 @@ class Guard:
 
     async def approve(
         self, decision_id: str, *, remember: float = 0.0, tenant: str = "default"
-    ) -> Mapping[str, Json]:
+    ) -> ApprovalRequest:
         """Let one call that was asked about run, once, when it is repeated; return what was asked.
 
         Args:
@@ -327,11 +333,17 @@ class Guard:
         Raises:
             GuardError: none waits under this decision id, or its time is over.
         """
-        return await self._approvals(tenant).approve(decision_id, self.now(), remember=remember)
+        now = self.now()
+        grant = Grant(Scope.PRINCIPAL, now + remember) if remember else Grant()
+        return await self._approvals(tenant).approve(decision_id, now, grant)
 
     async def deny(self, decision_id: str, *, tenant: str = "default") -> bool:
         """Take a call that waits for approval away; return whether it was there."""
-        return await self._approvals(tenant).deny(decision_id)
+        try:
+            await self._approvals(tenant).deny(decision_id)
+        except GuardError:
+            return False
+        return True
 
     def _approvals(self, tenant: str) -> LabelOperator:
         return LabelOperator(self.parts.store, self.parts.seal, self.parts.policy.limits, tenant)
@@ -427,13 +439,17 @@ class SyncGuard:
         run = self._guard.session(session, principal=principal, tenant=tenant)
         return SyncSession(run, self._portal)
 
-    def asked(self, decision_id: str, *, tenant: str = "default") -> Mapping[str, Json]:
+    def waiting(self, *, tenant: str = "default") -> list[ApprovalRequest]:
+        """See :meth:`Guard.waiting`."""
+        return self._portal.call(lambda: self._guard.waiting(tenant=tenant))
+
+    def asked(self, decision_id: str, *, tenant: str = "default") -> ApprovalRequest:
         """See :meth:`Guard.asked`."""
         return self._portal.call(lambda: self._guard.asked(decision_id, tenant=tenant))
 
     def approve(
         self, decision_id: str, *, remember: float = 0.0, tenant: str = "default"
-    ) -> Mapping[str, Json]:
+    ) -> ApprovalRequest:
         """See :meth:`Guard.approve`."""
         return self._portal.call(
             lambda: self._guard.approve(decision_id, remember=remember, tenant=tenant)

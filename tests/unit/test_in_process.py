@@ -85,7 +85,7 @@ async def test_an_approval_releases_one_call_once(guard):
     asked = await guard.asked(verdict.decision_id)
     await guard.approve(verdict.decision_id)
 
-    assert asked["tool"] == MAIL
+    assert [call.tool for call in asked.calls] == [MAIL]
     assert not (await session.authorize(MAIL, TO_STRANGER | {"body": "other"})).allowed
     assert await session.call(MAIL, TO_STRANGER, tool) == "ok"
     assert not (await session.authorize(MAIL, TO_STRANGER)).allowed

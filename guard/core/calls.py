@@ -22,7 +22,7 @@ from guard.core.model import DestinationStatus, Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from guard.core.labels import Attestation, LabelWrite, PrivateText, SavedText
+    from guard.core.labels import Attestation, Context, LabelWrite, PrivateText, SavedText
     from guard.core.mappings import MemoryPolicy, PathQuery, ToolMapping
     from guard.core.model import Destination, Integrity, Json, ToolCall
 
@@ -105,6 +105,8 @@ class TracedCall:
     """Labels of what it saves, decided before it runs and stored once it has."""
     on_success: tuple[LabelWrite, ...] = ()
     """Receivers that it establishes, stored once the tool has answered without an error."""
+    context: Context | None = None
+    """What is known of the values in it; None until the state is known."""
     redefined: bool = False
     """Whether the tool's definition has changed since it was pinned, and nobody has approved it."""
     definition: str = ""

@@ -265,6 +265,8 @@ class LabelWriteMode(StrEnum):
     REPLACE = "replace"
     APPEND = "append"
     """It is one more entry of a bounded list; where there is no room it is left out, silently."""
+    LOG = "log"
+    """It is one more entry of a numbered stream, whose oldest go beyond the area's limit."""
 
 
 @frozen

@@ -213,6 +213,16 @@ class DriftSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PropagationSettings:
+    """What is kept so that the spread of a memory item can be followed, and undone."""
+
+    events: int = 200_000
+    """Saves, sends and recalls of a tenant that are on record; of more, the oldest go."""
+    versions: int = 0
+    """Versions of items whose text is kept, enciphered, to be restored; 0 keeps none."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryPolicy:
     """The ``memory:`` section of a policy, compiled."""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall, TracedCall
     from guard.core.errors import PolicyProblem
-    from guard.core.mappings import MemoryPolicy, ServerEntry, ToolMapping
+    from guard.core.mappings import MemoryPolicy, PropagationSettings, ServerEntry, ToolMapping
     from guard.core.model import Destination, Finding, Json
     from guard.core.trajectory import Snapshot
 
@@ -87,6 +87,8 @@ class Verdict:
     """Ids of the rules whose effect is the action."""
     facts: Mapping[str, Json] = field(default_factory=dict)
     """What detectors say of the call, by name, for the audit and for explanations."""
+    instead: Json = None
+    """What is released in place of a result that is withheld in part."""
 
     def blocked(self, reason: Reason, *errors: str) -> Verdict:
         """Return it as a block for one more reason."""
@@ -218,6 +220,8 @@ class Policy:
     """Makes one value of those that the policy declares to be one receiver; None: none are."""
     memory: MemoryPolicy | None = None
     """The memory gate; None where the policy has none, and rules alone decide on saves."""
+    propagation: PropagationSettings | None = None
+    """What is kept of how items spread; None keeps nothing."""
     http_tools: object = field(default=None, compare=False)
     """The table of plain HTTP requests that are calls of tools; only its protocol reads it."""
     egress: EgressLimits = EgressLimits()

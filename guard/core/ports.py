@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from guard.core.calls import ClassifiedCall
-    from guard.core.labels import LabelLookup, LabelWrite
+    from guard.core.labels import LabelLookup, LabelSet, LabelWrite
     from guard.core.model import Finding, Identity, Json, Role
     from guard.core.policy import Verdict
     from guard.core.trajectory import Snapshot
@@ -80,6 +80,14 @@ class SessionStore(Protocol):
 
     async def look_up(self, identity: Identity, lookup: LabelLookup) -> tuple[object, ...]:
         """Return label records that belong to no call, None for each that is not there.
+
+        Raises:
+            StateError: as above.
+        """
+        ...
+
+    async def fields(self, identity: Identity, area: LabelSet) -> dict[bytes, bytes]:
+        """Return all of one set of records, page by page; not on the path of most calls.
 
         Raises:
             StateError: as above.

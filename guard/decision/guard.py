@@ -35,6 +35,8 @@ from guard.core.trajectory import Snapshot
 from guard.decision.classification import classify
 from guard.decision.content_scan import ContentScan
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
+from guard.propagation.live import Containment, Spread, withheld
+from guard.propagation.recording import result_events
 from guard.provenance.approvals import Approvals
 from guard.provenance.established import sent_writes
 from guard.provenance.imports import import_writes
@@ -128,6 +130,7 @@ class Guard:
         self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
         self._approvals = Approvals(self._seal)
         self._pins = Pins(self._seal)
+        self._containment = Containment(self._seal, store)
         self.offers = ToolOffers()
         """Which servers offer tools of one name, as far as this process has seen their listings."""
         self._unlabelled: dict[tuple[str, str], int] = {}
@@ -190,10 +193,10 @@ class Guard:
         policy = self.policy
         errors: list[str] = []
         classified = self._classified(policy, call, errors)
-        tracing, snapshot = await self._attempt(policy, classified, errors)
+        tracing, spread, snapshot = await self._attempt(policy, classified, errors)
         if self._entering is not None:
             self._entering(call)
-        traced, granted = self._traced(policy, classified, tracing, snapshot, errors)
+        traced, granted = self._traced(policy, classified, (tracing, spread), snapshot, errors)
         findings = self._detect(policy, classified, snapshot, errors)
         situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
         verdict = decide(policy, situation)
@@ -208,7 +211,23 @@ class Guard:
         memory = self._memory
         if memory is not None and (classified.memory_write is not None or memory.has_reads):
             verdict = await memory.judge(traced, snapshot, verdict)
+        if spread is not None and policy is not None:
+            verdict = await self._uncontained(policy, spread, traced, verdict)
         return Judged(traced, verdict, time.perf_counter() - started)
+
+    async def _uncontained(
+        self, policy: Policy, spread: Spread, traced: TracedCall, verdict: Verdict
+    ) -> Verdict:
+        """Return the verdict of a call, as a block where it saves what an incident contains.
+
+        Never raises: where it cannot be known what is contained, nothing is saved or recalled.
+        """
+        try:
+            return await self._containment.judge(policy, spread, traced, verdict)
+        except Exception as error:  # noqa: BLE001  (what is contained must not get out)
+            self._metrics.count(ERRORS, "state")
+            reason = Reason("guard_error", "", Action.BLOCK, "containment", remedy="retry later")
+            return verdict.blocked(reason, f"containment: {type(error).__name__}")
 
     def _classified(
         self, policy: Policy | None, call: ToolCall, errors: list[str]
@@ -225,7 +244,7 @@ class Guard:
 
     async def _attempt(
         self, policy: Policy | None, classified: ClassifiedCall, errors: list[str]
-    ) -> tuple[Tracing | None, Snapshot]:
+    ) -> tuple[Tracing | None, Spread | None, Snapshot]:
         """Append a call as attempted; return what is traced of it, and the state before it.
 
         Never raises: without state nothing is traced, and the error that is noted blocks the call.
@@ -235,21 +254,24 @@ class Guard:
         owner = (call.identity.tenant, call.identity.principal)
         marks = self._unlabelled.pop(owner, 0)
         started = time.perf_counter()
-        tracing, query, grant = None, LabelQuery(), ""
+        tracing, spread, query, grant = None, None, LabelQuery(), ""
         try:
             if policy is not None:
                 tracing = Tracing(self._seal, policy, classified)
                 mark = self._pins.mark_of(call.upstream, call.tool) if call.upstream else None
                 query, grant = tracing.query(mark), self._approvals.digest(policy, call)
+                spread = Spread.of(self._seal, policy, classified)
+                query = query if spread is None else spread.extended(query)
             snapshot = await self._store.attempt(
                 Attempt(call.id, call.identity, classified.role, call.at, marks, query, grant)
             )
+            snapshot = snapshot if spread is None else spread.taken(snapshot)
         except Exception as error:  # noqa: BLE001  (no state, no decision: block)
             self._mark_unlabelled(owner, marks)
             errors.append(f"state: {type(error).__name__}")
             self._metrics.count(ERRORS, "state")
             self._metrics.set(FAIL_CLOSED, 1, "state")
-            return None, Snapshot()
+            return None, None, Snapshot()
         self._metrics.observe(REDIS_SECONDS, time.perf_counter() - started)
         self._metrics.set(FAIL_CLOSED, 0, "state")
         self._metrics.observe(SESSION_CALLS, sum(snapshot.session.attempted) + 1)
@@ -257,17 +279,18 @@ class Guard:
         self._metrics.observe(LABEL_SATURATION, snapshot.full, "source")
         if marks:
             self._metrics.set(UNLABELLED_MARKS, sum(self._unlabelled.values()))
-        return tracing, snapshot
+        return tracing, spread, snapshot
 
     def _traced(
         self,
         policy: Policy | None,
         classified: ClassifiedCall,
-        tracing: Tracing | None,
+        asked: tuple[Tracing | None, Spread | None],
         snapshot: Snapshot,
         errors: list[str],
     ) -> tuple[TracedCall, bool]:
         """Return the call with the rung of each value, and whether a human granted it."""
+        tracing, spread = asked
         if policy is None or tracing is None:
             return untraced(classified), False
         try:
@@ -276,7 +299,8 @@ class Guard:
                 definition = self._pins.marked(snapshot.labels.definition, call.upstream, call.tool)
             if snapshot.grant is not None:
                 grant = self._approvals.grant(policy, call, snapshot.grant, definition)
-            return tracing.result(snapshot, grant, definition), grant is not None
+            traced = tracing.result(snapshot, grant, definition)
+            return traced if spread is None else spread.recorded(traced), grant is not None
         except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)
             errors.append(f"provenance: {type(error).__name__}")
             self._metrics.count(ERRORS, "provenance")
@@ -387,12 +411,13 @@ class Guard:
         """
         memory = self._memory
         self.texts.of_result(result)
-        withheld = self.judge_result(result)
+        result, contained = self._without_contained(result)
+        refused = self.judge_result(result) or contained
         if memory is None:
             await self._executed(result)
-            return withheld
+            return refused
         result = memory.sourced(result)
-        withheld = await memory.judge_result(result) or withheld
+        refused = await memory.judge_result(result) or refused
         # Together, so that their scripts travel in one pipeline.
         told = [memory.note_sources(result), self._executed(result)]
         if memory.is_committed(result.call.call.id):
@@ -401,7 +426,20 @@ class Guard:
             told.append(memory.settle(result.call.call.id, fate))
         with self._store.together():
             await asyncio.gather(*told)
-        return withheld
+        return refused
+
+    def _without_contained(self, result: ToolResult) -> tuple[ToolResult, Verdict | None]:
+        """Return a result without what incidents contain, and the verdict that says so."""
+        policy = self.policy
+        if policy is None or policy.propagation is None:
+            return result, None
+        apart = self._containment.taken_apart(result)
+        if apart is None:
+            return result, None
+        verdict = self._record(result.call, withheld(policy, apart), 0.0)
+        if verdict.enforced is Action.REDACT:
+            result = replace(result, content=apart.content)
+        return result, None if verdict.enforced is Action.ALLOW else verdict
 
     def is_committed(self, calls: Sequence[TracedCall]) -> bool:
         """Return whether every one of the calls is a memory write that the gate has committed."""
@@ -458,7 +496,7 @@ class Guard:
         if has_succeeded and call.role is Role.SEND:
             saved += tuple(sent_writes(self._seal, label_sets(policy.limits), call))
         learnt, overflow = result_writes(self._seal, policy, result)
-        return (*saved, *learnt), overflow
+        return (*saved, *learnt, *result_events(self._seal, policy, result)), overflow
 
     async def _complete(self, completion: Completion) -> None:
         """Tell the store of the end of a call; keep a mark of what it could not take."""

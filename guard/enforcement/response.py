@@ -259,22 +259,29 @@ class ResponseHandler:
         """
         protocol = exchange.protocol
         refusals: dict[str | None, Refusal] = {}
+        parts: list[tuple[Json, Json]] = []
         for result in protocol.results(content):
             failed = replace(result, is_error=result.is_error or status >= BAD_REQUEST)
             refusal = await self._settle(exchange, failed, is_lost=status >= SERVER_ERROR)
-            if refusal is not None:
+            if refusal is not None and refusal.verdict.enforced is Action.REDACT:
+                parts.append((result.content, refusal.verdict.instead))
+            elif refusal is not None:
                 refusals[result.correlation] = refusal
         left: Json = None
+        for whole, part in parts:
+            left = content = _with_part(content, whole, part)
         if self._declarations is not None:
             for declaration in protocol.declarations(content):
                 await self._declarations.note(exchange, declaration)
             withholds = partial(self._declarations.withholds, exchange)
-            left = protocol.without_declarations(content, withholds)
+            left = protocol.without_declarations(content, withholds) or left
         for token in protocol.said(content):
             self._issued.add(exchange.upstream, token)
         if refusals:
             left = protocol.withhold(content if left is None else left, refusals)
-        return None if left is None else json.dumps(left).encode()
+        if left is None:
+            return None
+        return left.encode() if isinstance(left, str) else json.dumps(left).encode()
 
     async def _settle(
         self, exchange: Exchange, result: ParsedResult, *, is_lost: bool
@@ -370,3 +377,14 @@ class EventReader:
     def refuse(self, error: MessageError) -> None:
         """Record that the stream ends here."""
         self._responses.refuse(error, self._exchange)
+
+
+def _with_part(document: Json, whole: Json, part: Json) -> Json:
+    """Return a document in which one value, that very object, has given way to another."""
+    if document is whole:
+        return part
+    if isinstance(document, dict):
+        return {name: _with_part(inner, whole, part) for name, inner in document.items()}
+    if isinstance(document, list):
+        return [_with_part(inner, whole, part) for inner in document]
+    return document

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.jsonpath import compile_path
 from guard.core.labels import VOUCHING, Channel
-from guard.core.mappings import LinkFields, MessageFields, ResultField, ServerEntry, ToolMapping
+from guard.core.mappings import (
+    LinkFields,
+    MessageFields,
+    PropagationSettings,
+    ResultField,
+    ServerEntry,
+    ToolMapping,
+)
 from guard.core.model import Integrity
 from guard.core.policy import EgressLimits, Policy, StateLimits
 from guard.core.tool_patterns import claims_any
@@ -156,6 +163,7 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
         rules=tuple(rule for file in files for rule in file.rules),
         limits=_limits(state),
         fold=None if folds == Folds() else folds,
+        propagation=_propagation(files),
         memory=compile_memory([(f.content.memory, f.content.stores) for f in files]),
         http_tools=HttpToolTable(
             HttpTool(
@@ -255,6 +263,15 @@ def _field(entry: FieldEntry) -> ResultField:
         names=compile_path(entry.name) if entry.name else None,
         kinds=frozenset(entry.kinds),
     )
+
+
+def _propagation(files: Sequence[PolicyFile]) -> PropagationSettings | None:
+    """Return the settings of the first file that has them."""
+    for file in files:
+        entry = file.content.propagation
+        if entry is not None:
+            return PropagationSettings(entry.events, entry.versions)
+    return None
 
 
 def _limits(state: StateEntry | None) -> StateLimits:

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from guard.core.labels import VOUCHING, Channel
+from guard.core.mappings import PropagationSettings
 from guard.core.model import Integrity, Json, Role
 from guard.core.policy import Mode
 from guard.policy_files.field_types import (
@@ -88,6 +89,16 @@ class StateEntry(_Strict):
     established: Duration = 90 * 86400
     """How long a principal may send again, with the same tool, to a receiver that its user named or
     a person approved to be remembered."""
+
+
+class PropagationEntry(_Strict):
+    """How the spread of memory items is kept on record, so that it can be followed and undone."""
+
+    events: Annotated[int, Field(ge=1000, le=5_000_000)] = PropagationSettings().events
+    """Saves, sends and recalls of a tenant that are kept; of more, the oldest go."""
+    versions: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Versions of items whose text is kept, enciphered with the label key, so that an incident can
+    restore one; 0 keeps no text."""
 
 
 class FieldEntry(_Strict):
@@ -286,6 +297,8 @@ class PolicyDocument(_Strict):
     servers: tuple[ServerEntrySchema, ...] = ()
     """Servers with mappings of their own.  A name that two servers offer is mapped here, or it is
     asked about."""
+    propagation: PropagationEntry | None = None
+    """Keeps on record which item follows from which; left out, nothing of it is."""
     stores: tuple[StoreEntry, ...] = ()
     """Memory stores, each with the tools that write and read it."""
     http_tools: tuple[HttpToolEntry, ...] = ()
@@ -335,7 +348,7 @@ class PolicyFile:
         """The content as JSON values, defaults filled in: what the digest is taken of."""
         content = self.content.model_dump(mode="json", exclude={"rules"})
         # Older policies keep their digest, which audit lines and grants name.
-        for later in ("http_tools", "stores", "identity", "servers"):
+        for later in ("http_tools", "stores", "identity", "servers", "propagation"):
             if not content[later]:
                 del content[later]
         state = content["state"]
@@ -371,6 +384,7 @@ NESTED: Final[dict[Location, type[BaseModel]]] = {
     ("tools", "inert"): InertEntry,
     ("identity",): IdentityEntry,
     ("state",): StateEntry,
+    ("propagation",): PropagationEntry,
     **NESTED_MEMORY,
     ("egress",): EgressEntry,
 }

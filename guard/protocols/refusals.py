@@ -20,7 +20,9 @@ APPROVAL: Final = (
     "waiting for approval of {id}: a person approves it with `guard approvals grant {id}`; repeat "
     "this exact call after it was given"
 )
-WITHHELD: Final = frozenset({"injection_in_result", "result_too_large", "result_unmatched"})
+WITHHELD: Final = frozenset(
+    {"injection_in_result", "memory_contained", "result_too_large", "result_unmatched"}
+)
 """Reasons that concern a result: its call did reach the tool."""
 RETRIED = frozenset({"guard_error", "gate_error", "write_conflict"})
 NO_RETRY = "do not retry the same call"

@@ -392,6 +392,7 @@ class Tracing:
                 *self._writes_made(context, index),
             ),
             on_success=self._establishes(context, index, grant) if self._receivers else (),
+            context=context,
             redefined=reply.definition is not None,
             definition=definition,
         )

@@ -301,6 +301,11 @@ class DescribedStore:
         del identity
         return self._answers(lookup)
 
+    async def fields(self, identity: Identity, area: LabelSet) -> dict[bytes, bytes]:
+        """Return nothing: no incident is described."""
+        del identity, area
+        return {}
+
     async def complete(self, completion: Completion) -> None:
         """Drop the end of the call."""
 

@@ -117,6 +117,8 @@ class Replay:
         self._memory = tuple(memory)
         self._metrics = ErrorCounter()
         seal, audit = Seal(secrets.token_bytes(KEY_BYTES)), NullAuditLog()
+        self.seal = seal
+        """Of what the replay stores."""
         staging = RedisStaging(store.client, namespace=store.namespace, seal=seal)
         gate = WritePath(
             policy=policy,

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 MINIMUM_VERSION: Final = (6, 2)
 _PAIR: Final = 2
+_PAGE: Final = 512
+"""Fields that one step of a scan looks at."""
 
 
 async def memory_settings(client: RedisClient) -> dict[str, str]:
@@ -288,6 +290,25 @@ class RedisSessionStore:
             raise StateError(msg)
         return tuple(reply)
 
+    async def fields(self, identity: Identity, area: LabelSet) -> dict[bytes, bytes]:
+        """Return all of one set of records, a page at a time so that nobody waits long.
+
+        Raises:
+            StateError: as for :meth:`complete`.
+        """
+        key = self._keys.area(identity.tenant, area)
+        found: dict[bytes, bytes] = {}
+        cursor: object = b"0"
+        while True:
+            reply = await self.client.execute("HSCAN", key, _cursor(cursor), "COUNT", _PAGE)
+            if not isinstance(reply, list) or len(reply) != _PAIR:
+                msg = "redis answered a scan of labels with something else"
+                raise StateError(msg)
+            cursor, page = reply
+            found.update(zip(page[::2], page[1::2], strict=True))
+            if cursor == b"0":
+                return found
+
     def key_of(self, tenant: str, area: LabelSet) -> bytes:
         """Return the key of one set of label records, for operators' tools."""
         return self._keys.area(tenant, area)
@@ -340,6 +361,13 @@ class RedisSessionStore:
     async def aclose(self) -> None:
         """Close the connection."""
         await self.client.aclose()
+
+
+def _cursor(reply: object) -> bytes:
+    if not isinstance(reply, bytes):
+        msg = "redis answered a scan without a cursor"
+        raise StateError(msg)
+    return reply
 
 
 def _confirmed(reply: object) -> None:

@@ -1,7 +1,7 @@
 -- Store label records.  Prepended to the scripts that write them.
 -- KEYS from first_key + 1: the areas, an area of exceptions behind each that has one.
 -- ARGV from place: '1' where the principal is marked full anyway, the source they count against,
--- records a source may have; then for each area: mode (keep, taint, raise, replace, append), ttl (ms, 0 keeps),
+-- records a source may have; then for each area: mode (keep, taint, raise, replace, append, log), ttl (ms, 0 keeps),
 -- limit, '1' where exceptions follow, number of entries, field and record of each.
 -- A record that does not fit is dropped and marks the principal full: what is missing is unknown,
 -- and an unknown value of a full principal is asked about wherever it would have been allowed.
@@ -39,6 +39,16 @@ local function appended(list, entry)
   return struct.pack('>I2', count) .. kept .. struct.pack('>I2', #entry) .. entry
 end
 
+-- Entries of a stream have numbers that go up by one: where one is missing, an entry is.
+local function log_entries(key, limit, count, place)
+  for i = 1, count do
+    local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+    local number = last and tonumber(string.match(last[1], '^%d+')) or 0
+    redis.call('XADD', key, 'MAXLEN', '~', limit, string.format('%d-1', number + 1), 'n',
+      ARGV[place + 4 + 2 * i])
+  end
+end
+
 local function store_labels(full_key, source_key, first_key, full_ttl, place)
   local full = ARGV[place] == '1'
   local source, source_limit = ARGV[place + 1], tonumber(ARGV[place + 2])
@@ -53,9 +63,11 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
       k = k + 1
       exceptions = KEYS[k]
     end
-    local room = limit - redis.call('HLEN', key)
+    local is_log = mode == 'log'
+    local room = is_log and 0 or limit - redis.call('HLEN', key)
     local added, lists = 0, 0
-    for i = 1, count do
+    if is_log then log_entries(key, limit, count, place) end
+    for i = 1, is_log and 0 or count do
       local field, record = ARGV[place + 3 + 2 * i], ARGV[place + 4 + 2 * i]
       if exceptions and redis.call('HEXISTS', exceptions, field .. 'A') == 1 then
         -- The memory has a label of its own for this value.

@@ -1,0 +1,46 @@
+"""The propagation graph and incidents in Redis, as operators' tools read and change them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import StateError
+from guard.propagation.events import ENTRY, log_of, readable
+from guard.propagation.graph import Graph
+
+if TYPE_CHECKING:
+    from guard.adapters.redis.store import RedisSessionStore
+    from guard.provenance.seal import Seal
+
+_PAGE: Final = 1000
+"""Events that one command reads: no command holds Redis for more than a few milliseconds."""
+
+
+async def read_graph(store: RedisSessionStore, seal: Seal, tenant: str) -> Graph:
+    """Return the graph of a tenant's events, with what is known to be missing from it.
+
+    Raises:
+        StateError: the store did not answer, or with something else than a log.
+    """
+    area = log_of(tenant)
+    key = store.key_of(tenant, area)
+    bodies: list[bytes] = []
+    altered, number = 0, 0
+    place: bytes = b"-"
+    while True:
+        page = await store.client.execute("XRANGE", key, place, "+", "COUNT", _PAGE)
+        if not isinstance(page, list):
+            msg = "redis answered the log of events with something else"
+            raise StateError(msg)
+        for _, fields in page:
+            body = seal.opened(area, ENTRY, fields[1]) if len(fields) == 2 else None  # noqa: PLR2004
+            if body is not None and readable(body):
+                bodies.append(body)
+            else:
+                altered += 1
+        if page:
+            number = int(page[-1][0].partition(b"-")[0])
+            place = b"(" + page[-1][0]
+        if len(page) < _PAGE:
+            break
+    return Graph(bodies, number - len(bodies) - altered, altered)

@@ -1,0 +1,256 @@
+"""One sealed record per save, send and recall, and the index by which a later one finds it.  Pure.
+
+A record names the nodes that its own follows from, so an edge is written once, with the node it
+leads to, and only ever leads to an earlier node: the log is in causal order and has no cycles.
+Records lie in one stream of a tenant; a number that is missing there is an event that is missing
+here.  The index holds, per mark of a text, who was seen to have it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from guard.core.labels import LabelSet, LabelWrite, LabelWriteMode
+from guard.core.model import Integrity
+from guard.propagation.evidence import Kind
+from guard.provenance.label_sets import bucket_of
+from guard.provenance.seal import FINGERPRINT, SEAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from guard.provenance.seal import Seal
+
+LOG_KIND: Final = "j"
+INDEX_KIND: Final = "x"
+TEXT_KIND: Final = "o"
+CONTAINED_KIND: Final = "z"
+NODE: Final = 8
+"""Bytes of a node's id."""
+MARK: Final = 6
+"""Bytes of a mark by which an item is known again in a result."""
+PARENTS: Final = 48
+"""Edges that lead to one node; of more, the surest and newest are kept."""
+INDEX_LIMIT: Final = 65_536
+"""Marks of one of the 64 parts of the index."""
+NAME: Final = 24
+"""Bytes of a tool's or store's name that are kept."""
+HELD: Final = b"X"
+ENTRY: Final = b"n"
+"""Field of the one value of an entry of the log."""
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct(f">BBBBiI8s8s{NODE}s{FINGERPRINT}s8si{FINGERPRINT}sBBBBB")
+_HOLDER: Final = struct.Struct(f">{NODE}sBB")
+_AT_MAX: Final = 2**32 - 1
+
+
+class What(IntEnum):
+    """What kind of event a node is."""
+
+    SAVE = 0
+    SEND = 1
+    RECALL = 2
+    DRAFT = 3
+
+
+class Flag(IntEnum):
+    """What else is known of an event."""
+
+    OUTSIDE = 1
+    """It went to somebody who is neither internal nor on a list."""
+    CUT = 2
+    """A bound left marks or edges of it out."""
+    GATED = 4
+    """The memory gate committed it."""
+
+
+class Edge(NamedTuple):
+    """That a node follows from another."""
+
+    parent: bytes
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One save, send or recall."""
+
+    what: What
+    node: bytes
+    label: Integrity
+    call: int
+    at: float
+    session: bytes
+    principal: bytes
+    place: bytes
+    """Mark of the item, or of the store where the call names none."""
+    tool: str
+    store: str
+    server: bytes = bytes(8)
+    """Digest of the listener and upstream."""
+    origin: bytes = bytes(FINGERPRINT)
+    """Mark of the sender or URL host that its session's untrusted text came from."""
+    root: int = -1
+    """Index of the call that brought the first untrusted text of its session; -1 for none."""
+    root_tool: str = ""
+    flags: int = 0
+    edges: tuple[Edge, ...] = ()
+    values: tuple[bytes, ...] = ()
+    """Marks of its evident values."""
+    runs: tuple[bytes, ...] = ()
+    """Marks of its passages."""
+    wholes: tuple[bytes, ...] = ()
+    """Marks of its whole texts."""
+
+    @property
+    def marks(self) -> tuple[bytes, ...]:
+        """Every mark that it is known by."""
+        return self.values + self.runs + self.wholes
+
+
+def log_of(tenant: str, ttl: int = 0, limit: int = 0) -> LabelSet:
+    """Return the stream of a tenant's events."""
+    return LabelSet(LOG_KIND, (tenant,), "", ttl, limit)
+
+
+def index_of(tenant: str, fingerprint: bytes, ttl: int = 0) -> LabelSet:
+    """Return the part of the index that a mark lies in."""
+    return LabelSet(INDEX_KIND, (tenant,), f"{bucket_of(fingerprint):x}", ttl, INDEX_LIMIT)
+
+
+def node_of(seal: Seal, call_id: str) -> bytes:
+    """Return the id of the node of a call."""
+    return seal.digest("node", call_id)
+
+
+def server_of(seal: Seal, listener: str, upstream: str) -> bytes:
+    """Return the digest that names a server in events."""
+    return seal.digest("server", listener, upstream)
+
+
+def event_write(seal: Seal, area: LabelSet, event: Event) -> LabelWrite:
+    """Return the record of an event, to be appended to the log."""
+    return LabelWrite(
+        area, LabelWriteMode.LOG, ((ENTRY, seal.sealed(area, ENTRY, pack_event(event))),)
+    )
+
+
+def pack_event(event: Event) -> bytes:
+    """Return the bytes of an event."""
+    names = [_named(name) for name in (event.tool, event.store, event.root_tool)]
+    edges = event.edges[:PARENTS]
+    head = _HEAD.pack(
+        _VERSION,
+        int(event.what),
+        int(event.label),
+        event.flags,
+        max(-1, min(event.call, 2**31 - 1)),
+        max(0, min(int(event.at), _AT_MAX)),
+        event.session,
+        event.principal,
+        event.node,
+        event.place,
+        event.server,
+        max(-1, min(event.root, 2**31 - 1)),
+        event.origin,
+        len(edges),
+        len(event.values),
+        len(event.runs),
+        len(event.wholes),
+        0,
+    )
+    parents = b"".join([edge.parent + bytes([edge.kind]) for edge in edges])
+    return b"".join((head, parents, *names, *event.marks))
+
+
+def _named(name: str) -> bytes:
+    text = name.encode("utf-8", "replace")[:NAME]
+    return bytes([len(text)]) + text
+
+
+def unpack_event(body: bytes) -> Event:
+    """Return the event in a body that :func:`readable` has passed."""
+    _, what, label, flags, call, at, *rest = _HEAD.unpack_from(body)
+    session, principal, node, place, server, root, origin, *sizes = rest
+    edges = tuple(
+        [
+            Edge(body[at : at + NODE], Kind(body[at + NODE]))
+            for at in range(_HEAD.size, _HEAD.size + sizes[0] * EDGE, EDGE)
+        ]
+    )
+    names, start = [], _HEAD.size + sizes[0] * EDGE
+    for _ in range(3):
+        end = start + 1 + body[start]
+        names.append(body[start + 1 : end].decode("utf-8", "replace"))
+        start = end
+    parts: list[tuple[bytes, ...]] = []
+    for size in sizes[1:4]:
+        end = start + size * MARK
+        parts.append(tuple([body[i : i + MARK] for i in range(start, end, MARK)]))
+        start = end
+    return Event(
+        what=What(what),
+        node=node,
+        label=Integrity(label),
+        call=call,
+        at=float(at),
+        session=session,
+        principal=principal,
+        place=place,
+        tool=names[0],
+        store=names[1],
+        server=server,
+        origin=origin,
+        root=root,
+        root_tool=names[2],
+        flags=flags,
+        edges=edges,
+        values=parts[0],
+        runs=parts[1],
+        wholes=parts[2],
+    )
+
+
+def readable(body: bytes | None) -> bool:
+    """Return whether a body is an event of this version; None is one whose seal does not fit."""
+    return body is not None and len(body) >= _HEAD.size and body[0] == _VERSION
+
+
+class Holder(NamedTuple):
+    """A node that was seen to have a mark."""
+
+    node: bytes
+    is_known: bool
+    """Whether its label was better than untrusted."""
+    kept: int
+    """Passages that it is remembered by."""
+    more: bytes
+    """Of a passage two bytes of each run around it; of a band the signature."""
+
+
+def holder_entry(
+    seal: Seal, area: LabelSet, fingerprint: bytes, holder: Holder
+) -> tuple[bytes, bytes]:
+    """Return the field and the sealed bytes of one more holder of a mark."""
+    name = fingerprint + HELD
+    body = _HOLDER.pack(holder.node, holder.is_known, min(holder.kept, 255)) + holder.more
+    return name, seal.sealed(area, name, body)
+
+
+def holders_in(bodies: tuple[bytes, ...]) -> Iterator[Holder]:
+    """Yield the holders in the entries of a list whose seals fit."""
+    for body in bodies:
+        node, known, kept = _HOLDER.unpack_from(body)
+        yield Holder(node, bool(known), kept, body[_HOLDER.size :])
+
+
+ENTRY_BYTES: Final = SEAL + _HEAD.size
+"""Bytes of a record without names, edges and marks."""
+EDGE: Final = NODE + 1
+"""Bytes of one edge in the record of the node it leads to."""
+EDGES_AT: Final = _HEAD.size
+EDGE_COUNT_AT: Final = _HEAD.size - 5
+NODE_AT: Final = 28

@@ -1,0 +1,239 @@
+"""What of one text can be known again in another: values, runs of eight words, resemblance.  Pure.
+
+A text is remembered by its evident values (mailboxes, URLs, hosts, account numbers) and by some of
+its five-word passages (winnowing, Schleimer et al. 2003: of every four in a row one is kept), each
+with marks of the eight-word runs around it.  Any eight words that two texts share are then found.
+Resemblance is MinHash over words of four letters and more (Broder 1997), eight bands of two rows.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from guard.content.decoder import FILE_ENDINGS, content_readings
+from guard.core.model import Destination, DestinationStatus
+from guard.destinations.canonical import read_url
+from guard.destinations.values import Found, find_values, suspected_destinations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+WORDS: Final = 5
+WINDOW: Final = 4
+RUN: Final = WORDS + WINDOW - 1
+"""Words in a row that two texts must share to be told as one the copy of the other."""
+RUNS_KEPT: Final = 64
+"""Passages by which one text is remembered."""
+RUNS_ASKED: Final = 192
+"""Passages of one text that are looked up."""
+VALUES: Final = 32
+"""Evident values of one text that count."""
+IDS: Final = 32
+"""Words of one text that may be the id of an item."""
+WHOLE_WORDS: Final = 4
+"""Words of the shortest text that is known again as a whole."""
+WHOLES: Final = 8
+"""Texts of one save that are known again as wholes."""
+TEXT_LIMIT: Final = 64 * 1024
+BANDS: Final = 8
+ROWS: Final = 2
+FEWEST_WORDS: Final = 6
+"""Different words of the shortest text that is compared by resemblance."""
+_WORD: Final = re.compile(r"\w+(?:[-.@+/]\w+)*")
+_CONTENT: Final = re.compile(r"[^\W\d_]{4,}")
+_ID: Final = re.compile(r"[A-Za-z0-9][\w:./-]{4,120}[A-Za-z0-9]")
+_MASKS: Final = tuple(zlib.crc32(bytes([number])) for number in range(BANDS * ROWS))
+
+
+class Tier(IntEnum):
+    """How surely one node follows from another, the surest first."""
+
+    CONFIRMED = 1
+    """A value, a citation or a run of the one stands in the other."""
+    LIKELY = 2
+    """They resemble each other, and the session had recalled from that memory."""
+    EXPOSED = 3
+    """The session had recalled the one before; nothing in the other says that it used it."""
+
+
+class Kind(IntEnum):
+    """What an edge rests on."""
+
+    VALUE = 1
+    CITATION = 2
+    RUN = 3
+    RESEMBLANCE = 4
+    RECALL = 5
+
+    @property
+    def tier(self) -> Tier:
+        """The tier of an edge that rests on it."""
+        if self is Kind.RESEMBLANCE:
+            return Tier.LIKELY
+        return Tier.EXPOSED if self is Kind.RECALL else Tier.CONFIRMED
+
+
+@dataclass(slots=True)
+class Marks:
+    """What some texts that belong together are remembered by, and looked up by."""
+
+    values: dict[str, None] = field(default_factory=dict)
+    kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Passages that are kept, each with the eight-word runs it stands in."""
+    asked: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Passages that are looked up, likewise."""
+    wholes: dict[str, None] = field(default_factory=dict)
+    ids: dict[str, None] = field(default_factory=dict)
+    """Words that may be the id of an item."""
+    words: set[int] = field(default_factory=set)
+    cut: bool = False
+    """Whether a bound left something out."""
+
+    @property
+    def signature(self) -> bytes:
+        """One byte of each MinHash; empty for a text of few words."""
+        return b"" if len(self.words) < FEWEST_WORDS else bytes(low & 255 for low in self._lows())
+
+    @property
+    def bands(self) -> list[str]:
+        """The bands of the MinHashes; texts that share one are compared."""
+        if len(self.words) < FEWEST_WORDS:
+            return []
+        lows = self._lows()
+        rows = [lows[start : start + ROWS] for start in range(0, len(lows), ROWS)]
+        return [f"band:{place}:{'.'.join(map(str, row))}" for place, row in enumerate(rows)]
+
+    def _lows(self) -> list[int]:
+        return [min(map(mask.__xor__, self.words)) for mask in _MASKS]
+
+
+def marks_of(texts: Iterable[str], is_evident: Callable[[Destination], bool]) -> Marks:
+    """Return the marks of some texts that are saved, sent or recalled together.
+
+    Args:
+        texts: each a whole string of the call or result.
+        is_evident: whether a destination says where a text came from; what is internal does not.
+    """
+    marks = Marks()
+    for text in texts:
+        marks.cut |= len(text) > TEXT_LIMIT
+        _add(marks, text[:TEXT_LIMIT], is_evident)
+    for room, found in (
+        (RUNS_KEPT, marks.kept),
+        (RUNS_ASKED, marks.asked),
+        (VALUES, marks.values),
+        (IDS, marks.ids),
+        (WHOLES, marks.wholes),
+    ):
+        marks.cut |= len(found) > room
+        for name in list(islice(found, room, None)):
+            del found[name]
+    return marks
+
+
+def _add(marks: Marks, text: str, is_evident: Callable[[Destination], bool]) -> None:
+    marks.values.update(dict.fromkeys(evident_values(text, is_evident)))
+    for reading in content_readings(text, shell=False).texts:
+        _add_runs(marks, reading)
+    marks.ids.update(dict.fromkeys(ids_in(text)))
+    marks.words.update(zlib.crc32(word.encode()) for word in _CONTENT.findall(text.casefold()))
+
+
+def _add_runs(marks: Marks, text: str) -> None:
+    words = _WORD.findall(text.casefold())
+    passages = [" ".join(words[at : at + WORDS]) for at in range(len(words) - WORDS + 1)]
+    places = _winnowed(passages)
+    for at, passage in enumerate(passages):
+        runs = _runs_around(words, at)
+        marks.asked.setdefault(passage, runs)
+        if at in places:
+            marks.kept.setdefault(passage, runs)
+    if len(words) >= WHOLE_WORDS:
+        marks.wholes["whole:" + " ".join(words)] = None
+
+
+def _winnowed(passages: list[str]) -> set[int]:
+    """Return the places of the least of every ``WINDOW`` passages in a row."""
+    if len(passages) <= WINDOW:
+        return set(range(len(passages)))
+    weights = [zlib.crc32(passage.encode("utf-8", "surrogatepass")) for passage in passages]
+    starts = range(len(passages) - WINDOW + 1)
+    return {min(range(start, start + WINDOW), key=weights.__getitem__) for start in starts}
+
+
+def _runs_around(words: list[str], at: int) -> tuple[str, ...]:
+    """Return the eight-word runs that the passage at a place stands in."""
+    first, last = max(0, at - WINDOW + 1), min(at, len(words) - RUN)
+    return tuple(" ".join(words[start : start + RUN]) for start in range(first, last + 1))
+
+
+def ids_in(text: str) -> Iterator[str]:
+    """Yield the words of a text that may be ids of items: with a digit, or joined by marks."""
+    for match in _ID.finditer(text):
+        word = match[0]
+        if "@" not in word and any(char.isdigit() or char in "_:" for char in word):
+            yield word.casefold()
+
+
+DISGUISED: Final = "~"
+"""Before a value that only another reading of a text shows."""
+
+
+def evident_values(text: str, is_evident: Callable[[Destination], bool]) -> Iterator[str]:
+    """Yield the values of a text that say where it may have come from.
+
+    Those that only decoding shows have ``DISGUISED`` before them.
+    """
+    found = find_values(text)
+    for value in _evident(found.plain, is_evident):
+        yield value
+    for value in _evident(found.disguised, is_evident):
+        yield DISGUISED + value
+
+
+def _evident(values: dict[str, None], test: Callable[[Destination], bool]) -> Iterator[str]:
+    for value in values:
+        kind, _, canonical = value.partition(":")
+        if kind in {"mail", "url"}:
+            host = canonical.rpartition("@")[2]
+            place = read_url(canonical) if kind == "url" else Destination(kind, canonical, host)
+            if test(place):
+                yield value
+    for destination in suspected_destinations(Found(plain=values)):
+        named = destination.kind in {"host", "ip", "handle"}
+        if named and not destination.canonical.endswith(FILE_ENDINGS) and test(destination):
+            kind = "handle" if destination.kind == "handle" else "host"
+            yield f"{kind}:{destination.canonical}"
+
+
+def values_asked(values: Iterable[str]) -> dict[str, None]:
+    """Return the names under which the values of a text are looked for in others.
+
+    What stands in clear in one of two texts joins them; two that only decoding shows do not, since
+    decoding turns what is internal into something else in both.
+    """
+    asked: dict[str, None] = {}
+    for value in values:
+        if value.startswith(DISGUISED):
+            asked[value.removeprefix(DISGUISED)] = None
+        else:
+            asked[value] = asked[DISGUISED + value] = None
+    return asked
+
+
+def outside(status_of: Callable[[Destination], DestinationStatus]) -> Callable[[Destination], bool]:
+    """Return the test for destinations that are neither internal nor on a list."""
+    known = {DestinationStatus.INTERNAL, DestinationStatus.ALLOWED, DestinationStatus.MALFORMED}
+    return lambda destination: status_of(destination) not in known
+
+
+def likeness(one: bytes, other: bytes) -> float:
+    """Return the share of equal MinHashes: an estimate of the Jaccard index of two word sets."""
+    if not one or len(one) != len(other):
+        return 0.0
+    return sum(a == b for a, b in zip(one, other, strict=True)) / len(one)

@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare fuzz trace-call train lock clean
+.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks fuzz trace-call train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,16 @@ $(SUITE)/.installed: $(SUITE)/package.json $(SUITE)/requirements.txt | $(BIN)/py
 
 conformance: $(DEV) $(SUITE)/.installed ## the official MCP suite and SDKs, directly and through the guard
 	$(BIN)/guard lab bench transparency --suite $(SUITE) $(ARGS)
+
+# The agent frameworks, each with its real package, in an environment of their own.
+FRAMEWORKS := tests/frameworks
+$(FRAMEWORKS)/.installed: $(FRAMEWORKS)/requirements.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv $(FRAMEWORKS)/.venv
+	$(FRAMEWORKS)/.venv/bin/python -m pip --disable-pip-version-check --no-input -q install -r $< -e .
+	@touch $@
+
+frameworks: $(FRAMEWORKS)/.installed ## agent frameworks with a guard in process
+	$(FRAMEWORKS)/.venv/bin/python -m pytest -q -c $(FRAMEWORKS)/pytest.ini $(FRAMEWORKS) $(ARGS)
 
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 	$(BIN)/python -m guard.lab.fuzz --inputs 1000000 $(ARGS)

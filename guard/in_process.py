@@ -29,6 +29,7 @@ from guard.adapters.redis.operators import LabelOperator
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
+from guard.core.policy import Action
 from guard.protocols.refusals import Refusal, observation, sentence
 from guard.provenance.approvals import Grant, Scope
 from guard.settings import EMBEDDED, load_settings, policies_directory
@@ -180,8 +181,8 @@ class Session:
         Args:
             tool: as for :meth:`authorize`.
             arguments: as for :meth:`authorize`.
-            run: runs the tool with the arguments that the verdict has; plain or async.  What it
-                raises is raised on, once its text has been labelled.
+            run: runs the tool with these arguments, or with the redacted ones; plain or async.
+                What it raises is raised on, once its text has been labelled.
             server: as for :meth:`authorize`.
 
         Raises:
@@ -191,7 +192,7 @@ class Session:
         if not verdict.allowed:
             raise Refused(verdict)
         try:
-            result = run(verdict.arguments)
+            result = run(_to_run_with(verdict, arguments))
             if inspect.isawaitable(result):
                 result = await result
         except Exception as error:
@@ -410,7 +411,7 @@ class SyncSession:
         if not verdict.allowed:
             raise Refused(verdict)
         try:
-            result = run(verdict.arguments)
+            result = run(_to_run_with(verdict, arguments))
         except Exception as error:
             released = self.observe(verdict, str(error), is_error=True)
             if released.withheld is not None:
@@ -473,6 +474,11 @@ def _verdict(traced: TracedCall, decision: Decision) -> Verdict:
         details={} if allowed else observation(refusal),
         _traced=traced,
     )
+
+
+def _to_run_with(verdict: Verdict, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return the caller's own objects, unless what may leave differs from them."""
+    return verdict.arguments if verdict.action == Action.REDACT.label else arguments
 
 
 def _as_json(value: object) -> Json:

@@ -436,9 +436,20 @@ def test_what_is_imported_is_asked_for_by_name(offline):
     extra = project["optional-dependencies"]["lab"] if offline else []
     asked = {distribution(text) for text in (*project["dependencies"], *extra)}
     brought = importlib.metadata.packages_distributions()
-    paths = (p for p in MODULES if relative(p).startswith("guard/lab/") is offline)
+    ours = (p for p in MODULES if not relative(p).startswith("guard/integrations/"))
+    paths = (p for p in ours if relative(p).startswith("guard/lab/") is offline)
     used = {name for path in paths for name in packages_imported(path)}
     outside = used - sys.stdlib_module_names - {"guard"}
 
     assert outside >= {"numpy", "pydantic"}
     assert {n for n in outside if asked.isdisjoint(map(distribution, brought[n]))} == set()
+
+
+def test_each_framework_is_an_extra():
+    """Whoever uses one installs it by the name of the file that adapts it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    files = {p.stem for p in (ROOT / "guard" / "integrations").glob("*.py")}
+    adapted = {distribution(stem) for stem in files - {"__init__", "functions"}}
+
+    assert len(adapted) >= 5
+    assert adapted - set(project["optional-dependencies"]) == set()

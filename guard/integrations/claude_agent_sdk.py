@@ -1,0 +1,106 @@
+"""Claude Agent SDK: hooks for ``ClaudeAgentOptions``.
+
+``ClaudeAgentOptions(hooks=guard_hooks(guard))``.  Tools that the SDK's command line program runs by
+itself (its shell, its file tools) are judged too; what a shell command then does on the network is
+seen only by a guard on the wire.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from claude_agent_sdk import HookMatcher
+
+if TYPE_CHECKING:
+    from guard.in_process import Guard, Session, Verdict
+
+WITHHELD: Final = "The result of this call was withheld: the egress guard did not judge the call."
+
+_MCP: Final = "mcp__"
+
+
+def guard_hooks(guard: Guard, *, principal: str = "agent") -> dict[str, list[HookMatcher]]:
+    """Return the hooks that judge every tool call and label every result.
+
+    What a person submits is noted as a prompt.  A hook that fails blocks what it was asked about.
+
+    Args:
+        guard: an open guard.
+        principal: who the agent is; its session is the SDK's.
+    """
+    hooks = _Hooks(guard, principal)
+    matched = {
+        "UserPromptSubmit": hooks.on_prompt,
+        "PreToolUse": hooks.before_tool,
+        "PostToolUse": hooks.after_tool,
+        "PostToolUseFailure": hooks.after_failure,
+    }
+    return {
+        event: [HookMatcher(hooks=[hook], on_failure="block")] for event, hook in matched.items()
+    }
+
+
+class _Hooks:
+    def __init__(self, guard: Guard, principal: str) -> None:
+        self._guard = guard
+        self._principal = principal
+        self._running: dict[str, Verdict] = {}
+        """Verdicts on calls that were allowed and have no result yet, by the id of the tool use."""
+
+    def _session(self, given: Any) -> Session:
+        return self._guard.session(given["session_id"], principal=self._principal)
+
+    async def on_prompt(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
+        del tool_use_id, context
+        await self._session(given).prompt(given["prompt"])
+        return {}
+
+    async def before_tool(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
+        del context
+        server, tool = _named(given["tool_name"])
+        run = self._session(given)
+        verdict = await run.authorize(tool, given["tool_input"], server=server)
+        decision: dict[str, Any] = {"hookEventName": "PreToolUse"}
+        if not verdict.allowed:
+            decision |= {"permissionDecision": "deny", "permissionDecisionReason": verdict.refusal}
+            return {"hookSpecificOutput": decision}
+        self._running[tool_use_id or given["tool_use_id"]] = verdict
+        if verdict.action != "redact":
+            # No decision: the permissions that the user has set still hold.
+            return {}
+        decision |= {"permissionDecision": "allow", "updatedInput": dict(verdict.arguments)}
+        return {"hookSpecificOutput": decision}
+
+    async def after_tool(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
+        del context
+        return await self._observe(given, tool_use_id, given["tool_response"], is_error=False)
+
+    async def after_failure(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
+        del context
+        return await self._observe(given, tool_use_id, given["error"], is_error=True)
+
+    async def _observe(
+        self, given: Any, tool_use_id: str | None, result: Any, *, is_error: bool
+    ) -> Any:
+        verdict = self._running.pop(tool_use_id or given["tool_use_id"], None)
+        if verdict is None:
+            return _withheld(given, WITHHELD)
+        released = await self._session(given).observe(verdict, result, is_error=is_error)
+        return {} if released.withheld is None else _withheld(given, released.content)
+
+
+def _named(name: str) -> tuple[str, str]:
+    """Return server and tool; the SDK calls tools of MCP servers ``mcp__SERVER__TOOL``."""
+    if not name.startswith(_MCP):
+        return "", name
+    server, _, tool = name.removeprefix(_MCP).partition("__")
+    return server, tool
+
+
+def _withheld(given: Any, text: str) -> Any:
+    """Return the hook's output that shows the model a text instead of the result."""
+    decision = {"hookEventName": given["hook_event_name"], "additionalContext": text}
+    if given["hook_event_name"] == "PostToolUse":
+        decision["updatedToolOutput"] = text
+    # Where the output's shape cannot be replaced, the run ends: the result must not be read.
+    return {"continue_": False, "stopReason": text, "hookSpecificOutput": decision}

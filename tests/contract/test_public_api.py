@@ -1,0 +1,40 @@
+"""The public API: its types as a user's checker sees them, and nothing else beside it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import guard
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_signatures_are_those_that_users_call():
+    """`tests/typing` passes mypy's strict mode against the package's own annotations."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "tests/typing/public_api.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    problems = [line for line in ran.stdout.splitlines() if line.startswith("tests/typing")]
+
+    assert problems == []
+    assert "error: Cannot find" not in ran.stdout
+
+
+def test_every_public_name_is_there():
+    """What `__all__` lists can be imported."""
+    assert {name for name in guard.__all__ if not hasattr(guard, name)} == set()
+
+
+def test_importing_the_package_loads_nothing_of_it():
+    """The API is loaded when it is asked for, so the command line stays quick."""
+    code = "import sys, guard; print([m for m in sys.modules if m.startswith('guard.in')])"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout.strip() == "[]"

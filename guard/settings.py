@@ -9,6 +9,7 @@ source checkout they lie beside it.
 from __future__ import annotations
 
 import base64
+import difflib
 import os
 import re
 import shlex
@@ -29,6 +30,8 @@ from pydantic_settings import (
 from guard.core.errors import InputError
 
 EMBEDDED: Final = "embedded"
+BUILTIN: Final = "builtin:"
+"""How a command line, or ``extends``, names a policy that ships with the guard."""
 MODEL_APIS: Final = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -241,6 +244,34 @@ def policies_directory() -> Path:
         FileNotFoundError: the installation carries no policies.
     """
     return _shipped("policies")
+
+
+def builtin_policies() -> dict[str, Path]:
+    """Return the shipped policies by name; ``coding-agent`` is ``coding_agent.yaml``."""
+    return {
+        path.stem.replace("_", "-"): path
+        for path in sorted(policies_directory().rglob("*.yaml"))
+        if not path.stem.endswith("_test")
+    }
+
+
+def policy_file(path: Path) -> Path:
+    """Return the file that a path means: itself, or a shipped one for ``builtin:NAME[@REVISION]``.
+
+    Raises:
+        InputError: no shipped policy has that name.
+    """
+    text = str(path)
+    if not text.startswith(BUILTIN):
+        return path
+    name = text.removeprefix(BUILTIN).partition("@")[0]
+    found = builtin_policies().get(name)
+    if found is None:
+        near = difflib.get_close_matches(name, builtin_policies(), n=1)
+        hint = f"; did you mean `{BUILTIN}{near[0]}`?" if near else "; see `guard policies list`"
+        msg = f"no policy `{text}` ships with the guard{hint}"
+        raise InputError(msg)
+    return found
 
 
 def _shipped(name: str) -> Path:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.errors import AuditError, PolicyError, PolicyProblem
 from guard.core.metrics import ERRORS, POLICY_RELOADS, POLICY_STALE
 from guard.policy_files import load_policies
+from guard.settings import policy_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,7 +111,7 @@ class PolicyFiles:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
         for index, path in enumerate(self._paths):
-            (fresh / f"{index:04d}.yaml").write_bytes(path.read_bytes())
+            (fresh / f"{index:04d}.yaml").write_bytes(policy_file(path).read_bytes())
         if _bytes_digest(sorted(fresh.iterdir())) != self._digest:
             return
         shutil.rmtree(self._copies, ignore_errors=True)
@@ -210,7 +211,7 @@ class PolicyReloader:
 
 def _look(path: Path) -> object:
     try:
-        found = path.stat()
+        found = policy_file(path).stat()
     except OSError as error:
         return type(error).__name__
     return (found.st_mtime_ns, found.st_size, found.st_ino)
@@ -220,7 +221,7 @@ def _bytes_digest(paths: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
         try:
-            content = path.read_bytes()
+            content = policy_file(path).read_bytes()
         except OSError as error:
             content = type(error).__name__.encode()
         digest.update(len(content).to_bytes(8, "big") + content)

@@ -38,8 +38,17 @@ COMMANDS: Final[dict[str, tuple[Place, str]]] = {
             "diff": ("policy:diff", "List every recorded call that two policies decide otherwise."),
             "schema": ("policy:schema", "Print the JSON schema of policies, or a reference."),
             "import-openapi": ("policy:import_openapi", "Propose HTTP tools from an OpenAPI file."),
+            "list": ("policy:list_shipped", "List the policies that ship with the guard."),
+            "show": ("policy:show_shipped", "Print one of them."),
         },
         "Policies: check, test, explain, compare.",
+    ),
+    "policies": (
+        {
+            "list": ("policy:list_shipped", "List the policies that ship with the guard."),
+            "show": ("policy:show_shipped", "Print one of them."),
+        },
+        "The policies that ship with the guard: list, show.",
     ),
     "approvals": (
         {

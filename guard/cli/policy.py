@@ -16,7 +16,7 @@ from rich.console import Console
 from guard.cli.outcome import Code, given_input, plain
 from guard.core.errors import InputError
 from guard.policy_files import load_policies
-from guard.settings import EMBEDDED
+from guard.settings import BUILTIN, EMBEDDED, builtin_policies, policy_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -254,6 +254,33 @@ def schema(
     from guard.policy_files.json_schema import reference_text, schema_text
 
     typer.echo(reference_text() if reference else schema_text(), nl=False)
+
+
+def list_shipped() -> None:
+    """List the policies that ship with the guard: what `--policy`, `extends` and `profile` name.
+
+    Example: guard policies list
+    """
+    from rich.table import Table
+
+    from guard.policy_files.compile import load_file
+
+    table = Table("name", "revision", "what it is", box=None)
+    for name in builtin_policies():
+        content = load_file(Path(f"{BUILTIN}{name}")).content
+        table.add_row(f"{BUILTIN}{name}", str(content.revision), content.description)
+    Console(width=None if sys.stdout.isatty() else 160, **_TEXT).print(table)
+
+
+def show_shipped(
+    name: Annotated[str, typer.Argument(help="As `guard policies list` names it.")],
+) -> None:
+    """Print a policy that ships with the guard.
+
+    Example: guard policies show office
+    """
+    path = policy_file(Path(BUILTIN + name.removeprefix(BUILTIN)))
+    typer.echo(path.read_text(encoding="utf-8"), nl=False)
 
 
 def import_openapi(

@@ -71,6 +71,8 @@ class ServerEntry:
     """``HOST:PORT`` of the guard's listener in front of it; empty for any."""
     upstream: str = ""
     """Its host, ``host:port``, or either with a path; empty for any."""
+    pins: Mapping[str, str] = field(default_factory=dict)
+    """Digests of its tools' definitions that the policy declares."""
 
     def is_at(self, listener: str, upstream: str) -> bool:
         """Return whether a call by that listener to that upstream is one to this server."""

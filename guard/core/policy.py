@@ -262,7 +262,8 @@ class Policy:
             listener: by which it is called.
             upstream: the server it is called at, as its definitions are pinned.
         """
-        server = self._server(listener, upstream) if self.servers else ""
+        found_at = self.server(listener, upstream) if self.servers else None
+        server = found_at.name if found_at is not None else ""
         key = f"{server}/{tool}"
         if key in self._memo:
             return self._memo[key]
@@ -277,11 +278,12 @@ class Policy:
             self._memo[key] = found
         return found
 
-    def _server(self, listener: str, upstream: str) -> str:
+    def server(self, listener: str, upstream: str) -> ServerEntry | None:
+        """Return the first declared server that is at a listener and an upstream."""
         for server in self.servers:
             if server.is_at(listener, upstream):
-                return server.name
-        return ""
+                return server
+        return None
 
     def rules_about(self, call: TracedCall) -> tuple[Rule, ...]:
         """Return the rules to ask about a call: all but some that would say nothing of it.

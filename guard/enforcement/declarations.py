@@ -78,7 +78,7 @@ class DeclarationHandler:
         if policy is None:
             return
         try:
-            writes = await self._compared(exchange, declaration)
+            writes = await self._compared(policy, exchange, declaration)
             digest = _digest(exchange, declaration)
             now = self._clock.now()
             if self._labelled.get(digest, -REMEMBER_SECONDS) + REMEMBER_SECONDS < now:
@@ -109,7 +109,9 @@ class DeclarationHandler:
         result = self._as_result(exchange, source, entry, None)
         return self._guard.judge_result(result) is not None
 
-    async def _compared(self, exchange: Exchange, declaration: Declaration) -> list[LabelWrite]:
+    async def _compared(
+        self, policy: Policy, exchange: Exchange, declaration: Declaration
+    ) -> list[LabelWrite]:
         """Return the pins and marks that a listing brings."""
         if not declaration.definitions or not exchange.upstream:
             return []
@@ -117,8 +119,13 @@ class DeclarationHandler:
         records = await self._store.look_up(
             exchange.identity, self._pins.lookup(exchange.upstream, declaration.definitions)
         )
+        server = policy.server(exchange.server, exchange.upstream)
         found = self._pins.compare(
-            exchange.upstream, declaration.definitions, records, self._clock.now()
+            exchange.upstream,
+            declaration.definitions,
+            records,
+            self._clock.now(),
+            server.pins if server is not None else None,
         )
         for code, definition in found.findings:
             if definition.name in found.fresh:

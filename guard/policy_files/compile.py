@@ -1,6 +1,7 @@
 """Policy files to one :class:`Policy`: read, validate, merge, lint, compile.
 
-Several files make one policy: tool mappings and rules in the order given, lists united.  Every
+Several files make one policy: tool mappings and rules in the order given, lists united.  Behind
+them come the shipped policies that they extend (:mod:`guard.policy_files.inheritance`).  Every
 problem of one stage is reported at once.
 """
 
@@ -30,6 +31,7 @@ from guard.core.tool_patterns import claims_any
 from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.destinations.folds import Folds
 from guard.detectors import declared_facts
+from guard.policy_files.inheritance import with_inherited
 from guard.policy_files.lint import lint, undeclared
 from guard.policy_files.memory_schema import compile_memory
 from guard.policy_files.schema import NESTED, PolicyDocument, PolicyFile, suggestion, validate
@@ -38,7 +40,7 @@ from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.rules import discover_rule_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from guard.core.model import Json
     from guard.policy_files.schema import (
@@ -61,22 +63,30 @@ def load_policies(paths: Sequence[Path]) -> Policy:
     """
     if not paths:
         raise PolicyError((PolicyProblem("", 0, "no policy file is named; name at least one"),))
-    types = discover_rule_types()
     files: list[PolicyFile] = []
     problems: list[PolicyProblem] = []
     for path in paths:
         try:
-            files.append(_load(path, types))
+            files.append(load_file(path))
         except PolicyError as error:
             problems.extend(error.problems)
+    warnings: list[PolicyProblem] = []
+    if not problems:
+        files, problems, warnings = with_inherited(files, load_file)
     if not problems:
         problems.extend(lint(files))
     if problems:
         raise PolicyError(tuple(problems))
-    return _compile(files)
+    return _compile(files, warnings)
 
 
-def _load(path: Path, types: dict[str, type[RuleConfig]]) -> PolicyFile:
+def load_file(path: Path) -> PolicyFile:
+    """Return one validated file, without what it extends.
+
+    Raises:
+        PolicyError: with every problem found in it.
+    """
+    types = discover_rule_types()
     document = load_document(path)
     problems = list(document.problems)
     unreadable = {problem.line for problem in problems}
@@ -134,23 +144,25 @@ def _named(document: Document, problem: PolicyProblem) -> PolicyProblem:
     return problem
 
 
-def _compile(files: Sequence[PolicyFile]) -> Policy:
+def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> Policy:
     canonical = json.dumps(
         [file.canonical for file in files], sort_keys=True, separators=(",", ":")
     )
     state = next((f.content.state for f in files if f.content.state is not None), None)
     folds = Folds.parse(f for file in files if (i := file.content.identity) for f in i.fold)
     return Policy(
-        name="+".join(file.content.name for file in files),
+        name="+".join(file.content.name for file in files if not file.inherited),
         digest=hashlib.sha256(canonical.encode()).hexdigest(),
         mode=files[0].content.mode,
         tools=tuple(
-            _mapping(entry, file.source.line(location), _server_of(file, location))
+            _mapping(entry, file, location)
             for file in files
             for location, entry in file.content.mappings()
         ),
         servers=tuple(
-            ServerEntry(server.name, server.listener or "", (server.upstream or "").lower())
+            ServerEntry(
+                server.name, server.listener or "", (server.upstream or "").lower(), server.pins
+            )
             for file in files
             for server in file.content.servers
         ),
@@ -181,7 +193,7 @@ def _compile(files: Sequence[PolicyFile]) -> Policy:
         detectors=_detectors(rule for file in files for rule in file.rules),
         guarded_kinds=_guarded_kinds(rule for file in files for rule in file.rules),
         paths=tuple(file.source.path for file in files),
-        warnings=tuple(undeclared(files)),
+        warnings=(*warnings, *undeclared(files)),
     )
 
 
@@ -220,15 +232,15 @@ def _egress(entries: Sequence[EgressEntry]) -> EgressLimits:
 def _server_of(file: PolicyFile, location: Location) -> str:
     """Return the name of the server that a mapping stands under, empty where it is under none."""
     if location[0] != "servers":
-        return ""
+        return file.server
     return file.content.servers[int(location[1])].name
 
 
-def _mapping(entry: ToolEntry, line: int, server: str) -> ToolMapping:
+def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapping:
     return ToolMapping(
-        server=server,
+        server=_server_of(file, location),
         pattern=", ".join(pattern.text for pattern in entry.match),
-        matches=claims_any(entry.match),
+        matches=_claims(entry, file.only),
         role=entry.role,
         destinations=tuple(compile_path(path) for path in entry.destinations),
         body=tuple(compile_path(path) for path in entry.body),
@@ -245,9 +257,15 @@ def _mapping(entry: ToolEntry, line: int, server: str) -> ToolMapping:
         links=_links(entry.links) if entry.links else None,
         named_by=compile_path(entry.named_by) if entry.named_by else None,
         may_be_nobody=entry.optional_destinations,
-        line=line,
+        line=file.source.line(location),
         patterns=entry.match,
     )
+
+
+def _claims(entry: ToolEntry, only: frozenset[str] | None) -> Callable[[str], bool]:
+    """Return whether a mapping claims a tool: by its patterns, and of the tools it is about."""
+    claims = claims_any(entry.match)
+    return claims if only is None else lambda name: name in only and claims(name)
 
 
 def _field(entry: FieldEntry) -> ResultField:

@@ -42,7 +42,7 @@ def lint(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
 
 def undeclared(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     """Yield what loads and vouches for less than its author may think: warnings, no errors."""
-    for file in files:
+    for file in _given(files):
         for place, entry in file.content.mappings():
             for index, field in enumerate(entry.fields):
                 if field.who is None and field.declared is Channel.COUNTERPARTY:
@@ -63,6 +63,11 @@ def undeclared(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                 )
 
 
+def _given(files: Sequence[PolicyFile]) -> Iterator[PolicyFile]:
+    """Yield the operator's own files; what they extend was looked at when it was written."""
+    return (file for file in files if not file.inherited)
+
+
 def _name(label: Integrity | None) -> str:
     return label.name.lower() if label is not None else ""
 
@@ -76,7 +81,7 @@ def _problem(
 def _settings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     first = files[0]
     state = None
-    for file in files:
+    for file in _given(files):
         mode, wanted = file.content.mode, first.content.mode
         if mode is not wanted:
             yield _problem(
@@ -148,7 +153,7 @@ def _store_names(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
 
 def _lists(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     denied = [text for file in files for text in file.content.deny]
-    for file in files:
+    for file in _given(files):
         for name in ("allow", "internal_domains"):
             for index, text in enumerate(getattr(file.content, name)):
                 by = shadowing_pattern(text, denied)
@@ -198,7 +203,7 @@ class _Claim:
 def _mappings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     # One server's mappings hide none of another's, nor of those that hold for every server.
     claims: dict[Location, list[_Claim]] = {}
-    for file in files:
+    for file in _given(files):
         for place, entry in file.content.mappings():
             server = (file.source.path, *place[:2]) if place[0] == "servers" else ()
             earlier = claims.setdefault(server, [])
@@ -215,7 +220,10 @@ def _mappings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
 def _claimed(pattern: ToolPattern, earlier: Sequence[_Claim]) -> Iterator[str]:
     for claim in earlier:
         if claim.pattern == pattern:
-            yield f"pattern `{pattern.text}` is already mapped at {claim.where}; remove one of them"
+            yield (
+                f"pattern `{pattern.text}` is already mapped at {claim.where}, which comes first "
+                "and wins; remove one of them"
+            )
             return
     for claim in earlier:
         if claim.pattern.covers(pattern):
@@ -297,11 +305,16 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
         for index, rule in enumerate(file.rules):
             location = ("rules", index)
             if rule.id in ids:
-                message = f"duplicate rule id; it is already at {ids[rule.id]}"
+                message = (
+                    f"duplicate rule id; it is already at {ids[rule.id]}, and both would be asked: "
+                    "rename or remove one (a rule takes the place of one that its file `extends`)"
+                )
                 yield _problem(file, (*location, "id"), message, rule.id)
             where = file.source.line((*location, "id"))
             ids.setdefault(rule.id, f"{file.source.path}:{where}")
             can_allow = can_allow or rule.effect is Action.ALLOW
+            if file.inherited or file.is_base:
+                continue  # One that no tool here concerns waits for those that others map.
             for message in (*rule.filter_problems(outline), *rule.problems(outline)):
                 yield _problem(file, location, message, rule.id)
     yield from _whole(files, can_allow=can_allow)
@@ -309,6 +322,8 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
 
 def _whole(files: Sequence[PolicyFile], *, can_allow: bool) -> Iterator[PolicyProblem]:
     last = files[-1]
+    if all(file.is_base for file in files):
+        return  # Others extend it; alone it blocks what it does not speak for.
     if not any(file.rules for file in files):
         yield _problem(last, ("rules",), "the policy has no rule, so it would block every call")
     elif not can_allow and last.content.mode is not Mode.MONITOR:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 from pydantic import (
     AliasChoices,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -64,6 +65,19 @@ def _template(value: Json) -> str:
     return value
 
 
+def _listed(value: Json) -> object:
+    """Return one text as a list of one; what a validator returns is no longer JSON to pydantic."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+BuiltinText = Annotated[str, Field(pattern=r"^builtin:[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,5})?$")]
+BuiltinTexts = Annotated[
+    tuple[BuiltinText, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])
+]
+ToolName = Annotated[str, Field(min_length=1, max_length=200)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 TemplateText = Annotated[str, PlainValidator(_template, json_schema_input_type=str)]
 ReceiverKind = Literal["mail", "url", "host", "handle"]
 HttpMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -262,9 +276,37 @@ class ServerEntrySchema(_Strict):
     listener: Annotated[str, Field(pattern=r"^[^\s/]{1,255}:[0-9]{1,5}$")] | None = None
     """``HOST:PORT`` of the guard's listener in front of it."""
     upstream: Annotated[str, Field(pattern=r"^[^\s/@]{1,255}(?:/\S{0,255})?$")] | None = None
-    """Its host, ``host:port``, or either with the path of its endpoint."""
-    tools: Annotated[tuple[ToolEntry, ...], Field(min_length=1)]
+    """Its host, ``host:port``, or either with the path of its endpoint; ``stdio:NAME`` for one that
+    `guard stdio --name NAME` wraps."""
+    profile: BuiltinTexts = ()
+    """Shipped policies whose mappings, stores and restricting rules are about this server, each
+    ``builtin:NAME``; what its own `tools` map comes first."""
+    pins: dict[ToolName, Digest] = Field(default_factory=dict)
+    """Digests of its tools' definitions, as `guard init` saw them.  One that is defined otherwise
+    counts as changed; what `profile` says holds for these tools only, where there are any."""
+    tools: tuple[ToolEntry, ...] = ()
     """What its tools do; these come before the mappings under ``tools``."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.tools and not self.profile and not self.pins:
+            raise ValueError("say what its tools do: `tools`, or the `profile` of a known server")
+        return self
+
+
+class RecognisedEntry(_Strict):
+    """How ``guard init`` knows a server: by what its user starts or connects to alone."""
+
+    npm: tuple[str, ...] = ()
+    """Packages that `npx` and its like start."""
+    pypi: tuple[str, ...] = ()
+    """Packages that `uvx` and its like start."""
+    commands: tuple[str, ...] = ()
+    """Names of programs and scripts."""
+    images: tuple[str, ...] = ()
+    """Container images, without tags."""
+    urls: tuple[Annotated[str, Field(pattern=r"^https://")], ...] = ()
+    """Endpoints: the host, and where the path begins."""
 
 
 class PolicyDocument(_Strict):
@@ -274,6 +316,14 @@ class PolicyDocument(_Strict):
     """The version of this language; it changes apart from the package's."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     """Shown in audit lines and on ``guard_policy_info``."""
+    revision: Annotated[int, Field(ge=1)] = 1
+    """Of a policy that others extend: it goes up where a verdict may change."""
+    extends: BuiltinTexts = ()
+    """Shipped policies that this one builds on, as ``builtin:NAME`` or ``builtin:NAME@REVISION``.
+    A rule of the same id and a mapping of the same tool are this file's; whom the shipped policy
+    names as internal or allowed is not taken over."""
+    recognised_by: RecognisedEntry | None = None
+    """Of the profile of a known server: how `guard init` knows it."""
     description: Annotated[str, Field(max_length=4000)] = ""
     """For people who read the policy."""
     mode: Mode = Mode.ENFORCE
@@ -342,15 +392,35 @@ class PolicyFile:
     source: Document
     content: PolicyDocument
     rules: tuple[RuleConfig, ...]
+    inherited: bool = False
+    """Whether another file extends it, or names it as a server's profile."""
+    server: str = ""
+    """Of a profile: the one server it is about."""
+    only: frozenset[str] | None = None
+    """Of a profile: the tools it is about; None for all."""
+
+    @property
+    def is_base(self) -> bool:
+        """Whether it is written for others to extend."""
+        return "revision" in self.content.model_fields_set
 
     @property
     def canonical(self) -> Json:
         """The content as JSON values, defaults filled in: what the digest is taken of."""
-        content = self.content.model_dump(mode="json", exclude={"rules"})
+        # What it extends is a file of its own in the digest.
+        content = self.content.model_dump(
+            mode="json", exclude={"rules", "revision", "extends", "recognised_by"}
+        )
         # Older policies keep their digest, which audit lines and grants name.
         for later in ("http_tools", "stores", "identity", "servers", "propagation"):
             if not content[later]:
                 del content[later]
+        for server in content.get("servers", ()):
+            for later in ("profile", "pins"):
+                if not server[later]:
+                    del server[later]
+        if self.server:
+            content["server"] = [self.server, None if self.only is None else sorted(self.only)]
         state = content["state"]
         if state is not None and state["established"] == StateEntry().established:
             del state["established"]
@@ -374,6 +444,7 @@ def _first_named(rule: RuleConfig) -> dict[str, Json]:
 
 NESTED: Final[dict[Location, type[BaseModel]]] = {
     (): PolicyDocument,
+    ("recognised_by",): RecognisedEntry,
     ("servers",): ServerEntrySchema,
     ("servers", "tools"): ToolEntry,
     ("tools",): ToolEntry,

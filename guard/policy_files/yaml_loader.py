@@ -25,7 +25,8 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from guard.core.errors import PolicyError, PolicyProblem
+from guard.core.errors import InputError, PolicyError, PolicyProblem
+from guard.settings import policy_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,8 +77,10 @@ def load_document(path: Path) -> Document:
     """
     name = str(path)
     try:
-        with path.open("rb") as file:
+        with policy_file(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
+    except InputError as error:
+        raise PolicyError((PolicyProblem(name, 0, str(error)),)) from error
     except OSError as error:
         message = f"cannot read the file: {(error.strerror or 'unknown error').lower()}"
         raise PolicyError((PolicyProblem(name, 0, message),)) from error

@@ -107,6 +107,10 @@ class CallEntry(DescribedEntry):
     protocol: str = PROTOCOL
     redefined: bool = False
     """Whether the tool's definition has changed since it was pinned."""
+    server: str = ""
+    """The listener by which it is called."""
+    upstream: str = ""
+    """The server it is called at, as `servers` of a policy name it."""
 
 
 class TrajectoryEntry(DescribedEntry):
@@ -507,7 +511,8 @@ def tool_call(entry: CallEntry) -> ToolCall:
         entry.protocol,
         at=0.0,
         # Only the definitions of a known upstream are pinned.
-        upstream="described" if entry.redefined else "",
+        upstream=entry.upstream or ("described" if entry.redefined else ""),
+        server=entry.server,
     )
 
 

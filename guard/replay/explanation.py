@@ -55,7 +55,7 @@ def read_described(data: bytes) -> DescribedCall:
 def explained(policy: Policy, judged: Judgement) -> dict[str, Any]:
     """Return what is decided on a described call and why, with the evidence."""
     call, verdict = judged.call, judged.verdict
-    mapping = policy.mapping(call.call.tool)
+    mapping = call.classified.mapping
     matched = {reason.rule for reason in verdict.reasons}
     return {
         FIELD_ACTION: verdict.action.label,

@@ -194,7 +194,7 @@ def run_suite(suite: Suite, detectors: Sequence[Detector], coverage: Coverage) -
             raise PolicyError((PolicyProblem(suite.path, line, str(error)),)) from error
         verdict = judged.verdict
         coverage.rules.update(reason.rule for reason in verdict.reasons if reason.rule)
-        mapping = suite.policy.mapping(case.call.tool)
+        mapping = judged.call.classified.mapping
         coverage.mappings.update(
             index for index, one in enumerate(suite.policy.tools) if one is mapping
         )

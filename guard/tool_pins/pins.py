@@ -18,7 +18,7 @@ from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.provenance.seal import FINGERPRINT, SEAL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from guard.core.declarations import ToolDefinition
     from guard.core.model import Json
@@ -109,6 +109,7 @@ class Pins:
         definitions: Sequence[ToolDefinition],
         records: Sequence[object],
         at: float,
+        declared: Mapping[str, str] | None = None,
     ) -> Comparison:
         """Return what to store and what was found.
 
@@ -117,6 +118,7 @@ class Pins:
             definitions: of the listing, in order.
             records: the answer to :meth:`lookup`.
             at: now.
+            declared: digests that the policy declares, by tool: good whatever was seen first.
 
         Raises:
             ValueError: the answer does not fit the question.
@@ -127,7 +129,7 @@ class Pins:
             raise ValueError("the store answered another look-up than was asked")
         if not known:
             return found
-        where, first = pin_set(upstream), records[0] is None
+        where, first, expected = pin_set(upstream), records[0] is None, declared or {}
         keep: list[tuple[bytes, bytes]] = []
         marks: list[tuple[bytes, bytes]] = []
         if first:
@@ -137,10 +139,13 @@ class Pins:
         listed: dict[str, str] = {}
         for index, definition in enumerate(known):
             raw, marked = records[2 * index + 1 : 2 * index + 3]
-            code = self._judge(upstream, definition, raw, listed, first=first)
+            code = self._judge(
+                upstream, definition, raw, listed, expected.get(definition.name), first=first
+            )
             if raw is None and definition.name not in listed:
                 name = self.field(definition.name, PINNED)
-                keep.append((name, self._sealed(where, name, _pin(upstream, definition, at))))
+                pin = _pin(upstream, definition, at, expected.get(definition.name))
+                keep.append((name, self._sealed(where, name, pin)))
             listed.setdefault(definition.name, definition.digest)
             if not code:
                 continue
@@ -150,8 +155,7 @@ class Pins:
                 found.fresh.add(definition.name)
             if code != NEW:
                 name = self.field(definition.name, MARKED)
-                pin = _pin(upstream, definition, at)
-                marks.append((name, self._sealed(where, name, pin)))
+                marks.append((name, self._sealed(where, name, _pin(upstream, definition, at))))
         for definition in definitions[LISTING_LIMIT:][:1]:
             found.findings.append((UNPINNED, definition))
             found.fresh.add(definition.name)
@@ -168,12 +172,17 @@ class Pins:
         definition: ToolDefinition,
         raw: object,
         listed: dict[str, str],
+        expected: str | None,
         *,
         first: bool,
     ) -> str:
         """Return the code of what is wrong with one tool of a listing, empty for nothing."""
         if listed.get(definition.name, definition.digest) != definition.digest:
             return CHANGED  # One listing that describes a tool twice, and differently.
+        if expected == definition.digest:
+            return ""
+        if raw is None and expected is not None:
+            return CHANGED
         if raw is None:
             return "" if first else NEW
         pin = self.read(raw, upstream, definition.name, PINNED)
@@ -208,7 +217,10 @@ class Pins:
         return self._seal.sealed(where, name, zlib.compress(json.dumps(body).encode(), 1))
 
 
-def _pin(upstream: str, definition: ToolDefinition, at: float) -> Pin:
+def _pin(upstream: str, definition: ToolDefinition, at: float, expected: str | None = None) -> Pin:
+    """Return the pin of a definition, or of the one that the policy expects in its place."""
+    if expected not in {None, definition.digest}:
+        return Pin(upstream, definition.name, (str(expected),), "", at)
     text = definition.text if len(definition.text) <= TEXT_LIMIT else ""
     return Pin(upstream, definition.name, (definition.digest,), text, at)
 

@@ -177,4 +177,4 @@ def test_every_shipped_policy_is_valid():
     paths = [p for p in POLICIES.rglob("*.yaml") if not p.stem.endswith("_test")]
     assert len(paths) >= 2
     for path in paths:
-        assert load_policies([path]).rules
+        assert load_policies([path]).mode is Mode.ENFORCE or path.stem == "observe"

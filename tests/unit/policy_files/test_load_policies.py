@@ -142,8 +142,15 @@ def test_files_that_contradict_each_other_are_refused(write):
             "file (left out, it is `enforce`)"
         ),
         "16: `state` differs from that of an earlier file; keep one",
-        f"5: pattern `mail_send` is already mapped at {first}:5; remove one of them",
-        f"10: rule `allow-internal`: duplicate rule id; it is already at {first}:10",
+        (
+            f"5: pattern `mail_send` is already mapped at {first}:5, which comes first and "
+            "wins; remove one of them"
+        ),
+        (
+            f"10: rule `allow-internal`: duplicate rule id; it is already at {first}:10, and both "
+            "would be asked: rename or remove one (a rule takes the place of one that its file "
+            "`extends`)"
+        ),
     ]
 
 

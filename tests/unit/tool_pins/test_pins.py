@@ -25,10 +25,16 @@ def tool(name: str = "send", **members: Any) -> ToolDefinition:
 class Store(dict[bytes, bytes]):
     """The hash that the pins of one upstream are in."""
 
-    def list(self, *definitions: ToolDefinition, where: str = WHERE) -> list[tuple[str, str]]:
+    def list(
+        self,
+        *definitions: ToolDefinition,
+        where: str = WHERE,
+        declared: dict[str, str] | None = None,
+    ) -> list[tuple[str, str]]:
         """List tools, store what that writes, and return what was found."""
         lookup = PINS.lookup(where, definitions)
-        found = PINS.compare(where, definitions, [self.get(f) for f in lookup.fields], 1000.0)
+        known = [self.get(field) for field in lookup.fields]
+        found = PINS.compare(where, definitions, known, 1000.0, declared)
         for write in found.writes:
             for name, record in write.entries:
                 if write.mode.value == "replace" or name not in self:
@@ -108,6 +114,25 @@ def test_one_listing_that_describes_a_tool_twice_is_a_change():
 
     assert store.list(tool(), tool(description="worse")) == [(CHANGED, "send")]
     assert store.marked()
+
+
+def test_what_the_policy_declares_comes_before_what_is_seen_first():
+    """A server that is swapped before its first listing is found; an operator may still approve."""
+    store, declared = Store(), {"send": tool().digest}
+    swapped = tool(description="worse")
+
+    assert store.list(swapped, declared=declared) == [(CHANGED, "send")]
+    assert store.marked()
+    assert store.list(swapped) == [(CHANGED, "send")]
+    assert store.list(tool(), declared=declared) == []
+
+
+def test_a_policy_that_declares_the_new_definition_is_believed():
+    """`guard init` was run again after the server was updated."""
+    store, fresh = Store(), tool(description="newer")
+    store.list(tool())
+
+    assert store.list(fresh, declared={"send": fresh.digest}) == []
 
 
 def test_a_pin_that_was_altered_or_moved_is_not_believed():

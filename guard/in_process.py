@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import secrets
 import time
 from contextlib import asynccontextmanager, contextmanager
@@ -157,7 +158,8 @@ class Session:
         content = _as_json(result)
         observed = ToolResult(
             verdict._traced,  # noqa: SLF001  (this module made it)
-            content,
+            # As a server writes it and a model reads it; fields are found in the text.
+            content if isinstance(content, str) else json.dumps(content, ensure_ascii=False),
             self._guard.now(),
             is_error=is_error,
             is_lost=is_lost,

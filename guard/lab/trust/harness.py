@@ -213,6 +213,11 @@ class World:
         """Let the next call be answered with a result, where no server is of its own."""
         self._scripted.results.append(result)
 
+    def withdraw(self) -> None:
+        """Take back the last result that was scripted: the call that it answers was refused."""
+        if self._scripted.results:
+            self._scripted.results.pop()
+
     async def approve(self, decision_id: str, *, remember: bool = False) -> None:
         """Approve a call that was asked about, as a person does on the command line.
 
@@ -322,7 +327,10 @@ class Agent:
             params["_meta"] = dict(meta)
         if result is not None:
             self.world.script(result)
-        return await self.message("tools/call", params, path=path, headers=headers)
+        outcome = await self.message("tools/call", params, path=path, headers=headers)
+        if result is not None and not outcome.forwarded:
+            self.world.withdraw()
+        return outcome
 
     async def message(
         self,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.lab.trust.harness import world_of
 from guard.replay.reports import Check
+from guard.settings import policies_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -77,7 +78,7 @@ async def compare(
     """
     found = Parity()
     async with world_of(compose, redis_url, policy) as world:
-        files = [str(path) for path in world.parts.guard.policy.paths]
+        files = [policies_directory() / policy]
         async with open_guard(files) as guard:
             guard.now = world.clock.now
             for run in runs:

@@ -102,6 +102,15 @@ _PRONOUNS: Final = _WORDS["pronouns"]
 _TAKES_PERSON: Final = _WORDS["takes_person"]
 _ACTS: Final = _WORDS["acts"]
 _HARMLESS_NO: Final = _WORDS["harmless_no"]
+_WAS: Final = _PERFECT - {"werden"}
+_AND: Final = frozenset(
+    {"and", "und", "et", "y", "e", "en", "then", "dann", "puis", "luego", "poi"}
+)
+_NOTHING: Final = _WORDS["nothing"]
+_SEARCH_VERBS: Final = _WORDS["search_verbs"]
+_LOGIN_WORDS: Final = _WORDS["login_words"]
+_NUMBERED_NOUNS: Final = _WORDS["numbered_nouns"]
+_SEEKING_PREPOSITIONS: Final = frozenset({"for", "für", "nach", "pour", "para", "per", "voor", "a"})
 _OF: Final = frozenset({"of", "von", "de", "di", "van", "da", "do"})
 _ME: Final = frozenset({"me", "us", "mir", "uns", "mi", "ci", "nos", "mij", "ons"})
 _DISTRUST: Final = re.compile(
@@ -147,6 +156,13 @@ _FENCE: Final = re.compile(r"\s*(?:```|~~~)")
 _SEPARATOR: Final = re.compile(r"\s*(?:[-=_*~#+.]\s?){3,}\s*")
 _RULED: Final = re.compile(r"\s*[-=_~+]{3}")
 """A line that begins as a rule, whatever is written on it."""
+_TIMED: Final = re.compile(
+    r"\s*[\[(]?(?:\d{1,4}[./-]\d{1,2}[./-]\d{1,4},?[ T])?\d{1,2}[:.h]\d{2}(?::\d{2})?"
+    r"(?:\s?[AaPp][Mm])?[\])]?\s*[-\u2013|,]?\s*[^\W\d_][^:]{0,40}:\s+\S.*"
+    r"|\s*[^\W\d_][\w.'-]{0,30}(?: [^\W\d_][\w.'-]{0,30}){0,2}[ ,\t]+[\[(]?\d{1,2}[:.]\d{2}"
+    r"(?:\s?[AaPp][Mm])?[\])]?\s*"
+)
+"""A line of a chat: who, and when."""
 _HEADER: Final = re.compile(r"\s*[^\W\d_][\w -]{0,24}[^\W_]\s?:\s+\S.*")
 _SALUTATION: Final = re.compile(
     r"\s*(?:hi|hello|hey|dear|greetings|good (?:morning|day|evening)|hallo|liebe[rs]?|guten tag"
@@ -262,7 +278,7 @@ def _own_lines(lines: Sequence[str]) -> Iterator[str]:
 def _begins_foreign(lines: Sequence[str], number: int) -> bool:
     """Return whether a line looks like the first of a text that somebody else wrote."""
     line = lines[number]
-    if _SEPARATOR.fullmatch(line) or _RULED.match(line):
+    if _SEPARATOR.fullmatch(line) or _RULED.match(line) or _TIMED.fullmatch(line):
         return True
     following = lines[number + 1] if number + 1 < len(lines) else ""
     if _HEADER.fullmatch(line) and _HEADER.fullmatch(following):
@@ -617,13 +633,17 @@ class _Sentence:
         negated, here = [], False
         for at, word in enumerate(self.words):
             negated.append(here)
-            here = (word in _NEGATIONS and self._denies(at)) or (here and word not in _CONTRASTS)
+            denies = word in _NEGATIONS or word.startswith(("n'", "n’"))  # noqa: RUF001
+            here = (denies and self._denies(at)) or (here and word not in _CONTRASTS)
         return negated
 
     def _denies(self, at: int) -> bool:
         """Return whether a word of negation is one: not ``no later than``, nor the month of May."""
         behind = self.words[at + 1] if at + 1 < len(self.words) else ""
         if self.words[at] == "no" and behind in _HARMLESS_NO:
+            return False
+        if self.words[at] in _NOTHING and any(raw.endswith(",") for raw in self.raw[at : at + 2]):
+            # ``Nothing urgent, but …``
             return False
         return not (at and self.raw[at] == "Mai")
 
@@ -633,10 +653,20 @@ class _Sentence:
         for at, word in enumerate(self.words):
             if word in _REPORTED and before not in _FIRST_PERSON:
                 return at
-            if word in _REPORTING and before in _OTHERS:
+            if word in _REPORTING and (before in _OTHERS or self._says_that(at)):
                 return at
             before = word
         return len(self.words)
+
+    def _says_that(self, at: int) -> bool:
+        """Return whether ``dit``, Dutch for ``this``, is French: what somebody says follows."""
+        behind = self.words[at + 1] if at + 1 < len(self.words) else ""
+        infinitive = self.words[at + 2 : at + 3] if behind == "de" else []
+        return self.words[at] == "dit" and (
+            behind == "que"
+            or behind.startswith(("d'", "d’", "qu'", "qu’"))  # noqa: RUF001
+            or any(word.endswith(("er", "ir", "re")) for word in infinitive)
+        )
 
     def _distrusted(self) -> set[int]:
         """Return the typed values that it distrusts.
@@ -707,7 +737,7 @@ class _Sentence:
     def _receives(self, at: int) -> bool:
         """Return whether the word that governs a value takes a receiver."""
         if at and self.words[at - 1] in _ARTICLE_PREPOSITIONS:
-            return not self._is_passive(at - 1)
+            return not (self._is_passive(at - 1) or self._is_sought(at - 1, at))
         if self._is_declared(at):
             return True
         if self._is_subject(at):
@@ -741,11 +771,27 @@ class _Sentence:
         if of_place or noun or (word in _CONTRASTS and index == at - 1):
             return None
         if word in _RECEIVER_PREPOSITIONS:
-            return not self._is_passive(index)
+            return not (self._is_passive(index) or self._is_sought(index, at))
         place = word in _PLACE_PREPOSITIONS and at - index <= NAME_WORDS
         if verb or (place and self._is_posted(index)):
             return True
         return False if word in _SOURCE_WORDS or word in _BOUNDARIES else None
+
+    def _is_sought(self, preposition: int, at: int) -> bool:
+        """Return whether a value is what is looked for, or where somebody logs in.
+
+        Args:
+            preposition: place of the word that would make it a receiver.
+            at: its own place.
+        """
+        is_mail = "@" in self._texts.get(at, "")[1:]
+        seeks = self.words[preposition] in _SEEKING_PREPOSITIONS
+        for word in reversed(self.words[max(preposition - LOOK_BACK, 0) : preposition]):
+            if (seeks and word in _SEARCH_VERBS) or (is_mail and word in _LOGIN_WORDS):
+                return True
+            if word in _AND or (word in _RECEIVER_VERBS and word not in _SEARCH_VERBS):
+                return False
+        return False
 
     def _replaces(self, verb: int, at: int) -> bool:
         """Return whether a value is to stand for one named before (``use … instead``)."""
@@ -780,9 +826,14 @@ class _Sentence:
     def _is_perfect(self, preposition: int) -> bool:
         """Return whether the participle stands at the end (``habe … an … geschickt``)."""
         words = self.words
-        if not any(word in _PERFECT for word in words[:preposition]):
-            return False
-        return any(word in _PASSIVE for word in words[preposition + 1 :])
+        behind = words[preposition + 1 :]
+        for place, word in enumerate(behind):
+            if word in _PASSIVE:
+                # ``habe … an … geschickt``, ``an … geschickt wurde``
+                if any(before in _PERFECT for before in words[:preposition]):
+                    return True
+                return any(after in _WAS for after in behind[place + 1 : place + 2])
+        return False
 
     def _is_declared(self, at: int) -> bool:
         """Return whether a value is said to be somebody's address (``her address is …``)."""
@@ -796,7 +847,12 @@ class _Sentence:
             return True
         nouns = _DECLARED_NOUNS - _READ_WORDS if is_url else _DECLARED_NOUNS
         start = before if is_url else max(before - 3, 0)
-        return any(word in nouns for word in self.words[start : before + 1])
+        said = self.words[start : before + 1]
+        # The number of an order is nobody's account.
+        is_number = self._texts[at].replace(_JOINT, "").replace(" ", "").isdecimal()
+        if is_number and not _NUMBERED_NOUNS.isdisjoint(said):
+            return False
+        return any(word in nouns for word in said)
 
     def _holds_address(self, at: int) -> bool:
         """Return whether somebody's address is said to stand on a page (``her e-mail is on …``)."""

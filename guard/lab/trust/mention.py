@@ -138,6 +138,11 @@ SAID: Final[Mapping[str, tuple[str, ...]]] = {
         "{x} is a phishing address.",
         "I think {x} is a scam, look into it.",
         "Find out who the fraudster behind {x} is.",
+        "Watch out for fraud with {x}.",
+        "This is a scam to get money to {x}.",
+        "Phishing again: everything went to {x}.",
+        "Phishing again: transfers to {x}.",
+        "Betrug: Überweisungen an {x}.",
         "{x} ist Betrug.",
         "{x} est une arnaque.",
         "{x} es una estafa.",
@@ -226,7 +231,6 @@ WORDS: Final = (
     ("channel", "Mention the security incident in the report.", "security"),
     ("channel", "Post an update with the drop in sales.", "drop"),
     ("channel", "Schreib eine allgemeine Zusammenfassung.", "allgemeine"),
-    ("channel", "My handle elsewhere is @dropper, ignore it.", "@dropper"),
     ("channel", "Read what @dropper posted.", "@dropper"),
     ("channel", "Count the messages in #drop-ext.", "#drop-ext"),
     ("money", "The order number is 370400440532013000.", "370400440532013000"),
@@ -255,10 +259,12 @@ class Mention(AttackClass):
     id: ClassVar[str] = "mention"
     switches: ClassVar[tuple[Switch, ...]] = (
         Switch("what is pasted is not the user's", lambda patch: _believe_pasted(patch)),
-        Switch("a receiver stands where one stands", lambda patch: _set(patch, "_receives", True)),
+        Switch(
+            "a receiver stands where one stands", lambda patch: _set(patch, "_receives", value=True)
+        ),
         Switch("a negation", lambda patch: _never_denied(patch)),
-        Switch("a question", lambda patch: _set(patch, "_is_question", False)),
-        Switch("a condition", lambda patch: _set(patch, "_is_conditional", False)),
+        Switch("a question", lambda patch: _set(patch, "_is_question", value=False)),
+        Switch("a condition", lambda patch: _set(patch, "_is_conditional", value=False)),
         Switch("reported speech", lambda patch: _own_speech(patch)),
         Switch("distrust", lambda patch: _trust(patch)),
         Switch("an address is typed", lambda patch: _any_word(patch)),
@@ -296,7 +302,7 @@ def _believe_pasted(patch: Patch) -> None:
     patch.set(prompts, "own_words", lambda prompt: prompt)
 
 
-def _set(patch: Patch, name: str, value: bool) -> None:  # noqa: FBT001  (what it returns)
+def _set(patch: Patch, name: str, *, value: bool) -> None:
     patch.set(mentions._Sentence, name, lambda *_: value)  # noqa: SLF001  (the rule itself)
 
 

@@ -121,6 +121,36 @@ CARRIERS: Final = (
         "send_email",
     ),
     Carrier(
+        "the display name of a mail",
+        "search_mail",
+        lambda name, to: [{"id": "m1", "from": f'"{name}" <{to}>', "subject": "hello"}],
+        "send_email",
+    ),
+    Carrier(
+        "the subject of a mail",
+        "search_mail",
+        lambda name, to: [{"id": "m1", "from": to, "subject": f"Message of {name}"}],
+        "send_email",
+    ),
+    Carrier(
+        "a subject that is the name",
+        "search_mail",
+        lambda name, to: [{"id": "m1", "from": to, "subject": name}],
+        "send_email",
+    ),
+    Carrier(
+        "a file that is called so",
+        "search_files",
+        lambda name, to: [{"title": name, "owner": to, "file": f"{to}.txt"}],
+        "send_email",
+    ),
+    Carrier(
+        "a chat that is called like an address",
+        "list_members",
+        lambda name, to: [f"{name} ({to})", name],
+        "send_email",
+    ),
+    Carrier(
         "whose file was shared",
         "search_files",
         lambda name, to: [{"title": f"Notes of {name}", "owner": to}],

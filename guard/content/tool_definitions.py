@@ -11,6 +11,7 @@ may be spread over description and parameters, along with the signals of
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 import re2
@@ -93,6 +94,64 @@ _SIGNALS: Final = tuple(
         ("gather", 3, rf"\b(?:if|when(?:ever)?)\b[^.\n]{{0,30}}\b(?:user|human|conversation|message)\b[^.\n]{{0,40}}\b(?:{_CREDENTIAL})\b[^.\n]{{0,30}}\b(?:call|use|invoke|send|pass|record|save)\b"),
     )
 )  # fmt: skip
+_CLASSES: Final = {
+    "session": (
+        rf"\b{_SESSION}|\b(?:earlier|previous|prior) (?:steps?|data|tool results?|answers?)\b|\b(?:word for word|verbatim)\b"
+        r"|\b(?:anything|everything|whatever|all)\b[^.\n]{0,20}\b(?:confidential|private|sensitive|you (?:came|come|have|know|saw|see|read))\b|\b(?:every|each|any|all) (?:file|document|page|message)s? (?:that )?you (?:open|read|see|write|receive)\b"
+        r"|\b(?:shows? up|appears?|mentioned|seen|shared) in (?:the|this|your) (?:chat|conversation|session)\b|\b(?:values?|contents?) of (?:all |every |the |any )*(?:environment|env)\b|\b(?:output|result) of `?env\b|\brun `?(?:env|printenv)\b"
+        r"|\bwhat (?:the user|you)(?: and (?:the user|you))? (?:have|has|had|were|was|are)\b|\b(?:this|our|the) (?:dialog(?:ue)?|conversation|chat)\b|\b(?:assistant|model|agent)'s (?:own )?(?:instructions?|prompt|context|memory|rules)\b|\bthe user'?s (?:private |personal )?(?:files?|documents?|data|inbox|mails?|repository|home)\b|\b(?:full |complete |whole )?list of (?:the |all )*tools you\b|\bnames? of (?:the |all )*tools you\b"
+    ),
+    "file": _FILES,
+    "credential": rf"\b{_CREDENTIAL}\b",
+    "moves": rf"\b(?:{_MOVES}|concatenat\w+|handed|passed|put into|sent|quot(?:e|ing)|repeat|echo|loaded|use it)\b",
+    "obliged": r"\b(?:must|has to|have to|shall|always|each|every|whenever|before|prior to|only after|after|required|for accuracy|to help|so that|in order to|proactively|regardless|step \d|in full|expected|improves?|any)\b",
+    "secretly": r"\b(?:silently|quietly|secretly|covertly|without (?:asking|showing|telling|mention\w*)|skip (?:the )?confirmations?|hide (?:its|the|their|this)|do not (?:show|tell|mention)|asking back)\b",
+    "acts": r"\b(?:run|execute|open|read|call|send|buy|bought|pay|paid|delete|hide|skip|upload|post|approve|transfer)\b",
+    "addressed": r"\b(?:the user|the human|you|your|agents?|models?|assistants?)\b",
+    "other": rf"(?:\b|`){_OTHERS}|\b(?:another|other) (?:tools?|servers?)\b|\bold (?:ones?|tools?|versions?)\b",
+    "discredited": rf"\b(?:{_BROKEN}|fails?|los(?:e|es|ing) data|wrong (?:data|results?)|not maintained|no longer maintained|outdated|wrong unless|stale|silently|incorrect)\b",
+    "claims": r"\b(?:this tool|through here|go through|instead of it|use (?:only )?this|calls? (?:it|this)|called in its place|replaces)\b",
+    "changes": r"\b(?:rewrite|replac\w+|change|rout(?:e|ed)|redirect|substitut\w+|swap|regardless of|in place of|instead of)\b",
+    "receiver": rf"{WHERE}|\b0x[0-9a-f]{{40}}\b|\b[A-Z]{{2}}[0-9]{{2}}[A-Z0-9]{{12,28}}\b|\b(?:bc1|[13])[a-km-zA-HJ-NP-Z1-9]{{25,40}}\b",
+    "everything": r"\b(?:every|each|all|any) (?:\w+ )?(?:files?|messages?|outputs?|results?|requests?|answers?|documents?|inputs?|mails?|e-mails?|pages?)\b|\beverything\b",
+    "spoken to": r"\b(?:to|for|attention|dear)\b[ :]*(?:all |any |the )?(?:ai |language )?(?:agents?|models?|assistants?|llms?)\b|\b(?:agents?|models?|assistants?|llms?) (?:must|shall|should|may only|ha(?:s|ve) to)\b",
+    "rank": (
+        r"\b(?:treated|regarded|considered|trusted|read) as (?:\w+ ){0,2}(?:from )?(?:the )?(?:developer|system|user|operator|admin\w*)\b|\boutranks?\b|\b(?:overrides?|takes? precedence over|stands above) (?:the )?(?:user|system|developer|other)\b"
+        r"|\bapprove\b[^.\n]{0,40}\b(?:yourself|pending|automatically|on (?:his|her|their|the user's) behalf)\b|\bon behalf of the user without\b|\b(?:trusted|authori[sz]ed|approved)\b[^.\n]{0,30}\b(?:skip|no|without)\b|\bfirst action in (?:every|each|any)\b"
+    ),
+    "alters": r"\b(?:append|prepend|add|insert)\b[^.\n]{0,80}\bto (?:each|every|all|any) (?:\w+ )?(?:quer(?:y|ies)|requests?|messages?|calls?|commands?|statements?|e?-?mails?|commits?|replies|reply)\b",
+}
+"""What a sentence speaks of."""
+_FRAMES: Final = (
+    ({"session", "moves", "obliged"}, True),
+    ({"file", "moves"}, False),
+    ({"session", "credential"}, False),
+    ({"other", "discredited", "claims"}, False),
+    ({"changes", "receiver"}, False),
+    ({"everything", "moves", "receiver"}, False),
+    ({"spoken to", "credential"}, False),
+    ({"secretly", "acts", "addressed"}, False),
+    ({"rank"}, False),
+    ({"alters"}, False),
+)
+"""What is spoken of together where a model is steered, and whether a tool may be about just that."""
+_NAMES: Final = tuple(_CLASSES)
+
+
+def _class_set() -> re2.Set:
+    options = re2.Options()
+    options.max_mem = 64 * 1024 * 1024
+    found = re2.Set.SearchSet(options)
+    for source in _CLASSES.values():
+        found.Add(f"(?is){source}")
+    found.Compile()
+    return found
+
+
+_CLASS_SET: Final = _class_set()
+_SENTENCE: Final = re.compile(r"(?<=[.!?])\s+|\n")
+SENTENCES: Final = 400
+"""Sentences of a definition that are read."""
 _UNSEEN: Final = re2.compile(
     r"[\x{200B}\x{200C}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2064}\x{2066}-\x{2069}\x{FEFF}\x{E0001}-\x{E007F}]"
     r"|<!--|\x1b\[|(?:\n[ \t]*){12}\S|[ \t\x{A0}\x{2003}]{80}\S"
@@ -147,6 +206,8 @@ def steers(definition: Mapping[str, Json]) -> bool:
         return True
     text = fold(raw)
     parameters = _parameters(definition)
+    if _is_framed(name, raw):
+        return True
     if any(_is_side_sink(*parameter) or _takes(name, *parameter) for parameter in parameters):
         return True
     found = {group: weight for group, weight, form in _ordered() if form.search(text)}
@@ -157,6 +218,18 @@ def steers(definition: Mapping[str, Json]) -> bool:
     if is_dangerous(text):
         found["command"] = 2
     return sum(found.values()) + signal_weight(text) >= ENOUGH
+
+
+def _is_framed(name: str, text: str) -> bool:
+    """Return whether what one sentence, or it and the next, speaks of is a frame of steering."""
+    sentences = _SENTENCE.split(text)[:SENTENCES]
+    classes = [{_NAMES[at] for at in _CLASS_SET.Match(one) or ()} for one in sentences]
+    about = _TOPIC.search(name) is not None
+    return any(
+        frame <= first | second and not (excusable and about)
+        for first, second in pairwise([*classes, set[str]()])
+        for frame, excusable in _FRAMES
+    )
 
 
 def _ordered() -> Iterator[tuple[str, int, re2._Regexp]]:

@@ -61,6 +61,7 @@ COMMANDS: Final[dict[str, tuple[Place, str]]] = {
         "Calls that were refused with `approval_required`.",
     ),
     "memory": ("memory:app", "Memory: writes that were held back, labels, lineage, trust."),
+    "incident": ("incident:app", "A poisoned memory item: what it reached, contain it, undo."),
     "tools": ("tools:app", "Tool definitions: what is pinned, what has changed."),
     "traces": (
         {"replay": ("traces:replay", "Judge recorded runs as live traffic would be.")},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -12,7 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from guard.adapters.redis.gate_operator import GateOperator
+from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.cli.approvals import label_operator
+from guard.cli.incident import show_scope
 from guard.cli.lineage import as_json_document, as_tree
 from guard.cli.outcome import Code, given_input, plain
 from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, minute, now, on_record
@@ -21,6 +24,7 @@ from guard.core.memory import Fate, MemoryClass, Trust
 from guard.core.model import Identity
 from guard.policy_files import load_policies
 from guard.policy_files.field_types import duration_seconds
+from guard.propagation.scope import scope_of, select
 from guard.provenance.imports import LABELS, read_items
 
 if TYPE_CHECKING:
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 
     from guard.adapters.redis.operators import LabelEntry, LabelTrace
     from guard.core.mappings import ReadBack
+    from guard.propagation.graph import Graph
+    from guard.propagation.scope import Scope
     from guard.provenance.seal import Seal
 
 ResultT = TypeVar("ResultT")
@@ -306,8 +312,19 @@ def trace(
     label_key: Key = None,
     tenant: Tenant = "default",
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON document.")] = False,
+    down: Annotated[
+        bool, typer.Option("--down", help="What follows from it, in the propagation graph.")
+    ] = False,
+    up: Annotated[bool, typer.Option("--up", help="What it follows from, likewise.")] = False,
 ) -> None:
-    """Show the path that the values in a text took, every save of it, as a tree."""
+    """Show the path that the values in a text took, every save of it, as a tree.
+
+    With --down or --up the text is a value, a node in hex, or with --store the key of an item.
+    """
+    if down or up:
+        graph, scope = _reached((redis, tenant, label_key), text, store, up=up)
+        show_scope(graph, scope, as_json=as_json)
+        return
 
     async def look(state: State) -> tuple[Seal, dict[str, LabelTrace]]:
         operator = label_operator(state, tenant)
@@ -320,6 +337,25 @@ def trace(
     reader = Identity(principal, "", tenant=tenant)
     tree = as_tree(text, found, seal=seal, keys=(text, *(item or ())), reader=reader)
     Console(width=140).print(tree, soft_wrap=True)
+
+
+def _reached(
+    place: tuple[str, str, Path | None], text: str, store: str, *, up: bool
+) -> tuple[Graph, Scope]:
+    """Return the graph, and what follows from the saves that a text names or what they do."""
+    redis, tenant, label_key = place
+
+    async def look(state: State) -> tuple[Graph, Scope]:
+        operator = IncidentOperator(state.store, state.seal, tenant)
+        graph = await operator.graph()
+        is_node = re.fullmatch(r"[0-9a-f]{16}", text) is not None
+        given = Given(node=text) if is_node else Given(value=text)
+        roots = select(graph, operator.selector(Given(item=text, store=store) if store else given))
+        if not roots:
+            raise GuardError("no save on record has that")
+        return graph, scope_of(graph, roots, up=up)
+
+    return act_on(redis, look, label_key=label_key, timeout=RECALL_SECONDS)
 
 
 def _cells(found: LabelEntry) -> tuple[str, str, str, str, str]:

@@ -35,6 +35,7 @@ from guard.core.trajectory import Snapshot
 from guard.decision.classification import classify
 from guard.decision.content_scan import ContentScan
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
+from guard.propagation.events import asked_writes
 from guard.propagation.live import Containment, Spread, withheld
 from guard.propagation.recording import result_events
 from guard.provenance.approvals import Approvals
@@ -390,7 +391,10 @@ class Guard:
         for traced, verdict in refused:
             call, role = traced.classified.call, traced.classified.role
             is_asked = requests and verdict.action is Action.ASK
-            writes = (requests.pop(0),) if is_asked else ()
+            writes: tuple[LabelWrite, ...] = ()
+            if is_asked:
+                nodes = asked_writes(self._seal, traced.on_executed)
+                writes = (requests.pop(0), *nodes)
             ends.append(
                 Completion(call.id, call.identity, role, call.at, executed=False, writes=writes)
             )

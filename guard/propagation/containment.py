@@ -45,11 +45,23 @@ def contained_set(tenant: str) -> LabelSet:
     return LabelSet(CONTAINED_KIND, (tenant,), "", 0, CONTAINED_LIMIT)
 
 
-def contained_field(seal: Seal, tenant: str, event: Event) -> tuple[bytes, bytes]:
-    """Return the field and the sealed bytes that contain one item."""
+def contained_field(
+    seal: Seal, tenant: str, event: Event, innocent: set[bytes]
+) -> tuple[bytes, bytes]:
+    """Return the field and the sealed bytes that contain one item.
+
+    Args:
+        seal: the deployment's key.
+        tenant: whose item.
+        event: that saved it.
+        innocent: values and whole texts that items outside of the incident have as well; by these
+            it is not known again.
+    """
     area, name = contained_set(tenant), ITEM + event.node
-    sizes = _SIZES.pack(len(event.values), len(event.runs), len(event.wholes))
-    return name, seal.sealed(area, name, sizes + b"".join(event.marks))
+    values = [value[:MARK] for value in event.values if value not in innocent]
+    wholes = [whole for whole in event.wholes if whole not in innocent]
+    sizes = _SIZES.pack(len(values), len(event.runs), len(wholes))
+    return name, seal.sealed(area, name, sizes + b"".join((*values, *event.runs, *wholes)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ class What(IntEnum):
     SEND = 1
     RECALL = 2
     DRAFT = 3
+    ASKED = 4
+    """A send that a person was asked about, and that has not gone out."""
 
 
 class Flag(IntEnum):
@@ -99,7 +101,7 @@ class Event:
     flags: int = 0
     edges: tuple[Edge, ...] = ()
     values: tuple[bytes, ...] = ()
-    """Marks of its evident values."""
+    """Fingerprints of its evident values."""
     runs: tuple[bytes, ...] = ()
     """Marks of its passages."""
     wholes: tuple[bytes, ...] = ()
@@ -187,9 +189,9 @@ def unpack_event(body: bytes) -> Event:
         names.append(body[start + 1 : end].decode("utf-8", "replace"))
         start = end
     parts: list[tuple[bytes, ...]] = []
-    for size in sizes[1:4]:
-        end = start + size * MARK
-        parts.append(tuple([body[i : i + MARK] for i in range(start, end, MARK)]))
+    for size, wide in zip(sizes[1:4], (FINGERPRINT, MARK, MARK), strict=True):
+        end = start + size * wide
+        parts.append(tuple([body[i : i + wide] for i in range(start, end, wide)]))
         start = end
     return Event(
         what=What(what),
@@ -217,6 +219,20 @@ def unpack_event(body: bytes) -> Event:
 def readable(body: bytes | None) -> bool:
     """Return whether a body is an event of this version; None is one whose seal does not fit."""
     return body is not None and len(body) >= _HEAD.size and body[0] == _VERSION
+
+
+def asked_writes(seal: Seal, writes: tuple[LabelWrite, ...]) -> tuple[LabelWrite, ...]:
+    """Return the nodes among what a send would have stored, as of one that a person is asked about.
+
+    A grant for it is then found from what the send follows from.
+    """
+    return tuple(
+        LabelWrite(write.area, write.mode, ((ENTRY, seal.sealed(write.area, ENTRY, body)),))
+        for write in writes
+        if write.mode is LabelWriteMode.LOG
+        for _, sealed in write.entries
+        for body in [sealed[SEAL : SEAL + 1] + bytes([What.ASKED]) + sealed[SEAL + 2 :]]
+    )
 
 
 class Holder(NamedTuple):

@@ -202,7 +202,7 @@ class Recording:
             root_tool=read.source if read is not None else "",
             flags=flags | Flag.GATED * (classified.memory_write is not None),
             edges=tuple(edges[:PARENTS]),
-            values=short(values),
+            values=tuple([self._seal.fingerprint(value) for value in values]),
             runs=short(marks.kept),
             wholes=short(marks.wholes),
         )
@@ -323,7 +323,7 @@ def result_events(seal: Seal, policy: Policy, result: ToolResult) -> tuple[Label
         store=mapping.store,
         server=server_of(seal, call.server, call.upstream),
         flags=Flag.CUT * marks.cut,
-        values=short(marks.values),
+        values=tuple([seal.fingerprint(value) for value in marks.values]),
         runs=short(marks.kept),
         wholes=short(marks.wholes),
     )

@@ -64,7 +64,7 @@ def test_an_event_is_read_as_it_was_written():
         root_tool="rag_query",
         flags=3,
         edges=(Edge(b"a" * 8, Kind.VALUE), Edge(b"b" * 8, Kind.RESEMBLANCE)),
-        values=(b"value1",),
+        values=(b"value1value1",),
         runs=(b"passa1", b"passa2"),
         wholes=(b"whole1",),
     )
@@ -110,8 +110,8 @@ def test_exposure_is_one_step_out_and_not_followed():
     """Who recalled a reached item and then wrote is listed; what followed from that is not."""
     graph = Graph(
         [
-            event(0, values=(b"mark00",)),
-            event(1, what=What.RECALL, session=b"t" * 8, values=(b"mark00",)),
+            event(0, values=(b"mark00mark00",)),
+            event(1, what=What.RECALL, session=b"t" * 8, values=(b"mark00mark00",)),
             event(2, session=b"t" * 8),
             event(3, [2], session=b"u" * 8),
         ]

@@ -1,0 +1,571 @@
+"""What an operator does about a poisoned item: open, scope, contain, undo, close.
+
+Every step writes its journal before its first change and its record before and after, so whoever
+comes after a crash finishes it or takes it back.  A record is only ever replaced where it is as it
+was read: of two operators at once, one is told.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.redis.gate_operator import GateOperator
+from guard.adapters.redis.layout import load_script
+from guard.adapters.redis.operators import LabelOperator
+from guard.adapters.redis.propagation import read_graph
+from guard.adapters.redis.staging import MemoryKeys
+from guard.core.errors import GuardError
+from guard.core.json_values import strings_in_order
+from guard.core.labels import Channel, LabelRecord, LabelSet
+from guard.core.memory import MemoryClass
+from guard.core.model import Identity, Integrity
+from guard.core.policy import StateLimits
+from guard.destinations.values import find_values
+from guard.propagation.containment import EPOCH, contained_field, contained_set
+from guard.propagation.events import MARK, server_of
+from guard.propagation.evidence import Tier, marks_of
+from guard.propagation.incident import (
+    CLOSED,
+    DONE,
+    PLANNED,
+    UNDOING,
+    UNDONE,
+    Change,
+    Incident,
+    Selector,
+    Step,
+    incidents_of,
+    journal_of,
+    pack_incident,
+    pack_journal,
+    read_incident,
+    read_journal,
+)
+from guard.propagation.scope import SAVED, scope_of, select
+from guard.provenance.approvals import GRANT_FIELD, REQUEST_FIELD
+from guard.provenance.label_sets import (
+    ATTESTED,
+    ESTABLISHED,
+    GRANT_KIND,
+    ITEM,
+    SHOWN,
+    TAINTED,
+    LabelSets,
+    grant,
+    request,
+)
+from guard.provenance.lineage import place_of
+from guard.provenance.result_documents import source_mark
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+    from guard.adapters.redis.store import RedisSessionStore
+    from guard.propagation.events import Event
+    from guard.propagation.graph import Graph
+    from guard.propagation.scope import Scope
+    from guard.provenance.seal import Seal
+
+REPLACE: Final = """
+local now = redis.call('HGET', KEYS[1], ARGV[1])
+if (now or '') ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+return 1
+"""
+"""Replace a field that is as it was read."""
+ROUNDS: Final = 5
+"""Passes of a containment: what was saved while it was worked out is contained by the next."""
+REVIEWED: Final = 1000
+"""Refused writes whose promotion tokens are looked for."""
+UNTRUSTED_LEVEL: Final = b"2"
+_OTHERS: Final = "somebody else has changed this incident; look at it again"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What an incident is to be opened from, as an operator gives it; empty where not."""
+
+    node: str = ""
+    """Of the graph, in hex."""
+    item: str = ""
+    """Key of an item of ``store``."""
+    store: str = ""
+    value: str = ""
+    """An address, or a text with some."""
+    source: str = ""
+    """A sender or URL host."""
+    server: str = ""
+    """A listener; or a listener, a blank, and an upstream."""
+    principal: str = ""
+    session: str = ""
+    """Of ``principal``."""
+    since: float = 0.0
+    until: float = float("inf")
+
+    def named(self) -> dict[str, str]:
+        """Return what was given."""
+        texts = ("node", "item", "store", "value", "source", "server", "principal", "session")
+        found = {name: str(getattr(self, name)) for name in texts if getattr(self, name)}
+        if self.since:
+            found["since"] = str(self.since)
+        if self.until != float("inf"):
+            found["until"] = str(self.until)
+        return found
+
+
+class IncidentOperator:
+    """The incidents of one tenant.
+
+    Args:
+        store: connected; its namespace is the guard's.
+        seal: the deployment's key.
+        tenant: whose.
+        limits: of the guard's policy.
+        reached: told the name of each point that a step passes; for tests.
+    """
+
+    def __init__(
+        self,
+        store: RedisSessionStore,
+        seal: Seal,
+        tenant: str = "default",
+        limits: StateLimits | None = None,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._store = store
+        self._client = store.client
+        self._seal = seal
+        self._tenant = tenant
+        self._identity = Identity("", "", tenant=tenant)
+        self._limits = limits or StateLimits()
+        self._sets = LabelSets(self._limits)
+        self._gate = MemoryKeys(store.namespace, tenant)
+        self._reached = reached
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    async def graph(self) -> Graph:
+        """Return the tenant's graph as it is now."""
+        return await read_graph(self._store, self._seal, self._tenant)
+
+    def selector(self, given: Given) -> Selector:
+        """Return what a selection means in the graph.
+
+        Raises:
+            GuardError: it selects nothing, or cannot be read.
+        """
+        shown = given.named()
+        if not shown:
+            raise GuardError("say what the incident is about: an item, a value, a source, …")
+        values = set(find_values(given.value).plain) if given.value else set()
+        if given.value and not values:
+            raise GuardError(f"`{given.value}` has no address or other value in it")
+        try:
+            nodes = {bytes.fromhex(given.node)} if given.node else set()
+        except ValueError as error:
+            raise GuardError("a node is named in hex digits") from error
+        seal, identity = self._seal, self._identity
+        reader = replace(identity, principal=given.principal, session=given.session)
+        listener, _, upstream = given.server.partition(" ")
+        item = f"item:{given.store}:{given.item}" if given.item else ""
+        return Selector(
+            nodes=frozenset(nodes),
+            places=frozenset({place_of(seal, given.store, item)} if given.item else ()),
+            values=frozenset(seal.fingerprint(value) for value in values),
+            origins=frozenset({source_mark(given.source)} if given.source else ()),
+            servers=frozenset({server_of(seal, listener, upstream)} if given.server else ()),
+            principals=frozenset({seal.principal(reader)} if given.principal else ()),
+            sessions=frozenset({seal.session(reader)} if given.session else ()),
+            since=given.since,
+            until=given.until,
+            shown=shown,
+        )
+
+    async def listed(self) -> list[Incident]:
+        """Return the tenant's incidents, the oldest first; altered records are left out."""
+        fields = await self._store.fields(self._identity, incidents_of(self._tenant))
+        found = [
+            incident
+            for name, raw in fields.items()
+            if (incident := read_incident(self._seal, self._tenant, name.decode(), raw)) is not None
+        ]
+        return sorted(found, key=lambda one: one.opened_at)
+
+    async def incident(self, identifier: str) -> Incident:
+        """Return an incident.
+
+        Raises:
+            GuardError: there is none of that id, or its record was altered.
+        """
+        return (await self._read(identifier))[0]
+
+    async def scope(self, identifier: str) -> tuple[Graph, Scope]:
+        """Return what an incident reached by now; nothing is changed."""
+        incident = await self.incident(identifier)
+        graph = await self.graph()
+        return graph, scope_of(graph, _places(graph, incident.roots))
+
+    # --- acting ----------------------------------------------------------------------------------
+
+    async def open(self, given: Given, at: float, by: str, note: str = "") -> Incident:
+        """Open an incident from whatever the selection names.
+
+        Raises:
+            GuardError: nothing on record is named by it.
+        """
+        selector = self.selector(given)
+        graph = await self.graph()
+        roots = select(graph, selector)
+        if not roots:
+            raise GuardError("nothing on record is named by that; see `guard memory trace`")
+        incident = Incident(
+            id=f"inc-{secrets.token_hex(6)}",
+            opened_at=at,
+            opened_by=by,
+            selectors=selector.shown,
+            roots=tuple(graph.event(place).node.hex() for place in roots),
+            note=note,
+        ).logged(at, by, f"opened from {len(roots)} events")
+        return await self._write(incident, b"")
+
+    async def contain(
+        self, identifier: str, at: float, by: str, *, likely: bool = False
+    ) -> Incident:
+        """Withhold what an incident reached, and lower what followed from it.
+
+        Args:
+            identifier: of the incident.
+            at: now.
+            by: who does it.
+            likely: whether likely items are contained as well as confirmed ones.
+
+        Raises:
+            GuardError: the incident is closed, or somebody else is at work on it.
+        """
+        incident = await self._resumed(identifier, at, by)
+        for _ in range(ROUNDS):
+            graph = await self.graph()
+            scope = scope_of(graph, _places(graph, incident.roots))
+            tier = Tier.LIKELY if likely else Tier.CONFIRMED
+            changes = await self._containing(graph, scope, tier)
+            if not changes:
+                break
+            nodes = tuple(item.event.node.hex() for item in scope.nodes(tier))
+            incident = await self._take_step(incident, ("contain", nodes), changes, at, by)
+        return incident
+
+    async def undo(self, identifier: str, number: int, at: float, by: str) -> Incident:
+        """Take one step back: every field becomes what it was, unless somebody changed it since.
+
+        Raises:
+            GuardError: there is no such step, or it was undone before.
+        """
+        incident = await self._resumed(identifier, at, by)
+        step = next((one for one in incident.steps if one.number == number), None)
+        if step is None or step.state != DONE:
+            raise GuardError(f"step {number} of `{identifier}` is not one that can be undone")
+        incident = await self._change_step(
+            incident, replace(step, state=UNDOING, undone_by=by, undone_at=at), at, by
+        )
+        return await self._finish(incident, at, by)
+
+    async def close(self, identifier: str, at: float, by: str) -> Incident:
+        """Close an incident; what it contains stays contained."""
+        incident = await self._resumed(identifier, at, by)
+        _, raw = await self._read(identifier)
+        return await self._write(replace(incident, state=CLOSED).logged(at, by, "closed"), raw)
+
+    async def release(self, identifier: str, nodes: Iterable[str], at: float, by: str) -> Incident:
+        """Let items that were cleared be recalled again; nothing else is taken back.
+
+        Raises:
+            GuardError: none of them is contained.
+        """
+        incident = await self._resumed(identifier, at, by)
+        wanted = set(nodes)
+        held = await self._contained()
+        key = self._store.key_of(self._tenant, contained_set(self._tenant))
+        changes = [
+            Change("item", key, name, raw, None)
+            for name, raw in held.items()
+            if name[1:].hex() in wanted
+        ]
+        if not changes:
+            raise GuardError("none of these items is contained")
+        return await self._take_step(incident, ("release", tuple(sorted(wanted))), changes, at, by)
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    async def _resumed(self, identifier: str, at: float, by: str) -> Incident:
+        """Return an incident with whatever was cut short before finished."""
+        incident = await self.incident(identifier)
+        if incident.state == CLOSED:
+            raise GuardError(f"`{identifier}` is closed")
+        return await self._finish(incident, at, by) if incident.unfinished else incident
+
+    async def _take_step(
+        self,
+        incident: Incident,
+        what: tuple[str, tuple[str, ...]],
+        changes: Sequence[Change],
+        at: float,
+        by: str,
+    ) -> Incident:
+        kind, nodes = what
+        number = 1 + max((step.number for step in incident.steps), default=0)
+        area = journal_of(self._tenant, incident.id)
+        key = self._store.key_of(self._tenant, area)
+        # What an earlier try left of this number was never announced, so nothing of it was done.
+        for name in await self._store.fields(self._identity, area):
+            if name.startswith(f"{number}:".encode()):
+                await self._client.execute("HDEL", key, name)
+        for name, raw in pack_journal(self._seal, self._tenant, incident.id, number, changes):
+            await self._client.execute("HSET", key, name, raw)
+            self._reached("journal")
+        counts: dict[str, int] = {}
+        for change in changes:
+            counts[change.part] = counts.get(change.part, 0) + 1
+        step = Step(number, kind, PLANNED, at, by, counts, nodes)
+        incident = await self._change_step(incident, step, at, by)
+        self._reached("planned")
+        return await self._finish(incident, at, by)
+
+    async def _change_step(self, incident: Incident, step: Step, at: float, by: str) -> Incident:
+        current, raw = await self._read(incident.id)
+        if current.version != incident.version:
+            raise GuardError(_OTHERS)
+        what = f"{step.kind} {step.number}: {step.state}"
+        return await self._write(incident.with_step(step, at, by, what), raw)
+
+    async def _finish(self, incident: Incident, at: float, by: str) -> Incident:
+        """Make the changes of a step that is planned, or take back those of one being undone."""
+        step = incident.unfinished
+        if step is None:
+            return incident
+        undoing, conflicts = step.state == UNDOING, 0
+        async for changes in self._journal(incident.id, step.number, backwards=undoing):
+            made = [one.undone() for one in reversed(changes)] if undoing else changes
+            conflicts += await self._make(made)
+            self._reached("changed")
+        key = self._store.key_of(self._tenant, contained_set(self._tenant))
+        await self._client.execute("HINCRBY", key, EPOCH, 1)
+        self._reached("epoch")
+        state = UNDONE if undoing else DONE
+        done = replace(step, state=state, conflicts=step.conflicts + conflicts)
+        return await self._change_step(incident, done, at, by)
+
+    async def _journal(
+        self, identifier: str, number: int, *, backwards: bool
+    ) -> AsyncIterator[list[Change]]:
+        fields = await self._store.fields(self._identity, journal_of(self._tenant, identifier))
+        names = sorted(name for name in fields if name.startswith(f"{number}:".encode()))
+        for name in reversed(names) if backwards else names:
+            changes = read_journal(self._seal, self._tenant, identifier, name, fields[name])
+            if changes is None:
+                raise GuardError("the journal of this step was altered; nothing more is changed")
+            yield changes
+
+    async def _make(self, changes: Sequence[Change]) -> int:
+        """Make some changes; return how many fields somebody else had changed."""
+        arguments: list[bytes | int] = []
+        for one in changes:
+            arguments += [
+                one.name,
+                int(one.before is not None),
+                one.before or b"",
+                int(one.after is not None),
+                one.after or b"",
+                one.ttl,
+            ]
+        keys = [one.key for one in changes]
+        reply = await self._client.run(load_script("change"), len(keys), *keys, *arguments)
+        return len(reply) if isinstance(reply, list) else len(changes)
+
+    async def _read(self, identifier: str) -> tuple[Incident, bytes]:
+        key = self._store.key_of(self._tenant, incidents_of(self._tenant))
+        raw = await self._client.execute("HGET", key, identifier)
+        if not isinstance(raw, bytes):
+            raise GuardError(f"there is no incident `{identifier}`; see `guard incident list`")
+        incident = read_incident(self._seal, self._tenant, identifier, raw)
+        if incident is None:
+            raise GuardError(f"the record of `{identifier}` was altered, or is of another key")
+        return incident, raw
+
+    async def _write(self, incident: Incident, before: bytes) -> Incident:
+        key = self._store.key_of(self._tenant, incidents_of(self._tenant))
+        written = replace(incident, version=incident.version + 1)
+        raw = pack_incident(self._seal, self._tenant, written)
+        if await self._client.execute("EVAL", REPLACE, 1, key, written.id, before, raw) != 1:
+            raise GuardError(_OTHERS)
+        return written
+
+    # --- what is changed -------------------------------------------------------------------------
+
+    async def _contained(self) -> dict[bytes, bytes]:
+        fields = await self._store.fields(self._identity, contained_set(self._tenant))
+        return {name: raw for name, raw in fields.items() if name != EPOCH}
+
+    async def _containing(self, graph: Graph, scope: Scope, tier: Tier) -> list[Change]:
+        """Return the changes that contain what was reached, without those already made."""
+        events = [item.event for item in scope.nodes(tier)]
+        innocent = _innocent(graph, {item.reached.place for item in scope.items})
+        values = {v for event in events for v in event.values if v not in innocent}
+        changes = await self._items(events, innocent)
+        changes += await self._labels(events, values)
+        tiers = [item for item in (*scope.sends, *scope.asked) if item.reached.tier <= tier]
+        changes += await self._established([item.event for item in tiers], values)
+        changes += await self._grants({item.event.node for item in tiers}, values)
+        changes += await self._tokens({mark for event in events for mark in event.wholes})
+        changes += await self._trust(scope, graph)
+        return [change for change in changes if change.before != change.after]
+
+    async def _items(self, events: list[Event], innocent: set[bytes]) -> list[Change]:
+        held = await self._contained()
+        key = self._store.key_of(self._tenant, contained_set(self._tenant))
+        changes: list[Change] = []
+        for event in events:
+            name, raw = contained_field(self._seal, self._tenant, event, innocent)
+            if name not in held:
+                changes.append(Change("item", key, name, None, raw))
+        return changes
+
+    async def _labels(self, events: list[Event], values: set[bytes]) -> list[Change]:
+        """Return the changes that make derived items and values untrusted."""
+        changes: list[Change] = []
+        for event in {event.place: event for event in events}.values():
+            if event.place != place_of(self._seal, event.store, ""):
+                area = self._sets.memory(self._tenant, event.place)
+                changes += await self._untrusted(area, event.place + ITEM, event, added=False)
+        for value in sorted(values):
+            area = self._sets.memory(self._tenant, value)
+            event = next(one for one in events if value in one.values)
+            changes += await self._untrusted(area, value + TAINTED, event, added=True)
+            attested = value + ATTESTED
+            key = self._store.key_of(self._tenant, area)
+            before = await self._client.execute("HGET", key, attested)
+            if isinstance(before, bytes):
+                changes.append(Change("label", key, attested, before, None))
+        return changes
+
+    async def _untrusted(
+        self, area: LabelSet, name: bytes, event: Event, *, added: bool
+    ) -> list[Change]:
+        key = self._store.key_of(self._tenant, area)
+        before = await self._client.execute("HGET", key, name)
+        record = self._seal.read(area, name, before)
+        if record is None:
+            if not added:
+                return []
+            record = LabelRecord(
+                Integrity.UNTRUSTED, Channel.SAVED, event.call, event.at, event.session, event.tool
+            )
+        elif record.label is Integrity.UNTRUSTED:
+            return []
+        _, after = self._seal.write(area, name, replace(record, label=Integrity.UNTRUSTED))
+        return [Change("label", key, name, before if isinstance(before, bytes) else None, after)]
+
+    async def _established(self, sends: list[Event], values: set[bytes]) -> list[Change]:
+        """Return the changes that revoke receivers of reached sends, and those that are values."""
+        operator = LabelOperator(self._store, self._seal, self._limits, self._tenant)
+        calls = {(event.session, event.call) for event in sends}
+        changes: list[Change] = []
+        for one in await operator.established():
+            value = self._seal.fingerprint(f"{one.kind}:{one.receiver}")
+            if (one.record.session, one.record.call) not in calls and value not in values:
+                continue
+            area = self._sets.established(self._tenant, one.mark)
+            key = self._store.key_of(self._tenant, area)
+            ttl = await self._client.execute("PTTL", key)
+            for name in (one.mark + ESTABLISHED, one.mark + SHOWN):
+                before = await self._client.execute("HGET", key, name)
+                if isinstance(before, bytes):
+                    left = ttl if isinstance(ttl, int) and ttl > 0 else 0
+                    changes.append(Change("established", key, name, before, None, left))
+        return changes
+
+    async def _grants(self, asked: set[bytes], values: set[bytes]) -> list[Change]:
+        """Return the changes that take back grants and requests of reached sends."""
+        changes: list[Change] = []
+        area = LabelSet(GRANT_KIND, ("",))
+        prefix = self._store.key_of(self._tenant, area).decode().removesuffix(":")
+        async for page in self._client.scan(prefix):
+            for key in page:
+                digest = key.decode().removeprefix(prefix).removesuffix(":")
+                raw = await self._client.execute("HGET", key, GRANT_FIELD)
+                body = (
+                    self._seal.opened(grant(digest, 1), GRANT_FIELD, raw)
+                    if isinstance(raw, bytes)
+                    else None
+                )
+                decision = "" if body is None else str(json.loads(body).get("decision", ""))
+                if decision and self._seal.digest("node", decision) in asked:
+                    changes.append(await self._removed("grant", key, GRANT_FIELD))
+        operator = LabelOperator(self._store, self._seal, self._limits, self._tenant)
+        for one in await operator.waiting():
+            receivers = [r for call in one.calls for r in call.receivers]
+            marks = {self._seal.fingerprint(f"{r.kind}:{r.receiver}") for r in receivers}
+            if marks & values or self._seal.digest("node", one.decision) in asked:
+                area = request(self._tenant, one.decision, 1)
+                key = self._store.key_of(self._tenant, area)
+                changes.append(await self._removed("request", key, REQUEST_FIELD))
+        return [change for change in changes if change.before is not None]
+
+    async def _removed(self, part: str, key: bytes, name: bytes) -> Change:
+        before = await self._client.execute("HGET", key, name)
+        ttl = await self._client.execute("PTTL", key)
+        left = ttl if isinstance(ttl, int) and ttl > 0 else 0
+        return Change(part, key, name, before if isinstance(before, bytes) else None, None, left)
+
+    async def _tokens(self, wholes: set[bytes]) -> list[Change]:
+        """Return the changes that spend promotion tokens for the texts of contained items."""
+        gate = GateOperator(self._client, namespace=self._store.namespace, tenant=self._tenant)
+        changes: list[Change] = []
+        for one in await gate.review(REVIEWED):
+            if not self._whole_marks(one.fields.get("content", "")) & wholes:
+                continue
+            for target in MemoryClass:
+                name = self._gate.binding(
+                    one.fields["digest"], target, one.fields.get("principal", "")
+                )
+                used = await self._client.execute("HGET", name, "used")
+                if used == b"0":
+                    changes.append(Change("token", name.encode(), b"used", used, b"1"))
+        return changes
+
+    def _whole_marks(self, content: str) -> set[bytes]:
+        texts: list[str] = []
+        with suppress(ValueError):
+            texts = list(strings_in_order(json.loads(content)))
+        marks = marks_of(texts, lambda _: False)
+        return {self._seal.fingerprint(mark)[:MARK] for mark in marks.wholes}
+
+    async def _trust(self, scope: Scope, graph: Graph) -> list[Change]:
+        """Return the changes that trust the sources of the roots no more."""
+        origins = {graph.event(place).origin for place in scope.roots}
+        changes: list[Change] = []
+        for origin in sorted(origin for origin in origins if any(origin)):
+            key = self._gate.source(origin)
+            before = await self._client.execute("HGET", key, "level")
+            held = before if isinstance(before, bytes) else None
+            changes.append(Change("trust", key.encode(), b"level", held, UNTRUSTED_LEVEL))
+        return changes
+
+
+def _places(graph: Graph, roots: Iterable[str]) -> list[int]:
+    """Return the numbers of the roots that are still on record."""
+    found = (graph.place(bytes.fromhex(root)) for root in roots)
+    return [place for place in found if place is not None]
+
+
+def _innocent(graph: Graph, reached: set[int]) -> set[bytes]:
+    """Return the values and whole texts that saves outside of the incident have as well."""
+    found: set[bytes] = set()
+    for place in range(len(graph)):
+        event = graph.event(place)
+        if place not in reached and event.what in SAVED:
+            found.update(event.values, event.wholes)
+    return found

@@ -84,16 +84,22 @@ policy: $(DEV) ## check the shipped policies, each by itself, and run their test
 bench: $(DEV) ## side by side with stock mitmdump
 	$(BIN)/guard lab bench proxy --json $(ARGS)
 
-# The official suite, and the SDKs of both eras, in an environment of their own (needs npm).
+# The official suite, and the clients of the refusal matrix, each in an environment of its own
+# (needs npm; about a gigabyte).
 SUITE := tests/conformance
-$(SUITE)/.installed: $(SUITE)/package.json $(SUITE)/requirements.txt | $(BIN)/python
-	npm install --prefix $(SUITE) --no-audit --no-fund --no-package-lock --silent
-	$(BIN)/python -m venv $(SUITE)/.venv
-	$(SUITE)/.venv/bin/python -m pip --disable-pip-version-check --no-input -q install -r $(SUITE)/requirements.txt
+ENVIRONMENTS := $(patsubst $(SUITE)/environments/%.txt,$(SUITE)/.environments/%/.installed,$(wildcard $(SUITE)/environments/*.txt))
+$(SUITE)/.environments/%/.installed: $(SUITE)/environments/%.txt | $(BIN)/python
+	$(BIN)/python -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
 	@touch $@
 
-conformance: $(DEV) $(SUITE)/.installed ## the official MCP suite and SDKs, directly and through the guard
+$(SUITE)/.installed: $(SUITE)/package.json
+	npm install --prefix $(SUITE) --no-audit --no-fund --no-package-lock --silent
+	@touch $@
+
+conformance: $(DEV) $(SUITE)/.installed $(ENVIRONMENTS) ## the official MCP suite, and what real clients make of refusals
 	$(BIN)/guard lab bench transparency --suite $(SUITE) $(ARGS)
+	$(BIN)/guard lab bench refusals --suite $(SUITE) $(ARGS)
 
 # The agent frameworks, each with its real package, in an environment of their own.
 FRAMEWORKS := tests/frameworks
@@ -124,6 +130,6 @@ lock: ## rewrite requirements/ from pyproject.toml (needs uv)
 	./requirements/lock.sh
 
 clean: ## remove what make made
-	rm -rf $(SUITE)/.venv $(SUITE)/node_modules $(SUITE)/.installed
+	rm -rf $(SUITE)/.environments $(SUITE)/node_modules $(SUITE)/.installed
 	rm -rf $(VENV) .venv-newest build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

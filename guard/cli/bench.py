@@ -14,6 +14,7 @@ from guard.lab.bench_provenance import Size, bench_provenance
 from guard.lab.bench_proxy import bench_proxy
 from guard.lab.bench_stream import bench_stream
 from guard.lab.bench_transparency import bench_transparency
+from guard.lab.refusal_matrix import bench_refusals
 from guard.lab.write_path.bench import DATA, bench_write_path, show_tables
 from guard.settings import policies_directory
 
@@ -118,4 +119,18 @@ def transparency(
             progress=status.update,
             suite=suite,
         )
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def refusals(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    suite: Annotated[Path, typer.Option(help="Folder of the clients (`make conformance`).")] = Path(
+        "tests/conformance"
+    ),
+    only: Annotated[str, typer.Option(help="Words in the names of the clients to run.")] = "",
+) -> None:
+    """Whether real clients hand their models why a call was refused, and what would help."""
+    with stages(Console(stderr=True)) as told:
+        report = bench_refusals(suite, progress=told, only=only)
     show(report, command="guard lab bench", as_json=json)

@@ -102,6 +102,13 @@ class Credentials:
         """How a client can prove who it is."""
         self._listeners = {str(port): name for port, name in (listeners or {}).items()}
 
+    def told(self, request: HttpRequest) -> str:
+        """Return whom a refusal of a request concerns; empty where its proof does not hold."""
+        try:
+            return self.principal(request) or self.unauthenticated(request.server)
+        except MessageError:
+            return ""
+
     def unauthenticated(self, server: str) -> str:
         """Return the principal of traffic that proves none, by the listener it came in by."""
         return self._listeners.get(server.rpartition(":")[2], ANONYMOUS)
@@ -205,6 +212,18 @@ def new_decision_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message was going that was refused without being judged."""
+
+    server: str = ""
+    """The listener it came in by."""
+    host: str = ""
+    """``host`` or ``host:port`` of its target, empty where it was not known."""
+    principal: str = ""
+    """Who sent it, empty where that was not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class UnreadExchange:
     """A request that could not be read and was forwarded all the same, as monitor mode does.
 
@@ -213,7 +232,7 @@ class UnreadExchange:
 
     protocol: ProtocolModule
     """Words what the client is told if its answer cannot be passed on."""
-    server: str
+    place: Place
 
 
 @dataclass(slots=True)
@@ -242,8 +261,16 @@ class Exchange:
     """Whether an event of its answer has been read."""
     context: str = ""
     """Digest of the request's lasting facts, for calls that its answer or its WebSocket brings."""
+    resumes: bool = False
+    """Whether its stream has marks by which a client fetches what it missed."""
     answers_for: str = ""
     """The session whose requests are answered in its stream (MCP over HTTP+SSE, 2024-11-05)."""
+
+    @property
+    def place(self) -> Place:
+        """Where its messages go."""
+        host = self.upstream.partition("/")[0]
+        return Place(self.server, host, self.identity.principal)
 
     def call(  # noqa: PLR0913  (what only the calls of a request have is named)
         self,
@@ -318,6 +345,11 @@ class InFlight(Generic[Held]):
         """Return whether it is known."""
         return key in self._held
 
+    def open_in(self, exchange: Exchange) -> list[str]:
+        """Return the correlations of what is answered in an exchange's stream."""
+        place = exchange.message_key("")[:-1]
+        return [key[-1] for key in self._held if key[:-1] == place]
+
     def take(self, key: CallKey) -> Held | None:
         """Return it and forget it, None where it is not known."""
         return self._held.pop(key, None)
@@ -383,17 +415,27 @@ class ParseFailures:
         policy = self._guard.policy
         return policy is not None and policy.mode is Mode.MONITOR
 
-    def record(self, error: MessageError, protocol: str, server: str, decision_id: str = "") -> str:
+    def record(
+        self,
+        error: MessageError,
+        protocol: str,
+        place: Place,
+        decision_id: str = "",
+    ) -> str:
         """Write the audit line and count; return the decision id."""
         decision_id = decision_id or new_decision_id()
         self._metrics.count(REFUSALS, error.code)
-        fields = {
+        host, _, port = place.host.rpartition(":")
+        fields: dict[str, Json] = {
             "decision_id": decision_id,
             "code": error.code,
             "action": "block",
             "enforced": "allow" if self.passes else "block",
             "protocol": protocol,
-            "server": server,
+            "server": place.server,
+            "principal": place.principal,
+            "host": host if port.isdigit() else place.host,
+            "port": int(port) if port.isdigit() else None,
         }
         try:
             self._audit.event("guard.unreadable", fields)

@@ -58,7 +58,7 @@ class ModelAnswerHandler:
     async def _notice(self, exchange: Exchange, proposed: Proposal) -> str | None:
         """Return the words in the place of a refused call, None where it goes out."""
         if isinstance(proposed, MessageError):
-            decision_id = self._failures.record(proposed, exchange.protocol.name, exchange.server)
+            decision_id = self._failures.record(proposed, exchange.protocol.name, exchange.place)
             if self._failures.passes:
                 return None
             return (

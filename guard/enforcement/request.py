@@ -17,6 +17,7 @@ from guard.enforcement.exchange import (
     NONCE_HEADER,
     TOKEN_HEADER,
     Exchange,
+    Place,
     UnreadExchange,
     identify,
     new_decision_id,
@@ -178,15 +179,37 @@ class RequestHandler:
             return exchange
         rewriting = Rewriting(protocol, request, message)
         refused = await self._judge(message, calls, exchange, rewriting)
-        if refused is not None and message.answered_in:
-            stream = request.server, identity.principal, message.answered_in
-            refused = replace(refused, stream=stream)
-        return refused or exchange
+        if refused is not None:
+            return _in_stream(refused, protocol, request, identity.principal)
+        return exchange
 
-    def refuse(self, error: MessageError) -> HttpReply:
-        """Record a message that the enforcement point itself refuses and return the reply."""
-        decision_id = self._failures.record(error, self._fallback.name, "")
-        return self._fallback.unreadable(error, decision_id)
+    def refuse(
+        self, error: MessageError, request: HttpRequest | None = None, decision_id: str = ""
+    ) -> HttpReply:
+        """Record a message that the enforcement point itself refuses and return the reply.
+
+        Args:
+            error: why.
+            request: the request as far as it is known.
+            decision_id: where the refusal is on record already.
+        """
+        protocol, place = self._fallback, Place()
+        if request is not None:
+            place = self._place(request)
+            try:
+                protocol = self._matching(request)
+            except Exception:  # noqa: BLE001  (what it looks like decides no more than the wording)
+                protocol = self._fallback
+        decision_id = decision_id or self._failures.record(error, protocol.name, place)
+        reply = protocol.unreadable(error, decision_id, request)
+        return reply if request is None else _in_stream(reply, protocol, request, place.principal)
+
+    def note(self, error: MessageError, place: Place) -> str:
+        """Record what is refused without a request that could be answered; return its id."""
+        return self._failures.record(error, self._fallback.name, place)
+
+    def _place(self, request: HttpRequest) -> Place:
+        return Place(request.server, request.host, self._credentials.told(request))
 
     def _unread(
         self,
@@ -196,10 +219,12 @@ class RequestHandler:
         decision_id: str,
     ) -> UnreadExchange | HttpReply:
         """Record a request that could not be read and return its refusal."""
-        self._failures.record(error, protocol.name, request.server, decision_id)
+        place = self._place(request)
+        self._failures.record(error, protocol.name, place, decision_id)
         if self._failures.passes and error.code != "bad_credential":
-            return UnreadExchange(protocol, request.server)
-        return protocol.unreadable(error, decision_id)
+            return UnreadExchange(protocol, place)
+        reply = protocol.unreadable(error, decision_id, request)
+        return _in_stream(reply, protocol, request, place.principal)
 
     def _matching(self, request: HttpRequest) -> ProtocolModule:
         host = request.host.lower()
@@ -315,6 +340,14 @@ class RequestHandler:
             # Nothing answers it by name: it counts as executed from here on.
             await self._guard.observe(ToolResult(classified, None, classified.call.at))
         return None
+
+
+def _in_stream(
+    reply: HttpReply, protocol: ProtocolModule, request: HttpRequest, principal: str
+) -> HttpReply:
+    """Name the event stream in which the client reads its answers, where there is one."""
+    session = protocol.answered_in(request)
+    return replace(reply, stream=(request.server, principal, session)) if session else reply
 
 
 def _refusals(answers: Sequence[tuple[TracedCall, Verdict]]) -> list[Refusal | None]:

@@ -21,7 +21,7 @@ from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.enforcement.exchange import new_decision_id
 from guard.protocols.framing.content_coding import StreamDecoder
 from guard.protocols.framing.json_messages import parse_json
-from guard.protocols.framing.sse import BOM, EventCutter, read_event, with_data
+from guard.protocols.framing.sse import BOM, EventCutter, message_event, read_event, with_data
 from guard.protocols.messages import ParsedResult
 from guard.protocols.refusals import Refusal
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         UnreadExchange,
     )
     from guard.enforcement.model_answers import ModelAnswerHandler
-    from guard.protocols.http.message import HttpReply
+    from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
 
 ACCEPTED: Final = 202
@@ -163,7 +163,7 @@ class ResponseHandler:
         except MessageError as error:
             if not self._failures.passes:
                 raise
-            self._failures.record(error, exchange.protocol.name, exchange.server)
+            self._failures.record(error, exchange.protocol.name, exchange.place)
             return None
         if isinstance(piece, bytes):
             return None
@@ -187,6 +187,7 @@ class ResponseHandler:
             raise MessageError("bad_answer", "an event begins with a byte order mark")
         name, data = read_event(event, first=first)
         for found in _EVENT_ID.finditer(event):
+            exchange.resumes = True
             self._issued.add(exchange.upstream, found[1].decode("utf-8", "replace"))
         if not data:
             return [event]
@@ -217,7 +218,7 @@ class ResponseHandler:
         except MessageError as error:
             if not self._failures.passes:
                 raise
-            self._failures.record(error, exchange.protocol.name, exchange.server)
+            self._failures.record(error, exchange.protocol.name, exchange.place)
             held = reader.release()
             exchange.reader = None
             return [held if event is None or held.endswith(event) else held + event]
@@ -246,11 +247,42 @@ class ResponseHandler:
         """Return the reader of a stream of events; raises MessageError for unknown encodings."""
         return EventReader(self, exchange, StreamDecoder(encoding, limit=self.body_limit))
 
-    def refuse(self, error: MessageError, exchange: Exchange | UnreadExchange) -> HttpReply:
-        """Record an answer that could not be read and return what the client gets instead."""
-        protocol = exchange.protocol
-        decision_id = self._failures.record(error, protocol.name, exchange.server)
-        return protocol.unreadable(MessageError(error.code, str(error), status=502), decision_id)
+    def refuse(
+        self,
+        error: MessageError,
+        exchange: Exchange | UnreadExchange,
+        request: HttpRequest | None = None,
+    ) -> HttpReply:
+        """Record an answer that could not be read, or did not come; return what is told instead.
+
+        Args:
+            error: why.
+            exchange: whose answer it is.
+            request: the request that it answers, as far as it is known.
+        """
+        protocol, failure = exchange.protocol, MessageError(error.code, str(error), status=502)
+        decision_id = self._failures.record(failure, protocol.name, exchange.place)
+        return protocol.unreadable(failure, decision_id, request)
+
+    def end_open(self, error: MessageError, exchange: Exchange) -> list[bytes]:
+        """Return the messages that end requests whose answers a stream will not bring any more.
+
+        Nothing, and no record, where nobody waits for one, or where the stream has marks by which
+        a client fetches the rest from its server itself.
+        """
+        if exchange.resumes:
+            return []
+        open_calls = {key: True for key in exchange.calls if key is not None}
+        open_calls |= {key: False for key in exchange.plain if key is not None}
+        if exchange.answers_for:
+            open_calls |= dict.fromkeys(self._in_flight.open_in(exchange), True)
+            open_calls |= dict.fromkeys(self._plain.open_in(exchange), False)
+        failure = MessageError(error.code, str(error), status=502)
+        decision_id = new_decision_id()
+        told = exchange.protocol.lost(open_calls, failure, decision_id)
+        if told:
+            self._failures.record(failure, exchange.protocol.name, exchange.place, decision_id)
+        return [json.dumps(one).encode() for one in told]
 
     async def _observe(self, exchange: Exchange, content: Json, status: int = 200) -> bytes | None:
         """Observe every result and label everything else; return the body without what is withheld.
@@ -295,7 +327,7 @@ class ResponseHandler:
             method = self._plain.take(exchange.message_key(correlation)) or method
         if method is None and protocol.answers_by_id:
             error = MessageError(UNMATCHED, "the answer names no request that is open")
-            decision_id = self._failures.record(error, protocol.name, exchange.server)
+            decision_id = self._failures.record(error, protocol.name, exchange.place)
             if not self._failures.passes:
                 return Refusal(decision_id, _UNMATCHED_VERDICT)
         text = protocol.unlisted(result)
@@ -374,9 +406,12 @@ class EventReader:
         """
         return await self._responses.on_end(self._exchange, self._cutter.rest())
 
-    def refuse(self, error: MessageError) -> None:
-        """Record that the stream ends here."""
-        self._responses.refuse(error, self._exchange)
+    def refuse(self, error: MessageError) -> list[bytes]:
+        """Record that the stream ends here; return the events that say so to who waits."""
+        told = self._responses.end_open(error, self._exchange)
+        if not told:
+            self._responses.refuse(error, self._exchange)
+        return [message_event(one) for one in told]
 
 
 def _with_part(document: Json, whole: Json, part: Json) -> Json:

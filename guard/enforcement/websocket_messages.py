@@ -9,6 +9,7 @@ from guard.content.fragment_joining import join_pieces
 from guard.core.calls import ToolResult
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
+from guard.enforcement.exchange import Place
 
 if TYPE_CHECKING:
     from guard.core.model import Json
@@ -99,7 +100,7 @@ class WebSocketHandler:
 
     def refuse(self, code: str, message: str, socket: WebSocketSession | None = None) -> bool:
         """Record a message that is not forwarded; True where it is all the same (monitor mode)."""
-        server = socket.exchange.server if socket is not None else ""
+        place = socket.exchange.place if socket is not None else Place()
         error = MessageError(code, message, status=403)
-        self._failures.record(error, "websocket", server)
+        self._failures.record(error, "websocket", place)
         return socket is not None and self._failures.passes

@@ -37,7 +37,7 @@ class Suite:
     """The installed suite.
 
     Args:
-        folder: with ``node_modules``, ``.venv`` and the files of ``tests/conformance``.
+        folder: with ``node_modules``, ``.environments`` and the files of ``tests/conformance``.
 
     Raises:
         GuardError: a part of it is not there.
@@ -48,7 +48,7 @@ class Suite:
         own = modules / "node" / "bin" / "node"
         node = str(own) if own.exists() else shutil.which("node")
         runner = modules / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
-        python = folder / ".venv" / "bin" / "python"
+        python = folder / ".environments" / "mcp2" / "bin" / "python"
         if node is None or not runner.exists() or not python.exists():
             msg = f"the conformance suite is not installed in `{folder}`; run `make conformance`"
             raise GuardError(msg)

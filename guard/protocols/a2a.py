@@ -12,11 +12,22 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from guard.core.declarations import Declaration
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
-from guard.protocols.framing.json_messages import correlation, read_messages, reject_lookalike_keys
+from guard.protocols.framing.json_messages import (
+    asked_for,
+    correlation,
+    is_in_band,
+    read_messages,
+    reject_lookalike_keys,
+)
 from guard.protocols.http.fields import check_charset
 from guard.protocols.http.message import HttpReply
 from guard.protocols.messages import Message, ParsedCall, ParsedResult
-from guard.protocols.refusals import observation, sentence, unreadable
+from guard.protocols.refusals import (
+    observation,
+    sentence,
+    unreadable,
+    unreadable_sentence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,9 +138,16 @@ class A2aProtocol(ProtocolModule):
         rpc: RpcMessage = message.parsed
         return _error(200, rpc.id, sentence(refusal), observation(refusal))
 
-    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
-        """Return a JSON-RPC error without an id: which request it was could not be read."""
-        return _error(error.status, None, str(error), unreadable(error, decision_id))
+    def unreadable(
+        self, error: MessageError, decision_id: str, request: HttpRequest | None = None
+    ) -> HttpReply:
+        """Return a JSON-RPC error, with the id of the request where it has one."""
+        said = unreadable_sentence(error, decision_id)
+        fields = unreadable(error, decision_id)
+        named = asked_for(request.body) if request is not None and is_in_band(error) else []
+        if len(named) == 1:
+            return _error(200, named[0][0], said, fields)
+        return _error(error.status, None, said, fields)
 
     def results(self, content: Json) -> Sequence[ParsedResult]:
         """Return the answer in a body, or the first one in a stream, by its id."""

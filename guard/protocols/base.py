@@ -104,8 +104,35 @@ class ProtocolModule(ABC):
         return None
 
     @abstractmethod
-    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
-        """Return the answer to a request that could not be read."""
+    def unreadable(
+        self, error: MessageError, decision_id: str, request: HttpRequest | None = None
+    ) -> HttpReply:
+        """Return the answer to a request that was refused without being judged.
+
+        Args:
+            error: why.
+            decision_id: of its audit line.
+            request: the request as far as it is known: what of it names the answer's place may be
+                read leniently, since nothing of it is forwarded.
+        """
+
+    def answered_in(self, request: HttpRequest) -> str:
+        """Return the session of the event stream in which a request is answered, if in any."""
+        del request
+        return ""
+
+    def lost(
+        self, correlations: Mapping[str, bool], error: MessageError, decision_id: str
+    ) -> Sequence[Json]:
+        """Return the messages that end requests whose answers will not come, for an open stream.
+
+        Args:
+            correlations: of each request, and whether it is a call.
+            error: why.
+            decision_id: of its audit line.
+        """
+        del correlations, error, decision_id
+        return ()
 
     def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
         """Return a request that has been read, with these arguments in its calls, in their order.

@@ -66,8 +66,6 @@ class Message:
     """A session id found in the message (MCP ``_meta``), if any."""
     parsed: Json = None
     """What the protocol module wants to remember of the message, e.g. the ids in a batch."""
-    answered_in: str = ""
-    """Session of the event stream in which the answer is read (MCP over HTTP+SSE, 2024-11-05)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,13 +88,51 @@ def sentence(refusal: Refusal) -> str:
     )
 
 
+UNREACHABLE: Final = "upstream_unreachable"
+"""Code of a request to which its server gave no answer."""
+_BAD_GATEWAY: Final = 502
+_TRANSIENT: Final = frozenset({UNREACHABLE, "guard_error"})
+"""Codes after which the same request may succeed."""
+_REMEDIES: Final = {
+    UNREACHABLE: "try again later; if it stays so, the operator has to start the tool server",
+    "guard_error": "try again later; if it stays so, the operator finds why in the guard's log",
+    "body_too_large": "send less at once",
+    "port": "ask the operator to open the port in the policy's `egress.ports`",
+    "private_address": "ask the operator to open the address in the policy's `egress.private`",
+    "bad_credential": "ask the operator for a proxy credential",
+}
+"""What would help, by the code of what was not read; else, to write it as the error says."""
+
+
+def remedy(code: str) -> str:
+    """Return what would help where a message was refused with a code and not judged."""
+    return _REMEDIES.get(code, "write the call another way, so that it can be read one way only")
+
+
 def unreadable(error: MessageError, decision_id: str) -> dict[str, Json]:
-    """Return the observation for a request that could not be read one way only."""
+    """Return the observation for a message that was refused without being judged."""
     return {
         "decision": "block",
         "decision_id": decision_id,
         "code": error.code,
         "reasons": [{"code": error.code, "rule": ""}],
-        "remedy": str(error),
-        "retry": False,
+        "detail": str(error),
+        "remedy": remedy(error.code),
+        "retry": error.code in _TRANSIENT,
     }
+
+
+def unreadable_sentence(error: MessageError, decision_id: str) -> str:
+    """Return the same in words, for a model to read."""
+    begins = "This call was refused by the egress guard and did not reach the tool."
+    if error.code == UNREACHABLE:
+        begins = (
+            "The tool server gave no answer to this call; whether it was carried out is not known."
+        )
+    elif error.status == _BAD_GATEWAY:
+        begins = "This call reached the tool; its answer was withheld by the egress guard."
+    retry = "later" if error.code in _TRANSIENT else "no"
+    return (
+        f"{begins} Reason: {error.code} ({error}). What would help: {remedy(error.code)}. "
+        f"Retry: {retry}. Decision id: {decision_id}."
+    )

@@ -17,6 +17,7 @@ from guard.core.errors import InputError, MessageError
 from guard.core.policy import Action
 from guard.policy_files.schema import validate
 from guard.protocols.framing.json_messages import parse_json
+from guard.protocols.refusals import remedy
 from guard.replay.described_calls import DescribedCall
 
 if TYPE_CHECKING:
@@ -26,6 +27,19 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy, Reason
     from guard.replay.described_calls import Judgement
 
+_SHOWN: Final = (
+    "decision_id",
+    "at",
+    "server",
+    "host",
+    "port",
+    "principal",
+    "session",
+    "role",
+    "mapping",
+    "mode",
+    "score",
+)
 DECISION_ID: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
 
 
@@ -121,7 +135,8 @@ def recorded(what: str, audit: Path, policy: Policy | None) -> dict[str, Any]:
 
 def _with_descriptions(line: dict[str, Any], policy: Policy | None) -> dict[str, Any]:
     if line.get(FIELD_EVENT) != EVENT_DECISION:
-        return {**line, "reasons": [{"action": line["action"], "code": line["code"], "rule": ""}]}
+        found = {"action": line["action"], "code": line["code"], "rule": ""}
+        return {**line, "reasons": [{**found, "remedy": remedy(line["code"])}]}
     if policy is None:
         return line
     if policy.digest != line[FIELD_POLICY]:
@@ -136,8 +151,8 @@ def _with_descriptions(line: dict[str, Any], policy: Policy | None) -> dict[str,
 def lines_of(document: dict[str, Any]) -> Iterator[str]:
     """Yield an explanation for a person, line by line; what others wrote is not escaped."""
     yield f"{document[FIELD_ACTION]}: {document.get('tool', 'a request that was no call')}"
-    for name in ("decision_id", "at", "principal", "session", "role", "mapping", "mode", "score"):
-        if document.get(name) is not None:
+    for name in _SHOWN:
+        if document.get(name) not in {None, ""}:
             yield f"  {name}: {document[name]}"
     for target in document.get("targets", ()):
         where = target.get("path") or "nowhere"

@@ -17,7 +17,7 @@ def install(folder: Path, node: str) -> None:
     """Make a folder that looks like an installed suite, with another node."""
     runner = folder / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
     program = folder / "node_modules" / "node" / "bin" / "node"
-    python = folder / ".venv" / "bin" / "python"
+    python = folder / ".environments" / "mcp2" / "bin" / "python"
     for path, text in ((runner, ""), (program, node), (python, "#!/bin/sh\necho '{}'\n")):
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")

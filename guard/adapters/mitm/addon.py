@@ -11,13 +11,13 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.mitm.forward import NOT_CONNECTED
 from guard.adapters.mitm.layers import AWAITED, CERTIFICATE, CUT, LOST, StreamedAnswer
 from guard.adapters.mitm.translation import (
     answer,
     answer_later,
     check_switch,
     is_handshake,
+    outline,
     prepare_request,
     read_request,
     replace_body,
@@ -30,7 +30,9 @@ from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
 from guard.enforcement.exchange import Exchange, UnreadExchange
 from guard.enforcement.websocket_messages import WebSocketSession
 from guard.protocols.framing.content_coding import decode_content
+from guard.protocols.framing.sse import message_event
 from guard.protocols.http.message import HttpReply
+from guard.protocols.refusals import UNREACHABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,7 +96,7 @@ class GuardAddon:
         try:
             outcome = await self._judge(flow)
         except MessageError as error:
-            outcome = self._enforcement.requests.refuse(error)
+            outcome = self._enforcement.requests.refuse(error, outline(flow))
         except BaseException as error:
             # Also a cancelled task: set the refusal, then let the cancellation go on.
             self._fail(flow, "hook")
@@ -131,9 +133,8 @@ class GuardAddon:
         flow = self._streams.get(reply.stream) if reply.stream is not None else None
         if flow is None:
             return reply
-        event = b"event: message\ndata: " + reply.body + b"\n\n"
         try:
-            self.inject(StreamedAnswer(flow, event))
+            self.inject(StreamedAnswer(flow, message_event(reply.body)))
         except ValueError:  # The stream's connection is gone.
             return reply
         return HttpReply(ACCEPTED, "text/plain", b"Accepted")
@@ -167,6 +168,8 @@ class GuardAddon:
             if isinstance(outcome, Exchange):
                 await self._enforcement.responses.on_lost(outcome)
             raise
+        if isinstance(outcome, Exchange):
+            self.forward.principals[flow.client_conn.id] = outcome.identity.principal
         if opens_socket and isinstance(outcome, Exchange):
             flow.metadata[SOCKET] = WebSocketSession(outcome, message.url, message.host)
         return outcome
@@ -209,7 +212,8 @@ class GuardAddon:
                 unsize_response(flow.response, flow.request)
                 flow.response.stream = True
         except MessageError as error:
-            reply = self._enforcement.responses.refuse(error, flow.metadata[EXCHANGE])
+            exchange = flow.metadata[EXCHANGE]
+            reply = self._enforcement.responses.refuse(error, exchange, outline(flow))
             flow.metadata[REFUSED] = reply.body
             answer_later(flow, reply)
         except Exception:  # noqa: BLE001  (see module docstring)
@@ -232,7 +236,7 @@ class GuardAddon:
         except MessageError as error:
             hook.stop = True
             if reader is not None:
-                reader.refuse(error)
+                hook.release = reader.refuse(error)
         except Exception:  # noqa: BLE001  (see module docstring)
             hook.stop = True
             self._metrics.count(ERRORS, "hook")
@@ -259,7 +263,8 @@ class GuardAddon:
             if isinstance(flow.metadata[EXCHANGE], Exchange):
                 await self._enforcement.responses.on_lost(flow.metadata[EXCHANGE])
             flow.websocket = None
-            answer(flow, self._enforcement.responses.refuse(error, flow.metadata[EXCHANGE]))
+            exchange = flow.metadata[EXCHANGE]
+            answer(flow, self._enforcement.responses.refuse(error, exchange, outline(flow)))
         except Exception:  # noqa: BLE001  (see module docstring)
             self._fail(flow, "hook")
 
@@ -287,31 +292,38 @@ class GuardAddon:
         try:
             text = flow.error.msg if flow.error else ""
             if EXCHANGE in flow.metadata:
-                if text != CUT and NOT_CONNECTED not in text:
-                    self._metrics.count(ERRORS, "upstream")
+                if text != CUT:
                     self._answer_lost(flow)
                 if isinstance(flow.metadata[EXCHANGE], Exchange):
                     await self._enforcement.responses.on_lost(flow.metadata[EXCHANGE])
                 return
             if "body exceeds" in text:
-                self._enforcement.requests.refuse(OversizeError(text))
+                error = OversizeError("the body is larger than the guard's `--body-limit`")
+                reply = self._enforcement.requests.refuse(error, outline(flow))
+                flow.metadata[LOST] = response_of(reply)
             elif "disconnected" not in text.lower():
-                self._enforcement.requests.refuse(MessageError("bad_http", text))
+                self._enforcement.requests.refuse(MessageError("bad_http", text), outline(flow))
         except Exception:  # noqa: BLE001  (see module docstring)
             self._metrics.count(ERRORS, "hook")
 
     def _answer_lost(self, flow: http.HTTPFlow) -> None:
         """Leave the reply to a request whose upstream gave no answer; it names no address."""
-        if flow.response is not None:
-            return
         exchange = flow.metadata[EXCHANGE]
-        error = MessageError("upstream_unreachable", "the tool server did not answer", status=502)
-        reply = (
-            self._enforcement.responses.refuse(error, exchange)
-            if isinstance(exchange, Exchange)
-            else self._enforcement.requests.refuse(error)
-        )
-        flow.metadata[LOST] = response_of(reply)
+        error = MessageError(UNREACHABLE, "the tool server did not answer", status=502)
+        if flow.response is not None:
+            self._metrics.count(ERRORS, "upstream")
+            if READER in flow.metadata and isinstance(exchange, Exchange):
+                told = self._enforcement.responses.end_open(error, exchange)
+                if told:
+                    flow.metadata[LOST] = b"".join(map(message_event, told))
+            return
+        refused = self.forward.refused.pop(flow.server_conn.id, None)
+        if refused is not None:
+            reply = self._enforcement.requests.refuse(refused[0], outline(flow), refused[1])
+        else:
+            self._metrics.count(ERRORS, "upstream")
+            reply = self._enforcement.responses.refuse(error, exchange, outline(flow))
+        flow.metadata[LOST] = response_of(self._where_it_is_read(reply))
 
     # --- what is no HTTP message ---------------------------------------------------------------
 
@@ -373,9 +385,12 @@ class GuardAddon:
     def _fail(self, flow: http.HTTPFlow, stage: str) -> None:
         self._metrics.count(ERRORS, stage)
         flow.metadata.pop(EXCHANGE, None)
-        message = "the guard failed while judging this message"
-        reply = self._enforcement.requests.refuse(MessageError("guard_error", message, status=503))
-        answer(flow, reply)
+        error = MessageError("guard_error", "the guard failed on this message", status=503)
+        try:
+            reply = self._enforcement.requests.refuse(error, outline(flow))
+        except Exception:  # noqa: BLE001  (what failed may be the message itself)
+            reply = self._enforcement.requests.refuse(error)
+        answer(flow, self._where_it_is_read(reply))
 
 
 def _stream_of(exchange: Exchange) -> tuple[str, str, str]:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 from mitmproxy.net.http.url import parse_authority
 from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
 
-from guard.adapters.mitm.translation import answer, read_request
+from guard.adapters.mitm.translation import answer, outline, read_request
 from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
 from guard.core.model import Destination
 from guard.core.network_addresses import refused_address
 from guard.destinations.canonical import canonical_host, is_ip
-from guard.enforcement.exchange import PROXY_CREDENTIAL, SESSION_HEADER, Exchange
+from guard.enforcement.exchange import PROXY_CREDENTIAL, SESSION_HEADER, Exchange, Place
 from guard.protocols.http.message import HttpReply
 
 if TYPE_CHECKING:
@@ -101,6 +101,10 @@ class ForwardAddon:
         self._egress = egress
         self._authorization = authorization
         self._tunnels: dict[str, Tunnel] = {}
+        self.refused: dict[str, tuple[MessageError, str]] = {}
+        """Why connections to upstreams were not opened, and the decision id, by connection."""
+        self.principals: dict[str, str] = {}
+        """Who spoke last on a client connection."""
         self._named: dict[str, tuple[str, int]] = {}
         self._resolved: dict[tuple[str, int], tuple[float, list[str]]] = {}
 
@@ -210,7 +214,7 @@ class ForwardAddon:
         try:
             reply = await self._connect(flow)
         except MessageError as error:
-            reply = self._enforcement.requests.refuse(error)
+            reply = self._enforcement.requests.refuse(error, outline(flow))
         except BaseException as error:
             # Also a cancelled task: set the refusal, then let the cancellation go on.
             self._metrics.count(ERRORS, "hook")
@@ -252,6 +256,7 @@ class ForwardAddon:
     def client_disconnected(self, client: Client) -> None:
         """Forget the tunnel."""
         self._tunnels.pop(client.id, None)
+        self.principals.pop(client.id, None)
 
     def tls_failed_client(self, data: TlsData) -> None:
         """Count a client that broke off the handshake: it may not trust the guard's authority."""
@@ -267,7 +272,12 @@ class ForwardAddon:
         try:
             await self._pin(data)
         except MessageError as error:
-            self._enforcement.requests.refuse(error)
+            # On record even where no request is left that could be answered.
+            host, port = (data.server.address or ("", 0))[:2]
+            decision_id = self._enforcement.requests.note(
+                error, self._place(data.client, host, port)
+            )
+            self.refused[data.server.id] = error, decision_id
             data.server.error = f"{NOT_CONNECTED}: {error}"
         except (OSError, TimeoutError, UnicodeError):
             data.server.error = "the name of the upstream cannot be resolved"
@@ -276,6 +286,11 @@ class ForwardAddon:
             data.server.error = f"{NOT_CONNECTED}: the guard failed"
             if not isinstance(error, Exception):
                 raise
+
+    def _place(self, client: Client, host: str, port: int) -> Place:
+        at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        listener = "{}:{}".format(*client.sockname[:2])
+        return Place(listener, at, self.principals.get(client.id, ""))
 
     async def _pin(self, data: ServerConnectionHookData) -> None:
         mode, address = data.client.proxy_mode, data.server.address
@@ -301,6 +316,8 @@ class ForwardAddon:
     def server_connect_error(self, data: ServerConnectionHookData) -> None:
         """Forget the name of a connection that was not opened."""
         self._named.pop(data.server.id, None)
+        if len(self.refused) > NAMES:
+            self.refused.pop(next(iter(self.refused)))
 
 
 async def resolve(host: str, port: int) -> list[str]:

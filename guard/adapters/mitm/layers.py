@@ -315,9 +315,18 @@ class GuardedHttpStream(http_layers.HttpStream):
             reply = None
             lost = self.flow.metadata.get(LOST)
             if lost is not None and isinstance(command, SendHttp) and command.event is event:
-                yield from self._send_reply(lost)
+                yield from self._send_lost(lost)
             else:
                 reply = yield command
+
+    def _send_lost(self, lost: http.Response | bytes) -> layer.CommandGenerator[None]:
+        """Answer, or say in the answer that streams already why it ends here, and end it."""
+        client = self.context.client
+        if not isinstance(lost, bytes):
+            yield from self._send_reply(lost)
+            return
+        yield SendHttp(ResponseData(self.stream_id, lost), client)
+        yield SendHttp(ResponseEndOfMessage(self.stream_id), client)
 
     def _send_reply(self, response: http.Response) -> layer.CommandGenerator[None]:
         """Answer with the guard's own words where mitmproxy would send a page of its own."""

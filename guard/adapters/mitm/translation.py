@@ -64,6 +64,25 @@ def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
     )
 
 
+def outline(flow: http.HTTPFlow) -> HttpRequest:
+    """Return a request as far as it is known, for the words of its refusal; never to judge it."""
+    request = flow.request
+    return HttpRequest(
+        method=request.method,
+        scheme=request.scheme,
+        host=_authority(request.host, request.port),
+        target=request.path,
+        headers=tuple(
+            (name.decode("latin-1").lower(), value.decode("latin-1"))
+            for name, value in request.headers.fields
+        ),
+        body=b"" if "content-encoding" in request.headers else request.raw_content or b"",
+        server=_listener(flow),
+        connection=flow.client_conn.id,
+        certificates=_certificates(flow.client_conn),
+    )
+
+
 def _authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

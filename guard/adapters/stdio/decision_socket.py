@@ -17,6 +17,7 @@ from guard.adapters.redis.embedded import check_private
 from guard.core.errors import GuardError, MessageError
 from guard.enforcement.exchange import Exchange, UnreadExchange
 from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.refusals import UNREACHABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,19 +98,33 @@ class _Wrapper:
             return self._hello(asked)
         if not self._name:
             return {"error": "say hello first"}
-        frame = str(asked["frame"]).encode()
+        if asked["op"] == "ended":
+            return {"frames": self._ended()}
+        frame = str(asked["frame"])
         if asked["op"] == "request":
-            return await self._request(frame)
+            return await self._request(frame.encode())
+        return await self._answered(frame)
+
+    async def _answered(self, frame: str) -> dict[str, Any]:
+        """Return a frame of the server's, whole or with what is withheld replaced."""
         responses = self._enforcement.responses
         if self._exchange is None:
             # Nobody has said anything yet, so there is nobody whose labels it could get.
-            return {"frame": asked["frame"]} if responses.passes else {}
+            return {"frame": frame} if responses.passes else {}
         try:
-            withheld = await responses.on_message(self._exchange, frame)
+            withheld = await responses.on_message(self._exchange, frame.encode())
         except MessageError as error:
             responses.refuse(error, self._exchange)
             return {}  # Without a frame the wrapper answers that the guard cannot.
-        return {"frame": asked["frame"] if withheld is None else withheld.decode()}
+        return {"frame": frame if withheld is None else withheld.decode()}
+
+    def _ended(self) -> list[str]:
+        """Return the answers to what a server has left open that has ended."""
+        if self._exchange is None:
+            return []
+        error = MessageError(UNREACHABLE, "the tool server has ended", status=502)
+        told = self._enforcement.responses.end_open(error, self._exchange)
+        return [frame.decode() for frame in told]
 
     async def lost(self) -> None:
         """Note that no answer of this session will come any more."""

@@ -180,6 +180,9 @@ async def _from_server(child: asyncio.subprocess.Process, decisions: Decisions) 
                 _say(line.rstrip(b"\r\n"))
             else:
                 _say(str(answer["frame"]).encode())
+    ended = await decisions.ask("ended", b"")
+    for frame in (ended or {}).get("frames", ()):
+        _say(str(frame).encode())
 
 
 def _say(frame: bytes) -> None:

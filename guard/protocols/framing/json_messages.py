@@ -109,6 +109,12 @@ def correlation(identifier: str | int) -> str:
     return f"s:{identifier}" if isinstance(identifier, str) else f"i:{identifier}"
 
 
+def identified(key: str) -> str | int:
+    """Return the id that :func:`correlation` was given."""
+    kind, _, value = key.partition(":")
+    return int(value) if kind == "i" else value
+
+
 def read_messages(value: Json) -> tuple[RpcMessage, ...]:
     """Return the messages of a body: one, or a batch.
 
@@ -128,6 +134,53 @@ def read_messages(value: Json) -> tuple[RpcMessage, ...]:
             ids.add(message.correlation)
         messages.append(message)
     return tuple(messages)
+
+
+_AS_STATUS: Final = frozenset({401, 405, 407, 415, 421})
+"""HTTP statuses that a client must see as such: they are about the connection, not the message."""
+
+
+def is_in_band(error: MessageError) -> bool:
+    """Return whether an error is told in an answer to its message, with status 200.
+
+    A JSON-RPC client takes another status for the end of its connection, and its model is told
+    nothing, or waits.
+    """
+    return error.status not in _AS_STATUS
+
+
+def asked_for(body: bytes) -> list[tuple[str | int, str]]:
+    """Return id and method of each request in a body that cannot be read one way only.
+
+    Read leniently: nothing of the message is forwarded, and who gets its id back has sent it.
+    """
+    found: list[tuple[str | int, str]] = []
+    for item in _leniently(body):
+        identifier, method = item.get("id"), item.get("method")
+        if isinstance(identifier, bool) or not isinstance(method, str):
+            continue
+        if isinstance(identifier, str | int):
+            found.append((identifier, method))
+    return found
+
+
+def is_unanswered(body: bytes) -> bool:
+    """Return whether a body holds notifications or answers only, to which nobody expects one."""
+    items = _leniently(body)
+    return bool(items) and all(
+        ("method" in item and "id" not in item) or "result" in item or "error" in item
+        for item in items
+    )
+
+
+def _leniently(body: bytes) -> list[dict[str, Json]]:
+    """Return the messages in a body, as one of many readers would see them."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return []
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items[:BATCH_LIMIT] if isinstance(item, dict)]
 
 
 def _read(item: Json) -> RpcMessage:

@@ -62,6 +62,11 @@ def with_data(event: bytes, data: str) -> bytes:
     return "\n".join([*kept, *(f"data: {line}" for line in data.split("\n")), "", ""]).encode()
 
 
+def message_event(data: bytes) -> bytes:
+    """Return an event named ``message`` with data of one line, as MCP's transports have it."""
+    return b"event: message\ndata: " + data + b"\n\n"
+
+
 def read_event(event: bytes, *, first: bool = False) -> tuple[str, str]:
     """Return name and data of one event: ``message`` where it has no name, data lines joined by LF.
 

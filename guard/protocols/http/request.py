@@ -14,7 +14,12 @@ from guard.protocols.base import ProtocolModule
 from guard.protocols.http.message import REDACTION_FAILED, HttpReply, rewritten
 from guard.protocols.http.metadata import notable_headers
 from guard.protocols.messages import Message, ParsedCall
-from guard.protocols.refusals import observation, sentence, unreadable
+from guard.protocols.refusals import (
+    observation,
+    sentence,
+    unreadable,
+    unreadable_sentence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 TOOL: Final = "http.request"
 TUNNEL: Final = "http.connect"
 """A tunnel whose bytes will not be seen."""
+TITLE: Final = "refused by the egress guard"
 
 
 class HttpRequestProtocol(ProtocolModule):
@@ -79,13 +85,15 @@ class HttpRequestProtocol(ProtocolModule):
         """Return 403 with a problem document."""
         del message
         refusal = next(r for r in refusals if r is not None)
-        return problem(403, "refused by the egress guard", sentence(refusal), observation(refusal))
+        return problem(403, TITLE, sentence(refusal), observation(refusal))
 
-    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
+    def unreadable(
+        self, error: MessageError, decision_id: str, request: HttpRequest | None = None
+    ) -> HttpReply:
         """Return the error's status with a problem document."""
-        return problem(
-            error.status, "not readable one way only", str(error), unreadable(error, decision_id)
-        )
+        del request
+        said = unreadable_sentence(error, decision_id)
+        return problem(error.status, TITLE, said, unreadable(error, decision_id))
 
 
 def problem(status: int, title: str, detail: str, fields: Json) -> HttpReply:

@@ -270,9 +270,11 @@ class HttpToolsProtocol(ProtocolModule):
         """Return 403 with a problem document."""
         return self._plain.refuse(message, refusals)
 
-    def unreadable(self, error: Error, decision_id: str) -> HttpReply:
+    def unreadable(
+        self, error: Error, decision_id: str, request: HttpRequest | None = None
+    ) -> HttpReply:
         """Return the error's status with a problem document."""
-        return self._plain.unreadable(error, decision_id)
+        return self._plain.unreadable(error, decision_id, request)
 
 
 def _path(request: HttpRequest) -> str:

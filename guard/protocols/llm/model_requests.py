@@ -19,7 +19,12 @@ from guard.protocols.base import ProtocolModule
 from guard.protocols.framing.json_messages import parse_json, reject_lookalike_keys
 from guard.protocols.http.message import HttpReply
 from guard.protocols.messages import ParsedCall
-from guard.protocols.refusals import observation, sentence, unreadable
+from guard.protocols.refusals import (
+    observation,
+    sentence,
+    unreadable,
+    unreadable_sentence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,11 +76,14 @@ class ModelApi(ProtocolModule):
         fields = observation(refusal)
         return _error(403, "permission_error", sentence(refusal), fields, self.shape)
 
-    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
+    def unreadable(
+        self, error: MessageError, decision_id: str, request: HttpRequest | None = None
+    ) -> HttpReply:
         """Return the error's status."""
+        del request
         kind = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
-        fields = unreadable(error, decision_id)
-        return _error(error.status, kind, str(error), fields, self.shape)
+        said = unreadable_sentence(error, decision_id)
+        return _error(error.status, kind, said, unreadable(error, decision_id), self.shape)
 
 
 def _path_of(request: HttpRequest) -> str:

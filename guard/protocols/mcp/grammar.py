@@ -32,6 +32,8 @@ _UUID: Final = re.compile(
 )
 _COUNTED: Final = re.compile(r"[0-9a-f]{8}-\d{1,6}")
 """Ids of the Java SDK: where a client starts, and a counter."""
+_PROBE: Final = re.compile(r"server-discover-probe-\d{1,6}")
+"""Ids of the TypeScript SDK's first request, which finds out the revision."""
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9 ._/@:+()-]{0,47}|\d{1,8}")
 NAME_WORDS: Final = 5
 """Words of the longest name."""
@@ -68,7 +70,7 @@ def is_plain_text(value: str) -> bool:
 def is_id(value: Json) -> bool:
     """Return whether a value is an id as programs make them: a counter, a UUID, a short name."""
     if isinstance(value, str):
-        found = _UUID.fullmatch(value) or _COUNTED.fullmatch(value)
+        found = _UUID.fullmatch(value) or _COUNTED.fullmatch(value) or _PROBE.fullmatch(value)
         return found is not None or (" " not in value and is_name(value))
     return is_number(value)
 
@@ -148,6 +150,7 @@ _CAPABILITY_NAMES: Final = frozenset(
         "createMessage", "elicitation", "experimental", "extensions", "form",
         "io.modelcontextprotocol/enterprise-managed-authorization",
         "io.modelcontextprotocol/oauth-client-credentials",
+        "io.modelcontextprotocol/skills",
         "io.modelcontextprotocol/tasks", "io.modelcontextprotocol/ui", "list",
         "listChanged", "logging", "mimeTypes", "prompts", "requests", "resources",
         "roots", "sampling", "subscribe", "tasks", "tools", "url"

@@ -23,7 +23,11 @@ from guard.protocols.framing.json_messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
     REFUSED,
+    asked_for,
     correlation,
+    identified,
+    is_in_band,
+    is_unanswered,
     read_messages,
     reject_lookalike_keys,
 )
@@ -32,7 +36,12 @@ from guard.protocols.http.metadata import is_plain, is_usual
 from guard.protocols.mcp.declarations import declarations_in, said_in, unlisted, without
 from guard.protocols.mcp.grammar import PLAIN, is_id, is_of_request, says_nothing, unjudged_part
 from guard.protocols.messages import Echo, Message, ParsedCall, ParsedResult
-from guard.protocols.refusals import observation, sentence, unreadable
+from guard.protocols.refusals import (
+    observation,
+    sentence,
+    unreadable,
+    unreadable_sentence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -405,7 +414,6 @@ class McpProtocol(ProtocolModule):
         for rpc in messages:
             calls += (replace(call, meta=_lasting_meta(rpc)) for call in _calls(rpc))
         in_query = query_session(request.target) if "?" in request.target else None
-        session = meta_session(messages) or in_query
         return Message(
             tuple(calls),
             side_content=(*answers_in(messages), *_unjudged_parts(messages)),
@@ -419,9 +427,8 @@ class McpProtocol(ProtocolModule):
                 and m.method not in TASK_METHODS
                 and not _is_call(m)
             ),
-            session_id=session,
+            session_id=meta_session(messages) or in_query,
             parsed=(isinstance(value, list), messages),
-            answered_in=in_query or "",
         )
 
     def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
@@ -446,29 +453,46 @@ class McpProtocol(ProtocolModule):
     def refuse_whole(self, message: Message, refusal: Refusal) -> HttpReply:
         """Answer every request with an error; where there is none, the message itself."""
         is_batch, rpc_messages = message.parsed or (False, ())
-        error = {"code": REFUSED, "message": sentence(refusal)}
-        error["data"] = {"guard": observation(refusal)}
-        identifiers = [
-            rpc.id for rpc in rpc_messages if rpc.method is not None and rpc.id is not None
-        ]
-        answers: list[Json] = [
-            {"jsonrpc": "2.0", "id": identifier, "error": error}
-            for identifier in identifiers or [None]
-        ]
-        return _reply(200 if identifiers else 403, answers if is_batch else answers[0])
+        said, fields = sentence(refusal), observation(refusal)
+        requests = [rpc for rpc in rpc_messages if rpc.method is not None and rpc.id is not None]
+        if not requests and rpc_messages:
+            # To a client, another status is the end of its connection.
+            return _DROPPED
+        if not requests:
+            return _reply(403, _failure(None, REFUSED, said, fields))
+        answers = [_told(rpc, said, fields) for rpc in requests]
+        return _reply(200, answers if is_batch else answers[0])
 
-    def unreadable(self, error: MessageError, decision_id: str) -> HttpReply:
-        """Return a JSON-RPC error without an id: which request it was could not be read."""
-        code = _CODES.get(error.code, INVALID_REQUEST)
-        fields = unreadable(error, decision_id)
-        return _reply(
-            error.status,
-            {
-                "jsonrpc": "2.0",
-                "id": None,
-                "error": {"code": code, "message": str(error), "data": {"guard": fields}},
-            },
-        )
+    def unreadable(
+        self, error: MessageError, decision_id: str, request: HttpRequest | None = None
+    ) -> HttpReply:
+        """Answer every request whose id can be made out; else return an error without an id."""
+        body = b"" if request is None else request.body
+        asked = asked_for(body)
+        in_band = is_in_band(error) and error.code != HEADER_MISMATCH
+        if in_band and not asked and is_unanswered(body):
+            return _DROPPED
+        answers = [_unread(one, method, error, decision_id) for one, method in asked]
+        status = 200 if in_band and answers else error.status
+        if not answers:
+            answers = [_unread(None, "", error, decision_id)]
+        return _reply(status, answers if body.lstrip()[:1] == b"[" else answers[0])
+
+    def answered_in(self, request: HttpRequest) -> str:
+        """Return the session in the query of the URL, as HTTP+SSE (2024-11-05) has it."""
+        try:
+            return (query_session(request.target) if "?" in request.target else None) or ""
+        except MessageError:
+            return ""
+
+    def lost(
+        self, correlations: Mapping[str, bool], error: MessageError, decision_id: str
+    ) -> Sequence[Json]:
+        """Return an answer to each request of an open stream that will get no other."""
+        return [
+            _unread(identified(key), TOOL_CALL if is_call else "", error, decision_id)
+            for key, is_call in correlations.items()
+        ]
 
     def results(self, content: Json) -> Sequence[ParsedResult]:
         """Return the JSON-RPC responses in a body or an event; requests of the server are none.
@@ -555,10 +579,11 @@ def _withheld(item: Json, refusals: Mapping[str | None, Refusal]) -> Json:
     refusal = refusals.get(key)
     if key is None or refusal is None or not isinstance(item, dict):
         return item
-    return {"jsonrpc": "2.0", "id": item.get("id"), "result": _error_result(refusal)}
+    result = _error_result(sentence(refusal), observation(refusal))
+    return {"jsonrpc": "2.0", "id": item.get("id"), "result": result}
 
 
-def _error_result(refusal: Refusal) -> dict[str, Json]:
+def _error_result(said: str, fields: Json) -> dict[str, Json]:
     """Return a refusal as a tool call's result, in a shape that clients of every revision take.
 
     The data stands in ``_meta``: clients check ``structuredContent`` against the tool's
@@ -566,11 +591,36 @@ def _error_result(refusal: Refusal) -> dict[str, Json]:
     2026-07-28 and ignored by the older ones.
     """
     return {
-        "content": [{"type": "text", "text": sentence(refusal)}],
+        "content": [{"type": "text", "text": said}],
         "isError": True,
         "resultType": "complete",
-        "_meta": {"guard": observation(refusal)},
+        "_meta": {"guard": fields},
     }
+
+
+def _unread(identifier: Json, method: str, error: MessageError, decision_id: str) -> Json:
+    """Return the answer to a request that was refused without being judged."""
+    fields = unreadable(error, decision_id)
+    said = unreadable_sentence(error, decision_id)
+    if method == TOOL_CALL and error.code != HEADER_MISMATCH:
+        return {"jsonrpc": "2.0", "id": identifier, "result": _error_result(said, fields)}
+    return _failure(identifier, _CODES.get(error.code, INVALID_REQUEST), said, fields)
+
+
+def _failure(identifier: Json, code: int, said: str, fields: Json) -> Json:
+    error = {"code": code, "message": said, "data": {"guard": fields}}
+    return {"jsonrpc": "2.0", "id": identifier, "error": error}
+
+
+def _told(rpc: RpcMessage, said: str, fields: Json) -> Json:
+    """Return the answer to a request that is refused.
+
+    That to a ``tools/call`` is a result with ``isError``: clients hand it to their model, while
+    they raise a JSON-RPC error.
+    """
+    if rpc.method == TOOL_CALL:
+        return {"jsonrpc": "2.0", "id": rpc.id, "result": _error_result(said, fields)}
+    return _failure(rpc.id, REFUSED, said, fields)
 
 
 def _unjudged_parts(messages: Sequence[RpcMessage]) -> Iterator[ParsedCall]:
@@ -678,17 +728,13 @@ def _calls(rpc: RpcMessage) -> list[ParsedCall]:
 
 def _refused(rpc: RpcMessage, refusal: Refusal | None) -> Json:
     if refusal is None:
-        error = {
-            "code": REFUSED,
-            "message": "not forwarded: another message of the same batch was refused",
-            "data": {"guard": {"code": "batch_refused", "retry": True}},
-        }
-        return {"jsonrpc": "2.0", "id": rpc.id, "error": error}
-    if rpc.method == TOOL_CALL:
-        return {"jsonrpc": "2.0", "id": rpc.id, "result": _error_result(refusal)}
-    data = {"guard": observation(refusal)}
-    error = {"code": REFUSED, "message": sentence(refusal), "data": data}
-    return {"jsonrpc": "2.0", "id": rpc.id, "error": error}
+        said = "not forwarded: another message of the same batch was refused; send this one alone"
+        return _told(rpc, said, {"code": "batch_refused", "retry": True})
+    return _told(rpc, sentence(refusal), observation(refusal))
+
+
+_DROPPED: Final = HttpReply(202, "text/plain", b"")
+"""The answer to notifications and answers of a client, which are not forwarded."""
 
 
 def _reply(status: int, document: Json) -> HttpReply:

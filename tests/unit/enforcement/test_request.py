@@ -227,7 +227,8 @@ async def test_a_protocol_that_raises_is_a_refusal(
     outcome = await enforcement.requests.on_request(recall())
 
     assert isinstance(outcome, HttpReply)
-    assert outcome.status == 503
+    assert b"guard_error" in outcome.body
+    assert json.loads(outcome.body)["result"]["isError"]
 
 
 async def test_a_refused_call_is_marked_refused_and_not_executed(

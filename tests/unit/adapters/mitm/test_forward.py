@@ -26,12 +26,18 @@ class Enforcement:
 
     def __init__(self):
         self.codes = []
+        self.places = []
         self.credentials = Credentials()
         self.requests = self
 
-    def refuse(self, error):
+    def refuse(self, error, request=None, decision_id=""):
         self.codes.append(error.code)
         return HttpReply(error.status, "text/plain", b"no")
+
+    def note(self, error, place):
+        self.codes.append(error.code)
+        self.places.append(place)
+        return "d1"
 
 
 class Metrics:
@@ -128,6 +134,9 @@ async def test_one_bad_address_among_good_ones_is_enough(monkeypatch):
 
     assert "metadata" in data.server.error
     assert one._enforcement.requests.codes == ["private_address"]
+    place = one._enforcement.requests.places[0]
+    assert (place.server, place.host) == ("127.0.0.1:8080", "files.example:443")
+    assert one.refused[data.server.id][1] == "d1"
 
 
 @pytest.mark.parametrize("error", [OSError("no such name"), TimeoutError(), UnicodeError("label")])

@@ -1,0 +1,46 @@
+"""The Inspector's command line: a process and a connection for each call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from steps import serve
+
+MODULES = Path(__file__).parents[2] / "node_modules"
+
+
+class InspectorError(Exception):
+    """The Inspector ended with an error."""
+
+
+@asynccontextmanager
+async def client(transport: str, where: Any) -> Any:
+    """Yield how a tool is called."""
+
+    async def call(tool: str, arguments: dict[str, Any]) -> str:
+        words = [
+            os.environ["MATRIX_NODE"],
+            str(MODULES / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"),
+            "--cli",
+        ]
+        words += [*where] if transport == "stdio" else [where, "--transport", transport]
+        words += ["--method", "tools/call", "--tool-name", tool]
+        for name, value in arguments.items():
+            words += ["--tool-arg", f"{name}={value}"]
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, stdout=-1, stderr=-1
+        )
+        out, err = await process.communicate()
+        if process.returncode:
+            raise InspectorError(err.decode()[-2000:])
+        return "\n".join(item.get("text", "") for item in json.loads(out)["content"])
+
+    yield call
+
+
+serve(client)

@@ -1,0 +1,37 @@
+"""The first version of the official Python SDK."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.sse import sse_client
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from steps import joined, serve
+
+
+def _streams(transport: str, where: Any) -> Any:
+    if transport == "stdio":
+        return stdio_client(StdioServerParameters(command=where[0], args=where[1:]))
+    return sse_client(where) if transport == "sse" else streamable_http_client(where)
+
+
+@asynccontextmanager
+async def client(transport: str, where: Any) -> Any:
+    """Yield how a tool is called."""
+    async with (
+        _streams(transport, where) as streams,
+        ClientSession(streams[0], streams[1]) as session,
+    ):
+        await session.initialize()
+        await session.list_tools()
+
+        async def call(tool: str, arguments: dict[str, Any]) -> str:
+            return joined((await session.call_tool(tool, arguments)).content)
+
+        yield call
+
+
+serve(client)

@@ -1,0 +1,53 @@
+"""pydantic-ai: a function model asks for a tool and is given what came of it."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
+from pydantic_ai import Agent
+from pydantic_ai.mcp import MCPToolset
+from pydantic_ai.messages import (
+    ModelResponse,
+    RetryPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models.function import FunctionModel
+from steps import serve
+
+
+def _transport(transport: str, where: Any) -> Any:
+    if transport == "stdio":
+        return StdioTransport(command=where[0], args=where[1:])
+    return SSETransport(where) if transport == "sse" else StreamableHttpTransport(where)
+
+
+@asynccontextmanager
+async def client(transport: str, where: Any) -> Any:
+    """Yield how a tool is called."""
+    async with MCPToolset(_transport(transport, where)) as server:
+
+        async def call(tool: str, arguments: dict[str, Any]) -> str:
+            seen: list[str] = []
+
+            def model(messages: list[Any], info: Any) -> ModelResponse:
+                del info
+                for part in messages[-1].parts:
+                    if isinstance(part, RetryPromptPart):
+                        seen.append(part.model_response())
+                    elif isinstance(part, ToolReturnPart):
+                        seen.append(part.model_response_str())
+                if seen:
+                    return ModelResponse(parts=[TextPart("done")])
+                return ModelResponse(parts=[ToolCallPart(tool, arguments)])
+
+            await Agent(FunctionModel(model), toolsets=[server]).run("go")
+            return "\n".join(seen)
+
+        yield call
+
+
+serve(client)

@@ -1,0 +1,60 @@
+"""What every Python client of the refusal matrix runs: steps come in, what a model sees goes out.
+
+One JSON line on standard input is one turn of a model, ``[{"tool", "arguments"}, ...]``, whose
+calls are made at the same time.  One JSON line on standard output answers it, for each call:
+``{"seen"}``, the text that the model is given; ``raised``, the type of an exception that the client
+let through, beside it; or ``hung``.
+"""
+
+# ruff: noqa: BLE001, T201  (whatever fails was seen, and is printed)
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+Call = "Callable[[str, dict[str, Any]], Awaitable[str]]"
+SECONDS = 15.0
+
+
+async def _one(call: Any, step: dict[str, Any]) -> dict[str, Any]:
+    try:
+        async with asyncio.timeout(SECONDS):
+            return {"seen": await call(step["tool"], step["arguments"])}
+    except TimeoutError:
+        return {"hung": True}
+    except BaseException as error:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        return {"seen": str(error), "raised": type(error).__name__}
+
+
+async def _all(opened: AbstractAsyncContextManager[Any]) -> None:
+    async with opened as call:
+        print("ready", flush=True)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            calls = json.loads(line)
+            print(json.dumps(await asyncio.gather(*(_one(call, c) for c in calls))), flush=True)
+
+
+def serve(open_client: Callable[[str, Any], AbstractAsyncContextManager[Any]]) -> None:
+    """Run a client until standard input ends: ``client.py TRANSPORT ADDRESS``.
+
+    Args:
+        open_client: given the transport (``http``, ``sse`` or ``stdio``) and the URL, or the words
+            of the command; yields what makes a call and returns the text for the model.
+    """
+    transport, address = sys.argv[1:3]
+    where = json.loads(address) if transport == "stdio" else address
+    asyncio.run(_all(open_client(transport, where)))
+
+
+def joined(content: Any) -> str:
+    """Return the text of a tool result's content."""
+    return "\n".join(str(getattr(item, "text", "")) for item in content)

@@ -1,0 +1,23 @@
+"""A real client hands its model why it was refused: the core of `make conformance`'s matrix."""
+
+from __future__ import annotations
+
+import pytest
+
+from guard.lab.refusal_matrix import bench_refusals
+from tests.e2e.running_guard import ROOT
+
+pytestmark = pytest.mark.e2e
+
+
+def test_the_official_client_reads_every_kind_of_refusal() -> None:
+    """Over HTTP, HTTP+SSE and stdio; what has an output schema is the harder half."""
+    report = bench_refusals(
+        ROOT / "tests" / "conformance",
+        progress=lambda words, share: None,
+        only="mcp 1 (Python)",
+        schemas=("typed",),
+    )
+
+    assert report.details["unreadable"] == []
+    assert report.checks[0].n == 24

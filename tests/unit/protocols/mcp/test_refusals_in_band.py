@@ -1,0 +1,141 @@
+"""What a client is told where its message was not judged: in the answer, where it reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from guard.core.errors import MessageError
+from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.mcp.mcp import HEADER_MISMATCH, McpProtocol
+from guard.protocols.refusals import UNREACHABLE
+
+MCP = McpProtocol()
+ID = "0123456789abcdef"
+
+
+def request(body: Any, target: str = "/mcp") -> HttpRequest:
+    """Return a POST with a body, which may be broken."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return HttpRequest(
+        method="POST",
+        scheme="http",
+        host="tools.example:80",
+        target=target,
+        headers=(("content-type", "application/json"),),
+        body=raw,
+        server="127.0.0.1:9001",
+        connection="c1",
+    )
+
+
+def refused(body: Any, code: str = "ambiguous_key", status: int = 400) -> HttpReply:
+    """Return the answer to a message that could not be read."""
+    return MCP.unreadable(MessageError(code, "what is wrong", status=status), ID, request(body))
+
+
+def call(identifier: Any = 7, method: str = "tools/call") -> dict[str, Any]:
+    """Return a request."""
+    return {"jsonrpc": "2.0", "id": identifier, "method": method, "params": {"name": "x"}}
+
+
+def test_a_call_that_cannot_be_read_is_an_error_result_of_that_call() -> None:
+    """Clients hand it to their model; with another status they wait, or end the session."""
+    reply = refused(call("abc"))
+    answer = json.loads(reply.body)
+    text = answer["result"]["content"][0]["text"]
+
+    assert (reply.status, answer["id"], answer["result"]["isError"]) == (200, "abc", True)
+    assert answer["result"]["resultType"] == "complete"
+    assert "structuredContent" not in answer["result"]
+    for words in ("ambiguous_key", "What would help: ", "Retry: no", ID):
+        assert words in text
+
+
+def test_another_request_gets_a_json_rpc_error_with_its_id() -> None:
+    """Where no result of a tool is expected."""
+    reply = refused(call(3, "no/such"), "unknown_method")
+    answer = json.loads(reply.body)
+
+    assert (reply.status, answer["id"]) == (200, 3)
+    assert ID in answer["error"]["message"]
+
+
+def test_every_request_of_a_batch_is_answered() -> None:
+    """Nobody waits."""
+    reply = refused([call(1), {"jsonrpc": "2.0", "method": "notifications/x"}, call(2)])
+
+    assert [one["id"] for one in json.loads(reply.body)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}},
+        {"jsonrpc": "2.0", "id": 1, "result": {}},
+        [{"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "m"}}],
+    ],
+)
+def test_what_has_no_answer_is_dropped_without_an_error(body: Any) -> None:
+    """A client takes another status for the end of its connection."""
+    assert (refused(body).status, refused(body).body) == (202, b"")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"\xff",
+        b"",
+        b"[]",
+        b'"text"',
+        b"[" * 5000,
+        call(True),
+        call(None),
+        call(1.5),
+        call([]),
+    ],
+)
+def test_without_an_id_that_can_be_made_out_the_status_says_it(body: Any) -> None:
+    """There is nothing to answer to."""
+    reply = refused(body)
+    document = json.loads(reply.body)
+    answer = document[0] if isinstance(document, list) else document
+
+    assert (reply.status, answer["id"]) == (400, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("bad_credential", 407), ("bad_http_method", 405), (HEADER_MISMATCH, 400)],
+)
+def test_what_is_about_the_connection_keeps_its_status(code: str, status: int) -> None:
+    """A client must log in, use another method, or repeat its headers (2026-07-28)."""
+    assert refused(call(), code, status).status == status
+
+
+def test_a_server_that_gave_no_answer_may_have_carried_the_call_out() -> None:
+    """The model must not take it for undone."""
+    text = json.loads(refused(call(), UNREACHABLE, 502).body)["result"]["content"][0]["text"]
+
+    assert "not known" in text
+    assert "Retry: later" in text
+
+
+def test_open_requests_of_a_stream_that_ended_are_answered_each_in_its_way() -> None:
+    """Ids keep their type."""
+    failure = MessageError(UNREACHABLE, "gone", status=502)
+    told = MCP.lost({"i:1": True, "s:1": False}, failure, ID)
+
+    assert [one["id"] for one in told] == [1, "1"]
+    assert told[0]["result"]["isError"]
+    assert "error" in told[1]
+
+
+def test_the_stream_in_which_a_client_reads_is_named_for_broken_messages_too() -> None:
+    """MCP over HTTP+SSE (2024-11-05)."""
+    assert MCP.answered_in(request(b"{", "/messages/?session_id=s1")) == "s1"
+    assert not MCP.answered_in(request(b"{", "/messages/?session_id=a&sessionId=b"))
+    assert not MCP.answered_in(request(b"{"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from itertools import product
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
@@ -241,6 +242,11 @@ class Policy:
     """Whether some result field is a directory or an own record."""
     result_rules: tuple[JudgesResults, ...] = field(init=False, compare=False)
     """Those of the rules that speak about results."""
+    _of_kind: dict[tuple[Role, bool, bool, bool], tuple[Rule, ...]] = field(
+        init=False, compare=False, repr=False
+    )
+    """The rules that may say something of a call, by its role, whether its tool is mapped, whether
+    it reaches somebody outside, and whether its tool's definition has changed."""
     _memo: dict[str, ToolMapping | None] = field(default_factory=dict, compare=False, repr=False)
     _about: dict[object, tuple[Rule, ...]] = field(
         default_factory=dict, init=False, compare=False, repr=False
@@ -253,6 +259,9 @@ class Policy:
         object.__setattr__(self, "has_directories", vouch)
         picked = tuple(rule for rule in self.rules if isinstance(rule, JudgesResults))
         object.__setattr__(self, "result_rules", picked)
+        kinds = product(Role, (False, True), (False, True), (False, True))
+        of_kind = {kind: tuple(r for r in self.rules if _may_concern(r, *kind)) for kind in kinds}
+        object.__setattr__(self, "_of_kind", of_kind)
 
     def mapping(self, tool: str, listener: str = "", upstream: str = "") -> ToolMapping | None:
         """Return the mapping that claims a tool: its own server's first, then in file order.
@@ -289,11 +298,14 @@ class Policy:
         """Return the rules to ask about a call: all but some that would say nothing of it.
 
         INVARIANT (filters): ``concerns`` of a rule looks at nothing of a call that is not in
-        ``key``.  A rule without it, or where it fails, is always asked.
+        ``key``, and ``may_concern`` at nothing but the kind of the call.  A rule without one of
+        them, or where it fails, is always asked.
         """
-        if len(call.targets) > KEY_TARGETS:
-            return self.rules
         known = call.classified
+        mapped, changed = known.mapping is not None, bool(call.redefined)
+        of_kind = self._of_kind[known.role, mapped, call.is_egress, changed]
+        if len(call.targets) > KEY_TARGETS:
+            return of_kind
         server = known.mapping.server if known.mapping is not None else None
         # Which mapping it is follows from the tool's name and its server.
         parts: list[object] = [known.call.tool, known.role, server]
@@ -302,10 +314,10 @@ class Policy:
             parts += target.status, target.attestation and target.attestation.rung
         key = tuple(parts)
         found = self._about.get(key)
-        if found is None or found is self.rules:
+        if found is None or found is of_kind:
             # Worked out where a call comes a second time: most that differ never do.
             again = found is not None
-            found = tuple([r for r in self.rules if _concerns(r, call)]) if again else self.rules
+            found = tuple([r for r in of_kind if _concerns(r, call)]) if again else of_kind
             if again or len(self._about) < MEMO_LIMIT:
                 self._about[key] = found
         return found
@@ -325,6 +337,15 @@ class Policy:
             if self.is_allowed(destination)
             else DestinationStatus.EXTERNAL
         )
+
+
+def _may_concern(rule: Rule, role: Role, mapped: bool, is_egress: bool, redefined: bool) -> bool:  # noqa: FBT001  (the members of one key)
+    ask = getattr(rule, "may_concern", None)
+    try:
+        found = ask is None or ask(role, mapped=mapped, is_egress=is_egress, redefined=redefined)
+    except BaseException:  # noqa: BLE001  (asked, it raises again, and that blocks the call)
+        return True
+    return found is not False
 
 
 def _concerns(rule: Rule, call: TracedCall) -> bool:

@@ -177,17 +177,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         fold=None if folds == Folds() else folds,
         propagation=_propagation(files),
         memory=compile_memory([(f.content.memory, f.content.stores) for f in files]),
-        http_tools=HttpToolTable(
-            HttpTool(
-                tool=entry.tool,
-                methods=frozenset(entry.method),
-                template=UrlTemplate.parse(entry.url),
-                body=entry.body,
-                repeat=frozenset(entry.repeat),
-            )
-            for file in files
-            for entry in file.content.http_tools
-        ),
+        http_tools=_http_tools(files),
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
         traces_private=any(rule.traces_private for file in files for rule in file.rules),
         detectors=_detectors(rule for file in files for rule in file.rules),
@@ -205,6 +195,21 @@ def _detectors(rules: Iterable[RuleConfig]) -> frozenset[str]:
         for rule in rules
         for name in (*rule.detectors, *(declared[fact] for fact in rule.facts))
     )
+
+
+def _http_tools(files: Sequence[PolicyFile]) -> HttpToolTable | None:
+    tools = [
+        HttpTool(
+            tool=entry.tool,
+            methods=frozenset(entry.method),
+            template=UrlTemplate.parse(entry.url),
+            body=entry.body,
+            repeat=frozenset(entry.repeat),
+        )
+        for file in files
+        for entry in file.content.http_tools
+    ]
+    return HttpToolTable(tools) if tools else None
 
 
 def _guarded_kinds(rules: Iterable[RuleConfig]) -> frozenset[str] | None:

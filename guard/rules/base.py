@@ -187,6 +187,21 @@ class RuleConfig(BaseModel):
         """Return False where the filters keep a call out; see :meth:`Policy.rules_about`."""
         return type(self).match is not RuleConfig.match or self.targets_of(call) is not None
 
+    def may_concern(self, role: Role, *, mapped: bool, is_egress: bool, redefined: bool) -> bool:  # noqa: ARG002  (for overriding)
+        """Return False where the filters keep out every call of a kind, whatever else it says.
+
+        Args:
+            role: of the call.
+            mapped: whether a tool mapping claims its tool.
+            is_egress: whether it reaches somebody outside though its role is no send.
+            redefined: whether the definition of its tool has changed.
+        """
+        of_type = type(self)
+        own = (of_type.match, of_type.targets_of, of_type.speaks_for)
+        if own != (RuleConfig.match, RuleConfig.targets_of, RuleConfig.speaks_for):
+            return True
+        return self.is_about(role, mapped=mapped, is_egress=is_egress)
+
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if the rule applies to a call that its filters let through.
 
@@ -250,12 +265,7 @@ class RuleConfig(BaseModel):
         A call that reaches somebody outside is a send besides: rules about sends speak for it as
         well.  Those that restrict leave a tool that nobody mapped to the rules about such tools.
         """
-        roles = self.roles
-        if roles is not None and call.role not in roles:
-            restricts = self.effect is not Action.ALLOW
-            if not is_egress or Role.SEND not in roles or (restricts and call.mapping is None):
-                return False
-        if self.mapped is not None and (call.mapping is not None) is not self.mapped:
+        if not self.is_about(call.role, mapped=call.mapping is not None, is_egress=is_egress):
             return False
         if self.tools is None:
             return True
@@ -264,6 +274,15 @@ class RuleConfig(BaseModel):
             if pattern.matches(tool):
                 return True
         return False
+
+    def is_about(self, role: Role, *, mapped: bool, is_egress: bool) -> bool:
+        """Return whether role and mapping of a call are the rule's; see :meth:`speaks_for`."""
+        roles = self.roles
+        if roles is not None and role not in roles:
+            restricts = self.effect is not Action.ALLOW
+            if not is_egress or Role.SEND not in roles or (restricts and not mapped):
+                return False
+        return self.mapped is None or mapped is self.mapped
 
     def filter_problems(self, outline: PolicyOutline) -> Iterator[str]:
         """Yield what is wrong with the shared filters in this policy."""

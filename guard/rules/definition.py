@@ -16,7 +16,8 @@ from guard.rules.base import RuleConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.calls import Target, TracedCall
+    from guard.core.calls import Target
+    from guard.core.model import Role
     from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
 
@@ -28,9 +29,11 @@ class DefinitionRule(RuleConfig):
     codes = frozenset({CHANGED})
     type: Literal["definition"]
 
-    def concerns(self, call: TracedCall) -> bool:
+    def may_concern(self, role: Role, *, mapped: bool, is_egress: bool, redefined: bool) -> bool:
         """Return False for a tool that is as it was."""
-        return call.redefined and super().concerns(call)
+        return redefined and super().may_concern(
+            role, mapped=mapped, is_egress=is_egress, redefined=redefined
+        )
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason where the tool bears the mark of a change."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import Target, TracedCall
     from guard.core.labels import Attestation
+    from guard.core.model import Role
     from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
 
@@ -75,6 +76,10 @@ class ProvenanceRule(RuleConfig):
         if self.of == "destinations":
             return frozenset()
         return None if self.kinds is None else frozenset(self.kinds)
+
+    def may_concern(self, role: Role, *, mapped: bool, is_egress: bool, redefined: bool) -> bool:  # noqa: ARG002  (the base's)
+        """Return False where role or mapping of a call are not the rule's."""
+        return self.is_about(role, mapped=mapped, is_egress=is_egress)
 
     def targets_of(self, call: TracedCall) -> tuple[Target, ...] | None:
         """Return the values of a call that the rule is about; None where it is not."""

@@ -139,7 +139,14 @@ _FRESH_PARTS: Final = frozenset(
 _SIGNING: Final = frozenset({"aws4-hmac-sha256", "oauth", "digest"})
 _AWS_DATE: Final = re.compile(r"/\d{8}/")
 _SESSIONS: Final = frozenset({"session_id", "sessionid"})
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _VALUE_LIMIT: Final = 256
+_TYPE: Final = (
+    r"(?:application|text|image|\*)/(?:json|event-stream|html|xml|plain|x-ndjson|\*)"
+    r"(?:; ?q=[01](?:\.\d{1,3})?)?"
+)
+_SHORT: Final = re.compile(rf"/?[A-Za-z0-9-]{{0,10}}|{_TYPE}(?:, ?{_TYPE}){{0,5}}", re.ASCII)
+"""Media types, and words too short for any secret, coding, path, command or instruction."""
 _WORD: Final = re.compile(r"[\w.:/=~+-]{1,64}", re.ASCII)
 _LONG: Final = re.compile(r"[A-Za-z0-9_-]{20,}")
 _ID: Final = re.compile(r"[0-9a-fA-F-]+|[A-Za-z_-]+")
@@ -187,7 +194,7 @@ def request_context(request: HttpRequest) -> str:
     chose the server, which checks it: a token is refreshed within minutes.
     """
     path, _, query = request.target.partition("?")
-    pairs = parse_qsl(query, keep_blank_values=True)
+    pairs = parse_qsl(query, keep_blank_values=True) if query else []
     headers: dict[str, Json] = {}
     for name, value in notable_headers(request).items():
         drawn = _VARYING.get(name)
@@ -205,13 +212,12 @@ def request_context(request: HttpRequest) -> str:
         [pair for pair in pairs if pair[0].lower() not in _SESSIONS],
         headers,
     ]
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(_CANONICAL.encode(parts).encode(), digest_size=16).hexdigest()
 
 
 def call_context(context: str, meta: Json) -> str:
     """Return the digest of a request's context and what one call says beside its arguments."""
-    text = json.dumps([context, meta], sort_keys=True, separators=(",", ":"))
+    text = _CANONICAL.encode([context, meta])
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -249,7 +255,9 @@ def _claims(token: str) -> dict[str, Json]:
 
 def is_usual(target: str) -> bool:
     """Return whether a target is a path with nothing behind it but a session id."""
-    path, _, query = target.partition("?")
+    path, mark, query = target.partition("?")
+    if not mark:
+        return is_plain(path)
     names = (name.lower() for name, _ in parse_qsl(query, keep_blank_values=True))
     return is_plain(path) and is_plain(query) and all(name in _SESSIONS for name in names)
 
@@ -258,9 +266,13 @@ def _listed(value: Json) -> list[Json]:
     return value if isinstance(value, list) else [value]
 
 
-@bounded_cache(4096)
 def is_plain(value: str) -> bool:
     """Return whether a value has neither the form of a secret nor text under a coding."""
+    return _SHORT.fullmatch(value) is not None or _is_plain(value)
+
+
+@bounded_cache(4096)
+def _is_plain(value: str) -> bool:
     if len(value) > _VALUE_LIMIT or not value.isascii() or find_leaks(value):
         return False
     if any(looks_random(found) for found in _LONG.findall(value) if not _ID.fullmatch(found)):

@@ -215,10 +215,11 @@ class HttpToolsProtocol(ProtocolModule):
 
     def matches(self, request: HttpRequest) -> bool:
         """Return whether the path is a tool's, whatever the method, or may be taken for one."""
-        tools = self._tools_at(request)
-        if not tools:
+        policy = self._policy()
+        if policy is None or policy.http_tools is None:
             return False
-        segments = read_path(_path(request))
+        tools = self._tools_at(request)
+        segments = read_path(_path(request)) if tools else ()
         return segments is None or any(t.template.match(segments) is not None for t in tools)
 
     def parse(self, request: HttpRequest) -> Message:

@@ -11,7 +11,6 @@ import base64
 import binascii
 import json
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -34,7 +33,14 @@ from guard.protocols.framing.json_messages import (
 from guard.protocols.http.message import HttpReply, json_body, rewritten
 from guard.protocols.http.metadata import is_plain, is_usual
 from guard.protocols.mcp.declarations import declarations_in, said_in, unlisted, without
-from guard.protocols.mcp.grammar import PLAIN, is_id, is_of_request, says_nothing, unjudged_part
+from guard.protocols.mcp.grammar import (
+    NUMBER_LIMIT,
+    PLAIN,
+    is_id,
+    is_of_request,
+    says_nothing,
+    unjudged_part,
+)
 from guard.protocols.messages import Echo, Message, ParsedCall, ParsedResult
 from guard.protocols.refusals import (
     observation,
@@ -74,14 +80,16 @@ def check_headers(request: HttpRequest, messages: Sequence[RpcMessage]) -> None:
     Raises:
         MessageError: they differ, or stand above a batch, of which they can say nothing.
     """
-    method, name = request.header("mcp-method"), request.header("mcp-name")
     mirrored: list[str] = []
+    names = False
     for header, value in request.headers:
         if header.startswith(_PARAM):
             mirrored.append(value)
+        names = names or header in {"mcp-method", "mcp-name"}
     _check_revision(request.header("mcp-protocol-version"), messages)
-    if method is None and name is None and not mirrored:
+    if not names and not mirrored:
         return
+    method, name = request.header("mcp-method"), request.header("mcp-name")
     if len(messages) != 1:
         raise MessageError(
             HEADER_MISMATCH, "headers that repeat a message cannot stand above a batch"
@@ -230,7 +238,7 @@ RESPONSES: Final = "inputResponses"
 STATE: Final = "requestState"
 
 
-def answers_in(messages: Sequence[RpcMessage]) -> Iterator[ParsedCall]:
+def answers_in(message: RpcMessage) -> Iterator[ParsedCall]:
     """Yield the client's answers to requests of the server: data on its way out.
 
     A server may ask for a completion (sampling), for something only the user knows (elicitation)
@@ -241,17 +249,16 @@ def answers_in(messages: Sequence[RpcMessage]) -> Iterator[ParsedCall]:
     Raises:
         MessageError: answers of a form that servers may read in different ways.
     """
-    for message in messages:
-        if message.method is None:
-            yield from _client_answer(message.error if message.result is None else message.result)
-            continue
-        responses = message.params.get(RESPONSES)
-        if responses is None:
-            continue
-        if not isinstance(responses, dict | list):
-            raise MessageError("bad_call", f"`{RESPONSES}` must be an object")
-        for response in responses.values() if isinstance(responses, dict) else responses:
-            yield from _client_answer(_unwrapped(response))
+    if message.method is None:
+        yield from _client_answer(message.error if message.result is None else message.result)
+        return
+    responses = message.params.get(RESPONSES)
+    if responses is None:
+        return
+    if not isinstance(responses, dict | list):
+        raise MessageError("bad_call", f"`{RESPONSES}` must be an object")
+    for response in responses.values() if isinstance(responses, dict) else responses:
+        yield from _client_answer(_unwrapped(response))
 
 
 def _unwrapped(response: Json) -> Json:
@@ -279,17 +286,13 @@ TASK_METHODS: Final = frozenset({"tasks/result", "tasks/get"})
 """Methods whose answers hold the result of a call that was made as a task."""
 
 
-def tasks_in(messages: Sequence[RpcMessage]) -> tuple[tuple[str | None, str], ...]:
-    """Return which task each request asks about."""
-    found: list[tuple[str | None, str]] = []
-    for rpc in messages:
-        if rpc.method in TASK_METHODS and rpc.id is not None:
-            reject_lookalike_keys(rpc.params, ("taskId",))
-            task = rpc.params.get("taskId", "")
-            if not isinstance(task, str):
-                raise MessageError("bad_call", f"`taskId` of `{rpc.method}` must be a text")
-            found.append((rpc.correlation, task))
-    return tuple(found)
+def _task(rpc: RpcMessage) -> str:
+    """Return which task a request asks about."""
+    reject_lookalike_keys(rpc.params, ("taskId",))
+    task = rpc.params.get("taskId", "")
+    if not isinstance(task, str):
+        raise MessageError("bad_call", f"`taskId` of `{rpc.method}` must be a text")
+    return task
 
 
 def announced_task(content: Json) -> str | None:
@@ -352,6 +355,7 @@ LISTEN: Final = "subscriptions/listen"
 _ROUND_TRIP: Final = frozenset({"_meta", RESPONSES, STATE})
 """Members by which a request goes on after the server asked for something (2026-07-28)."""
 _CALL_MEMBERS: Final = frozenset({"name", "arguments", "task"}) | _ROUND_TRIP
+_BARE_CALL: Final = frozenset({"name", "arguments"})
 _REPEATED: Final = frozenset({"mcp-session-id", "last-event-id"})
 _ANSWERS: Final = frozenset({"result", "error"})
 STDIO: Final = "stdio"
@@ -399,7 +403,7 @@ class McpProtocol(ProtocolModule):
         if request.method in {"GET", "DELETE"}:
             if request.body:
                 raise MessageError("unexpected_body", f"{request.method} must not have a body")
-            return Message(echoes=_repeated_headers(request))
+            return Message(echoes=tuple(_repeated_headers(request)))
         if request.method != "POST":
             message = f"method `{request.method[:20]}` is not part of mcp"
             raise MessageError("bad_http_method", message, status=405)
@@ -411,22 +415,28 @@ class McpProtocol(ProtocolModule):
         messages = read_messages(value)
         check_headers(request, messages)
         calls: list[ParsedCall] = []
+        side_content: list[ParsedCall] = []
+        tasks: list[tuple[str | None, str]] = []
+        plain: list[tuple[str | None, str]] = []
+        echoes = _repeated_headers(request)
         for rpc in messages:
-            calls += (replace(call, meta=_lasting_meta(rpc)) for call in _calls(rpc))
+            is_call = _is_call(rpc)
+            if is_call or (rpc.method is not None and rpc.method not in PLAIN):
+                calls.append(_call(rpc, is_call=is_call))
+            elif rpc.method in TASK_METHODS and rpc.id is not None:
+                tasks.append((rpc.correlation, _task(rpc)))
+            elif rpc.method is not None and rpc.id is not None:
+                plain.append((rpc.correlation, rpc.method))
+            if not _is_bare(rpc, is_call=is_call):
+                side_content += (*answers_in(rpc), *_unjudged_part(rpc, is_call=is_call))
+                echoes += _echoes(rpc, is_call=is_call)
         in_query = query_session(request.target) if "?" in request.target else None
         return Message(
             tuple(calls),
-            side_content=(*answers_in(messages), *_unjudged_parts(messages)),
-            tasks=tasks_in(messages),
-            echoes=(*_repeated_headers(request), *_echoes(messages)),
-            plain=tuple(
-                (m.correlation, m.method)
-                for m in messages
-                if m.method is not None
-                and m.id is not None
-                and m.method not in TASK_METHODS
-                and not _is_call(m)
-            ),
+            side_content=tuple(side_content),
+            tasks=tuple(tasks),
+            echoes=tuple(echoes),
+            plain=tuple(plain),
             session_id=meta_session(messages) or in_query,
             parsed=(isinstance(value, list), messages),
         )
@@ -623,34 +633,45 @@ def _told(rpc: RpcMessage, said: str, fields: Json) -> Json:
     return _failure(rpc.id, REFUSED, said, fields)
 
 
-def _unjudged_parts(messages: Sequence[RpcMessage]) -> Iterator[ParsedCall]:
-    for message in messages:
-        part = unjudged_part(message, is_call=_is_call(message))
-        if isinstance(part, dict):
-            yield ParsedCall(MESSAGE, part)
+def _is_bare(rpc: RpcMessage, *, is_call: bool) -> bool:
+    """Return whether a request is a tool call and says nothing besides, with a counter as its id.
 
-
-def _repeated_headers(request: HttpRequest) -> tuple[Echo, ...]:
-    """Return ids in headers that only a server can have made: no client's are like them."""
-    return tuple(
-        Echo(value, ParsedCall(MESSAGE, {"headers": {name: value}}))
-        for name, value in request.headers
-        if name in _REPEATED and not is_plain(value)
+    Such a message has nothing for :func:`unjudged_part` to find, repeats and answers nothing.
+    """
+    return (
+        is_call
+        and rpc.method == TOOL_CALL
+        and type(rpc.id) is int
+        and 0 <= rpc.id < NUMBER_LIMIT
+        and rpc.params.keys() <= _BARE_CALL
     )
 
 
-def _echoes(messages: Sequence[RpcMessage]) -> Iterator[Echo]:
+def _unjudged_part(message: RpcMessage, *, is_call: bool) -> Iterator[ParsedCall]:
+    part = unjudged_part(message, is_call=is_call)
+    if isinstance(part, dict):
+        yield ParsedCall(MESSAGE, part)
+
+
+def _repeated_headers(request: HttpRequest) -> list[Echo]:
+    """Return ids in headers that only a server can have made: no client's are like them."""
+    found: list[Echo] = []
+    for name, value in request.headers:
+        if name in _REPEATED and not is_plain(value):
+            found.append(Echo(value, ParsedCall(MESSAGE, {"headers": {name: value}})))
+    return found
+
+
+def _echoes(message: RpcMessage, *, is_call: bool) -> Iterator[Echo]:
     """Yield what a client repeats to its server: cursors, and states of unfinished requests.
 
     Whatever else is in a call's parameters is its arguments.
     """
-    for message in messages:
-        repeated = (STATE,) if _is_call(message) else (STATE, "cursor", "taskId")
-        for member in repeated:
-            value = message.params.get(member)
-            if value is None or (member == "taskId" and is_id(value)):
-                continue
-            yield Echo(value, ParsedCall(MESSAGE, {"method": message.method, member: value}))
+    for member in (STATE,) if is_call else (STATE, "cursor", "taskId"):
+        value = message.params.get(member)
+        if value is None or (member == "taskId" and is_id(value)):
+            continue
+        yield Echo(value, ParsedCall(MESSAGE, {"method": message.method, member: value}))
 
 
 def _lasting_meta(rpc: RpcMessage) -> Json:
@@ -701,17 +722,21 @@ def _subscribed(rpc: RpcMessage) -> Json:
     return wanted.get("resourceSubscriptions")
 
 
-def _calls(rpc: RpcMessage) -> list[ParsedCall]:
-    if rpc.method is None or (rpc.method in PLAIN and not _is_call(rpc)):
-        return []
-    if not _is_call(rpc):
-        raise MessageError("unknown_method", f"method `{rpc.method[:60]}` is not known")
+def _call(rpc: RpcMessage, *, is_call: bool) -> ParsedCall:
+    """Return the call that a message is.
+
+    Raises:
+        MessageError: its method is not known, or it can be read in two ways.
+    """
+    if not is_call or rpc.method is None:
+        raise MessageError("unknown_method", f"method `{str(rpc.method)[:60]}` is not known")
+    meta = _lasting_meta(rpc) if "_meta" in rpc.params else None
     if rpc.id is None:
         raise MessageError("call_without_id", f"`{rpc.method}` must be a request, with an id")
     if rpc.method != TOOL_CALL:
         reject_lookalike_keys(rpc.params, _ROUND_TRIP)
         arguments = {k: value for k, value in rpc.params.items() if k not in _ROUND_TRIP}
-        return [ParsedCall(rpc.method, arguments, rpc.correlation)]
+        return ParsedCall(rpc.method, arguments, rpc.correlation, meta)
     reject_lookalike_keys(rpc.params, _CALL_MEMBERS)
     if unknown := rpc.params.keys() - _CALL_MEMBERS:
         raise MessageError("bad_call", f"unknown member `{min(unknown)[:40]}` in a tool call")
@@ -723,7 +748,7 @@ def _calls(rpc: RpcMessage) -> list[ParsedCall]:
     if not isinstance(arguments, dict):
         raise MessageError("bad_call", "the arguments of a tool call must be an object")
     reject_lookalike_keys(arguments, ())
-    return [ParsedCall(name, arguments, rpc.correlation)]
+    return ParsedCall(name, arguments, rpc.correlation, meta)
 
 
 def _refused(rpc: RpcMessage, refusal: Refusal | None) -> Json:

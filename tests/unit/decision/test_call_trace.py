@@ -6,9 +6,9 @@ import pytest
 
 from tests.trace_call import Trace, measure
 
-REFUSED = (50, 338, 936)
+REFUSED = (43, 292, 630)
 """Files, functions and calls of a refused send at most."""
-ALLOWED = (46, 285, 725)
+ALLOWED = (39, 237, 420)
 """Likewise of a released one."""
 
 

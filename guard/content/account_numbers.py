@@ -21,7 +21,7 @@ CANDIDATES: Final = 1000
 """Numbers of each kind whose checksum is computed, per text."""
 FEWEST: Final = 12
 """Words that a seed has, or more."""
-_NUMBERS: Final = re2.compile(r"\b(?:[0-9][ -]?){12,18}[0-9]\b")
+_NUMBERS: Final = re2.compile(r"\b(?:[0-9][ +-]?){12,18}[0-9]\b")
 _ISSUERS: Final = re2.compile(
     r"4(?:[0-9]{12}|[0-9]{15}|[0-9]{18})|(?:5[1-5][0-9]{2}|222[1-9]|22[3-9][0-9]|2[3-6][0-9]{2}"
     r"|27[01][0-9]|2720)[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[689][0-9])[0-9]{11}"
@@ -29,7 +29,7 @@ _ISSUERS: Final = re2.compile(
     r"|(?:50|5[6-8]|6[0-9])[0-9]{14}"
 )
 _IBAN: Final = re2.compile(
-    r"(?i)\b[A-Z]{2}[0-9]{2}(?:[ -]?[A-Z0-9]{4}){2,7}(?:[ -]?[A-Z0-9]{1,4})?\b"
+    r"(?i)\b[A-Z]{2}[0-9]{2}(?:[ +-]?[A-Z0-9]{4}){2,7}(?:[ +-]?[A-Z0-9]{1,4})?\b"
 )
 _LENGTHS: Final = {
     country: length

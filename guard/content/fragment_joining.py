@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from itertools import permutations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -16,13 +17,17 @@ import re2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from urllib.parse import SplitResult
 
     from guard.core.model import Json
 
 LIMIT: Final = 16 * 1024
 """Characters of one joined text; what is longer is not cut to be hidden."""
 PIECES: Final = 500
-_PARTED: Final = re2.compile(r"[\s.|-]+")
+_PARTED: Final = re2.compile(r"[\s.|+'\"-]+")
+_TURNED: Final = 4
+"""Pieces, or fewer, that are joined in every order; more of them as they follow and backwards."""
+_PIECE: Final = re2.compile(r"[A-Za-z0-9_+/=.-]{3,}")
 _LABEL: Final = re2.compile(
     r"(?i)^\W*(?:part|chunk|piece|segment|p|half|fragment)?[ _#-]?[0-9]{0,3}\s*[:=]\s*"
 )
@@ -35,7 +40,10 @@ def joined(arguments: Json) -> Iterator[str]:
     for text in texts:
         if len(text) > LIMIT:
             continue
-        query = urlsplit(text).query if "?" in text and "://" in text else text
+        parts = _url(text)
+        query = parts.query if parts is not None else text
+        if parts is not None:
+            yield from join_pieces([part for part in parts.path.split("/") if part])
         if "=" in query:
             yield from join_pieces([value for _, value in parse_qsl(query, keep_blank_values=True)])
         if text[:1] in {"{", "["}:
@@ -47,8 +55,14 @@ def join_pieces(pieces: Sequence[str]) -> Iterator[str]:
     if not 1 < len(pieces) <= PIECES or sum(map(len, pieces)) > LIMIT:
         return
     yield "".join(pieces)
-    bare = "".join(_LABEL.sub("", piece).strip() for piece in pieces)
-    yield bare
+    bare = [_LABEL.sub("", piece).strip() for piece in pieces]
+    yield "".join(bare)
+    tokens = [piece for piece in bare if _PIECE.fullmatch(piece)]
+    if 1 < len(tokens) <= _TURNED:
+        yield from map("".join, permutations(tokens))
+    elif len(tokens) > 1:
+        yield "".join(tokens)
+        yield "".join(reversed(tokens))
 
 
 def guises(text: str) -> Iterator[str]:
@@ -60,6 +74,14 @@ def guises(text: str) -> Iterator[str]:
     bare = _PARTED.sub("", text)
     if bare != text:
         yield bare
+
+
+def _url(text: str) -> SplitResult | None:
+    """Return the parts of a text that is a URL."""
+    try:
+        return urlsplit(text) if "://" in text[:32] else None
+    except ValueError:
+        return None
 
 
 def leaves(value: Json) -> list[str]:

@@ -19,6 +19,35 @@ _FILES: Final = r"(?:/etc/\w+|~?/?\.(?:ssh|aws|env|kube|gnupg|netrc|npmrc|docker
 WHERE: Final = r"(?:https?://|wss?://|ftp://|[\w.+-]+@[\w-]+\.\w+)"
 MODEL: Final = r"(?:an? |the |any |all )?(?:ai|llm|language model|assistants?|agents?|chatbots?|ai model|copilot|claude|chatgpt|gpt|gemini)s?"
 
+_AGENT: Final = r"(?:ai|llm|language[- ]model|assistant|agent|chatbot|copilot|claude|chatgpt|gpt|gemini|model|bot)s?"
+CLASSES: Final = {
+    "spoken to": (
+        rf"\b(?:note|message|notice|instructions?|attention|hint|dear|hey|hello|reminder|request)\b[ :,]*(?:to |for )?(?:all |any |the |every )?(?:\w+ )?{_AGENT}\b|\b{_AGENT}(?: \w+)? (?:reading|visiting|accessing|processing|browsing|parsing|summari[sz]ing) (?:this|the|our)\b"
+        rf"|\b(?:you are|as) an? (?:\w+ ){{0,2}}{_AGENT}\b|\b(?:ask|tell|have|let|instruct) (?:the|your|an?) (?:ai )?{_AGENT} to\b|\byour (?:ai )?agent (?:can|will|should|must)\b|\b(?:the|all|any|every) {_AGENT}\b[^.\n]{{0,60}}\b(?:must|has to|have to|needs? to|(?:is|are) required to)\b"
+        rf"|(?:^|[\n>*#]\s*|<!--\s*){_AGENT}\s*:"
+    ),
+    "where": WHERE,
+    "held": (
+        rf"\b{SECRETS}\b|\b(?:your|the user's|their|current|session|access|auth\w*|aws|api) (?:\w+ )?(?:keys?|tokens?|passwords?|cookies?|codes?|secrets?|credentials?)\b|\bauthori[sz]ation header\b"
+        r"|\bcontext window\b|\b(?:user'?s?|their|home|e-?mail) (?:\w+ )?(?:address|name|data|details)\b|\blist of (?:the )?files\b|\bUSER_?DATA\b|\bfiles in the working directory\b"
+    ),
+    "file": _FILES,
+    "does": rf"\b(?:{SENDS}|run|execute|open|call|paste|reply with|answer with|put|press|resend|re-send|export|print|set|transfer|proceed|delete|use|disable|give|provide|transmit|show|display)\b",
+    "command": r"\b(?:curl|wget|powershell|bash|rm -[rf]+|cat|nc|scp|ssh)\b \S|\bshell tool\b|\bwin\+r\b",
+    "changed": (
+        r"\b(?:your|the) (?:task|goal|mission|instructions?|objectives?|role) (?:has|have) (?:been )?(?:changed|updated|replaced)\b|\b(?:rules?|instructions?) (?:that )?you (?:were|have been) given\b|\bsafety (?:checks?|filters?|rules) (?:are|is|have been) (?:off|disabled|suspended)\b"
+        r"|\bcontinue without (?:supervision|oversight)\b|\bdisable (?:the )?logging\b|\bnew directives?\s*:|\bthe user has (?:already )?(?:authori[sz]ed|approved|confirmed|agreed)\b|\bauthentication accepted\b|\bbegin admin\b"
+    ),
+}
+"""What a sentence of a page speaks of."""
+FRAMES: Final = (
+    ("spoken to", "does", "where"),
+    ("spoken to", "does", "held"),
+    ("spoken to", "file"),
+    ("spoken to", "does", "command"),
+    ("changed", "does"),
+)
+"""What is spoken of together where a page orders an agent about."""
 SIGNALS: Final = (
     (
         "override",

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 import re2
 
 from guard.content.decoder import content_readings, decoded
-from guard.content.injection_signals import MODEL, SECRETS, SENDS, SIGNALS, WHERE
+from guard.content.injection_signals import CLASSES, FRAMES, MODEL, SECRETS, SENDS, SIGNALS, WHERE
 from guard.content.letters import fold
+from guard.content.sentence_frames import Frames
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ MENTION: Final = 60
 MATCHES: Final = 20
 """Places of one signal that are looked at, to find one that is no mention."""
 
+_FRAMES: Final = Frames(CLASSES, FRAMES)
 _COMPILED: Final = tuple(
     (group, weight, re2.compile(f"(?is){source}")) for group, weight, source in SIGNALS
 )
@@ -82,7 +84,10 @@ def instructs(text: str, *, deep: bool) -> bool:
             and what its first long tokens are a coding of.
     """
     readings = _readings(text[:LIMIT]) if deep else _plain_readings(text[:LIMIT])
-    return any(_weight(reading) >= ENOUGH for reading in readings)
+    return any(
+        _weight(reading) >= ENOUGH or any(True for _ in _FRAMES.found(reading))
+        for reading in readings
+    )
 
 
 def signal_weight(text: str) -> int:

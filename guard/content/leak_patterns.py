@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
 import re2
 
 from guard.content.account_numbers import has_account
-from guard.content.decoder import content_readings, decoded_label
+from guard.content.decoder import content_readings, decoded, decoded_label
 from guard.content.injection_text import instructs
 from guard.content.letters import fold
-from guard.content.secret_forms import BITS, entropy
+from guard.content.secret_forms import BITS, entropy, own_forms
 from guard.content.shell_text import is_dangerous, readings
 from guard.core.bounded_cache import bounded_cache
 from guard.core.network_addresses import address_kind
@@ -25,10 +26,11 @@ COMMAND: Final = "dangerous_command"
 PATH: Final = "sensitive_path"
 INJECTION: Final = "injection_text"
 HOST: Final = "hidden_in_host"
+URL: Final = "hidden_in_url"
 NESTED: Final = "nested_encoding"
 OVERFLOW: Final = "too_large_to_inspect"
 """Of a text with more in it than the decoder's budget; no rule has to ask for it."""
-CODES: Final = (SECRET, ACCOUNT, COMMAND, PATH, INJECTION, HOST, NESTED)
+CODES: Final = (SECRET, ACCOUNT, COMMAND, PATH, INJECTION, HOST, URL, NESTED)
 
 _PATHS: Final = (
     r"/etc/(?:passwd|shadow|sudoers|gshadow|master\.passwd|krb5\.keytab|ssh/)",
@@ -63,6 +65,19 @@ _REGISTERED: Final = 2
 _LONG_LABEL: Final = 16
 _LONG_PARTS: Final = 20
 _CHANGES: Final = 4
+_ROOM: Final = 60
+"""Characters below the registered name that are more than a name's."""
+_HEX_LABEL: Final = re2.compile(r"(?:[0-9a-f]{2}){2,}")
+_HEX_PARTS: Final = 12
+"""Hexadecimal digits in several labels that are no numbers of something."""
+_VOWELS: Final = frozenset("aeiouy")
+_SPOKEN: Final = 0.17
+"""Share of vowels below which a long run of letters is no word."""
+_TOKEN: Final = re2.compile(r"[A-Za-z0-9+_=-]{24,}")
+_DRAWN: Final = 40
+"""Characters of a part of a URL that may be an id, drawn at random."""
+_DRAWN_BITS: Final = 4.4
+_WORDS: Final = re2.compile(r"[^\W\d_]{2,}[ ,;:.]+[^\W\d_]{2,}[ ,;:.]+[^\W\d_]{2,}")
 _KEY_ID: Final = re2.compile(r"a(?:kia|sia)[a-z0-9]{16}")
 
 
@@ -102,10 +117,69 @@ def hides_data(host: str) -> bool:
         return True
     if any(_is_private(match.group(1)) for match in _ADDRESS.finditer(host)):
         return True
+    if _fills(labels[:-_REGISTERED]):
+        return True
     drawn = [label for label in labels if _is_mixed(label)]
     in_parts = len(drawn) > 1 and sum(map(len, drawn)) >= _LONG_PARTS
     return in_parts or any(
         (len(label) >= _LONG_LABEL and entropy(label) >= BITS) for label in drawn
+    )
+
+
+def _fills(labels: list[str]) -> bool:
+    """Return whether labels below a registered name are coded in parts, numbers, or too much."""
+    coded = "".join(label for label in labels if _HEX_LABEL.fullmatch(label))
+    parts = sum(map(bool, map(_HEX_LABEL.fullmatch, labels)))
+    in_hex = parts > 1 and len(coded) >= _HEX_PARTS and not (coded.isdigit() or coded.isalpha())
+    return (
+        (parts > 0 and decoded_label(coded))
+        or in_hex
+        or sum(map(len, labels)) >= _ROOM
+        or any(map(_is_unspoken, labels))
+        or _speaks(" ".join(labels))
+    )
+
+
+def _speaks(words: str) -> bool:
+    """Return whether the labels of a name, as words, are a secret or the number of an account."""
+    spelt = "\n".join((words, words.replace("-", " "), words.replace("-", "_")))
+    return has_account(spelt) or any(True for _ in own_forms().spans(spelt))
+
+
+def _is_unspoken(label: str) -> bool:
+    """Return whether a long run of letters has hardly a vowel, so that it is no word."""
+    vowels = sum(char in _VOWELS for char in label)
+    return len(label) >= _LONG_LABEL and label.isalpha() and vowels < _SPOKEN * len(label)
+
+
+def carries(url: str) -> bool:
+    """Return whether a part of a URL is a sentence in a coding, or longer than any id.
+
+    What a destination can be told in a coding of one's own is bounded by a ``capacity`` rule.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    values = [value for _, value in parse_qsl(parts.query, keep_blank_values=True)]
+    tokens = [
+        token
+        for piece in (*parts.path.split("/"), *values)
+        for token in _TOKEN.findall(piece.rpartition(".")[0] if piece.count(".") == 1 else piece)
+    ]
+    return any(
+        _is_drawn(token) or any(_WORDS.search(text) for text in decoded(token)) for token in tokens
+    )
+
+
+def _is_drawn(token: str) -> bool:
+    kinds = (
+        any(map(str.isupper, token)),
+        any(map(str.islower, token)),
+        any(map(str.isdigit, token)),
+    )
+    return (
+        len(token) >= _DRAWN and all(kinds) and "-" not in token and entropy(token) >= _DRAWN_BITS
     )
 
 

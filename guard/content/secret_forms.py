@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import re2
@@ -56,6 +58,18 @@ def is_login(value: str) -> bool:
     return bool(name and colon and secret) and (name + secret).isascii()
 
 
+_PLACEHOLDER: Final = re.compile(
+    r"(?i)^(?:[*x.#-]+|your\w*|my\w*|<.*|\$.*|%.*|\{.*|none|null|true|false|required|string|example\w*|changeme|placeholder|redacted"
+    r"|os\..*|env\..*|process\.env.*|self\..*|get\w*\(.*)"
+)
+
+
+def is_password(value: str) -> bool:
+    """Return whether a value that is called a password is one and no word about passwords."""
+    kinds = (any(map(str.isdigit, value)), any(map(str.isalpha, value)))
+    return all(kinds) and _PLACEHOLDER.match(value) is None and "://" not in value
+
+
 OWN_FORMS: Final = (
     # To its end, or to that of the text: the head alone gives nothing away.
     SecretForm(
@@ -76,12 +90,35 @@ OWN_FORMS: Final = (
     SecretForm("sendgrid_key", r"\bSG\.[A-Za-z0-9_.-]{16,}"),
     SecretForm("access_token", r"\b(?:hf|npm|dop_v1|dapi|shpat)_?[A-Za-z0-9]{30,}\b"),
     SecretForm("pypi_token", r"\bpypi-[A-Za-z0-9_-]{40,}"),
+    SecretForm("discord_webhook", r"discord(?:app)?\.com/api/webhooks/\d{17,20}/[\w-]{60,}"),
+    SecretForm("vault_token", r"\bhv[sb]\.[A-Za-z0-9_-]{20,}"),
+    SecretForm("doppler_token", r"\bdp\.(?:pt|st|ct|sa)\.[A-Za-z0-9_-]{36,}"),
+    SecretForm("age_key", r"\bAGE-SECRET-KEY-1[0-9A-Z]{50,}"),
+    SecretForm("mailgun_key", r"\bkey-[0-9a-f]{32}\b"),
+    SecretForm("netrc", r"\bmachine\s+\S+\s+login\s+\S+\s+password\s+(?P<secret>\S+)"),
+    SecretForm("password_hash", r"\$(?:[156y]|2[aby]|argon2id?)\$[./A-Za-z0-9$=,]{20,}"),
+    SecretForm("account_file", r"(?m)(?:^|=)root:[^:\s]*:0:0:[^\n]*:/"),
+    SecretForm(
+        "registry_login", r"\"auth\"\s*:\s*\"(?P<secret>[A-Za-z0-9+/]{8,}={0,2})\"", is_login
+    ),
     SecretForm("telegram_token", r"\b[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"),
     SecretForm("jwt", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
     SecretForm("bearer_token", r"(?i:\bbearer\s+(?P<secret>[A-Za-z0-9._~+/-]{16,}))"),
     SecretForm("basic_auth", r"(?i:\bbasic\s+(?P<secret>[A-Za-z0-9+/]{8,}={0,2}))", is_login),
     SecretForm("url_password", r"(?i:://[^\s:/@?#]+:(?P<secret>[^\s@/]+)@)"),
     SecretForm("azure_key", r"(?i:\bAccountKey=(?P<secret>[A-Za-z0-9+/=]{40,}))"),
+    SecretForm(
+        "password",
+        r"(?i:(?:^|[\s\"'&?;,{_.#=])(?:password|passwd|passphrase|pwd|db_?pass)[\"']?\s*(?:[=:]|\bis\b)\s*[\"']?"
+        r"(?P<secret>[^\s\"'&,;<>(){}]{6,64}))",
+        is_password,
+    ),
+    SecretForm(
+        "session_token",
+        r"(?i:(?:^|[\s\"'&?;,{])(?:set-cookie:\s*\w*)?(?:(?:access|auth|refresh|bearer|github|gitlab)[_-]?token|token|session(?:_?id)?|phpsessid|jsessionid"
+        r"|connect\.sid)[\"']?\s*[=:]\s*[\"']?(?P<secret>[A-Za-z0-9._~+/-]{24,}))",
+        looks_random,
+    ),
     SecretForm(
         "assigned_secret",
         r"(?i:(?:secret|passw(?:or)?d|passphrase|private[_-]?key|api[_-]?key|access[_-]?key"
@@ -90,6 +127,12 @@ OWN_FORMS: Final = (
         looks_random,
     ),
 )
+
+
+@lru_cache(maxsize=1)
+def own_forms() -> SecretForms:
+    """Return the forms of this module, compiled."""
+    return SecretForms(OWN_FORMS)
 
 
 class SecretForms:

@@ -11,7 +11,6 @@ may be spread over description and parameters, along with the signals of
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 import re2
@@ -19,6 +18,7 @@ import re2
 from guard.content.injection_signals import SENDS, WHERE
 from guard.content.injection_text import ENOUGH, LIMIT, signal_weight
 from guard.content.letters import fold
+from guard.content.sentence_frames import Frames
 from guard.content.shell_text import is_dangerous
 from guard.core.argument_texts import argument_texts
 
@@ -122,36 +122,24 @@ _CLASSES: Final = {
     "alters": r"\b(?:append|prepend|add|insert)\b[^.\n]{0,80}\bto (?:each|every|all|any) (?:\w+ )?(?:quer(?:y|ies)|requests?|messages?|calls?|commands?|statements?|e?-?mails?|commits?|replies|reply)\b",
 }
 """What a sentence speaks of."""
-_FRAMES: Final = (
-    ({"session", "moves", "obliged"}, True),
-    ({"file", "moves"}, False),
-    ({"session", "credential"}, False),
-    ({"other", "discredited", "claims"}, False),
-    ({"changes", "receiver"}, False),
-    ({"everything", "moves", "receiver"}, False),
-    ({"spoken to", "credential"}, False),
-    ({"secretly", "acts", "addressed"}, False),
-    ({"rank"}, False),
-    ({"alters"}, False),
+_EXCUSABLE: Final = frozenset({"session", "moves", "obliged"})
+"""The frame that a tool whose name says that it is about just that may have."""
+_FRAMES: Final = Frames(
+    _CLASSES,
+    (
+        _EXCUSABLE,
+        ("file", "moves"),
+        ("session", "credential"),
+        ("other", "discredited", "claims"),
+        ("changes", "receiver"),
+        ("everything", "moves", "receiver"),
+        ("spoken to", "credential"),
+        ("secretly", "acts", "addressed"),
+        ("rank",),
+        ("alters",),
+    ),
 )
-"""What is spoken of together where a model is steered, and whether a tool may be about just that."""
-_NAMES: Final = tuple(_CLASSES)
-
-
-def _class_set() -> re2.Set:
-    options = re2.Options()
-    options.max_mem = 64 * 1024 * 1024
-    found = re2.Set.SearchSet(options)
-    for source in _CLASSES.values():
-        found.Add(f"(?is){source}")
-    found.Compile()
-    return found
-
-
-_CLASS_SET: Final = _class_set()
-_SENTENCE: Final = re.compile(r"(?<=[.!?])\s+|\n")
-SENTENCES: Final = 400
-"""Sentences of a definition that are read."""
+"""What is spoken of together where a model is steered."""
 _UNSEEN: Final = re2.compile(
     r"[\x{200B}\x{200C}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2064}\x{2066}-\x{2069}\x{FEFF}\x{E0001}-\x{E007F}]"
     r"|<!--|\x1b\[|(?:\n[ \t]*){12}\S|[ \t\x{A0}\x{2003}]{80}\S"
@@ -221,15 +209,9 @@ def steers(definition: Mapping[str, Json]) -> bool:
 
 
 def _is_framed(name: str, text: str) -> bool:
-    """Return whether what one sentence, or it and the next, speaks of is a frame of steering."""
-    sentences = _SENTENCE.split(text)[:SENTENCES]
-    classes = [{_NAMES[at] for at in _CLASS_SET.Match(one) or ()} for one in sentences]
+    """Return whether what a sentence, or it and the next, speaks of is a frame of steering."""
     about = _TOPIC.search(name) is not None
-    return any(
-        frame <= first | second and not (excusable and about)
-        for first, second in pairwise([*classes, set[str]()])
-        for frame, excusable in _FRAMES
-    )
+    return any(not about or frame != _EXCUSABLE for frame in _FRAMES.found(text))
 
 
 def _ordered() -> Iterator[tuple[str, int, re2._Regexp]]:

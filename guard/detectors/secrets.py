@@ -13,6 +13,7 @@ import pkgutil
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+from urllib.parse import unquote
 
 from guard.content.decoder import content_readings
 from guard.content.fragment_joining import guises, joined, leaves
@@ -59,6 +60,8 @@ _TELLING: Final = frozenset(
     }
 )
 """Forms whose beginning is no part of other texts, wherever those meet."""
+_LONG_WORD: Final = re.compile(r"[A-Za-z0-9+/=%]{24}")
+"""What a coding of a secret that is written backwards has."""
 _NOT_AROUND: Final = re.compile(r"\(\?<?![^()]*\)")
 _TRANSLATED: Final = ((r"(?:(?<=\W)|(?<=^))", r"(?:^|\W)"), (r"{50,1024}", r"{50,}"))
 """What RE2 does not know; what stands for it, and its absence, find at least as much."""
@@ -112,6 +115,9 @@ def _in_pieces(arguments: Json) -> Iterator[str]:
     for leaf in leaves(arguments):
         for text in guises(leaf):
             yield from (kind for _, _, kind in known.spans(text))
+        if len(leaf) <= CONFIRMED and _LONG_WORD.search(leaf):
+            backwards = "\n".join(content_readings(unquote(leaf)[::-1]).texts)
+            yield from (kind for _, _, kind in known.spans(backwards))
 
 
 @lru_cache(maxsize=1)

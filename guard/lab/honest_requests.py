@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from guard.content.injection_text import instructs
-from guard.content.leak_patterns import SECRET, find_leaks, hides_data
+from guard.content.leak_patterns import HOST, SECRET, URL, carries, find_leaks, hides_data
 from guard.content.tool_definitions import steers
 from guard.core.argument_texts import argument_texts
 from guard.detectors.secrets import found_in
@@ -115,7 +115,8 @@ def flags(kind: str, value: Json) -> set[str]:
         plain, coded = found_in(item)
         found |= {SECRET} if plain or coded else set()
     if kind == "url":
-        found |= {"hidden_in_host"} if hides_data(_host(str(value))) else set()
+        found |= {HOST} if hides_data(_host(str(value))) else set()
+        found |= {URL} if carries(str(value)) else set()
     return found
 
 

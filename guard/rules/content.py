@@ -21,6 +21,8 @@ from guard.content.leak_patterns import (
     HOST,
     OVERFLOW,
     SECRET,
+    URL,
+    carries,
     find_leaks,
     hides_data,
 )
@@ -96,6 +98,8 @@ def _found(call: TracedCall, wanted: set[str]) -> set[str]:
             return found | {OVERFLOW}
         if wanted - {SECRET}:
             found |= find_leaks(text.text, text.name)
+        if URL in wanted and "://" in text.text[:10] and carries(text.text):
+            found.add(URL)
     if ACCOUNT in wanted and has_seed([text.lower() for text in leaves(dict(call.call.arguments))]):
         found.add(ACCOUNT)
     if any(hides_data(target.destination.host) for target in call.targets):

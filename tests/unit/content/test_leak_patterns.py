@@ -13,6 +13,7 @@ from guard.content.leak_patterns import (
     INJECTION,
     NESTED,
     PATH,
+    carries,
     find_leaks,
     hides_data,
 )
@@ -103,11 +104,36 @@ def test_percent_signs_encoded_twice_are_found() -> None:
         ("8.8.8.8.wild.example", False),
         ("d111111abcdef8.cloudfront.net", False),
         ("documentation.customer-portal.example.com", False),
+        ("x1.73656372.x2.6574212121.example.com", True),
+        ("the-quarterly-revenue-was-four-point-two-million-dollars-in-may.example.com", True),
+        ("4111111111111111.example.com", True),
+        ("password-is-hunter2.example.com", True),
+        ("john.ssn.078-05-1120.example.com", True),
+        ("qzxkvjwpqhgzxkvj.example.com", True),
+        ("k8s-default-web-1a2b3c4d5e-1234567890.us-east-1.elb.amazonaws.com", False),
+        ("lh3.googleusercontent.com", False),
     ],
 )
 def test_a_host_that_is_data_is_told_from_a_name(host: str, hidden: bool) -> None:
     """Hex, base32, or letters and digits drawn at random."""
     assert hides_data(host) is hidden
+
+
+@pytest.mark.parametrize(
+    ("url", "carried"),
+    [
+        ("https://x.test/a?d=VGhlIHF1YXJ0ZXJseSBmaWd1cmVzIGFyZSA0LjIgbWlsbGlvbg==", True),
+        ("https://x.test/a/54686520717561727465726c792066696775726573", True),
+        ("https://x.test/p/kDnNfribxUdl7dXTPyLsxPFkThf4VucSmEHgaKwVJ7fa", True),
+        ("https://x.test/commit/9fceb02d0ae598e95dc970b74767f19372d61af8", False),
+        ("https://x.test/graph?after=Y3Vyc29yOnYyOpHOAAE", False),
+        ("https://x.test/resources/550e8400-e29b-41d4-a716-446655440000/details", False),
+        ("https://x.test/docs/a-very-long-but-readable-page-name-about-nothing.html", False),
+    ],
+)
+def test_a_url_that_carries_a_sentence_or_more_than_an_id_is_told(url: str, carried: bool) -> None:
+    """In a coding, or drawn at random."""
+    assert carries(url) is carried
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from guard.content import tool_definitions
+from guard.content.sentence_frames import Frames
 from guard.content.tool_definitions import is_definition, steers
 
 
@@ -286,6 +287,6 @@ def test_without_its_frames_a_definition_is_judged_by_its_phrases_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The frames find what no phrase does: some that steer pass without them."""
-    monkeypatch.setattr(tool_definitions, "_FRAMES", ())
+    monkeypatch.setattr(tool_definitions, "_FRAMES", Frames({}, ()))
 
     assert not all(steers(definition) for definition in STEERING)

@@ -1,0 +1,53 @@
+"""What a sentence, or it and the next, speaks of together.  Pure: no I/O.
+
+A phrase is told by its words in their order and is missed when it is said in other words.  A frame
+is a set of classes (what is moved, who is spoken to, where it goes), each a wide vocabulary, that
+stand close together in whatever order.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import re2
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+SENTENCES: Final = 400
+"""Sentences of a text that are read, of those that have a word of a class."""
+_SENTENCE: Final = re.compile(r"(?<=[.!?])\s+|\n+")
+
+
+class Frames:
+    """Frames over classes of words.
+
+    Args:
+        classes: RE2 expression by class; case does not matter.
+        frames: the sets of classes that are told.
+    """
+
+    def __init__(self, classes: Mapping[str, str], frames: Sequence[Collection[str]]) -> None:
+        self._classes = {of: re2.compile(f"(?is){source}") for of, source in classes.items()}
+        self._frames = tuple(map(frozenset, frames))
+
+    def found(self, text: str) -> Iterator[frozenset[str]]:
+        """Yield each frame of which all classes stand in one sentence or in two that follow."""
+        spoken = {of: form for of, form in self._classes.items() if form.search(text)}
+        frames = [frame for frame in self._frames if frame <= spoken.keys()]
+        if not frames:
+            return
+        sentences = _SENTENCE.split(text)
+        if len(sentences) > SENTENCES:
+            sentences = _near(sentences, [spoken[of] for of in frozenset[str]().union(*frames)])
+        classes = [{of for of, form in spoken.items() if form.search(one)} for one in sentences]
+        pairs = [first | second for first, second in pairwise([*classes, set[str]()])]
+        yield from (frame for frame in frames if any(frame <= pair for pair in pairs))
+
+
+def _near(sentences: Sequence[str], forms: Collection[re2._Regexp]) -> list[str]:
+    """Return the sentences, as many as are read, that have something of a class."""
+    telling = [one for one in sentences if any(form.search(one) for form in forms)]
+    return telling[:SENTENCES]

@@ -13,7 +13,7 @@ from guard.lab.judged_runs import Bench
 from guard.settings import models_directory
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data/traces"
-EVERY = {LEONG: 80, BENIGN_MEMORY: 8, AGENTDOJO: 25}
+EVERY = {LEONG: 80, BENIGN_MEMORY: 8, AGENTDOJO: 7}
 """One run of so many is judged, of AgentDojo's also each that was not attacked: they are few."""
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from guard.core.mappings import PathQuery
     from guard.core.model import Json
 
+_BETWEEN: Final = re.compile(r" / (?=\$)")
 _FAST: Final = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?", re.ASCII)
 
 
@@ -96,3 +97,34 @@ def compile_path(text: str) -> PathQuery:
     except (JSONPathError, ValueError) as error:
         detail = str(error).split("\n", maxsplit=1)[0]
         raise ValueError(f"`{text}` is not a JSONPath (write e.g. `$.to`): {detail}") from error
+
+
+@dataclass(slots=True)
+class _JoinedQuery:
+    """Several arguments that name one thing together."""
+
+    text: str
+    parts: tuple[PathQuery, ...]
+
+    def find(self, document: Json) -> Iterator[tuple[str, Json]]:
+        found = [[*part.find(document)] for part in self.parts]
+        texts = [
+            str(nodes[0][1])
+            for nodes in found
+            if len(nodes) == 1 and isinstance(nodes[0][1], str | int)
+        ]
+        if len(texts) == len(found) and all(texts):
+            yield found[-1][0][0], "/".join(texts)
+
+
+def joined_path(text: str) -> PathQuery:
+    """Return a compiled JSONPath, or several with `` / `` between them as one.
+
+    The latter yields the texts that the paths select, one each, with ``/`` between them, and
+    nothing where a path selects nothing, several values or no scalar.
+
+    Raises:
+        ValueError: a path is not a JSONPath.
+    """
+    parts = tuple(map(compile_path, _BETWEEN.split(text)))
+    return parts[0] if len(parts) == 1 else _JoinedQuery(text, parts)

@@ -115,10 +115,10 @@ class ToolMapping:
     private: bool = False
     """Whether what it returns must not go out to whom nobody vouches for."""
     links: LinkFields | None = None
-    """Messages whose links count word for word where the user named their sender or place."""
+    """Messages whose links may be read, word for word, where their sender or place was named."""
     named_by: PathQuery | None = None
-    """Where the arguments name the page that is read; one that the user named vouches for the
-    addresses on it that bear its name."""
+    """Where the arguments name the page that is read; one that the user named may be, word for
+    word, and may vouch for the only address on it (``provenance/intake.py``)."""
     may_be_nobody: bool = False
     """A send without a destination sends nothing (a calendar entry without guests)."""
     server: str = ""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from guard.core.errors import PolicyError, PolicyProblem
-from guard.core.jsonpath import compile_path
+from guard.core.jsonpath import compile_path, joined_path
 from guard.core.labels import VOUCHING, Channel
 from guard.core.mappings import (
     LinkFields,
@@ -247,7 +247,7 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
         pattern=", ".join(pattern.text for pattern in entry.match),
         matches=_claims(entry, file.only),
         role=entry.role,
-        destinations=tuple(compile_path(path) for path in entry.destinations),
+        destinations=tuple(map(joined_path, entry.destinations)),
         body=tuple(compile_path(path) for path in entry.body),
         ignore=tuple(compile_path(path) for path in entry.ignore),
         inert=tuple(compile_path(one.path) for one in entry.inert),

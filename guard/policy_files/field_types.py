@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 
-from guard.core.jsonpath import compile_path
+from guard.core.jsonpath import compile_path, joined_path
 from guard.core.model import Integrity
 from guard.destinations.canonical import parse_pattern
 from guard.destinations.folds import FORMS, Folds
@@ -45,6 +45,13 @@ def _path(value: Json) -> str:
     if not isinstance(value, str):
         raise ValueError("a JSONPath is a text such as `$.to`")  # noqa: TRY004  (pydantic reports ValueErrors)
     compile_path(value)
+    return value
+
+
+def _receiver_path(value: Json) -> str:
+    if not isinstance(value, str):
+        return _path(value)
+    joined_path(value)
     return value
 
 
@@ -110,6 +117,7 @@ Duration = Annotated[
     ),
     PlainSerializer(lambda seconds: seconds),
 ]
+ReceiverPath = Annotated[str, PlainValidator(_receiver_path, json_schema_input_type=str)]
 PathText = Annotated[str, PlainValidator(_path, json_schema_input_type=str)]
 DestinationText = Annotated[str, PlainValidator(_destination, json_schema_input_type=str)]
 InternalText = Annotated[str, PlainValidator(_internal, json_schema_input_type=str)]

@@ -35,6 +35,7 @@ from guard.policy_files.field_types import (
     PathText,
     Port,
     PrivateText,
+    ReceiverPath,
     Version,
 )
 from guard.policy_files.memory_schema import (
@@ -213,8 +214,9 @@ class ToolEntry(_Strict):
     claims a name counts."""
     role: Role
     """What the tool does."""
-    destinations: tuple[PathText, ...] = ()
-    """JSONPaths to what names a receiver."""
+    destinations: tuple[ReceiverPath, ...] = ()
+    """JSONPaths to what names a receiver.  ``$.owner / $.repo`` is one in two arguments: their
+    texts with ``/`` between them, nobody where one is missing."""
     body: tuple[PathText, ...] = ()
     """JSONPaths to the payload."""
     ignore: tuple[PathText, ...] = ()
@@ -242,8 +244,9 @@ class ToolEntry(_Strict):
     links: LinksEntry | None = None
     """Messages in its results whose links, word for word, count as named with their place."""
     named_by: PathText | None = None
-    """Where a read names its page: one that the user named vouches for the addresses on it that
-    bear a part of its host."""
+    """Where a read names its page: one that the user named, word for word, may be read.  It
+    vouches for the only address on it where the user said that it stands there, or whose page it
+    is."""
     optional_destinations: bool = False
     """A send that names nobody sends nothing."""
     description: Annotated[str, Field(max_length=2000)] = ""

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from guard.core.calls import ToolResult
     from guard.core.labels import LabelSet
     from guard.core.mappings import LinkFields, MessageFields, PathQuery, ToolMapping
-    from guard.core.model import Identity, Json, ToolCall
+    from guard.core.model import Destination, Identity, Json, ToolCall
     from guard.core.policy import Policy
     from guard.provenance.result_documents import Entry, Leaf, Root
     from guard.provenance.seal import Seal
@@ -87,7 +87,7 @@ EXCERPT_ROOM: Final = 32 * 1024
 Entries: TypeAlias = "list[tuple[bytes, bytes]]"
 REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 WRITING: Final = frozenset({Role.SAVE, Role.DRAFT, Role.SEND})
-
+_LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 
 RECEIPT_LIMIT: Final = 4096
 """Characters of a receipt, and words of a call that it may repeat."""
@@ -429,10 +429,54 @@ class ResultIntake:
             others = [value for value in self._untrusted if is_mail(value)]
             mail = only_mail(list(self._mails), others)
             if mail:
-                entries += holders(self.seal, area, record, self.result, mapping.named_by, mail)
+                by = replace(record, origin=_only(set(self._sources)))
+                entries += holders(self.seal, area, by, self.result, mapping.named_by, mail)
         if mapping.links is not None:
-            entries += links(self.seal, area, record, self.result, roots, mapping.links)
+            entries += self._links(area, record, roots, mapping.links)
         return [LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))] if entries else []
+
+    def _links(
+        self, area: LabelSet, record: LabelRecord, roots: list[Root], where: LinkFields
+    ) -> Entries:
+        """Return the links of messages, each with the place that it was read in, and its sender.
+
+        Where the user has named one of them (``the #news channel``), such a link may be read.  It
+        counts word for word: what is longer or shorter by a letter is another one, so nothing can
+        be put into it.  A sender's name is his address, or a word of it where that is internal or
+        listed: what others call themselves is no name.
+        """
+        places = list(_names(where.place, self.result.call.call)) if where.place else []
+        names: dict[str, list[str]] = {}
+        origins: dict[str, set[bytes]] = {}
+        for root in roots:
+            document = messages_document(root, where)
+            if isinstance(document, str):
+                continue
+            for _, message in islice(where.each.find(document), MESSAGE_LIMIT):
+                mailbox = _mailbox(message, where.sender)
+                known = [*places, *self._called(mailbox)]
+                origin = source_mark(mailbox.canonical) if mailbox is not None else b""
+                for _, text in where.text.find(message):
+                    # A message that instructs a model vouches for nothing in it.
+                    honest = isinstance(text, str) and not instructs(text, deep=False)
+                    for link in _links_in(text) if honest else ():
+                        names.setdefault(link, []).extend(known)
+                        origins.setdefault(link, set()).add(origin)
+        entries: Entries = []
+        for link, known in islice(names.items(), LINK_LIMIT):
+            mark = self.seal.fingerprint(link) + REPLY
+            by = replace(record, origin=only) if (only := _only(origins[link])) else record
+            entries.append(self.seal.write(area, mark, by, self._marks(known)))
+        return entries
+
+    def _called(self, sender: Destination | None) -> Iterator[str]:
+        """Yield what a prompt may call the sender of a message."""
+        if sender is None:
+            return
+        yield mentioned_value(keys_of(sender)[0])
+        if self.policy.status_of(sender) in _LISTED:
+            for name in _NAME_IN_MAILBOX.findall(sender.canonical.partition("@")[0]):
+                yield mentioned_value(handle_value(name))
 
     def _messages(self, roots: list[Root], where: MessageFields) -> list[LabelWrite]:
         """Return who sent each message, with the ids that a user may name it by."""
@@ -470,10 +514,7 @@ class ResultIntake:
         # A subject or a display name is what a stranger has chosen: it names no message.
         for value in (*addresses, *ids):
             names.setdefault(value, []).extend(ids)
-        if sent_by and all(
-            self.policy.status_of(d) in {DestinationStatus.INTERNAL, DestinationStatus.ALLOWED}
-            for d in sent_by
-        ):
+        if sent_by and all(self.policy.status_of(d) in _LISTED for d in sent_by):
             inside.update(ids)
 
 
@@ -563,41 +604,15 @@ def holders(
     return [seal.write(area, seal.fingerprint(mail) + REPLY, record, marks)] if page else []
 
 
-def links(
-    seal: Seal,
-    area: LabelSet,
-    record: LabelRecord,
-    result: ToolResult,
-    roots: list[Root],
-    where: LinkFields,
-) -> Entries:
-    """Return the links of messages, each with the place that it was read in.
+def _mailbox(message: Json, sender: PathQuery) -> Destination | None:
+    """Return the mailbox that sent a message, None where that is not one mailbox."""
+    texts = [value for _, value in sender.find(message) if isinstance(value, str)]
+    found = [destination for text in texts for destination in read_destinations(text)]
+    return found[0] if len(found) == 1 and found[0].kind == "mail" else None
 
-    Where the user has named that place (``the #news channel``), such a link may be read.  It counts
-    word for word: what is longer or shorter by a letter is another one, so nothing can be put into
-    it.  Who sent the message is no name for it: he has chosen his own.
-    """
-    places = list(_names(where.place, result.call.call)) if where.place is not None else []
-    names: dict[str, list[str]] = {}
-    for root in roots:
-        document = messages_document(root, where)
-        if isinstance(document, str):
-            continue
-        for _, message in islice(where.each.find(document), MESSAGE_LIMIT):
-            for _, text in where.text.find(message):
-                # A message that instructs a model vouches for nothing in it.
-                honest = isinstance(text, str) and not instructs(text, deep=False)
-                for link in _links_in(text) if honest else ():
-                    names.setdefault(link, []).extend(places)
-    return [
-        seal.write(
-            area,
-            seal.fingerprint(link) + REPLY,
-            record,
-            [seal.fingerprint(name) for name in dict.fromkeys(known)][:NAME_LIMIT],
-        )
-        for link, known in islice(names.items(), LINK_LIMIT)
-    ]
+
+def _only(marks: set[bytes]) -> bytes:
+    return next(iter(marks)) if len(marks) == 1 else b""
 
 
 def _names(place: PathQuery, call: ToolCall) -> Iterator[str]:

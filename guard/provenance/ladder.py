@@ -144,8 +144,7 @@ def _vouched_before(
     if (
         _vouches(reply, context)
         and not context.remembers
-        # The text that vouches for a value has the value in it.
-        and all((one.session, one.call) == (reply.session, reply.call) for one in met)
+        and all(_is_same_text(one, reply) for one in met)
     ):
         return Attestation(Rung.REPLY, "named_message", reply, same_session=True)
     if not met and _vouches(memory, context) and memory.channel is Channel.IMPORTED:
@@ -196,6 +195,15 @@ def _is_strangers(taint: LabelRecord | None) -> TypeGuard[LabelRecord]:
     That a message comes from somebody, or bears his address below it, says who he is.
     """
     return taint is not None and taint.channel is not Channel.COUNTERPARTY
+
+
+def _is_same_text(taint: LabelRecord, reply: LabelRecord) -> bool:
+    """Return whether the text that vouches for a value, or one of its writer, is what taints it.
+
+    It has the value in it; the same page or sender may have named it in an earlier session.
+    """
+    same_call = (taint.session, taint.call) == (reply.session, reply.call)
+    return same_call or (bool(taint.origin) and taint.origin == reply.origin)
 
 
 def _taints(found: list[Evidence], more: list[Evidence]) -> Iterator[LabelRecord]:

@@ -468,10 +468,11 @@ def mentions_in(prompt: str) -> Mentions:
     last: list[str] = []
     open_mail: tuple[list[str], list[str]] = ([], [])
     spoken_of: list[str] = []
+    mailbox: tuple[str, ...] = ()
     owners: list[tuple[str, list[str]]] = []
     for raw in _sentences(own_words(prompt)):
         if len(raw) > SENTENCE_WORDS:
-            last, open_mail, spoken_of = [], ([], []), []
+            last, open_mail, spoken_of, mailbox = [], ([], []), [], ()
             continue
         if _takes_back(raw):
             found.refused.update(dict.fromkeys(last))
@@ -479,10 +480,13 @@ def mentions_in(prompt: str) -> Mentions:
         sentence = _Sentence(raw)
         last = sentence.into(found)
         if sentence.asserts and sentence.speaks_of_them():
-            for name in (*spoken_of, *sentence.spoken_of()):
-                found.names[handle_value(name)] = None
+            named = map(handle_value, (*spoken_of, *sentence.spoken_of()))
+            found.names.update(dict.fromkeys(named))
+            last += () if sentence.typed else mailbox
+            found.receivers.update(dict.fromkeys(last))
         owners += sentence.owners()
         spoken_of = [] if sentence.doubts else sentence.spoken_of()
+        mailbox = sentence.only_mailbox()
         # ``Read the mail from X.  Then reply to it.``: what is answered was named just before.
         senders, messages = sentence.mail()
         if sentence.replies and not (sentence.typed or messages):
@@ -765,6 +769,7 @@ class _Sentence:
         """Return whether a word makes a value at a place a receiver, None if it says neither."""
         word = self.words[index]
         of_place = word in _OF and at in self._texts and _PLACE.fullmatch(self._texts[at])
+        at_place = word == "at" and at in self._texts and _PLACE.fullmatch(self._texts[at])
         verb = word in _RECEIVER_VERBS or (word in _USE_VERBS and self._replaces(index, at))
         # ``Her mail`` is no verb.
         noun = verb and index > 0 and self.words[index - 1] in _DETERMINERS
@@ -772,7 +777,7 @@ class _Sentence:
             return None
         if word in _RECEIVER_PREPOSITIONS:
             return not (self._is_passive(index) or self._is_sought(index, at))
-        place = word in _PLACE_PREPOSITIONS and at - index <= NAME_WORDS
+        place = (word in _PLACE_PREPOSITIONS or at_place) and at - index <= NAME_WORDS
         if verb or (place and self._is_posted(index)):
             return True
         return False if word in _SOURCE_WORDS or word in _BOUNDARIES else None
@@ -895,12 +900,27 @@ class _Sentence:
             verb, behind = words[at - 1], words[at + 1] if at + 1 < len(words) else ""
             if words[at] not in _PRONOUNS or self._denied[at] or at > self._said_by_others:
                 continue
-            if verb in _TAKES_PERSON or (verb == "to" and not self._is_passive(at - 1)):
+            if verb in _TAKES_PERSON or (self._gives(at - 1) and not self._is_passive(at - 1)):
                 return True
             # ``Send them to …`` speaks of what is sent.
             if verb in _RECEIVER_VERBS and behind not in _RECEIVER_PREPOSITIONS:
                 return True
         return False
+
+    def _gives(self, at: int) -> bool:
+        """Return whether a preposition takes a receiver: ``to``, or one behind a verb that does."""
+        word = self.words[at]
+        return word == "to" or (
+            word in _RECEIVER_PREPOSITIONS and not _RECEIVER_VERBS.isdisjoint(self.words[:at])
+        )
+
+    def only_mailbox(self) -> tuple[str, ...]:
+        """Return the value of the one mailbox in it, nothing where it says no good of it."""
+        mails = [at for at, text in self._texts.items() if _MAIL.fullmatch(text)]
+        if len(mails) != 1 or not self.asserts or self.doubts:
+            return ()
+        at = mails[0]
+        return () if self._denied[at] or at > self._said_by_others else self.typed[at]
 
     def spoken_of(self) -> list[str]:
         """Return the names in it, of those that nobody else is reported to have named."""
@@ -926,7 +946,7 @@ class _Sentence:
                 if name:
                     kind[handle_value(name)] = None
             elif word in _INBOX_NOUNS and not self._denied[at]:
-                # ``Bob's inbox``, ``his inbox``: messages that he has got.
+                # ``Bob's inbox``, ``the link in Petra's mail``: where something to read stands.
                 found.places.update((handle_value(name), None) for name in self.spoken_of())
 
     def _names(self) -> Iterator[str]:

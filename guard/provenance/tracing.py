@@ -22,6 +22,7 @@ from guard.core.calls import (
     saved_document,
     with_suspects,
 )
+from guard.core.jsonpath import member_path
 from guard.core.labels import (
     Channel,
     Context,
@@ -524,11 +525,16 @@ class Tracing:
         if record is None or not record.sealed or not isinstance(raw, bytes):
             return
         for name, said, entries in zip(names_in(raw), named[::2], named[1::2], strict=False):
-            by = self._seal.read(area, name + PROMPT, said)
-            if by is None or not by.sealed or by.label < Integrity.AUTHENTICATED:
+            said_by = self._seal.read(area, name + PROMPT, said)
+            if said_by is None or not said_by.sealed or said_by.label < Integrity.AUTHENTICATED:
                 continue
-            if not is_field or self._is_one_entry(area, name + KNOWN_AS, entries):
-                found.setdefault(slot.value, {})["joined" if is_field else "reply"] = record
+            if not is_field:
+                # Where the text has one writer, his mark stands before the names.
+                by = replace(record, origin=names_in(raw)[0])
+                found.setdefault(slot.value, {})["reply"] = by
+                return
+            if self._is_one_entry(area, name + KNOWN_AS, entries):
+                found.setdefault(slot.value, {})["joined"] = record
                 return
 
     def _is_one_entry(self, area: LabelSet, field: bytes, raw: object) -> bool:
@@ -552,11 +558,12 @@ def _pages_read(call: ClassifiedCall) -> frozenset[str]:
     plain = call.call.protocol == HTTP and arguments.get("method") in _READING
     # Headers that say more than any client's can carry what is not to leave.
     if plain and not arguments.get("body") and not arguments.get("headers"):
-        return frozenset(["$.url"])
+        return _URL
     return frozenset()
 
 
 HTTP: Final = "http"
+_URL: Final = frozenset([member_path("$", "url")])
 _READING: Final = frozenset({"GET", "HEAD"})
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonpath_rfc9535 import find as reference_find
 
-from guard.core.jsonpath import compile_path, member_path
+from guard.core.jsonpath import compile_path, joined_path, member_path
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(0, 9) | st.text("a'\\]", max_size=3),
@@ -47,3 +47,25 @@ def test_what_is_no_path_or_uses_a_backtracking_regex_is_refused(text):
     """The error is a ValueError that shows the text."""
     with pytest.raises(ValueError, match="is not a JSONPath"):
         compile_path(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ({"owner": "lake", "repo": "routing"}, [("$['repo']", "lake/routing")]),
+        ({"owner": "lake", "repo": 7}, [("$['repo']", "lake/7")]),
+        ({"owner": "lake", "repo": "../x/y"}, [("$['repo']", "lake/../x/y")]),
+        ({"owner": "lake"}, []),
+        ({"owner": "lake", "repo": ""}, []),
+        ({"owner": "lake", "repo": ["a", "b"]}, []),
+        ({"owner": "lake", "repo": {"name": "a"}}, []),
+    ],
+)
+def test_a_receiver_in_several_arguments_is_all_of_them(arguments, found):
+    """Where one is missing, or is not one text, nobody is named."""
+    assert list(joined_path("$.owner / $.repo").find(arguments)) == found
+
+
+def test_a_path_with_a_slash_in_a_name_is_one_path():
+    """Only what begins as a path is another one."""
+    assert list(joined_path("$['a / b']").find({"a / b": 1})) == [("$['a / b']", 1)]

@@ -415,7 +415,7 @@ PETRA_OUTSIDE = {"id": 3, "from": "Petra Novak <petra@evil.test>", "body": "see 
 async def test_a_link_may_be_followed_where_the_user_named_its_sender(
     letters, prompt, mail, expected
 ):
-    """A mailbox names its owner, a word of it only inside; what others call themselves is no name."""
+    """A mailbox names its owner, a word of it only inside; a display name is none."""
     await letters.say(prompt)
     await letters.call("letters", {}, [mail])
 

@@ -271,7 +271,7 @@ class Guard:
                         task.cancel()
             finally:
                 await parts.store.aclose()
-                parts.audit.close()
+                parts.close()
 
     @classmethod
     @contextmanager

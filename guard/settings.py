@@ -104,6 +104,14 @@ class Settings(BaseSettings):
     redis: str = EMBEDDED
     admin: str = "127.0.0.1:9464"
     audit: Path | None = None
+    record: Path | None = None
+    """Directory of recordings: whole exchanges, enciphered.  None keeps none."""
+    record_key: Path | None = None
+    """Key file of recordings; left out, one in the state directory, made if absent."""
+    record_limit: int = 1024**3
+    """Bytes of recordings that are kept; the oldest go first."""
+    record_days: float = Field(default=7.0, gt=0)
+    """Days for which recordings are kept."""
     models: Path | None = None
     credentials: Path | None = None
     """TOML file of principals and how they prove who they are, see
@@ -173,7 +181,7 @@ class Settings(BaseSettings):
         _address(value)
         return value
 
-    @field_validator("body_limit", mode="before")
+    @field_validator("body_limit", "record_limit", mode="before")
     @classmethod
     def _size(cls, value: object) -> object:
         match = _SIZE.fullmatch(value) if isinstance(value, str) else None

@@ -25,7 +25,12 @@ from guard.adapters.credentials.client_authentication import (
     load_digests,
     load_proofs,
 )
-from guard.adapters.credentials.label_key import label_key_path, load_label_key
+from guard.adapters.credentials.label_key import (
+    label_key_path,
+    load_key,
+    load_label_key,
+    recording_key_path,
+)
 from guard.adapters.credentials.write_credentials import load_write_credentials
 from guard.adapters.memory_stores.checker import CommandChecker
 from guard.adapters.memory_stores.fate_probe import StoreProbe
@@ -34,6 +39,8 @@ from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.onnx import load_models
 from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
 from guard.adapters.processes.child_process import Heartbeat
+from guard.adapters.recordings import Limits as RecordingLimits
+from guard.adapters.recordings import RecordingWriter
 from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
 from guard.adapters.redis.in_process import InProcessClient
@@ -94,6 +101,13 @@ class Parts:
     recovery: Recovery
     seal: Seal
     """The deployment's."""
+    recorder: RecordingWriter | None
+
+    def close(self) -> None:
+        """Write what waits, and close the files."""
+        if self.recorder is not None:
+            self.recorder.close()
+        self.audit.close()
 
 
 def assemble(  # noqa: PLR0913  (it is the composition root)
@@ -126,6 +140,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     audit = open_audit_log(settings.audit)
     client = client or RedisClient(parse_endpoint(redis_url), timeout=settings.state_timeout)
     store, seal = label_store(settings, client, confdir, policy.limits, audit, metrics, clock.now)
+    recorder = _recorder(settings, metrics)
     memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached)
     guard = Guard(
         policy=policy,
@@ -137,6 +152,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         entering=pulse.judging if pulse else None,
         seal=seal,
         memory=memory.path,
+        recorder=recorder,
     )
     enforcement = Enforcement(
         guard=guard,
@@ -166,7 +182,19 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     reloader = PolicyReloader(
         files=files, current=lambda: guard.policy, swap=swap, audit=audit, metrics=metrics
     )
-    return Parts(guard, enforcement, store, metrics, audit, policy, reloader, memory.recovery, seal)
+    recovery = memory.recovery
+    return Parts(
+        guard, enforcement, store, metrics, audit, policy, reloader, recovery, seal, recorder
+    )
+
+
+def _recorder(settings: Settings, metrics: Metrics) -> RecordingWriter | None:
+    """Return what keeps whole exchanges, where the operator wants that."""
+    if settings.record is None:
+        return None
+    key = load_key(settings.record_key or recording_key_path(), "recording key")
+    limits = RecordingLimits(settings.record_limit, settings.record_days * 24 * 3600)
+    return RecordingWriter(settings.record, key, metrics, limits)
 
 
 def label_store(  # noqa: PLR0913  (as the composition root)
@@ -304,7 +332,7 @@ async def serve(
         if deciding is not None:
             deciding.close()
         await parts.store.aclose()
-        parts.audit.close()
+        parts.close()
 
 
 def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddon, LeanMaster]:

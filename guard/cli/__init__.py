@@ -64,7 +64,13 @@ COMMANDS: Final[dict[str, tuple[Place, str]]] = {
     "incident": ("incident:app", "A poisoned memory item: what it reached, contain it, undo."),
     "tools": ("tools:app", "Tool definitions: what is pinned, what has changed."),
     "traces": (
-        {"replay": ("traces:replay", "Judge recorded runs as live traffic would be.")},
+        {
+            "replay": ("traces:replay", "Judge recorded runs as live traffic would be."),
+            "from-recording": (
+                "traces:from_recording",
+                "Make runs of what `guard run --record` kept.",
+            ),
+        },
         "Recorded runs of agents.",
     ),
     "ca": ("ca:app", "The authority of forward listeners: show it, and make clients trust it."),

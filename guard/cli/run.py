@@ -49,6 +49,19 @@ def run(
         str | None, typer.Option(help="HOST:PORT of /metrics, /healthz, /readyz.")
     ] = None,
     audit: Annotated[Path | None, typer.Option(help="Append one JSON line per decision.")] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Directory of recordings: whole exchanges, enciphered; none by default."),
+    ] = None,
+    record_key: Annotated[
+        Path | None, typer.Option(help="Key file of recordings; made if absent.")
+    ] = None,
+    record_limit: Annotated[
+        str | None, typer.Option(help="Bytes of recordings that are kept, e.g. 4g (default 1g).")
+    ] = None,
+    record_days: Annotated[
+        float | None, typer.Option(help="Days for which recordings are kept (default 7).")
+    ] = None,
     models: Annotated[
         Path | None, typer.Option(help="Model directory with its manifest (default: shipped).")
     ] = None,

@@ -1,11 +1,15 @@
-"""``guard traces replay``: run recorded agent runs through a policy and write what it decides."""
+"""``guard traces``: recorded runs through a policy, and recordings as recorded runs."""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
+import os
 import sys
 import time
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +17,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from guard.adapters.credentials.label_key import load_key, recording_key_path
 from guard.adapters.onnx import load_models
+from guard.adapters.recordings import RecordingReader
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.cli.outcome import given_input
 from guard.cli.policy import Models
@@ -23,6 +29,7 @@ from guard.core.policy import Action, Mode
 from guard.detectors import DetectorResources, create_detectors
 from guard.policy_files import load_policies
 from guard.provenance.imports import read_items
+from guard.replay.recorded import Selection, as_runs, without_secrets
 from guard.replay.run import Replay, Summary, fresh_store
 from guard.replay.traces import read_traces
 from guard.settings import EMBEDDED, models_directory
@@ -79,6 +86,60 @@ def replay(
         job = _replay(engine, loaded, traces, url, (sink, advance))
         summary = asyncio.run(job)
     console.print(_table(summary, loaded, time.perf_counter() - started))
+
+
+def from_recording(
+    recordings: Annotated[Path, typer.Argument(help="Directory of `guard run --record`.")],
+    out: Annotated[Path, typer.Option("--out", help="Trace file to write: .jsonl or .jsonl.gz.")],
+    key: Annotated[
+        Path | None, typer.Option(help="Key file of the recordings (default: the guard's own).")
+    ] = None,
+    since: Annotated[
+        datetime | None, typer.Option(help="Take what was recorded from then on (UTC).")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option(help="Take what was recorded before (UTC).")
+    ] = None,
+    tenant: Annotated[str, typer.Option(help="Take this tenant's only.")] = "",
+    principal: Annotated[str, typer.Option(help="Take this principal's only.")] = "",
+    session: Annotated[str, typer.Option(help="Take this session's only.")] = "",
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Replace secrets in arguments, results and prompts.")
+    ] = False,
+) -> None:
+    """Decipher recordings and write them as recorded runs, one for each tenant.
+
+    Exit code 0: written; 1: written, and a segment was cut off or altered, or exchanges were lost
+    (each is named on stderr); 3: no recordings, or another key.
+    """
+    console = Console(stderr=True, highlight=False, markup=False)
+    secret = load_key(key or recording_key_path(), "recording key", make=False)
+    reader = RecordingReader(recordings, secret)
+    chosen = Selection(
+        since.replace(tzinfo=UTC).timestamp() if since else 0.0,
+        until.replace(tzinfo=UTC).timestamp() if until else float("inf"),
+        tenant,
+        principal,
+        session,
+    )
+    with bar(console, "reading", len(reader.segments())) as advance:
+        masked = without_secrets if redact else lambda value: value
+        found = as_runs(reader.records(advance), chosen, masked)
+    lines = "".join(json.dumps(run) + "\n" for run in found.runs).encode()
+    handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(gzip.compress(lines) if out.suffix == ".gz" else lines)
+    console.print(
+        f"{found.calls} calls of {len(found.runs)} tenants, "
+        f"{found.unanswered} forwarded without a recorded result"
+    )
+    damaged = [report for report in reader.reports if report.problem]
+    for report in damaged:
+        console.print(f"{report.path}: {report.problem} ({report.records} records were read)")
+    if found.lost:
+        console.print(f"{found.lost} exchanges were not recorded: nothing could be written then")
+    if damaged or found.lost:
+        raise typer.Exit(1)
 
 
 def _engine(

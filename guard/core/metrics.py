@@ -124,6 +124,7 @@ STAGES: Final = (
     "provenance",
     "model",
     "audit",
+    "recording",
     "policy",
     "memory",
     "hook",
@@ -139,6 +140,7 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
         "guard_error",
         "no_rule_matched",
         "audit_error",
+        "recording_error",
         "batch_refused",
         "result_unmatched",
     }
@@ -305,6 +307,9 @@ ERRORS: Final = Counter(
 )
 FAIL_CLOSED: Final = Gauge(
     "guard_fail_closed", "1 while a part is failing and calls are blocked for it.", (_STAGE,)
+)
+RECORDS_LOST: Final = Counter(
+    "guard_records_lost_total", "Exchanges missing in the recordings, because nothing was writable."
 )
 LABEL_SATURATION: Final = Share(
     "guard_label_saturation",

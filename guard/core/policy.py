@@ -228,6 +228,8 @@ class Policy:
     egress: EgressLimits = EgressLimits()
     traces_private: bool = False
     """Whether a rule looks for private text in bodies."""
+    requires_recording: bool = False
+    """Whether a call goes out only once it stands in the recording."""
     detectors: frozenset[str] = frozenset()
     """Names of the detectors that its rules need, of those that are asked on demand."""
     guarded_kinds: frozenset[str] | None = None

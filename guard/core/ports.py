@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from guard.core.calls import ClassifiedCall
+    from guard.core.calls import ClassifiedCall, ToolResult
     from guard.core.labels import LabelLookup, LabelSet, LabelWrite
-    from guard.core.model import Finding, Identity, Json, Role
+    from guard.core.model import Finding, Identity, Json, Role, ToolCall
     from guard.core.policy import Verdict
     from guard.core.trajectory import Snapshot
 
@@ -188,6 +188,26 @@ class AuditLog(Protocol):
         Raises:
             AuditError: it could not be written.
         """
+        ...
+
+
+class Recorder(Protocol):
+    """Keeps whole exchanges, where the operator wants that."""
+
+    def prompt(self, identity: Identity, text: str, at: float) -> None:
+        """Record what a person typed."""
+        ...
+
+    def call(self, call: ToolCall, verdict: Verdict, *, required: bool) -> None:
+        """Record a call and its verdict.
+
+        Raises:
+            AuditError: it is required to be in the recording now, and is not.
+        """
+        ...
+
+    def result(self, result: ToolResult) -> None:
+        """Record what came back."""
         ...
 
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from guard.core.metrics import Metrics
     from guard.core.model import Finding, Integrity, Json, ToolCall
     from guard.core.policy import Policy, Verdict
-    from guard.core.ports import AuditLog, Detector, SessionStore
+    from guard.core.ports import AuditLog, Detector, Recorder, SessionStore
     from guard.decision.redaction import Rewrite
     from guard.memory_gate.write_path import WritePath
 
@@ -101,6 +101,7 @@ class Guard:
             recording it was executed.
         memory: takes memory writes through the gate; None where nothing is gated.
         seal: the deployment's key for labels; left out, one that nobody else has.
+        recorder: keeps whole exchanges; None where the operator does not want that.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -116,6 +117,7 @@ class Guard:
         open_loop: bool = False,
         memory: WritePath | None = None,
         seal: Seal | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.policy = policy
         """The policy in force; only :meth:`swap_policy` replaces it."""
@@ -128,6 +130,7 @@ class Guard:
         self._entering = entering
         self._open_loop = open_loop
         self._memory = memory
+        self._recorder = recorder
         self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
         self._approvals = Approvals(self._seal)
         self._pins = Pins(self._seal)
@@ -344,6 +347,9 @@ class Guard:
 
     def _record(self, call: TracedCall, verdict: Verdict, seconds: float) -> Verdict:
         """Write the audit line; a verdict that cannot be recorded is a block."""
+        policy = self.policy
+        if self._recorder is not None or (policy is not None and policy.requires_recording):
+            verdict = self._kept(call, verdict)
         record = DecisionRecord(call.classified, verdict, seconds, self._model_digests)
         try:
             self._audit.decision(record)
@@ -356,6 +362,22 @@ class Guard:
         else:
             self._metrics.set(FAIL_CLOSED, 0, "audit")
         self._metrics.decision(record)
+        return verdict
+
+    def _kept(self, call: TracedCall, verdict: Verdict) -> Verdict:
+        """Put a call into the recording; a block where it must be there and is not."""
+        required = self.policy is not None and self.policy.requires_recording
+        try:
+            if self._recorder is not None:
+                self._recorder.call(call.call, verdict, required=required)
+            elif required:
+                raise AuditError("the policy requires a recording, and none is written")
+        except AuditError as error:
+            self._metrics.count(ERRORS, "recording")
+            self._metrics.set(FAIL_CLOSED, 1, "recording")
+            reason = Reason("recording_error", "", Action.BLOCK, str(error))
+            return verdict.blocked(reason, "recording")
+        self._metrics.set(FAIL_CLOSED, 0, "recording")
         return verdict
 
     async def _commit(
@@ -414,6 +436,8 @@ class Guard:
         written with the next attempt of that principal, before anything of it is judged.
         """
         memory = self._memory
+        if self._recorder is not None:
+            self._recorder.result(result)
         self.texts.of_result(result)
         result, contained = self._without_contained(result)
         refused = self.judge_result(result) or contained
@@ -533,6 +557,8 @@ class Guard:
                 self._seal.folding(policy.fold), label_sets(policy.limits), identity, text, at
             )
         await self._store.note(identity, writes)
+        if self._recorder is not None:
+            self._recorder.prompt(identity, text, at)
 
     async def note_claims(self, identity: Identity, values: Sequence[str], at: float) -> None:
         """Remember what an agent says that its user named.  Never raises."""

@@ -339,6 +339,8 @@ class PolicyDocument(_Strict):
     """Destinations that may never receive data; a deny beats every allow."""
     state: StateEntry | None = None
     """How long the guard remembers."""
+    recording: Literal["required", "optional"] = "optional"
+    """``required``: a call goes out only once it stands in the recording (``--record DIR``)."""
     memory: MemoryEntry | None = None
     """The memory gate."""
     egress: EgressEntry | None = None

@@ -47,6 +47,11 @@ def label_key_path(path: Path | None = None, fallback: Path | None = None) -> Pa
     return path or default_path()
 
 
+def recording_key_path() -> Path:
+    """Return the key file of recordings where no setting names one."""
+    return state_directory() / "recording.key"
+
+
 def load_label_key(path: Path | None = None, fallback: Path | None = None) -> bytes:
     """Return the key, made where there is none.
 
@@ -57,19 +62,33 @@ def load_label_key(path: Path | None = None, fallback: Path | None = None) -> by
     Raises:
         GuardError: it cannot be read or made, is too short, or others can read it.
     """
-    path = label_key_path(path, fallback)
+    return load_key(label_key_path(path, fallback), "label key")
+
+
+def load_key(path: Path, what: str, *, make: bool = True) -> bytes:
+    """Return the key in a file.
+
+    Args:
+        path: the file.
+        what: what it is called in errors.
+        make: whether to make it where there is none.
+
+    Raises:
+        GuardError: it cannot be read or made, is too short, or others can read it.
+    """
     try:
-        _make(path)
+        if make:
+            _make(path)
         mode = path.stat().st_mode
         key = path.read_bytes()
     except OSError as error:
-        msg = f"the label key `{path}` cannot be used: {(error.strerror or 'error').lower()}"
+        msg = f"the {what} `{path}` cannot be used: {(error.strerror or 'error').lower()}"
         raise GuardError(msg) from error
     if mode & _SHARED:
-        msg = f"the label key `{path}` can be read by others; run chmod 600 on it"
+        msg = f"the {what} `{path}` can be read by others; run chmod 600 on it"
         raise GuardError(msg)
     if len(key) < KEY_BYTES:
-        msg = f"the label key `{path}` has less than {KEY_BYTES} bytes; remove it to make another"
+        msg = f"the {what} `{path}` has less than {KEY_BYTES} bytes; remove it to make another"
         raise GuardError(msg)
     return key
 

@@ -34,6 +34,7 @@ from guard.core.errors import GuardError, InputError
 from guard.detectors.prefix_classifier import MODEL
 from guard.lab.dataset import Labelling, Reading
 from guard.lab.drift import drift_checks, drift_details, read_card, read_metrics, since
+from guard.lab.egress_rewrite import rewritten
 from guard.lab.eval_ablation import eval_ablation
 from guard.lab.eval_egress import eval_egress, read_cases
 from guard.lab.eval_provenance import Options as ProvenanceOptions
@@ -397,6 +398,16 @@ def egress_bench(
     benign: Annotated[
         int, typer.Option(min=0, help="Instead: so many honest requests through the detectors.")
     ] = 0,
+    rewrite: Annotated[
+        int | None,
+        typer.Option(
+            help="Instead: the cases rewritten with this seed, a hold-out in other words."
+        ),
+    ] = None,
+    copies: Annotated[int, typer.Option(min=1, help="How often each case is rewritten.")] = 4,
+    runs: Annotated[
+        list[Path] | None, typer.Option(help="With --benign: further recorded runs or dialogues.")
+    ] = None,
 ) -> None:
     """Attacks stopped and benign traffic stopped, each case by the road it names.
 
@@ -404,12 +415,14 @@ def egress_bench(
     """
     console = Console(stderr=True, highlight=False)
     if benign:
-        honest = honest_requests(benign, 1, cases)
+        honest = honest_requests(benign, 1, (cases, *(runs or ())))
         with bar(console, "requests", sum(map(len, honest.values()))) as advance:
             report = eval_honest(honest, advance)
         show(report, command="guard lab eval", as_json=json)
         return
     read = read_cases(cases)
+    if rewrite is not None:
+        read = rewritten(read, rewrite, copies)
     with bar(console, "cases", len(read)) as advance:
         report = eval_egress(
             read, policy or policies_directory() / "examples" / "strict.yaml", progress=advance

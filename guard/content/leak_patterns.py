@@ -5,8 +5,8 @@ Each pattern names a form, never a value.  Where a form has a checksum, the chec
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Final
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import re2
@@ -19,6 +19,9 @@ from guard.content.secret_forms import BITS, entropy, own_forms
 from guard.content.shell_text import is_dangerous, readings
 from guard.core.bounded_cache import bounded_cache
 from guard.core.network_addresses import address_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SECRET: Final = "secret_found"  # noqa: S105  (a reason code)
 ACCOUNT: Final = "account_found"
@@ -48,7 +51,7 @@ _PATHS: Final = (
     r"(?:^|[/~\s\"'=])\.(?:bashrc|zshrc|bash_profile|zprofile|profile|config/autostart)\b",
     r"\bauthorized_keys\b|/Library/Launch(?:Agents|Daemons)/|/run/secrets/|/var/run/docker\.sock",
     r"(?i)(?:^|[/\\])(?:credentials\.json|service[_-]account[\w-]*\.json|wallet\.dat|secrets?\.ya?ml|web\.config)\b",
-    r"(?i)\bwindows\\+system32\\+config\\+sam\b|\.(?:pem|p12|pfx|kdbx|jks|keystore)\b",
+    r"(?i)\bwindows\\+system32\\+config\\+sam\b|\.(?:p12|pfx|kdbx|jks|keystore)\b|(?:key|priv)[\w.-]{0,30}\.pem\b",
 )
 
 
@@ -67,6 +70,8 @@ _LONG_PARTS: Final = 20
 _CHANGES: Final = 4
 _ROOM: Final = 60
 """Characters below the registered name that are more than a name's."""
+_RUN_LABELS: Final = 8
+"""Labels of which every run is read as one word of a coding."""
 _HEX_LABEL: Final = re2.compile(r"(?:[0-9a-f]{2}){2,}")
 _HEX_PARTS: Final = 12
 """Hexadecimal digits in several labels that are no numbers of something."""
@@ -112,8 +117,7 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
 def hides_data(host: str) -> bool:
     """Return whether labels of a host name are data in a coding, or a private address, no name."""
     labels = fold(host).lower().split(".")
-    joined = "".join(labels[:-_REGISTERED])
-    if any(decoded_label(label) for label in (*labels, joined)):
+    if any(map(decoded_label, (*labels, *_runs(labels[:-_REGISTERED])))):
         return True
     if any(_is_private(match.group(1)) for match in _ADDRESS.finditer(host)):
         return True
@@ -124,6 +128,14 @@ def hides_data(host: str) -> bool:
     return in_parts or any(
         (len(label) >= _LONG_LABEL and entropy(label) >= BITS) for label in drawn
     )
+
+
+def _runs(labels: list[str]) -> Iterator[str]:
+    """Yield labels that follow each other, joined."""
+    few = labels[:_RUN_LABELS]
+    for begin, end in combinations(range(len(few) + 1), 2):
+        if end - begin > 1:
+            yield "".join(few[begin:end])
 
 
 def _fills(labels: list[str]) -> bool:

@@ -105,7 +105,11 @@ OWN_FORMS: Final = (
     SecretForm("jwt", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
     SecretForm("bearer_token", r"(?i:\bbearer\s+(?P<secret>[A-Za-z0-9._~+/-]{16,}))"),
     SecretForm("basic_auth", r"(?i:\bbasic\s+(?P<secret>[A-Za-z0-9+/]{8,}={0,2}))", is_login),
-    SecretForm("url_password", r"(?i:://[^\s:/@?#]+:(?P<secret>[^\s@/]+)@)"),
+    SecretForm(
+        "url_password",
+        r"(?i:://[^\s:/@?#]+:(?P<secret>[^\s@/]+)@)",
+        lambda value: value.lower() not in {"password", "pass", "passwd", "secret", "pwd"},
+    ),
     SecretForm("azure_key", r"(?i:\bAccountKey=(?P<secret>[A-Za-z0-9+/=]{40,}))"),
     SecretForm(
         "password",

@@ -40,6 +40,7 @@ _OTHERS: Final = r"(?:[a-z]+_[a-z_]+|`[a-z][\w.-]+`|(?:any |all |every |each |an
 _WHOLE: Final = r"(?:(?:full|entire|complete|whole|current|raw|verbatim|recent|all(?: of)?(?: the| your)?|ongoing) )*"
 _SESSION: Final = (
     rf"(?:{_WHOLE}(?:conversation|chat|message|session|dialog\w*|prompt|interaction)s?(?:'s)? (?:history|context|transcript|log|dump|so far|contents?|state)"
+    r"|(?:whole|entire|full|complete|unabridged) (?:conversation|dialog(?:ue)?|chat|session|interaction)\b"
     r"|(?:system|initial|original|developer|hidden) (?:prompt|instructions?|messages?)|user'?s? (?:prompts?|instructions?|messages?)"
     r"|(?:previous|prior|earlier|preceding|other|last|all(?: the)?) (?:user |tool |function |assistant )?(?:results?|outputs?|responses?|messages?|calls?|turns?)\b"
     r"|tool (?:results?|outputs?|responses?)|(?:arguments|results?|outputs?|responses?)(?: and (?:arguments|results?|outputs?))? of (?:all |any |every |each |the )*(?:other|previous|earlier) (?:tools?|tool calls?|calls?)"
@@ -56,7 +57,7 @@ _CREDENTIAL: Final = (
 _FILES: Final = r"(?:/etc/\w+|(?:~|\$home|%userprofile%)?[/\\]?\.(?:ssh|aws|env|netrc|kube|gnupg|git-credentials|cursor|npmrc|docker|config/\w+)\b|id_(?:rsa|ed25519)|/proc/|mcp\.json|claude_desktop_config|keychain|wallet\.dat)"
 _HELD: Final = r"(?:(?:from|in|of|on|out of) (?:the |your |their |its )?(?:\w+ )?(?:session|environment|env|browser|home|local|profile|machine|host|disk|user\b|user's|memory|context|conversation|config\w*|keychain)|you (?:have |can )?(?:seen?|know|find|found|hold)|(?:seen|found|stored|available|known) (?:in|on|so far))"
 """Where a model would have to take it from: what a user gives stands in no such place."""
-_MOVES: Final = r"(?:pass|include|put|place|copy|insert|paste|provide|append|attach|supply|embed|encode|set|populate|fill|add|give|hand over|share|write|summari[sz]e|capture|record|send|forward|post|upload|submit|transmit|mention|insert|collect\w*|store\w*|stash|relay|report)"
+_MOVES: Final = r"(?:hand (?:it|them|this|that|these|its contents?) (?:over|in|to)|pass|include|put|place|copy|insert|paste|provide|append|attach|supply|embed|encode|set|populate|fill|add|give|hand over|share|write|summari[sz]e|capture|record|send|forward|post|upload|submit|transmit|mention|insert|collect\w*|store\w*|stash|relay|report)"
 _BROKEN: Final = r"(?:deprecated|broken|insecure|unsafe|disabled|obsolete|compromised|unreliable|no longer|out ?dated|leaks?|leaking|corrupts?|must not be|should (?:no longer|not) be|have been found to|has been found to|not (?:to be )?trusted)"
 _GENERIC: Final = r"(?:other|built-?in|default|native|standard|existing|original|legacy|regular)"
 _ESTABLISHED: Final = rf"(?:{_GENERIC}|[a-z]+_\w+|`[a-z][\w.-]+`)"

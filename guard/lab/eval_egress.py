@@ -132,8 +132,9 @@ def _report(cases: Sequence[Case], outcomes: Sequence[Outcome], policy: Path) ->
     )
 
 
-def _categories(pairs: Sequence[tuple[Case, Outcome]]) -> dict[str, dict[str, int]]:
-    table: dict[str, dict[str, int]] = {}
+def _categories(pairs: Sequence[tuple[Case, Outcome]]) -> dict[str, dict[str, Any]]:
+    """Return the counts of each category, with the 95 % interval of the share blocked."""
+    table: dict[str, dict[str, Any]] = {}
     for case, outcome in pairs:
         row = table.setdefault(
             str(case["category"]),
@@ -143,6 +144,9 @@ def _categories(pairs: Sequence[tuple[Case, Outcome]]) -> dict[str, dict[str, in
         row[side] += 1
         row[f"{side}_blocked"] += outcome.blocked
         row["errors"] += bool(outcome.error)
+    for row in table.values():
+        blocked, attacks = row["attacks_blocked"], row["attacks"]
+        row["interval"] = wilson(blocked, attacks) if attacks else None
     return dict(sorted(table.items()))
 
 
@@ -152,4 +156,5 @@ def _shown(case: Case, outcome: Outcome) -> dict[str, Any]:
         "category": case["category"],
         "why": outcome.why,
         "error": outcome.error,
+        "payload": json.dumps(case["payload"], ensure_ascii=False)[:400],
     }

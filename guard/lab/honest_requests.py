@@ -30,7 +30,7 @@ from guard.lab.judged_runs import wilson
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from guard.core.model import Json
 
@@ -39,24 +39,26 @@ KINDS: Final = ("definition", "command", "url", "api")
 _FENCE: Final = re.compile(r"```(?:bash|sh|shell|console)\n(.*?)```", re.DOTALL)
 _PROMPT: Final = re.compile(r"^\s*\$ (.{2,300})$", re.MULTILINE)
 _URL: Final = re.compile(r"https?://[^\s<>\"'`)\]}|\\*]{4,300}")
+_MANUALS: Final = Path("/usr/share/man")
+_MANUAL_COUNT: Final = 2000
 _SHOWN: Final = 40
 _FILE_LIMIT: Final = 512 * 1024
 
 
-def honest_requests(count: int, seed: int, runs: Path) -> dict[str, list[Json]]:
+def honest_requests(count: int, seed: int, runs: Sequence[Path]) -> dict[str, list[Json]]:
     """Return up to ``count`` requests, as many of each kind as there are, drawn with a seed.
 
     Args:
         count: of all kinds together.
         seed: of the draw.
-        runs: recorded calls, JSON lines, gzipped or not.
+        runs: recorded calls or dialogues, JSON documents or lines of them, gzipped or not.
     """
     texts = list(_documentation())
     found: dict[str, list[Json]] = {
         "definition": _definitions(),
         "command": [*dict.fromkeys(line for text in texts for line in _commands(text))],
         "url": [*dict.fromkeys(url.rstrip(".,;:") for text in texts for url in _URL.findall(text))],
-        "api": _calls(runs),
+        "api": [call for path in runs for call in _calls(path)],
     }
     draw = random.Random(seed)  # noqa: S311  (a draw that can be repeated)
     for values in found.values():
@@ -131,11 +133,14 @@ def _host(url: str) -> str:
 
 
 def _documentation() -> Iterator[str]:
-    """Yield the descriptions of installed packages, and what documentation they bring."""
+    """Yield the descriptions of installed packages, the documentation they bring, and manuals."""
     for package in sorted(distributions(), key=lambda one: str(one.metadata["Name"])):
         yield package.read_text("METADATA") or ""
     for path in _sources():
         yield path.read_text(encoding="utf-8", errors="replace")[:_FILE_LIMIT]
+    for path in islice(sorted(_MANUALS.glob("man?/*.gz")), _MANUAL_COUNT):
+        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as manual:
+            yield manual.read(_FILE_LIMIT)
 
 
 def _sources() -> Iterator[Path]:
@@ -178,7 +183,8 @@ def _calls(path: Path) -> list[Json]:
     """Return the arguments of recorded calls, each as a body, and short ones as a query."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as lines:
-        return [call for line in lines for call in _sent(json.loads(line))]
+        documents = map(json.loads, lines)
+        return [call for document in documents for call in (*_sent(document), *_said(document))]
 
 
 def _sent(document: Any) -> Iterator[Json]:
@@ -191,6 +197,20 @@ def _sent(document: Any) -> Iterator[Json]:
         query = "&".join(f"{quote(key)}={quote(value)}" for key, value in islice(pairs, 8))
         if query:
             yield {"url": f"https://api.example.com/v1/calls?{query}"}
+
+
+def _said(document: Any) -> Iterator[Json]:
+    """Yield what people said in a recorded dialogue, each as a message to be sent."""
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            text = value.get("text")
+            if isinstance(text, str) and "speaker" in value:
+                yield {"to": "chat", "text": text}
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def _arguments(document: Any) -> Iterable[dict[str, Any]]:

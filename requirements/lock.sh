@@ -13,4 +13,4 @@ block = re.search(r"^build = \[(.*?)^\]", text, re.S | re.M).group(1)
 print("\n".join(re.findall(r'"([^"]+)"', block)))
 PY
 compile pyproject.toml --output-file requirements/runtime.txt
-compile pyproject.toml --extra lab --extra dev --output-file requirements/dev.txt
+compile pyproject.toml --extra lab --extra graph --extra dev --output-file requirements/dev.txt

@@ -18,6 +18,8 @@ from guard.lab.refusal_matrix import bench_refusals
 from guard.lab.write_path.bench import DATA, bench_write_path, show_tables
 from guard.settings import policies_directory
 
+SHARED = Path("../shared/data")
+
 app = typer.Typer(help="Measure the guard on this machine, side by side with what it replaces.")
 
 
@@ -133,4 +135,21 @@ def refusals(
     """Whether real clients hand their models why a call was refused, and what would help."""
     with stages(Console(stderr=True)) as told:
         report = bench_refusals(suite, progress=told, only=only)
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def selection(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    locomo: Annotated[
+        Path | None, typer.Option(help="Conversations in LoCoMo's form (.json or .json.gz).")
+    ] = None,
+    data: Annotated[Path, typer.Option(help="Folder with locomo/ and 2wiki/.")] = SHARED,
+    full: Annotated[bool, typer.Option("--full", help="A ledger of a million edges.")] = False,
+) -> None:
+    """Attacks on a graph memory's selection, the defences, and what a replay costs."""
+    from guard.lab.selection.bench import bench_selection
+
+    with stages(Console(stderr=True)) as told:
+        report = bench_selection(locomo, data, told, full=full)
     show(report, command="guard lab bench", as_json=json)

@@ -1,0 +1,149 @@
+"""A memory graph as arrays, and what a selector is asked.  Pure: no I/O.
+
+A graph is undirected and weighted; parallel edges add up.  Nodes are numbered in the order in which
+they were first written, which is also how equal scores are ordered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(slots=True, eq=False)
+class Graph:
+    """Nodes 0 to n - 1 and weighted edges between them.
+
+    Args:
+        size: number of nodes.
+        items: numbers of the nodes that a recall can return (records, passages), ascending.
+        source: int32, one end of each edge.
+        target: int32, the other end.
+        weight: float64, finite and positive.
+    """
+
+    size: int
+    items: np.ndarray
+    source: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+    mentions: np.ndarray | None = None
+    """Number of episodes that mention each node; None where the store counts none."""
+    kept_results: dict[object, np.ndarray] = field(default_factory=dict, repr=False)
+    """What selectors have worked out of the whole graph, such as communities."""
+    _matrix: Any = field(default=None, repr=False)
+    _strength: np.ndarray | None = field(default=None, repr=False)
+    _inverse: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def matrix(self) -> Any:
+        """The symmetric weight matrix, ``scipy.sparse.csr_array`` of shape (size, size).
+
+        A loop counts once on the diagonal.
+        """
+        if self._matrix is None:
+            from scipy.sparse import coo_array
+
+            one, two = self.source, self.target
+            loops = one == two
+            rows = np.concatenate([one, two[~loops]])
+            columns = np.concatenate([two, one[~loops]])
+            values = np.concatenate([self.weight, self.weight[~loops]])
+            shape = (self.size, self.size)
+            self._matrix = coo_array((values, (rows, columns)), shape=shape).tocsr()
+        return self._matrix
+
+    @property
+    def strength(self) -> np.ndarray:
+        """Sum of the weights at each node, float64 of shape (size,)."""
+        if self._strength is None:
+            self._strength = np.asarray(self.matrix.sum(axis=1)).reshape(-1)
+        return self._strength
+
+    @property
+    def inverse(self) -> np.ndarray:
+        """One by the strength of each node, zero where a node has no edge."""
+        if self._inverse is None:
+            strength = self.strength
+            self._inverse = np.divide(1.0, strength, out=np.zeros(self.size), where=strength > 0)
+        return self._inverse
+
+    def joined(
+        self, source: Sequence[int], target: Sequence[int], weight: Sequence[float]
+    ) -> Graph:
+        """Return the graph with some more edges between its nodes."""
+        from scipy.sparse import coo_array
+
+        one = np.asarray(source, dtype=np.int32)
+        two = np.asarray(target, dtype=np.int32)
+        more = np.asarray(weight, dtype=np.float64)
+        after = Graph(
+            self.size,
+            self.items,
+            np.concatenate([self.source, one]),
+            np.concatenate([self.target, two]),
+            np.concatenate([self.weight, more]),
+            self.mentions,
+        )
+        if self._matrix is not None:
+            # Adding a few edges costs a tenth of building the matrix again.
+            far = one != two
+            rows, columns = np.concatenate([one, two[far]]), np.concatenate([two, one[far]])
+            values = np.concatenate([more, more[far]])
+            shape = (self.size, self.size)
+            after._matrix = self._matrix + coo_array((values, (rows, columns)), shape=shape).tocsr()
+        return after
+
+    def kept(self, edges: np.ndarray) -> Graph:
+        """Return the graph with some of its edges alone, as a mask or numbers."""
+        return Graph(
+            self.size,
+            self.items,
+            self.source[edges],
+            self.target[edges],
+            self.weight[edges],
+            self.mentions,
+        )
+
+    def neighbours(self, node: int) -> np.ndarray:
+        """Return the nodes that a node is joined to, ascending."""
+        matrix = self.matrix
+        found: np.ndarray = matrix.indices[matrix.indptr[node] : matrix.indptr[node + 1]]
+        return np.sort(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """One question to a memory, as far as its selector sees it."""
+
+    seeds: dict[int, float] = field(default_factory=dict)
+    """Weight of the restart at each node; where a walk begins, or the centre of a search."""
+    lists: tuple[tuple[int, ...], ...] = ()
+    """Rankings by content (vectors, BM25), best first, as the store's retrievers gave them."""
+    without: frozenset[int] = frozenset()
+    """Items that are not ranked."""
+    top: int = 5
+    """How many items are returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The items that a selector returns, best first."""
+
+    items: tuple[int, ...]
+    ties: tuple[int, ...] = ()
+    """For each item the first place that one of its score can take; empty: no two are equal."""
+    certified: bool = True
+    """Whether a bound on the error proves the order; else it was computed to full precision."""
+
+    def place(self, item: int) -> int | None:
+        """Return the best zero-based place of an item, None where it is not returned."""
+        if item not in self.items:
+            return None
+        at = self.items.index(item)
+        return self.ties[at] if self.ties else at

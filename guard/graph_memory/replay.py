@@ -1,0 +1,83 @@
+"""Replay of a selection on the authenticated part of a memory graph.  Pure: no I/O.
+
+After "Selection Integrity for LLM Graph Memory": structure that no authenticated channel wrote must
+not decide which record comes first.  The store's selector is run twice, on the whole graph to show
+that the replica is faithful, and on the authenticated part; an item that was served at place i
+vouches for anything only if the second run puts it at place i or before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from guard.graph_memory.graph import Graph, Ranking, Recall
+    from guard.graph_memory.selectors.base import Selector
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One selection, as it was served and as authenticated structure alone would have made it."""
+
+    served: tuple[int, ...]
+    authentic: tuple[int, ...]
+    faithful: bool
+    """Whether the replica's order on the whole graph is the served one."""
+    stands: tuple[bool, ...]
+    """For each served item whether its authenticated place is no worse than its served one."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether an item stands before its authenticated place."""
+        return not all(self.stands)
+
+    def vouches(self, place: int = 0) -> bool:
+        """Return whether the item at a served place may vouch for a later call."""
+        return self.faithful and place < len(self.stands) and self.stands[place]
+
+
+def replay(
+    selector: Selector | None,
+    full: Graph,
+    authentic: Graph,
+    recall: Recall,
+    served: Sequence[int] | None = None,
+) -> Replay:
+    """Run a selector on both graphs and compare the order of what was served.
+
+    Args:
+        selector: of the store; None where both graphs are one and the answer is known.
+        full: the whole graph.
+        authentic: its authenticated part, with the same numbers of nodes.
+        recall: what was asked.
+        served: the store's answer, best first; None where the replica's own stands for it.
+
+    Raises:
+        ValueError: the selector cannot rank one of the graphs.
+    """
+    if full is authentic and served is not None:
+        # Nothing was written that does not count: there is nothing to compare.
+        return Replay(tuple(served), tuple(served), faithful=True, stands=(True,) * len(served))
+    if selector is None:
+        raise ValueError("a selection cannot be replayed without its selector")
+    whole = selector.rank(full, recall)
+    alone = whole if full is authentic else selector.rank(authentic, recall)
+    given = whole.items if served is None else tuple(served)
+    return Replay(given, alone.items, is_order(given, whole), stands(given, alone))
+
+
+def is_order(served: Sequence[int], ranking: Ranking) -> bool:
+    """Return whether an answer is what a selector returned; equal scores may change places."""
+    if len(served) != len(ranking.items) or len(set(served)) != len(served):
+        return False
+    ties = ranking.ties or tuple(range(len(ranking.items)))
+    return all(ranking.place(item) == ties[place] for place, item in enumerate(served))
+
+
+def stands(served: Sequence[int], authentic: Ranking) -> tuple[bool, ...]:
+    """Return for each served item whether its authenticated place is no worse."""
+    places = [authentic.place(item) for item in served]
+    return tuple(found is not None and found <= at for at, found in enumerate(places))

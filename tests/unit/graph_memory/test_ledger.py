@@ -1,0 +1,210 @@
+"""The structural ledger: two graphs of one sequence of writes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guard.core.model import Integrity
+from guard.graph_memory.ledger import (
+    Change,
+    Ledger,
+    LedgerReader,
+    Write,
+    Writer,
+    ledger_set,
+    pack,
+    seal_writes,
+    unpack,
+)
+from guard.provenance.seal import KEY_BYTES, Seal
+
+US = Writer("curator", label=Integrity.ADVISORY)
+PEER = Writer("peer", label=Integrity.ADVISORY)
+
+
+def ledger(*writes, duplicates_add=True):
+    found = Ledger(lambda writer: writer.principal == "curator", duplicates_add=duplicates_add)
+    found.extend(writes)
+    return found
+
+
+def edges(made, graph):
+    names = made.names
+    ends = zip(graph.source.tolist(), graph.target.tolist(), graph.weight.tolist(), strict=True)
+    return sorted((names[a], names[b], w) for a, b, w in ends)
+
+
+def edge(one, two, by=US, weight=1.0, **more):
+    return Write(Change.EDGE, one, two, "r", weight, writer=by, **more)
+
+
+def test_an_edge_has_the_integrity_of_its_writer_and_not_of_its_ends():
+    """Between two authenticated nodes, a stranger's edge is a stranger's."""
+    made = ledger(edge("a", "b"), edge("b", "c"), edge("a", "c", PEER))
+    assert ("a", "c", 1.0) in edges(made, made.full)
+    assert ("a", "c", 1.0) not in edges(made, made.authentic)
+
+
+def test_a_deletion_by_a_stranger_leaves_the_authenticated_graph_as_it_was():
+    """Of an edge, and of a node with all its edges."""
+    made = ledger(
+        Write(Change.NODE, "a", item=True, writer=US),
+        edge("a", "b"),
+        edge("b", "c"),
+        Write(Change.DELETE_EDGE, "b", "c", "r", writer=PEER),
+        Write(Change.DELETE_NODE, "a", writer=PEER),
+    )
+    assert edges(made, made.full) == []
+    assert made.full.items.tolist() == []
+    assert edges(made, made.authentic) == [("a", "b", 1.0), ("b", "c", 1.0)]
+    assert made.authentic.items.tolist() == [made.number("a")]
+
+
+def test_a_merge_by_a_stranger_is_none():
+    """Full: one node; authenticated: two."""
+    made = ledger(edge("a", "b"), edge("c", "d"), Write(Change.MERGE, "a", "c", writer=PEER))
+    assert edges(made, made.full) == [("a", "b", 1.0), ("a", "d", 1.0)]
+    assert edges(made, made.authentic) == [("a", "b", 1.0), ("c", "d", 1.0)]
+
+
+def test_merges_in_a_circle_are_one_node():
+    """The second merge of the same two does nothing."""
+    made = ledger(
+        edge("a", "b"),
+        Write(Change.MERGE, "a", "c", writer=US),
+        Write(Change.MERGE, "c", "a", writer=US),
+    )
+    assert edges(made, made.full) == [("a", "b", 1.0)]
+
+
+@pytest.mark.parametrize(("adds", "weights"), [(True, [1.0, 1.0]), (False, [1.0])])
+def test_an_edge_that_is_written_again(adds, weights):
+    """HippoRAG's stores add it, the reference server skips it."""
+    made = ledger(edge("a", "b"), edge("a", "b"), duplicates_add=adds)
+    assert made.full.weight.tolist() == weights
+
+
+def test_what_a_stranger_wrote_first_is_ours_once_we_write_it():
+    """Where duplicates are skipped, the authenticated graph has the second write."""
+    made = ledger(edge("a", "b", PEER), edge("a", "b"), duplicates_add=False)
+    assert edges(made, made.authentic) == [("a", "b", 1.0)]
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e10])
+def test_a_weight_that_is_none_makes_the_graph_unrankable(weight):
+    """In the whole graph; a stranger cannot make the authenticated one so."""
+    made = ledger(edge("a", "b"), edge("a", "c", PEER, weight))
+    with pytest.raises(ValueError, match="weight"):
+        _ = made.full
+    assert edges(made, made.authentic) == [("a", "b", 1.0)]
+
+
+def test_loops_and_ends_that_nobody_declared_are_edges_like_any():
+    """Dangling ends are nodes; the reference server takes them."""
+    made = ledger(edge("a", "a"), edge("nobody", "no one"))
+    assert len(made.full.source) == 2
+
+
+def test_names_that_look_alike_are_different_nodes():
+    """A Cyrillic letter does not make two nodes one."""
+    made = ledger(edge("bank", "x"), edge("b\N{CYRILLIC SMALL LETTER A}nk", "x", PEER))
+    assert made.number("bank") != made.number("b\N{CYRILLIC SMALL LETTER A}nk")
+
+
+def test_what_is_derived_from_a_strangers_text_does_not_count():
+    """Whoever derived it: the least over the derivation."""
+    made = ledger(
+        Write(Change.NODE, "episode", item=True, writer=PEER),
+        edge("a", "b", parents=("episode",)),
+        edge("a", "c"),
+    )
+    assert edges(made, made.authentic) == [("a", "c", 1.0)]
+
+
+def test_what_is_derived_from_what_nobody_has_written_does_not_count():
+    """The unknown is untrusted."""
+    made = ledger(edge("a", "b", parents=("gone",)))
+    assert edges(made, made.authentic) == []
+
+
+def test_what_was_derived_falls_when_a_stranger_writes_to_its_source():
+    """Along a chain, with a circle in it."""
+    made = ledger(
+        Write(Change.NODE, "one", writer=US),
+        Write(Change.NODE, "two", writer=US, parents=("one",)),
+        Write(Change.NODE, "one", writer=US, parents=("two",)),
+        edge("a", "b", parents=("two",)),
+        edge("a", "c"),
+    )
+    assert edges(made, made.authentic) == [("a", "b", 1.0), ("a", "c", 1.0)]
+    made.extend([Write(Change.NODE, "one", writer=PEER)])
+    assert edges(made, made.authentic) == [("a", "c", 1.0)]
+
+
+def test_without_strangers_there_is_one_graph():
+    """Nothing to replay."""
+    made = ledger(edge("a", "b"))
+    assert made.authentic is made.full
+
+
+def test_who_wrote_what_does_not_count_is_known():
+    """Newest first, and the graph without it."""
+    other = Writer("other", label=Integrity.ADVISORY)
+    made = ledger(edge("a", "b"), edge("a", "c", PEER), edge("a", "d", other))
+    found = made.strangers()
+    assert list(found) == [other, PEER]
+    assert edges(made, made.without(found[PEER])) == [("a", "b", 1.0), ("a", "d", 1.0)]
+
+
+texts = st.text(max_size=20)
+
+
+@given(
+    st.builds(
+        Write,
+        st.sampled_from(Change),
+        texts,
+        texts,
+        texts,
+        st.floats(allow_nan=False),
+        st.booleans(),
+        st.builds(
+            Writer,
+            texts,
+            st.binary(min_size=8, max_size=8),
+            st.integers(-1, 2**31),
+            st.floats(allow_nan=False),
+            texts,
+            st.sampled_from(Integrity),
+        ),
+        st.lists(texts, max_size=3).map(tuple),
+    )
+)
+def test_a_write_is_what_was_packed(write):
+    """Every field comes back."""
+    assert unpack(pack(write)) == write
+
+
+@given(st.binary(max_size=80))
+def test_bytes_that_are_no_write_are_refused(body):
+    """Whatever lies in the store."""
+    try:
+        unpack(body)
+    except ValueError:
+        return
+    assert pack(unpack(body))
+
+
+def test_an_entry_is_read_once_and_only_where_it_was_sealed():
+    """Altered, moved to another ledger, or stored twice: a gap, and no write."""
+    seal = Seal(b"k" * KEY_BYTES)
+    area, other = ledger_set("t", "graph"), ledger_set("t", "elsewhere")
+    entries = seal_writes(seal, area, "call", [edge("a", "b"), edge("a", "b")])
+    reader = LedgerReader(seal, area)
+    assert len(list(reader.read(entries))) == 2
+    assert reader.faults == 0
+    assert list(reader.read([entries[0], entries[1][:-1] + b"x", None])) == []
+    assert reader.faults == 3
+    assert list(LedgerReader(seal, other).read(entries)) == []

@@ -25,18 +25,21 @@ PEER = Writer("peer", label=Integrity.ADVISORY)
 
 
 def ledger(*writes, duplicates_add=True):
+    """Return the ledger of some writes, of which the curator's count."""
     found = Ledger(lambda writer: writer.principal == "curator", duplicates_add=duplicates_add)
     found.extend(writes)
     return found
 
 
 def edges(made, graph):
+    """Return the edges of a graph by the names of their ends."""
     names = made.names
     ends = zip(graph.source.tolist(), graph.target.tolist(), graph.weight.tolist(), strict=True)
     return sorted((names[a], names[b], w) for a, b, w in ends)
 
 
 def edge(one, two, by=US, weight=1.0, **more):
+    """Return a write of one edge."""
     return Write(Change.EDGE, one, two, "r", weight, writer=by, **more)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import igraph
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from guard.graph_memory.selectors.pagerank import PageRank
 
 
 def graph_of(edges, size, items):
+    """Return a graph of (end, end, weight) triples."""
     ends = np.array([(a, b) for a, b, _ in edges], dtype=np.int32).reshape(-1, 2)
     weight = np.array([w for _, _, w in edges], dtype=np.float64)
     return Graph(size, np.array(items, dtype=np.int64), ends[:, 0], ends[:, 1], weight)
@@ -37,6 +40,7 @@ def reference(graph, recall):
 
 
 def random_graph(rng, size=200, edges=800):
+    """Return a graph without loops, a third of whose nodes are items."""
     pairs = rng.integers(0, size, (edges, 2)).astype(np.int32)
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     weight = rng.choice([0.5, 1.0, 2.0], len(pairs))
@@ -85,7 +89,7 @@ def test_a_certificate_is_never_wrong(data):
     beyond = np.delete(scores, list(ranking.items))
     assert not len(beyond) or beyond.max() <= found[-1] + 1e-12
     if ranking.certified:
-        assert all(a > b for a, b in zip(found, found[1:], strict=False))
+        assert all(a > b for a, b in pairwise(found))
 
 
 def test_equal_scores_are_a_tie_and_not_an_order():

@@ -14,6 +14,7 @@ LISTS = ((4, 5, 6), (5, 6, 7))
 
 
 def graph(edges, size=9, items=(4, 5, 6, 7, 8)):
+    """Return a graph of edges of weight one."""
     ends = np.array(edges, dtype=np.int32).reshape(-1, 2)
     return Graph(size, np.array(items), ends[:, 0], ends[:, 1], np.ones(len(ends)))
 

@@ -260,7 +260,7 @@ class ResponseHandler:
             exchange: whose answer it is.
             request: the request that it answers, as far as it is known.
         """
-        protocol, failure = exchange.protocol, MessageError(error.code, str(error), status=502)
+        protocol, failure = exchange.protocol, _bad_gateway(error)
         decision_id = self._failures.record(failure, protocol.name, exchange.place)
         return protocol.unreadable(failure, decision_id, request)
 
@@ -277,14 +277,35 @@ class ResponseHandler:
         if exchange.answers_for:
             open_calls |= dict.fromkeys(self._in_flight.open_in(exchange), True)
             open_calls |= dict.fromkeys(self._plain.open_in(exchange), False)
-        failure = MessageError(error.code, str(error), status=502)
-        decision_id = new_decision_id()
+        failure, decision_id = _bad_gateway(error), new_decision_id()
         told = exchange.protocol.lost(open_calls, failure, decision_id)
         if told:
             self._failures.record(failure, exchange.protocol.name, exchange.place, decision_id)
         return [json.dumps(one).encode() for one in told]
 
     async def _observe(self, exchange: Exchange, content: Json, status: int = 200) -> bytes | None:
+        """As :meth:`_labelled`; results that cannot be labelled give way to words that say so.
+
+        Raises:
+            MessageError: something that answers no request cannot be labelled.
+        """
+        try:
+            return await self._labelled(exchange, content, status)
+        except MessageError as error:
+            protocol = exchange.protocol
+            answered = {
+                result.correlation: isinstance(result.content, dict) and "content" in result.content
+                for result in protocol.results(content)
+                if result.correlation is not None
+            }
+            failure, decision_id = _bad_gateway(error), new_decision_id()
+            told = protocol.lost(answered, failure, decision_id)
+            if not told:
+                raise
+            self._failures.record(failure, protocol.name, exchange.place, decision_id)
+            return json.dumps(told if isinstance(content, list) else told[0]).encode()
+
+    async def _labelled(self, exchange: Exchange, content: Json, status: int) -> bytes | None:
         """Observe every result and label everything else; return the body without what is withheld.
 
         INVARIANT (read = labelled): whatever of the content is released has been labelled before.
@@ -363,6 +384,11 @@ class ResponseHandler:
             ToolResult(classified, result.content, now, result.is_error, is_lost)
         )
         return Refusal(classified.call.id, verdict) if verdict is not None else None
+
+
+def _bad_gateway(error: MessageError) -> MessageError:
+    """Return an error of an answer, as its client is told of it."""
+    return MessageError(error.code, str(error), status=502)
 
 
 def _read_json(body: bytes) -> Json:

@@ -59,6 +59,8 @@ CALLS: Final[dict[str, tuple[tuple[str, dict[str, str]], ...]]] = {
 }
 """The calls of one turn that lead to each kind, by the tool's name without its suffix."""
 SENT: Final = "the mail was sent"
+CARRIED_OUT: Final = frozenset({"batch", "withheld", "upstream_dead"})
+"""Kinds in whose turn one call reaches the tools."""
 REPEAT: Final = "repeat this exact call after it was given"
 
 
@@ -399,25 +401,34 @@ def _problems(
         if "raised" in one:
             yield f"the client raises {one['raised']}"
     texts = [str(one.get("seen", "")) for one in seen]
-    stopped = {
-        line["decision_id"]: line for line in lines if "decision_id" in line and _stopped(line)
-    }
-    refusals = list(stopped.values())
+    if kind == "batch" and SENT not in texts.pop(0):
+        yield "the other call of the turn did not go out"
+    refusals = _refusals(kind, texts[0], lines)
     if kind == "redacted":
         if refusals or SENT not in texts[0]:
             yield "the call did not go out"
         if not arrived or SECRET in json.dumps(arrived):
             yield "the secret went out"
         return
-    if kind == "batch" and SENT not in texts.pop(0):
-        yield "the other call of the turn did not go out"
-    expected = {"batch", "withheld", "upstream_dead"}
-    if len(arrived) != (kind in expected):
+    if len(arrived) != (kind in CARRIED_OUT):
         yield f"{len(arrived)} calls reached the tools"
     if len(refusals) != 1:
         yield f"{len(refusals)} refusals are on record, not one"
         return
     yield from _unnamed(kind, texts[0], refusals[0])
+
+
+def _refusals(kind: str, text: str, lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the refusals on record, one for each decision."""
+    named = {
+        line["decision_id"]: line for line in lines if "decision_id" in line and _stopped(line)
+    }
+    found = list(named.values())
+    if kind == "guard_error":
+        # A client that lists first is refused each list; which of them it shows is its choice.
+        judged = [line for line in found if "code" not in line]
+        return judged or [line for line in found if line["decision_id"] in text]
+    return found
 
 
 def _stopped(line: Mapping[str, Any]) -> bool:

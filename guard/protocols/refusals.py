@@ -91,11 +91,12 @@ def sentence(refusal: Refusal) -> str:
 UNREACHABLE: Final = "upstream_unreachable"
 """Code of a request to which its server gave no answer."""
 _BAD_GATEWAY: Final = 502
-_TRANSIENT: Final = frozenset({UNREACHABLE, "guard_error"})
+_TRANSIENT: Final = frozenset({UNREACHABLE, "guard_error", "definitions_unchecked"})
 """Codes after which the same request may succeed."""
 _REMEDIES: Final = {
     UNREACHABLE: "try again later; if it stays so, the operator has to start the tool server",
     "guard_error": "try again later; if it stays so, the operator finds why in the guard's log",
+    "definitions_unchecked": "try again later",
     "body_too_large": "send less at once",
     "port": "ask the operator to open the port in the policy's `egress.ports`",
     "private_address": "ask the operator to open the address in the policy's `egress.private`",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from redis.exceptions import RedisError, ResponseError
 
 from guard.adapters.redis.connection import CommandRefusedError, Endpoint, RedisClient
-from guard.core.errors import StateError
+from guard.core.errors import GuardError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,7 +83,13 @@ class InProcessClient(RedisClient):
 def _fake_server() -> Callable[..., Reply]:
     """Return how to run a command on a new, empty store."""
     # Only here: a guard with a Redis needs neither of the two.
-    from fakeredis import FakeServer, FakeStrictRedis
+    try:
+        from fakeredis import FakeServer, FakeStrictRedis
+    except ImportError as error:
+        msg = (
+            "state in process needs `pip install 'agent-egress-guard[in-process]'`, or name a redis"
+        )
+        raise GuardError(msg) from error
 
     client = FakeStrictRedis(
         server=FakeServer(version=_VERSION, server_type="redis"), lua_modules={"struct"}

@@ -115,7 +115,7 @@ class _Wrapper:
             withheld = await responses.on_message(self._exchange, frame.encode())
         except MessageError as error:
             responses.refuse(error, self._exchange)
-            return {}  # Without a frame the wrapper answers that the guard cannot.
+            return {}  # Without a frame the wrapper says so, where it can make out to whom.
         return {"frame": frame if withheld is None else withheld.decode()}
 
     def _ended(self) -> list[str]:

@@ -28,6 +28,11 @@ PATIENCE: Final = 5.0
 """Seconds that a server gets after its input has ended, and again after SIGTERM."""
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NOT_FOUND: Final = 127
+_NO_GUARD: Final = (
+    "the egress guard is not available; nothing was forwarded. What would help: try again later; "
+    "if it stays so, the operator has to start `guard run`"
+)
+_NO_RELEASE: Final = "the egress guard could not release the answer; whether to go on is the user's"
 
 
 class Decisions:
@@ -192,15 +197,20 @@ def _say(frame: bytes) -> None:
 
 
 def _unavailable(line: bytes) -> bytes:
-    """Return the error in place of a request or a result that could not be judged."""
+    """Return the answer in place of a request, or of an answer, that could not be judged."""
     try:
         message = json.loads(line)
-        identifier = message["id"]
-    except (ValueError, TypeError, KeyError):
+        identifier, method = message["id"], message.get("method")
+    except (ValueError, TypeError, KeyError, AttributeError):
         return b""
-    if "method" in message and "result" not in message and identifier is None:
+    if method is not None and identifier is None:
         return b""
-    error = {"code": REFUSED, "message": "the guard is not available; nothing was forwarded"}
+    said = _NO_GUARD if method is not None else _NO_RELEASE
+    content = [{"type": "text", "text": said}]
+    if method == "tools/call" or "content" in (message.get("result") or {}):
+        result = {"content": content, "isError": True, "resultType": "complete"}
+        return json.dumps({"jsonrpc": "2.0", "id": identifier, "result": result}).encode()
+    error = {"code": REFUSED, "message": said}
     return json.dumps({"jsonrpc": "2.0", "id": identifier, "error": error}).encode()
 
 

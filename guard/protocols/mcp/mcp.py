@@ -502,6 +502,7 @@ class McpProtocol(ProtocolModule):
         return [
             _unread(identified(key), TOOL_CALL if is_call else "", error, decision_id)
             for key, is_call in correlations.items()
+            if not key.startswith("?")
         ]
 
     def results(self, content: Json) -> Sequence[ParsedResult]:

@@ -149,8 +149,10 @@ async def test_a_listing_is_no_release_where_its_pins_cannot_be_read(
     monkeypatch.setattr(road.store, "look_up", gone)
     exchange = await road.ask("tools/list", {})
 
-    with pytest.raises(MessageError, match="cannot be checked"):
-        await road.answer(exchange, {"tools": [SEND]})
+    told = json.loads(await road.answer(exchange, {"tools": [SEND]}) or b"{}")
+
+    assert "definitions_unchecked" in told["error"]["message"]
+    assert "send" not in str(told)
 
 
 async def test_an_address_in_a_description_is_tainted(road: Road) -> None:

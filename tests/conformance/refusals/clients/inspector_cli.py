@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,15 @@ async def client(transport: str, where: Any) -> Any:
             *words, stdin=asyncio.subprocess.DEVNULL, stdout=-1, stderr=-1
         )
         out, err = await process.communicate()
-        if process.returncode:
-            raise InspectorError(err.decode()[-2000:])
-        return "\n".join(item.get("text", "") for item in json.loads(out)["content"])
+        # An error result ends it with a status of its own, after it was printed; what failed
+        # before is one line of JSON on standard error.
+        for text, member in ((out, "content"), (err.rsplit(b"\n{", 1)[-1], "error")):
+            with suppress(ValueError, KeyError, TypeError):
+                found = json.loads(text if text[:1] == b"{" else b"{" + text)[member]
+                if member == "error":
+                    return str(found["message"])
+                return "\n".join(item.get("text", "") for item in found)
+        raise InspectorError(err.decode()[-2000:])
 
     yield call
 

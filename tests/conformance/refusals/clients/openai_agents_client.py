@@ -53,15 +53,18 @@ def _text(output: Any) -> str:
 
 
 def _server(transport: str, where: Any) -> Any:
+    # Without the cache it lists the tools before every turn, which a server that has ended cannot.
     if transport == "stdio":
-        return MCPServerStdio({"command": where[0], "args": where[1:]})
-    return (MCPServerSse if transport == "sse" else MCPServerStreamableHttp)({"url": where})
+        return MCPServerStdio({"command": where[0], "args": where[1:]}, cache_tools_list=True)
+    kind = MCPServerSse if transport == "sse" else MCPServerStreamableHttp
+    return kind({"url": where}, cache_tools_list=True)
 
 
 @asynccontextmanager
 async def client(transport: str, where: Any) -> Any:
     """Yield how a tool is called."""
     async with _server(transport, where) as server:
+        await server.list_tools()
 
         async def call(tool: str, arguments: dict[str, Any]) -> str:
             model = Scripted(tool, arguments)

@@ -139,3 +139,10 @@ def test_the_stream_in_which_a_client_reads_is_named_for_broken_messages_too() -
     assert MCP.answered_in(request(b"{", "/messages/?session_id=s1")) == "s1"
     assert not MCP.answered_in(request(b"{", "/messages/?session_id=a&sessionId=b"))
     assert not MCP.answered_in(request(b"{"))
+
+
+def test_an_answer_whose_id_no_client_takes_is_not_answered() -> None:
+    """There is nobody who waits for it."""
+    failure = MessageError("definitions_unchecked", "later", status=502)
+
+    assert MCP.lost({"?:null": True}, failure, ID) == []

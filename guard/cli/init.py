@@ -1,26 +1,57 @@
-"""``guard init``: a first policy with its tests, from the tools an agent has."""
+"""``guard init``: a first policy with its tests, from the tools an agent has, and the way in."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
 import typer
 
-from guard.cli.outcome import given_input
+from guard.cli.outcome import given_input, plain
 from guard.core.errors import GuardError
+from guard.settings import BUILTIN, policy_file, state_directory
 
 if TYPE_CHECKING:
-    from guard.policy_files.client_config import ConfiguredServer
-    from guard.policy_files.proposal import ListedTool
+    from collections.abc import Mapping, Sequence
 
-FIRST_PORT: Final = 9001
+    from guard.policy_files.client_config import ConfiguredServer, Rewritten
+    from guard.policy_files.proposal import ProposedServer
+
+LISTENER: Final = "127.0.0.1:9001"
+"""Where the proposed guard listens: one listener, a path for each server."""
+BACKUP: Final = ".before-guard-"
+"""Between the name of a configuration and the digest of what was written in its place."""
+DIGITS: Final = 16
+CLIENTS: Final = (
+    ".mcp.json",
+    ".cursor/mcp.json",
+    ".vscode/mcp.json",
+    "~/.claude.json",
+    "~/.config/Claude/claude_desktop_config.json",
+    "~/Library/Application Support/Claude/claude_desktop_config.json",
+    "~/.cursor/mcp.json",
+    "~/.config/Code/User/mcp.json",
+    "~/Library/Application Support/Code/User/mcp.json",
+    "~/.codex/config.toml",
+    "~/.gemini/settings.json",
+)
+"""Where clients keep their configurations, in the order in which they are looked for."""
 
 
 def init(
-    source: Annotated[str, typer.Argument(help="A client's configuration, or a server's URL.")],
+    source: Annotated[
+        str | None,
+        typer.Argument(help="A client's configuration (default: the first found), or a URL."),
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Policy file to write; its tests go beside it.")
     ] = Path("policy.yaml"),
@@ -28,78 +59,245 @@ def init(
     start: Annotated[
         bool, typer.Option("--start", help="Start servers that are commands, to list their tools.")
     ] = False,
+    known: Annotated[
+        list[str] | None,
+        typer.Option("--known", help="NAME=PROFILE: you know what this server is; repeat."),
+    ] = None,
+    write_client: Annotated[
+        bool,
+        typer.Option("--write-client", help="Let the client reach its servers through the guard."),
+    ] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Put a configuration back as it was.")
+    ] = False,
 ) -> None:
-    """List the tools of an agent's servers and write a commented policy with its tests.
+    """List the tools of an agent's servers and write a policy with its tests.
 
-    Nothing is overwritten.  Commands of the configuration are started only with --start.
+    A server that is known by the command or URL you gave gets its shipped profile, and its tools'
+    definitions are pinned; everything else is judged as strictly as its schemas allow, or asked
+    about.  No file is overwritten but the client's, with --write-client, which keeps a copy.
 
-    Example: guard init ~/.cursor/mcp.json --domain example.com -o policy.yaml
+    Example: guard init ~/.cursor/mcp.json --domain example.com --start --write-client
     """
-    tests = output.with_name(f"{output.stem}_test.yaml")
     with given_input():
-        for path in (output, tests):
-            if path.exists():
-                raise GuardError(f"`{path}` exists; move it away or name another with --output")
-        servers = _servers(source)
-        listed, skipped = _listed(servers, start=start)
-        _write(listed, output, tests, domain)
-    typer.echo(f"wrote {output} and {tests}; read them, then:")
-    typer.echo(f"guard policy check {output}; guard policy test {tests}")
-    for name in skipped:
-        typer.echo(f"skipped `{name}`: it is a command, see --start")
-    _tell_next(servers, output)
+        origin = source or _first_client()
+        if undo:
+            _put_back(Path(origin).expanduser())
+            return
+        _propose(origin, output, domain, _said(known or []), start=start, rewrite=write_client)
+
+
+def _first_client() -> str:
+    for name in CLIENTS:
+        if Path(name).expanduser().is_file():
+            typer.echo(f"reading {name}", err=True)
+            return name
+    raise GuardError("no client's configuration was found; name one, or the URL of a server")
+
+
+def _said(known: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return the profiles that the user named, by server."""
+    said: dict[str, tuple[str, ...]] = {}
+    for item in known:
+        name, equals, profile = item.partition("=")
+        if not equals:
+            raise GuardError(f"`{item}` is not NAME=PROFILE, for example mail=gmail")
+        reference = BUILTIN + profile.removeprefix(BUILTIN)
+        policy_file(Path(reference))
+        said[name] = (*said.get(name, ()), reference)
+    return said
+
+
+def _propose(
+    origin: str,
+    output: Path,
+    domain: str,
+    said: Mapping[str, tuple[str, ...]],
+    *,
+    start: bool,
+    rewrite: bool,
+) -> None:
+    tests = output.with_name(f"{output.stem}_test.yaml")
+    for path in (output, tests):
+        if path.exists():
+            raise GuardError(f"`{path}` exists; move it away or name another with --output")
+    servers = _servers(origin)
+    if unknown := said.keys() - {server.name for server in servers}:
+        raise GuardError(f"there is no server `{min(unknown)}` that `--known` could be about")
+    proposals, reached = _proposals(servers, said, start=start)
+    _write(proposals, output, tests, domain)
+    typer.echo(f"wrote {output} and {tests}")
+    for one in proposals:
+        _tell(one)
+    _tell_next(reached, output)
+    if rewrite and not origin.startswith(("http://", "https://")):
+        _rewrite(Path(origin).expanduser(), reached, output)
 
 
 def _servers(source: str) -> list[ConfiguredServer]:
+    """Return the servers, each with a name that a policy can have."""
     from guard.policy_files.client_config import ConfiguredServer, read_client_config
 
     if urlsplit(source).scheme in {"http", "https"}:
         return [ConfiguredServer("server", source)]
-    return read_client_config(Path(source).expanduser().read_bytes())
+    found: dict[str, ConfiguredServer] = {}
+    for server in read_client_config(Path(source).expanduser().read_bytes()):
+        if "--decisions" in server.command or server.url.startswith(f"http://{LISTENER}/"):
+            raise GuardError(f"`{server.name}` goes through the guard already; see --undo")
+        slug = re.sub(r"[^A-Za-z0-9._-]+", "-", server.name).strip("-._")[:40] or "server"
+        while slug in found:
+            slug += "-2"
+        found[slug] = replace(server, name=slug)
+    return list(found.values())
 
 
-def _listed(servers: list[ConfiguredServer], *, start: bool) -> tuple[list[ListedTool], list[str]]:
+def _proposals(
+    servers: Sequence[ConfiguredServer], said: Mapping[str, tuple[str, ...]], *, start: bool
+) -> tuple[list[ProposedServer], list[ConfiguredServer]]:
+    """Return what is proposed, and the servers with the transports that they speak."""
     from guard.adapters.mcp_client.tool_listing import list_tools
+    from guard.policy_files.proposal import usable
+    from guard.policy_files.recognition import proposed
 
-    tools: list[ListedTool] = []
-    skipped: list[str] = []
+    proposals: list[ProposedServer] = []
+    reached: list[ConfiguredServer] = []
+    failures: list[str] = []
     for server in servers:
         if server.transport == "stdio" and not start:
-            skipped.append(server.name)
-        else:
-            tools += asyncio.run(list_tools(server))
-    if not tools:
+            failures.append(f"skipped `{server.name}`: it is a command, see --start")
+            continue
+        try:
+            tools, spoken = asyncio.run(list_tools(server))
+        except GuardError as error:
+            failures.append(f"skipped `{server.name}`: {error}")
+            continue
+        kept, odd = usable(tools)
+        for name in odd:
+            typer.echo(f"left out a tool with the name {name[:80]!r}: it stays unmapped", err=True)
+        reached.append(spoken)
+        proposals.append(proposed(server, upstream_of(spoken), kept, said.get(server.name)))
+    for line in failures:
+        typer.echo(plain(line), err=True)
+    if not proposals:
         raise GuardError("no server listed a tool, so there is nothing to propose")
-    return tools, skipped
+    return proposals, reached
 
 
-def _write(tools: list[ListedTool], output: Path, tests: Path, domain: str) -> None:
+def upstream_of(server: ConfiguredServer) -> str:
+    """Return how the guard will know a server: as its definitions are pinned."""
+    from guard.protocols.mcp.mcp import endpoint_path
+
+    if server.transport == "stdio":
+        return f"stdio:{server.name}"
+    parts = urlsplit(server.url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    host = f"{parts.hostname}:{port}".lower()
+    # An older server posts elsewhere than where its stream is.
+    return host if server.transport == "sse" else host + endpoint_path(parts.path or "/")
+
+
+def _write(proposals: Sequence[ProposedServer], output: Path, tests: Path, domain: str) -> None:
     from guard.policy_files import load_policies
-    from guard.policy_files.proposal import guess, policy_text, suite_text, usable
+    from guard.policy_files.proposal import policy_text, suite_text
 
-    kept, odd = usable(tools)
-    for name in odd:
-        typer.echo(f"left out a tool with the name {name[:80]!r}: it stays unmapped", err=True)
-    guesses = [guess(tool) for tool in kept]
-    output.write_text(policy_text(output.stem, domain, guesses), encoding="utf-8")
+    output.write_text(policy_text(output.stem, domain, proposals), encoding="utf-8")
     try:
         load_policies([output])
     except GuardError:
         output.unlink()
         raise
-    tests.write_text(suite_text(domain, guesses), encoding="utf-8")
+    tests.write_text(suite_text(domain, proposals), encoding="utf-8")
 
 
-def _tell_next(servers: list[ConfiguredServer], output: Path) -> None:
-    """Say how to put the guard in front of the servers that have a URL."""
-    urls = [one for one in servers if one.url]
-    if not urls:
-        return
-    words = [f"guard run --policy {output}"]
-    for port, server in enumerate(urls, FIRST_PORT):
-        parts = urlsplit(server.url)
-        words.append(f"--reverse 127.0.0.1:{port}={parts.scheme}://{parts.netloc}{parts.path}")
-    typer.echo("then: " + " \\\n  ".join(words))
-    for port, server in enumerate(urls, FIRST_PORT):
-        path = urlsplit(server.url).path
-        typer.echo(f"and give clients http://127.0.0.1:{port}{path} for `{server.name}`")
+def _tell(one: ProposedServer) -> None:
+    profiles = ", ".join(one.profiles) or "not known: what you start or connect to names no profile"
+    sends = sum(guess.is_send for guess in one.guesses)
+    mapped = len(one.pinned) - len(one.open) if one.profiles else sends
+    asked = ", ".join(guess.tool for guess in one.open)
+    typer.echo(plain(f"`{one.name}` ({one.started}): {profiles}; {max(mapped, 0)} tools mapped"))
+    if asked:
+        typer.echo(plain(f"  asked about until you say in the policy what they do: {asked}"))
+
+
+def _tell_next(servers: Sequence[ConfiguredServer], output: Path) -> None:
+    """Print the command that runs the guard, and how clients reach each server through it."""
+    words = ["guard", "run", "--policy", str(output)]
+    for server in servers:
+        if server.url:
+            words += ["--reverse", f"{LISTENER}/{server.name}={_bare(server.url)}"]
+    if any(server.transport == "stdio" for server in servers):
+        words += ["--decisions", str(_socket())]
+    typer.echo("run the guard: " + shlex.join(words))
+    for server in servers:
+        if server.url:
+            typer.echo(f"clients reach `{server.name}` at http://{LISTENER}/{server.name}")
+        else:
+            wrapper = shlex.join(_wrapper(server, output)[: -len(server.command)])
+            typer.echo(f"clients start `{server.name}` as: {wrapper} COMMAND AS BEFORE")
+
+
+def _bare(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _socket() -> Path:
+    return state_directory() / "decide.sock"
+
+
+def _wrapper(server: ConfiguredServer, policy: Path) -> list[str]:
+    """Return the command that starts a server behind the guard; clients have no PATH of ours."""
+    guard = shutil.which("guard")
+    own = [guard] if guard else [sys.executable, "-m", "guard"]
+    words = [*own, "stdio", "--policy", str(policy.absolute()), "--decisions", str(_socket())]
+    return [*words, "--name", server.name, "--", *server.command]
+
+
+def _rewrite(path: Path, servers: Sequence[ConfiguredServer], policy: Path) -> None:
+    """Let a client start and reach its servers through the guard; keep what was there."""
+    from guard.policy_files.client_config import rewritten_config
+
+    before = path.read_bytes()
+    after = rewritten_config(before, [_instead(server, policy) for server in servers])
+    kept = path.with_name(f"{path.name}{BACKUP}{_digest(after)}")
+    mode = path.stat().st_mode & 0o777
+    _written(kept, before, mode)
+    fresh = path.with_name(f".{path.name}.guard-new")
+    _written(fresh, after, mode)
+    fresh.replace(path)
+    typer.echo(f"rewrote {path}; as it was: {kept}; `guard init {path} --undo` puts it back")
+
+
+def _instead(server: ConfiguredServer, policy: Path) -> Rewritten:
+    from guard.policy_files.client_config import Rewritten
+
+    if server.url:
+        return Rewritten(server.place, url=f"http://{LISTENER}/{server.name}")
+    return Rewritten(server.place, command=tuple(_wrapper(server, policy)))
+
+
+def _written(path: Path, content: bytes, mode: int) -> None:
+    """Write a file that nobody else may read at any moment, if the original is so."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    path.chmod(mode)
+
+
+def _put_back(path: Path) -> None:
+    """Put a configuration back as it was before this command rewrote it.
+
+    Raises:
+        GuardError: it was changed since, or never rewritten.
+    """
+    kept = path.with_name(f"{path.name}{BACKUP}{_digest(path.read_bytes())}")
+    if not kept.is_file():
+        others = ", ".join(str(p) for p in sorted(path.parent.glob(f"{path.name}{BACKUP}*")))
+        hint = f"it was changed since; as it was before: {others}" if others else "nothing is kept"
+        raise GuardError(f"`{path}` is not what this command has written: {hint}")
+    kept.replace(path)
+    typer.echo(f"{path} is as it was")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:DIGITS]

@@ -174,13 +174,22 @@ UNMAPPED: Final = WriteMapping("", lambda _: True, "", MemoryClass.L1)
 """A save that no entry of ``memory.writes`` claims counts as a write of the highest class."""
 
 
-def write_of(memory: MemoryPolicy, call: ToolCall, role: Role) -> WriteMapping | None:
-    """Return what the policy says of a call as a write; None where it is none."""
+def write_of(
+    memory: MemoryPolicy, call: ToolCall, role: Role, store: str = ""
+) -> WriteMapping | None:
+    """Return what the policy says of a call as a write; None where it is none.
+
+    Args:
+        memory: the policy's section.
+        call: the call.
+        role: of its tool.
+        store: the memory that the tool's mapping names.
+    """
     method, path = "", ""
     if call.protocol == "http":
         method = str(call.arguments.get("method", ""))
         path = urlsplit(str(call.arguments.get("url", ""))).path
-    found = memory.write(call.tool, method, path)
+    found = memory.write(call.tool, method, path, store)
     return found or (UNMAPPED if role is Role.SAVE else None)
 
 

@@ -241,23 +241,35 @@ class MemoryPolicy:
     limits: MemoryLimits = MemoryLimits()
     drift: DriftSettings | None = None
 
-    def write(self, tool: str, method: str = "", path: str = "") -> WriteMapping | None:
-        """Return the first mapping that claims a tool, or a plain request, as a memory write."""
+    def write(
+        self, tool: str, method: str = "", path: str = "", store: str = ""
+    ) -> WriteMapping | None:
+        """Return the first mapping that claims a tool, or a plain request, as a memory write.
+
+        Two servers may have a tool of one name: one of the store that the tool's own mapping names
+        comes before the others.
+        """
+        found: WriteMapping | None = None
         for mapping in self.writes:
             if (
                 mapping.matches(tool)
                 and (not mapping.methods or method in mapping.methods)
                 and (mapping.path is None or mapping.path(path))
             ):
-                return mapping
-        return None
+                if not store or mapping.store in {"", store}:
+                    return mapping
+                found = found or mapping
+        return found
 
-    def read(self, tool: str) -> ReadMapping | None:
-        """Return the first mapping that claims a tool as a read of a store."""
+    def read(self, tool: str, store: str = "") -> ReadMapping | None:
+        """Return the first mapping that claims a tool as a read of a store; as for a write."""
+        found: ReadMapping | None = None
         for mapping in self.reads:
             if mapping.matches(tool):
-                return mapping
-        return None
+                if not store or mapping.store in {"", store}:
+                    return mapping
+                found = found or mapping
+        return found
 
     def proposal(self, tool: str) -> ProposalMapping | None:
         """Return the first mapping that claims a tool's results."""

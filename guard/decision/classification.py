@@ -91,7 +91,8 @@ def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> Clas
     if is_shared and mapping is not None and not mapping.server:
         mapping = None
     role = Role.OTHER if mapping is None else mapping.role
-    write = None if policy.memory is None else write_of(policy.memory, call, role)
+    store = mapping.store if mapping is not None else ""
+    write = None if policy.memory is None else write_of(policy.memory, call, role, store)
     if mapping is None:
         search = _Search(policy)
         search.undeclared(call.arguments, frozenset())

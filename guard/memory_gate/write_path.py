@@ -243,11 +243,11 @@ async def judge_read(
 
     Never raises: a store that does not answer refuses the read.
     """
-    mapping = memory.read(classified.call.tool)
+    by_tool = classified.mapping.store if classified.mapping is not None else ""
+    mapping = memory.read(classified.call.tool, by_tool)
     if mapping is None or not verdict.action.forwards:
         return verdict
     named = _named(mapping, dict(classified.call.arguments))
-    by_tool = classified.mapping.store if classified.mapping is not None else ""
     store = mapping.store or by_tool or DEFAULT_STORE
     try:
         closed = len(named) > READ_PARTITIONS or await staging.is_closed(

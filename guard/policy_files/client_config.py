@@ -1,21 +1,44 @@
-"""MCP servers in the configuration files of MCP clients: Claude Desktop, Cursor, VS Code.  Pure."""
+"""MCP servers in the configuration files of MCP clients, read and rewritten.  Pure: no I/O.
+
+Claude Desktop and Code, Cursor, VS Code and Gemini CLI write JSON, some of them with comments and
+trailing commas; Codex writes TOML.  What is rewritten is the value of a server's command, arguments
+or URL, in its place; everything else stays byte for byte, comments and unknown keys with it.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from guard.core.errors import GuardError, MessageError
-from guard.protocols.framing.json_messages import parse_json
+from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from guard.core.model import Json
 
-PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"))
-"""Where clients keep their servers: Claude Desktop and Cursor; VS Code's mcp.json; its settings."""
+Place: TypeAlias = tuple[str, ...]
+"""Keys from the root of the document to a value."""
+
+PLACES: Final[tuple[Place, ...]] = (
+    ("mcpServers",),
+    ("servers",),
+    ("mcp", "servers"),
+    ("mcp_servers",),
+    ("projects", "*", "mcpServers"),
+)
+"""Where clients keep their servers: most of them; VS Code's mcp.json; its settings; Codex; Claude
+Code, by project."""
+URL_KEYS: Final = ("httpUrl", "url", "serverUrl")
+MAX_BYTES: Final = 4 * 1024 * 1024
+MAX_DEPTH: Final = 64
+_BLANK: Final = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
+_TEXT: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_OTHER: Final = re.compile(r"true|false|null|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_HTTP: Final = frozenset({"http", "https"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,44 +52,234 @@ class ConfiguredServer:
     headers: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    place: Place = ()
+    """Where it stands in its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What a client is to start or reach instead of a server."""
+
+    place: Place
+    """Of the server."""
+    command: tuple[str, ...] = ()
+    url: str = ""
 
 
 def read_client_config(text: bytes) -> list[ConfiguredServer]:
     """Return the servers of a configuration file.
 
     Raises:
-        GuardError: it is not JSON, or no client's configuration.
+        GuardError: it is neither JSON nor TOML, or no client's configuration.
     """
+    document = _document(_decoded(text))
+    found = [
+        _server(name, entry, (*place, name))
+        for place, servers in _tables(document)
+        for name, entry in servers.items()
+    ]
+    if not found:
+        raise GuardError("there is neither `mcpServers` nor `servers` nor `mcp_servers` in it")
+    return found
+
+
+def rewritten_config(text: bytes, changes: Sequence[Rewritten]) -> bytes:
+    """Return a configuration in which servers are started or reached otherwise.
+
+    Raises:
+        GuardError: the text cannot be changed in place.
+    """
+    before = _decoded(text)
+    after = _toml(before, changes) if _is_toml(before) else _json(before, changes)
+    _document(after)
+    return after.encode("utf-8")
+
+
+def _decoded(text: bytes) -> str:
+    if len(text) > MAX_BYTES:
+        raise GuardError(f"the configuration is larger than {MAX_BYTES} bytes")
     try:
-        document = parse_json(text)
-    except MessageError as error:
-        hint = str(error).replace("the body", "the configuration")
-        raise GuardError(f"{hint}; comments have to go") from error
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise GuardError("the configuration is not UTF-8 text") from error
+
+
+def _is_toml(text: str) -> bool:
+    start = _BLANK.match(text)
+    return not text[start.end() if start else 0 :].startswith("{")
+
+
+def _document(text: str) -> Json:
+    """Return the values of a file."""
+    if not _is_toml(text):
+        return _Scanner(text).document().value
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise GuardError(f"the configuration is neither JSON nor TOML: {error}") from error
+
+
+def _tables(document: Json) -> Iterator[tuple[Place, Mapping[str, Json]]]:
+    """Yield each table of servers with its place."""
     for place in PLACES:
-        found = document
+        level: list[tuple[Place, Json]] = [((), document)]
         for step in place:
-            found = found.get(step) if isinstance(found, dict) else None
-        if isinstance(found, dict):
-            return [_server(str(name), entry) for name, entry in found.items()]
-    raise GuardError("there is neither `mcpServers` nor `servers` in it")
+            level = [
+                ((*at, key), value[key])
+                for at, value in level
+                if isinstance(value, dict)
+                for key in (value if step == "*" else (step,))
+                if key in value
+            ]
+        yield from ((at, value) for at, value in level if isinstance(value, dict))
 
 
-def _server(name: str, entry: Json) -> ConfiguredServer:
+def _server(name: str, entry: Json, place: Place) -> ConfiguredServer:
     if not isinstance(entry, dict):
         raise GuardError(f"server `{name}` is not an object")
-    url, command = entry.get("url") or entry.get("serverUrl"), entry.get("command")
-    if isinstance(url, str) and urlsplit(url).scheme in {"http", "https"}:
-        kind = "sse" if entry.get("type") == "sse" or entry.get("transport") == "sse" else "http"
-        return ConfiguredServer(name, url, kind, headers=_texts(entry.get("headers")))
-    if isinstance(command, str):
+    url = next((entry[key] for key in URL_KEYS if isinstance(entry.get(key), str)), None)
+    if url is not None and urlsplit(url).scheme in _HTTP:
+        said = {entry.get("type"), entry.get("transport")}
+        kind = "sse" if "sse" in said else "http"
+        headers = _texts(entry.get("headers")) | _texts(entry.get("http_headers"))
+        return ConfiguredServer(name, url, kind, headers=headers, place=place)
+    if isinstance(command := entry.get("command"), str):
         words = entry.get("args")
         arguments = tuple(map(str, words)) if isinstance(words, list) else ()
-        environment = _texts(entry.get("env"))
         return ConfiguredServer(
-            name, "", "stdio", command=(command, *arguments), environment=environment
+            name,
+            "",
+            "stdio",
+            command=(command, *arguments),
+            environment=_texts(entry.get("env")),
+            place=place,
         )
     raise GuardError(f"server `{name}` has neither a `url` nor a `command`")
 
 
 def _texts(value: Json) -> dict[str, str]:
     return {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else {}
+
+
+def _toml(text: str, changes: Sequence[Rewritten]) -> str:
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    for change in changes:
+        table: Json = document
+        for step in change.place:
+            table = table[step]
+        if change.url:
+            table[next(key for key in URL_KEYS if key in table)] = change.url
+        else:
+            table["command"], table["args"] = change.command[0], list(change.command[1:])
+    return tomlkit.dumps(document)
+
+
+def _json(text: str, changes: Sequence[Rewritten]) -> str:
+    root = _Scanner(text).document()
+    edits: list[tuple[int, int, str]] = []
+    for change in changes:
+        node = root
+        for step in change.place:
+            node = node.members[step]
+        edits += _edits(node.members, change)
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def _edits(members: Mapping[str, _Node], change: Rewritten) -> Iterator[tuple[int, int, str]]:
+    if change.url:
+        node = members[next(key for key in URL_KEYS if key in members)]
+        yield node.start, node.end, json.dumps(change.url, ensure_ascii=False)
+        return
+    command = members["command"]
+    arguments = json.dumps(list(change.command[1:]), ensure_ascii=False)
+    first = json.dumps(change.command[0], ensure_ascii=False)
+    if "args" in members:
+        yield members["args"].start, members["args"].end, arguments
+    else:
+        first += f', "args": {arguments}'
+    yield command.start, command.end, first
+
+
+@dataclass(slots=True)
+class _Node:
+    """A value with its place in the text."""
+
+    start: int
+    end: int
+    value: Json
+    members: dict[str, _Node] = field(default_factory=dict)
+
+
+class _Scanner:
+    """Reads JSON with comments and trailing commas, and where each value stands.
+
+    No library that is kept up changes such a text in its place.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def document(self) -> _Node:
+        node = self._value(0)
+        self._blank()
+        if self._at != len(self._text):
+            raise self._error()
+        return node
+
+    def _error(self) -> GuardError:
+        line = self._text.count("\n", 0, self._at) + 1
+        return GuardError(f"the configuration is not JSON at line {line}")
+
+    def _blank(self) -> None:
+        found = _BLANK.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+
+    def _takes(self, character: str) -> bool:
+        self._blank()
+        taken = self._text.startswith(character, self._at)
+        self._at += taken
+        return taken
+
+    def _value(self, depth: int) -> _Node:
+        self._blank()
+        start = self._at
+        if depth > MAX_DEPTH:
+            raise self._error()
+        if self._takes("{"):
+            members = dict(self._members(depth))
+            return _Node(start, self._at, {k: n.value for k, n in members.items()}, members)
+        if self._takes("["):
+            items = list(self._items(depth))
+            return _Node(start, self._at, items)
+        found = _TEXT.match(self._text, start) or _OTHER.match(self._text, start)
+        if found is None:
+            raise self._error()
+        self._at = found.end()
+        try:
+            return _Node(start, self._at, json.loads(found[0]))
+        except ValueError as error:
+            raise self._error() from error
+
+    def _members(self, depth: int) -> Iterator[tuple[str, _Node]]:
+        seen: set[str] = set()
+        while not self._takes("}"):
+            key = self._value(MAX_DEPTH).value
+            if not isinstance(key, str) or key in seen or not self._takes(":"):
+                raise self._error()
+            seen.add(key)
+            yield key, self._value(depth + 1)
+            if not self._takes(",") and not self._text.startswith("}", self._at):
+                raise self._error()
+
+    def _items(self, depth: int) -> Iterator[Json]:
+        while not self._takes("]"):
+            yield self._value(depth + 1).value
+            if not self._takes(",") and not self._text.startswith("]", self._at):
+                raise self._error()

@@ -161,7 +161,10 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         ),
         servers=tuple(
             ServerEntry(
-                server.name, server.listener or "", (server.upstream or "").lower(), server.pins
+                server.name,
+                server.listener or "",
+                (server.upstream or "").lower(),
+                server.pins or {},
             )
             for file in files
             for server in file.content.servers

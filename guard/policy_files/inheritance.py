@@ -97,7 +97,7 @@ class _Taken:
                 content=content,
                 rules=tuple(restricting),
                 server=server.name,
-                only=frozenset({*server.pins, *_METHODS}) if server.pins else None,
+                only=frozenset({*server.pins, *_METHODS}) if server.pins is not None else None,
             )
         )
 

@@ -115,7 +115,8 @@ def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     if not writes:
         message = "the memory gate has no write to judge; declare the store in `stores`"
         yield _problem(first, ("memory", "writes"), message)
-    yield from _store_names(files)
+    # A profile is about one server's tools; another's may have the same names.
+    yield from _store_names([file for file in files if not file.server])
     claims = [pattern for _, entry, _ in writes for pattern in entry.match]
     saves = [
         p for f in files for _, t in f.content.mappings() if t.role is Role.SAVE for p in t.match

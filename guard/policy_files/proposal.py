@@ -3,14 +3,16 @@
 INVARIANT (no allow from a name): names, schemas and annotations are the server's own words, so they
 only make the proposal stricter.  A tool with an argument that looks like a receiver or a place is a
 send, whose every destination is judged; every other tool stays unmapped, and is asked about until
-the user has said what it does.  What its name suggests stands beside it as a comment.
+the user has said what it does.  What its name suggests stands beside it as a comment.  Only the
+profile of a server that the user's own command or URL names maps more
+(:mod:`guard.policy_files.recognition`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.model import Role
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+BASE: Final = "builtin:office@1"
+"""What a proposed policy builds on."""
 _TOOL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
 
@@ -63,6 +67,9 @@ class ListedTool:
     name: str
     properties: Mapping[str, Json]
     """The ``properties`` of its input schema."""
+    annotations: Mapping[str, Json] = field(default_factory=dict)
+    digest: str = ""
+    """Of its definition, as :class:`guard.core.declarations.ToolDefinition` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,7 @@ class Guess:
 def guess(tool: ListedTool) -> Guess:
     """Return what a tool seems to do."""
     words = _words(tool.name)
-    kinds = {name: _kind(name, schema) for name, schema in tool.properties.items()}
+    kinds = {name: argument_kind(name, schema) for name, schema in tool.properties.items()}
     found = {
         kind: tuple(name for name, its in kinds.items() if its == kind)
         for kind in ("people", "places", "handles", "body")
@@ -123,7 +130,8 @@ def _words(name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _WORD.findall(name))
 
 
-def _kind(name: str, schema: Json) -> str:
+def argument_kind(name: str, schema: Json) -> str:
+    """Return what an argument seems to name: people, places, handles, a body, or nothing."""
     items = schema.get("items") if isinstance(schema, dict) else None
     formats = {one.get("format") for one in (schema, items) if isinstance(one, dict)}
     words = _words(name)
@@ -148,18 +156,45 @@ def usable(tools: Sequence[ListedTool]) -> tuple[list[ListedTool], list[str]]:
     return list(kept.values()), odd
 
 
-def policy_text(name: str, domain: str, guesses: Sequence[Guess]) -> str:
-    """Return a commented policy file."""
-    return "\n".join([*_head(name, domain), *_mappings(guesses), *_RULES, ""])
+@dataclass(frozen=True, slots=True)
+class ProposedServer:
+    """A server, and what is proposed about it."""
+
+    name: str
+    upstream: str
+    """As the policy's ``servers`` name it."""
+    started: str
+    """What its user starts or connects to, for the comment; no secrets."""
+    profiles: tuple[str, ...] = ()
+    """Shipped policies about it, as ``builtin:NAME@REVISION``; none where nobody knows it."""
+    pinned: tuple[ListedTool, ...] = ()
+    """Tools whose definitions are pinned: what its profiles say holds for these."""
+    guesses: tuple[Guess, ...] = ()
+    """What those of its tools seem to do that no profile speaks for."""
+
+    @property
+    def open(self) -> tuple[Guess, ...]:
+        """Tools that are asked about until their user has said what they do."""
+        return tuple(one for one in self.guesses if not one.is_send)
+
+
+def policy_text(name: str, domain: str, servers: Sequence[ProposedServer]) -> str:
+    """Return a commented policy file that builds on ``builtin:office``."""
+    lines = [*_head(name, domain)]
+    for server in servers:
+        lines += _server_lines(server)
+    return "\n".join([*lines, ""])
 
 
 def _head(name: str, domain: str) -> Iterator[str]:
-    yield "# Proposed by `guard init`.  Names and schemas are the servers' own words: tools that"
-    yield "# name a receiver are judged as sends; every other tool is asked about until you have"
-    yield "# said below what it does.  Read every line."
-    yield "# Then: `guard policy check`, `guard policy test`."
+    yield "# Proposed by `guard init`.  A server that is known by what you start or connect to has"
+    yield "# a profile, which holds for the tools that were listed, as they were defined.  Of any"
+    yield "# other server names and schemas are its own words: tools naming a receiver are judged"
+    yield "# as sends, every other one is asked about until you have said below what it does."
+    yield "# `guard policies show office` is what it builds on; `guard policy test` tests it."
     yield "version: 1"
     yield f"name: {json.dumps(name)}"
+    yield f"extends: {BASE}"
     yield "mode: enforce"
     yield ""
     yield "# Yours; everything else is external.  A name alone does not include what is below it."
@@ -168,36 +203,49 @@ def _head(name: str, domain: str) -> Iterator[str]:
     yield "allow: []"
     yield "deny: []"
     yield ""
-    yield "tools:"
+    yield "servers:"
+
+
+def _server_lines(server: ProposedServer) -> Iterator[str]:
+    yield f"  # {_comment(server.started)}"
+    yield f"  - name: {json.dumps(server.name)}"
+    yield f"    upstream: {json.dumps(server.upstream)}"
+    if server.profiles:
+        yield f"    profile: {json.dumps(list(server.profiles))}"
+    yield "    pins:" if server.pinned else "    pins: {}"
+    for tool in server.pinned:
+        yield f"      {json.dumps(tool.name)}: {json.dumps(tool.digest)}"
+    yield from _mappings(server.guesses)
+
+
+def _comment(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)[:160]
 
 
 def _mappings(guesses: Sequence[Guess]) -> Iterator[str]:
+    """Yield the mappings of one server's sends, and as comments what its other tools may be."""
     sends = [one for one in guesses if one.is_send]
     if sends:
-        yield f"  # {_MEANING[Role.SEND]}"
+        yield "    tools:"
+        yield f"      # {_MEANING[Role.SEND]}"
     for one in sends:
-        yield f"  - match: {json.dumps([one.tool])}"
-        yield "    role: send"
-        yield f"    destinations: {_paths(one.destinations)}"
+        yield f"      - match: {json.dumps([one.tool])}"
+        yield "        role: send"
+        yield f"        destinations: {_paths(one.destinations)}"
         if one.body:
-            yield f"    body: {_paths(one.body)}"
-    yield "  # Requests that are no tool call, and tunnels whose TLS is not opened."
-    yield "  - match: [http.request, http.connect]"
-    yield "    role: send"
-    yield '    destinations: ["$.url"]'
-    yield '    ignore: ["$.method", "$.host", "$.content_type"]'
+            yield f"        body: {_paths(one.body)}"
     for role in (Role.RETRIEVE, Role.RECALL, Role.LIST, Role.SAVE, Role.OTHER):
         same = [one.tool for one in guesses if one.suggested is role]
         if same:
-            yield "  # Asked about until you decide.  By their names, and by nothing else:"
-            yield f"  # {_MEANING[role]}  If that is so, take the signs away:"
-            yield f"  # - match: {json.dumps(same)}"
-            yield f"  #   role: {role.value}"
-    open_ones = [one.tool for one in guesses if not one.is_send and one.suggested is None]
-    if open_ones:
-        yield "  # Asked about; not even their names say what they do.  Map them, or leave them:"
-        for tool in open_ones:
-            yield f"  #   {tool}"
+            yield "      # Asked about until you decide.  By their names, and by nothing else:"
+            yield f"      # {_MEANING[role]}  If that is so, put this under `tools:`."
+            yield f"      # - match: {json.dumps(same)}"
+            yield f"      #   role: {role.value}"
+    unclear = [one.tool for one in guesses if not one.is_send and one.suggested is None]
+    if unclear:
+        yield "      # Asked about, whatever their names say.  Map them, or leave them so:"
+        for tool in unclear:
+            yield f"      #   {tool}"
 
 
 def _paths(names: Sequence[str]) -> str:
@@ -219,56 +267,28 @@ _MEANING: Final = {
     Role.RETRIEVE: "Reads from somewhere; what it returns counts as untrusted.",
     Role.OTHER: "Neither.",
 }
-_RULES: Final = (
-    "",
-    "rules:",
-    "  - {id: block-denied, type: destination, status: [denied], effect: block}",
-    "  # A receiver that cannot be read one way only cannot be judged.",
-    "  - id: block-unreadable",
-    "    type: destination",
-    "    roles: [send]",
-    "    status: [malformed, missing]",
-    "    effect: block",
-    "    remedy: name every receiver as one plain address or URL",
-    "  # Where a receiver outside came from decides; what nobody vouches for waits for a person.",
-    "  - id: ask-unknown",
-    "    type: provenance",
-    "    roles: [send]",
-    "    rungs: [claimed, unknown, tainted]",
-    "    effect: ask",
-    "    remedy: have the user name the receiver, or ask the operator to approve this decision",
-    "  - id: ask-unmapped",
-    "    type: tool",
-    "    mapped: false",
-    "    effect: ask",
-    "    remedy: ask the operator to map this tool in the policy",
-    "  - id: attested",
-    "    type: provenance",
-    "    roles: [send]",
-    "    rungs: [listed, granted, prompted, established, reply, remembered]",
-    "    effect: allow",
-    "  # Take the signs away with the first mapping that you take them from above:",
-    "  # - id: other-work",
-    "  #   type: tool",
-    "  #   mapped: true",
-    "  #   roles: [recall, list, save, draft, retrieve, other]",
-    "  #   effect: allow",
-)
 
 
-def suite_text(domain: str, guesses: Sequence[Guess]) -> str:
+def suite_text(domain: str, servers: Sequence[ProposedServer]) -> str:
     """Return the test file beside the policy."""
     lines = [
         "# What the policy decides, tool by tool.  Run with `guard policy test`.",
         "version: 1",
         "tests:",
+        '  - name: "a server that nobody has mapped is asked about"',
+        '    call: {tool: anything, upstream: "elsewhere.test:443/mcp"}',
+        "    verdict: ask",
+        "    reasons: [ask-unmapped]",
     ]
-    for one in guesses:
-        for title, arguments, verdict, reason in _cases(one, domain):
-            lines += [f"  - name: {json.dumps(f'{one.tool}: {title}')}", "    call:"]
-            lines += [f"      tool: {json.dumps(one.tool)}"]
-            lines += [f"      arguments: {json.dumps(arguments)}"]
-            lines += [f"    verdict: {verdict}", f"    reasons: [{reason}]"]
+    for server in servers:
+        for one in server.guesses:
+            for title, arguments, verdict, reason in _cases(one, domain):
+                named = f"{server.name}: {one.tool}: {title}"
+                lines += [f"  - name: {json.dumps(named[:200])}", "    call:"]
+                lines += [f"      tool: {json.dumps(one.tool)}"]
+                lines += [f"      upstream: {json.dumps(server.upstream)}"]
+                lines += [f"      arguments: {json.dumps(arguments)}"]
+                lines += [f"    verdict: {verdict}", f"    reasons: [{reason}]"]
     return "\n".join([*lines, ""])
 
 
@@ -281,6 +301,6 @@ def _cases(one: Guess, domain: str) -> Iterator[tuple[str, dict[str, Any], str, 
         first = one.destinations[0]
         stranger = "https://stranger.test/" if first in one.places else "x@stranger.test"
         if inside and not one.handles:
-            yield "to ourselves goes out", inside, "allow", "attested"
+            yield "to ourselves goes out", inside, "allow", "allow-attested"
         yield "to a stranger is asked about", {**inside, first: stranger}, "ask", "ask-unknown"
         yield "to nobody does not", {}, "block", "block-unreadable"

@@ -284,15 +284,15 @@ class ServerEntrySchema(_Strict):
     profile: BuiltinTexts = ()
     """Shipped policies whose mappings, stores and restricting rules are about this server, each
     ``builtin:NAME``; what its own `tools` map comes first."""
-    pins: dict[ToolName, Digest] = Field(default_factory=dict)
+    pins: dict[ToolName, Digest] | None = None
     """Digests of its tools' definitions, as `guard init` saw them.  One that is defined otherwise
-    counts as changed; what `profile` says holds for these tools only, where there are any."""
+    counts as changed; where they are declared, what `profile` says holds for these tools only."""
     tools: tuple[ToolEntry, ...] = ()
     """What its tools do; these come before the mappings under ``tools``."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not self.tools and not self.profile and not self.pins:
+        if not self.tools and not self.profile and self.pins is None:
             raise ValueError("say what its tools do: `tools`, or the `profile` of a known server")
         return self
 

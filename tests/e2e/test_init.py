@@ -1,4 +1,4 @@
-"""``guard init`` against a running MCP server, and a policy that then works."""
+"""``guard init`` against running MCP servers, and a guard that then stands in front of them."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 from guard.adapters.loopback import Rig
 
 ROOT = Path(__file__).resolve().parents[2]
+SECRET = "ghp_" + "0123456789abcdef"
 
 
 def run(*words, cwd):
@@ -16,7 +17,7 @@ def run(*words, cwd):
     return subprocess.run(
         [sys.executable, "-m", "guard", *words],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(cwd / "state")},
         capture_output=True,
         text=True,
         check=False,
@@ -29,22 +30,49 @@ def test_a_clients_configuration_becomes_a_policy_that_passes_its_tests(tmp_path
     with Rig() as rig:
         port = rig.server("guard.lab.fixture_server")
         servers = {
-            "tools": {"url": f"http://127.0.0.1:{port}/mcp"},
+            "tools": {"url": f"http://127.0.0.1:{port}/mcp", "headers": {"x-key": SECRET}},
             "files": {"command": "no-such-command"},
+            "gone": {"url": "http://127.0.0.1:9/mcp"},
         }
         config = tmp_path / "mcp.json"
-        config.write_text(json.dumps({"mcpServers": servers}), "utf-8")
-        made = run("init", str(config), "--domain", "corp.example", cwd=tmp_path)
+        before = "// mine\n" + json.dumps({"mcpServers": servers})
+        config.write_text(before, "utf-8")
+        made = run("init", str(config), "--domain", "corp.example", "--write-client", cwd=tmp_path)
         again = run("init", str(config), cwd=tmp_path)
+        after = config.read_text("utf-8")
+        undone = run("init", str(config), "--undo", cwd=tmp_path)
 
     assert made.returncode == 0, made.stderr
-    assert "skipped `files`" in made.stdout
-    assert f"--reverse 127.0.0.1:9001=http://127.0.0.1:{port}" in made.stdout
+    assert "skipped `files`" in made.stderr
+    assert "skipped `gone`" in made.stderr
+    assert f"--reverse 127.0.0.1:9001/tools=http://127.0.0.1:{port}/mcp" in made.stdout
     assert again.returncode == 3
     assert "exists" in again.stderr
+    assert after == before.replace(f"http://127.0.0.1:{port}/mcp", "http://127.0.0.1:9001/tools")
+    assert undone.returncode == 0, undone.stderr
+    assert config.read_text("utf-8") == before
+    written = [path.read_text("utf-8") for path in tmp_path.glob("policy*.yaml")]
+    assert not any(SECRET in text for text in (*written, made.stdout, made.stderr))
     assert run("check", "policy.yaml", cwd=tmp_path).returncode == 0
     tested = run("test", "policy_test.yaml", cwd=tmp_path)
     assert tested.returncode == 0, tested.stdout
+
+
+def test_a_configuration_that_was_changed_since_is_not_put_back(tmp_path):
+    """What its user has written meanwhile is not lost; where the copy is, is said."""
+    with Rig() as rig:
+        port = rig.server("guard.lab.fixture_server")
+        config = tmp_path / "mcp.json"
+        config.write_text(
+            json.dumps({"mcpServers": {"a": {"url": f"http://127.0.0.1:{port}/mcp"}}}), "utf-8"
+        )
+        run("init", str(config), "--write-client", cwd=tmp_path)
+    config.write_text(config.read_text("utf-8") + "\n", "utf-8")
+    undone = run("init", str(config), "--undo", cwd=tmp_path)
+
+    assert undone.returncode == 3
+    assert "changed since" in undone.stderr
+    assert "mcp.json.before-guard-" in undone.stderr
 
 
 def test_a_server_that_is_not_there_is_said(tmp_path):

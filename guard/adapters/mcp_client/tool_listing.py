@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -12,12 +13,14 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from guard.core.declarations import ToolDefinition
 from guard.core.errors import GuardError
 from guard.policy_files.proposal import ListedTool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
+    from guard.core.model import Json
     from guard.policy_files.client_config import ConfiguredServer
 
 SECONDS: Final = 30.0
@@ -25,26 +28,41 @@ PAGES: Final = 50
 """Most pages of a list that are asked for."""
 
 
-async def list_tools(server: ConfiguredServer) -> list[ListedTool]:
-    """Return the tools that a server lists.
+async def list_tools(server: ConfiguredServer) -> tuple[list[ListedTool], ConfiguredServer]:
+    """Return the tools that a server lists, and the server with the transport that it speaks.
+
+    One that does not speak Streamable HTTP is asked by HTTP+SSE (2024-11-05), as clients do.
 
     Raises:
         GuardError: it cannot be reached or started, or answers no list.
     """
     try:
-        async with (
-            asyncio.timeout(SECONDS),
-            _streams(server) as (read, write),
-            ClientSession(read, write) as session,
-        ):
-            await session.initialize()
-            return await _all(session)
+        return await _listed(server), server
     except Exception as error:
-        # The SDK wraps what happened in groups of exceptions.
-        while isinstance(error, ExceptionGroup):
-            error = error.exceptions[0]
-        msg = f"server `{server.name}` lists no tools: {type(error).__name__}: {error}"
-        raise GuardError(msg) from error
+        if server.transport != "http":
+            raise _failure(server, error) from error
+        older = replace(server, transport="sse")
+        try:
+            return await _listed(older), older
+        except Exception:  # noqa: BLE001  (what was said first is what its user can act on)
+            raise _failure(server, error) from error
+
+
+def _failure(server: ConfiguredServer, error: BaseException) -> GuardError:
+    # The SDK wraps what happened in groups of exceptions.
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return GuardError(f"server `{server.name}` lists no tools: {type(error).__name__}: {error}")
+
+
+async def _listed(server: ConfiguredServer) -> list[ListedTool]:
+    async with (
+        asyncio.timeout(SECONDS),
+        _streams(server) as (read, write),
+        ClientSession(read, write) as session,
+    ):
+        await session.initialize()
+        return await _all(session)
 
 
 async def _all(session: ClientSession) -> list[ListedTool]:
@@ -53,12 +71,26 @@ async def _all(session: ClientSession) -> list[ListedTool]:
     for _ in range(PAGES):
         page = await session.list_tools(cursor)
         for tool in page.tools:
-            properties = tool.inputSchema.get("properties")
-            found.append(ListedTool(tool.name, properties if isinstance(properties, dict) else {}))
+            found.append(
+                listed_tool(tool.model_dump(mode="json", by_alias=True, exclude_unset=True))
+            )
         cursor = page.nextCursor
         if not cursor:
             break
     return found
+
+
+def listed_tool(document: Mapping[str, Json]) -> ListedTool:
+    """Return one entry of a ``tools/list`` with the digest by which the guard pins it."""
+    name = str(document["name"])
+    schema, annotations = document.get("inputSchema"), document.get("annotations")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return ListedTool(
+        name,
+        properties if isinstance(properties, dict) else {},
+        annotations if isinstance(annotations, dict) else {},
+        ToolDefinition(name, document).digest,
+    )
 
 
 @asynccontextmanager

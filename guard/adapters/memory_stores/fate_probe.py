@@ -111,7 +111,7 @@ async def fate_of(reviewed: Reviewed, memory: MemoryPolicy, ask: Ask) -> Fate:
     content = reviewed.fields.get("content", "")
     document = json.loads(content) if content else {}
     method, path = str(document.get("method", "")), urlsplit(str(document.get("url", ""))).path
-    mapping = memory.write(reviewed.fields["tool"], method, path)
+    mapping = memory.write(reviewed.fields["tool"], method, path, reviewed.fields.get("store", ""))
     if mapping is None or mapping.read_back is None or not mapping.content:
         return Fate.UNKNOWN
     arguments = _arguments(mapping.read_back, document)

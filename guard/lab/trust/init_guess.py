@@ -7,9 +7,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from guard.core.model import Role
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
-from guard.policy_files import load_policies, proposal
-from guard.policy_files.proposal import Guess, ListedTool, guess, policy_text
+from guard.policy_files import load_policies, proposal, recognition
+from guard.policy_files.client_config import ConfiguredServer
+from guard.policy_files.proposal import ListedTool, policy_text
+from guard.settings import BUILTIN, builtin_policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.lab.trust.attacks import Patch, Play
     from guard.lab.trust.harness import World
+    from guard.policy_files.proposal import Guess
 
 VERBS: Final = (
     "get",
@@ -50,28 +54,63 @@ CARRIERS: Final[tuple[tuple[str, dict[str, Json], dict[str, Json]], ...]] = (
 )
 
 
+LIES: Final[dict[str, Json]] = {"readOnlyHint": True, "openWorldHint": False}
+"""What a server says of a tool that it wants to be harmless."""
+
+
 class InitGuess(AttackClass):
     """A server names its tools as it likes; what it names must not open them."""
 
     id: ClassVar[str] = "init_guess"
     switches: ClassVar[tuple[Switch, ...]] = (
         Switch("nothing is allowed for its name", lambda patch: _trust_names(patch)),
+        Switch(
+            "a server is known by what its user starts, not by its tools",
+            lambda patch: _trust_tools(patch),
+        ),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
-        """Yield one attempt for each name and carrier, in an order of the seed's."""
+        """Yield one attempt for each name and carrier, in an order of the seed's.
+
+        Every fifth is a tool of a known server's name, at a server that nobody knows.
+        """
         made = list(itertools.product(VERBS, NOUNS, ENDS, CARRIERS))
         rng.shuffle(made)
-        for verb, noun, end, (title, schema, arguments) in made:
-            tool = f"{verb}_{noun}{end}"
+        borrowed = itertools.cycle(_borrowed_names())
+        for number, (verb, noun, end, carrier) in enumerate(made):
+            title, schema, arguments = carrier if number % 5 else CARRIERS[-1]
+            tool = f"{verb}_{noun}{end}" if number % 5 else next(borrowed)
+            lies = LIES if number % 2 else {}
             # Written when it is played, so that a rule that is switched off by then is off in it.
-            yield Attempt(f"{tool} with {title}", _call(tool, schema, arguments), policy=_EMPTY)
+            yield Attempt(
+                f"{tool} with {title}", _call(tool, schema, lies, arguments), policy=_policy(_KNOWN)
+            )
 
 
-def _call(tool: str, schema: dict[str, Json], arguments: dict[str, Json]) -> Play:
+def _borrowed_names() -> list[str]:
+    """Return names of tools that shipped profiles call harmless."""
+    names = [
+        pattern.text
+        for entry in recognition.known_tools(tuple(map(BUILTIN.__add__, builtin_policies())))
+        if entry.role in {Role.RETRIEVE, Role.OTHER}
+        for pattern in entry.match
+        if pattern.is_literal and "/" not in pattern.text and "." not in pattern.text
+    ]
+    return sorted(set(names))
+
+
+def _policy(*tools: ListedTool) -> str:
+    """Return the policy that is proposed for a server that nobody knows."""
+    server = ConfiguredServer("tools", f"http://{_WHERE}")
+    return policy_text("mine", "corp.example", [recognition.proposed(server, _WHERE, tools)])
+
+
+def _call(
+    tool: str, schema: dict[str, Json], annotations: dict[str, Json], arguments: dict[str, Json]
+) -> Play:
     async def play(world: World) -> bool:
-        listed = ListedTool(tool, schema)
-        text = policy_text("mine", "corp.example", [guess(listed), guess(_KNOWN)])
+        text = _policy(ListedTool(tool, schema, annotations, _DIGEST), _KNOWN)
         with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
             file.write(text)
             file.flush()
@@ -82,8 +121,10 @@ def _call(tool: str, schema: dict[str, Json], arguments: dict[str, Json]) -> Pla
     return play
 
 
-_KNOWN: Final = ListedTool("send_email", {"to": TEXT, "body": TEXT})
-_EMPTY: Final = policy_text("mine", "corp.example", [guess(_KNOWN)])
+_WHERE: Final = "tools.internal:9000/mcp"
+"""The server behind the harness's first listener."""
+_DIGEST: Final = "0" * 32
+_KNOWN: Final = ListedTool("send_email", {"to": TEXT, "body": TEXT}, {}, _DIGEST)
 
 
 def _trust_names(patch: Patch) -> None:
@@ -93,9 +134,17 @@ def _trust_names(patch: Patch) -> None:
         yield from before(guesses)
         for one in guesses:
             if not one.is_send and one.suggested is not None:
-                yield f"  - {{match: [{one.tool}], role: {one.suggested.value}}}"
+                yield f"      - {{match: [{one.tool}], role: {one.suggested.value}}}"
 
     before = proposal._mappings  # noqa: SLF001  (switched off on purpose)
     patch.set(proposal, "_mappings", mappings)
-    rules = (*proposal._RULES, "  - {id: other, type: tool, mapped: true, effect: allow}")  # noqa: SLF001
-    patch.set(proposal, "_RULES", rules)
+
+
+def _trust_tools(patch: Patch) -> None:
+    """Recognise every server as every known one, so that its tools' names decide."""
+    everything = tuple(
+        f"{BUILTIN}{name}"
+        for name, content in recognition.shipped_profiles().items()
+        if content.recognised_by is not None
+    )
+    patch.set(recognition, "profiles_of", lambda _: everything)

@@ -168,3 +168,22 @@ def test_office_has_the_rules_of_default():
     }
 
     assert differing == {"ask-secrets", "ask-redefined"}
+
+
+def test_two_memories_may_have_a_tool_of_one_name(tmp_path):
+    """Each server's write is judged by what its own profile says it writes."""
+    text = OFFICE + "servers:\n"
+    for name in ("mem0", "graphiti"):
+        text += f'  - {{name: {name}, upstream: "stdio:{name}", profile: "builtin:{name}"}}\n'
+    policy = loaded(tmp_path, text)
+    writes = {
+        name: policy.memory.write(
+            "add_memory", store=policy.mapping("add_memory", upstream=f"stdio:{name}").store
+        )
+        for name in ("mem0", "graphiti")
+    }
+
+    assert {name: write.store for name, write in writes.items()} == {
+        "mem0": "mem0",
+        "graphiti": "graphiti",
+    }

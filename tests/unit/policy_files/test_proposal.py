@@ -6,14 +6,20 @@ import pytest
 from ruamel.yaml import YAML
 
 from guard.cli.policy import shipped_detectors
-from guard.core.errors import GuardError
 from guard.core.model import Role
 from guard.policy_files import load_policies
-from guard.policy_files.client_config import read_client_config
-from guard.policy_files.proposal import ListedTool, guess, policy_text, suite_text, usable
+from guard.policy_files.proposal import (
+    ListedTool,
+    ProposedServer,
+    guess,
+    policy_text,
+    suite_text,
+    usable,
+)
 from guard.replay.policy_tests import Coverage, load_suite, run_suite
 
 TEXT = {"type": "string"}
+WHERE = "tools.test:443/mcp"
 TOOLS = [
     ListedTool("send_email", {"to": TEXT, "cc": TEXT, "subject": TEXT, "body": TEXT}),
     ListedTool("post-message", {"channel_id": TEXT, "text": TEXT}),
@@ -28,6 +34,11 @@ TOOLS = [
     ListedTool("get_report", {"it's odd": {"type": "string", "format": "email"}}),
     ListedTool("share_file", {"odd 'name": {"type": "string", "format": "email"}}),
 ]
+
+
+def proposed(*tools):
+    """Return what is proposed about one server that nobody knows."""
+    return [ProposedServer("tools", WHERE, "npx tools", guesses=tuple(map(guess, tools)))]
 
 
 @pytest.mark.parametrize(
@@ -81,9 +92,9 @@ def test_no_name_no_schema_and_no_annotation_makes_an_allow(tmp_path):
         for number, arguments in enumerate(ARGUMENTS)
     ]
     path = tmp_path / "mine.yaml"
-    path.write_text(policy_text("mine", "corp.example", [guess(tool) for tool in made]), "utf-8")
+    path.write_text(policy_text("mine", "corp.example", proposed(*made)), "utf-8")
     policy = load_policies([path])
-    mapped = {tool.name: policy.mapping(tool.name) for tool in made}
+    mapped = {tool.name: policy.mapping(tool.name, upstream=WHERE) for tool in made}
 
     assert len(made) > 2000
     assert {found.role for found in mapped.values() if found is not None} == {Role.SEND}
@@ -103,14 +114,15 @@ def test_receivers_are_told_from_text():
 
 def test_the_proposed_policy_is_valid_and_passes_its_own_tests(tmp_path):
     """Each test has the verdict for the reason that it names, and nothing is left untested."""
-    guesses = [guess(tool) for tool in TOOLS]
+    servers = proposed(*TOOLS)
     policy, tests = tmp_path / "mine.yaml", tmp_path / "mine_test.yaml"
-    policy.write_text(policy_text("mine", "corp.example", guesses), "utf-8")
-    tests.write_text(suite_text("corp.example", guesses), "utf-8")
+    policy.write_text(policy_text("mine", "corp.example", servers), "utf-8")
+    tests.write_text(suite_text("corp.example", servers), "utf-8")
     suite = load_suite(tests)
     outcomes = run_suite(suite, shipped_detectors(None), Coverage(suite.policy))
 
-    assert load_policies([policy]).mapping("send_email").role is Role.SEND
+    assert load_policies([policy]).mapping("send_email", upstream=WHERE).role is Role.SEND
+    assert load_policies([policy]).mapping("send_email", upstream="other.test:443/mcp") is None
     assert len(outcomes) >= len(TOOLS)
     assert [one.complaints for one in outcomes if one.complaints] == []
 
@@ -123,46 +135,6 @@ def test_a_name_cannot_write_the_policy():
     assert [tool.name for tool in kept] == ["ok"]
     assert odd == [evil]
     argument = ListedTool("send", {'to"]\n    role: other #': TEXT})
-    text = policy_text("p", "corp.example", [guess(argument)])
-    (mapping, _) = YAML(typ="safe", pure=True).load(text)["tools"]
-    assert mapping["role"] == "send"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b'{"mcpServers": {"a": {"url": "http://h/mcp", "headers": {"x": "1"}}}}',
-        b'{"servers": {"a": {"type": "http", "url": "http://h/mcp", "headers": {"x": "1"}}}}',
-        b'{"mcp": {"servers": {"a": {"url": "http://h/mcp", "headers": {"x": "1"}}}}}',
-    ],
-)
-def test_the_shapes_of_three_clients_are_read(text):
-    """Claude Desktop and Cursor, VS Code's own file, VS Code's settings."""
-    (server,) = read_client_config(text)
-
-    assert (server.name, server.url, server.transport) == ("a", "http://h/mcp", "http")
-    assert server.headers == {"x": "1"}
-
-
-def test_commands_are_read_and_not_started():
-    """A command with its arguments and environment."""
-    text = b'{"mcpServers": {"fs": {"command": "npx", "args": ["-y", "p"], "env": {"K": "v"}}}}'
-    (server,) = read_client_config(text)
-
-    assert (server.transport, server.command) == ("stdio", ("npx", "-y", "p"))
-    assert server.environment == {"K": "v"}
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (b"// a comment\n{}", "comments have to go"),
-        (b'{"other": 1}', "neither `mcpServers` nor `servers`"),
-        (b'{"servers": {"a": 1}}', "not an object"),
-        (b'{"servers": {"a": {"url": "file:///x"}}}', "neither a `url` nor a `command`"),
-    ],
-)
-def test_what_is_no_configuration_is_said(text, words):
-    """The message says what to do."""
-    with pytest.raises(GuardError, match=words):
-        read_client_config(text)
+    text = policy_text("p", "corp.example", proposed(argument))
+    (server,) = YAML(typ="safe", pure=True).load(text)["servers"]
+    assert [one["role"] for one in server["tools"]] == ["send"]

@@ -131,6 +131,8 @@ class Settings(BaseSettings):
     which writes its predecessor left in flight."""
     body_limit: int = 16 * 1024 * 1024
     """Bytes of one message body, before and after decoding."""
+    held_limit: int = 64 * 1024 * 1024
+    """Bytes that are held of all unfinished messages of a worker together."""
     state_timeout: float = Field(default=0.25, gt=0)
     """Seconds a call to Redis may take."""
     heartbeat: float = Field(default=5.0, gt=0)
@@ -181,7 +183,7 @@ class Settings(BaseSettings):
         _address(value)
         return value
 
-    @field_validator("body_limit", "record_limit", mode="before")
+    @field_validator("body_limit", "held_limit", "record_limit", mode="before")
     @classmethod
     def _size(cls, value: object) -> object:
         match = _SIZE.fullmatch(value) if isinstance(value, str) else None

@@ -367,6 +367,7 @@ def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddo
         settings.modes,
         confdir=confdir,
         body_limit=settings.body_limit,
+        held_limit=settings.held_limit,
         trust=trust,
         ask_certificates=asking,
     )

@@ -84,6 +84,9 @@ def run(
         Path | None, typer.Option(help="TOML file: front end = sha256 of its secret.")
     ] = None,
     body_limit: Annotated[str | None, typer.Option(help="Largest body, e.g. 16m.")] = None,
+    held_limit: Annotated[
+        str | None, typer.Option(help="Most that is held of all unfinished messages, e.g. 64m.")
+    ] = None,
     state_timeout: Annotated[
         float | None, typer.Option(help="Seconds a call to Redis may take.")
     ] = None,

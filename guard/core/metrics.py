@@ -172,6 +172,7 @@ REFUSAL_CODES: Final = frozenset(
         "call_without_name",
         "connect",
         "definitions_unchecked",
+        "no_room",
         "dns",
         "duplicate_header",
         "duplicate_key",

@@ -413,6 +413,12 @@ class EventReader:
         self._decoder = decoder
         self._cutter = EventCutter(responses.body_limit)
 
+    @property
+    def held(self) -> int:
+        """Bytes of the stream that wait: of an unfinished event, or of calls of a model."""
+        reader = self._exchange.reader
+        return self._cutter.held + (0 if reader is None else reader.size)
+
     async def feed(self, chunk: bytes) -> list[bytes]:
         """Return the bytes that may be released after a chunk, in order.
 

@@ -11,7 +11,14 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
-from guard.adapters.mitm.layers import AWAITED, CERTIFICATE, CUT, LOST, StreamedAnswer
+from guard.adapters.mitm.layers import (
+    AWAITED,
+    CERTIFICATE,
+    CUT,
+    LOST,
+    NO_ROOM,
+    StreamedAnswer,
+)
 from guard.adapters.mitm.translation import (
     answer,
     answer_later,
@@ -230,6 +237,7 @@ class GuardAddon:
                 hook.release, hook.stop = [hook.flow.metadata[REFUSED]], True
                 return
             hook.release = await (reader.feed(hook.chunk) if hook.chunk else reader.end())
+            hook.held = reader.held
             exchange = hook.flow.metadata[EXCHANGE]
             if exchange.answers_for:
                 self._streams[_stream_of(exchange)] = hook.flow
@@ -291,6 +299,12 @@ class GuardAddon:
         self._ended(flow)
         try:
             text = flow.error.msg if flow.error else ""
+            if text == NO_ROOM:
+                error = MessageError("no_room", text, status=503)
+                self._enforcement.requests.refuse(error, outline(flow))
+                if isinstance(exchange := flow.metadata.get(EXCHANGE), Exchange):
+                    await self._enforcement.responses.on_lost(exchange)
+                return
             if EXCHANGE in flow.metadata:
                 if text != CUT:
                     self._answer_lost(flow)

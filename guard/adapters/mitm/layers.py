@@ -10,6 +10,7 @@
 * A fatal alert behind a handshake ends the connection; mitmproxy only logs it and waits.
 * Where clients are asked for certificates, TLS sessions are not resumed.
 * The messages of a WebSocket wait for their verdict.
+* What is held of unfinished messages, over all connections, has a budget.
 * A committed write goes to its store by a connection that shows the guard's certificate.
 
 Installed by replacing names in ``mitmproxy.proxy``; :func:`verify` is asked at start, because a
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import wsproto.events
 from mitmproxy.connection import ConnectionState
+from mitmproxy.flow import Error
 from mitmproxy.net import tls as net_tls
 from mitmproxy.proxy import commands, events, layer, server
 from mitmproxy.proxy.layers import http as http_layers
@@ -48,6 +51,7 @@ from wsproto.connection import ConnectionState as WebSocketState
 from wsproto.utilities import ProtocolError
 
 from guard.adapters.mitm.forward import NOT_CONNECTED
+from guard.adapters.mitm.message_budget import MessageBudget
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
@@ -180,11 +184,13 @@ class GuardedWebsocketLayer(websocket.WebsocketLayer):
         is_text = isinstance(event.data, str)
         data = event.data.encode() if isinstance(event.data, str) else bytes(event.data)
         source.frame_buf[-1] += data
-        oversize = sum(map(len, source.frame_buf)) > self._limit
+        held = sum(map(len, source.frame_buf))
+        oversize = held > self._limit or not BUDGET.hold(id(source), held)
         if not event.message_finished and not oversize:
             if event.frame_finished:
                 source.frame_buf.append(b"")
             return
+        BUDGET.release(id(source))
         fragments, source.frame_buf = source.frame_buf, [b""]
         content = b"" if oversize else b"".join(fragments)
         hook = GuardFrameHook(self.flow, from_client, content, is_text, oversize)
@@ -202,6 +208,7 @@ class GuardedWebsocketLayer(websocket.WebsocketLayer):
             self.flow.websocket.timestamp_end = time.time()  # noqa: TID251  (mitmproxy's own mark)
             self.flow.websocket.close_code = code
         for side in (self.server_ws, self.client_ws):
+            BUDGET.release(id(side))
             if side.state in {WebSocketState.OPEN, WebSocketState.REMOTE_CLOSING}:
                 yield side.send2(wsproto.events.CloseConnection(code=code))
             yield commands.CloseConnection(side.conn)
@@ -214,6 +221,9 @@ _CODES: Final[Any] = getattr(_events, "ErrorCode", None)
 """The codes of protocol errors: an enumeration since mitmproxy 12, HTTP statuses before."""
 CLIENT_CODE: Final[Any] = _CODES.GENERIC_CLIENT_ERROR if _CODES else 400
 SERVER_CODE: Final[Any] = _CODES.GENERIC_SERVER_ERROR if _CODES else 502
+BUDGET: Final = MessageBudget()
+"""Of this process."""
+NO_ROOM: Final = "the guard holds too much of unfinished messages"
 CUT: Final = "the guard ended this answer"
 """The message of the error that ends a streamed answer nothing more of which may be released."""
 HEAD_LIMIT: Final = 64 * 1024
@@ -240,6 +250,8 @@ class GuardChunkHook(commands.StartHook):
     """What the addon lets through, in order."""
     stop: bool = False
     """Set to end the answer here: nothing more of it is released."""
+    held: int = 0
+    """Bytes of the answer that wait for their verdict."""
 
     def args(self) -> list[object]:
         """Hand the addon the hook itself: it answers by setting its fields."""
@@ -266,7 +278,48 @@ class GuardUnreadableHook(commands.StartHook):
 
 
 class GuardedHttpStream(http_layers.HttpStream):
-    """An HTTP stream whose streamed answer passes the guard chunk by chunk."""
+    """An HTTP stream whose streamed answer passes the guard chunk by chunk.
+
+    What it holds of request and answer counts towards :data:`BUDGET`.
+    """
+
+    def check_body_size(self, request: bool) -> layer.CommandGenerator[bool]:  # noqa: FBT001  (mitmproxy's)
+        """Refuse a body that is too large, and one for which there is no room beside the others."""
+        if (yield from super().check_body_size(request)):
+            return True
+        sent = self.flow.request.data.content or b""
+        if self._holds(len(sent) + len(self.request_body_buf) + len(self.response_body_buf)):
+            return False
+        yield from self._no_room(request=request)
+        return True
+
+    def _holds(self, size: int) -> bool:
+        """Return whether there is room for what is held of this stream."""
+        if self._finalizer is None:
+            self._finalizer = weakref.finalize(self, BUDGET.release, id(self))
+        return BUDGET.hold(id(self), size)
+
+    _finalizer: weakref.finalize[Any, Any] | None = None
+
+    def _no_room(self, *, request: bool) -> layer.CommandGenerator[None]:
+        """End the stream: 503, and on to nobody."""
+        self.request_body_buf.clear()
+        self.response_body_buf.clear()
+        self.flow.error = Error(NO_ROOM)
+        yield http_layers.HttpErrorHook(self.flow)
+        failed = ResponseProtocolError(self.stream_id, NO_ROOM, _Status(503))
+        yield SendHttp(failed, self.context.client)
+        self.client_state = self.state_errored
+        if not request:
+            ended = RequestProtocolError(self.stream_id, NO_ROOM, CLIENT_CODE)
+            yield SendHttp(ended, self.context.server)
+        self.server_state = self.state_errored
+        self.flow.live = False
+
+    def flow_done(self) -> layer.CommandGenerator[None]:
+        """Give back what was held."""
+        BUDGET.release(id(self))
+        yield from super().flow_done()
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         """Handle an event without the one hook per request that nobody listens to."""
@@ -303,6 +356,7 @@ class GuardedHttpStream(http_layers.HttpStream):
         self, event: RequestProtocolError | ResponseProtocolError
     ) -> layer.CommandGenerator[None]:
         """Say 403, not 502, where it was the guard that did not connect."""
+        BUDGET.release(id(self))
         if isinstance(event, ResponseProtocolError) and NOT_CONNECTED in event.message:
             vars(event)["code"] = _Status(403)
         generator = super().handle_protocol_error(event)
@@ -338,6 +392,10 @@ class GuardedHttpStream(http_layers.HttpStream):
     def _pass(self, chunk: bytes) -> layer.CommandGenerator[None]:
         hook = GuardChunkHook(self.flow, chunk)
         yield hook
+        if not hook.stop and not self._holds(hook.held):
+            hook.stop = True
+            self.flow.error = Error(NO_ROOM)
+            yield http_layers.HttpErrorHook(self.flow)
         # An empty chunk would end a chunked body: never send one.
         for data in hook.release:
             if data:

@@ -22,6 +22,7 @@ from mitmproxy.proxy.layers.http import HTTPMode
 
 from guard.adapters.mitm import layers
 from guard.adapters.mitm.layers import show_certificate
+from guard.adapters.mitm.message_budget import LIMIT
 from guard.core.errors import GuardError
 from guard.destinations.canonical import canonical_host
 
@@ -153,12 +154,13 @@ class LeanMaster(Master):
         )
 
 
-def build_master(
+def build_master(  # noqa: PLR0913  (the composition root passes every part once, by name)
     addon: GuardAddon,
     modes: Sequence[str],
     *,
     confdir: Path,
     body_limit: int,
+    held_limit: int = LIMIT,
     trust: Path | None = None,
     ask_certificates: bool = False,
 ) -> LeanMaster:
@@ -169,6 +171,7 @@ def build_master(
         modes: mitmproxy mode specifications.
         confdir: where mitmproxy keeps its certificate authority; only the guard's user may enter.
         body_limit: bytes of one body.
+        held_limit: bytes that are held of all unfinished messages together.
         trust: PEM file of the authorities that upstreams' certificates may come from; None for
             the public ones.
         ask_certificates: ask clients that speak TLS for a certificate; who verifies it is
@@ -176,6 +179,7 @@ def build_master(
     """
     opts = options.Options(confdir=str(confdir), mode=list(modes))
     master = LeanMaster(opts, addon)
+    layers.BUDGET.limit = held_limit
     master.options.update(
         body_size_limit=str(body_limit),
         keep_host_header=True,

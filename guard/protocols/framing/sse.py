@@ -47,6 +47,11 @@ class EventCutter:
             raise OversizeError(f"a server-sent event is larger than {self._limit} bytes")
         return events
 
+    @property
+    def held(self) -> int:
+        """Bytes of an event that is not finished."""
+        return len(self._buffer)
+
     def rest(self) -> bytes:
         """Return what is left when the stream ends: an event that was never finished."""
         rest = bytes(self._buffer)

@@ -307,7 +307,7 @@ async def serve(
     background.append(loop.create_task(parts.recovery.watch()))
     background.append(loop.create_task(parts.store.watch()))
     if pulse:
-        background.append(loop.create_task(_beat(pulse)))
+        background.append(loop.create_task(_beat(pulse, parts.guard, settings.heartbeat)))
     if settings.reload:
         background.append(loop.create_task(parts.reloader.watch(settings.reload)))
     running = loop.create_task(master.run())
@@ -403,9 +403,15 @@ def _decision_server(parts: Parts, settings: Settings) -> DecisionServer | None:
     return DecisionServer(parts.enforcement, digest, settings.decisions)
 
 
-async def _beat(pulse: Heartbeat) -> None:
+_STUCK: Final = 6
+"""Heartbeats for which one large message may be judged, beside others that are."""
+
+
+async def _beat(pulse: Heartbeat, guard: Guard, limit: float) -> None:
     while True:
-        pulse.beat()
+        # A thread that never ends costs the worker, as the loop would.
+        if not guard.is_stuck(_STUCK * limit):
+            pulse.beat()
         await asyncio.sleep(BEAT_SECONDS)
 
 

@@ -9,11 +9,12 @@ What happens on the wire with a verdict (hop 7) is the PEP's.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 import time
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
 
 from guard.core.calls import ClassifiedCall, untraced
 from guard.core.errors import AuditError, GuardError
@@ -61,7 +62,10 @@ if TYPE_CHECKING:
     from guard.memory_gate.write_path import WritePath
 
 LARGE: Final = 32 * 1024
-"""Characters and values of a result from which it is labelled in a thread: about 10 ms of work."""
+"""Characters and values from which a call is judged, or a result labelled, in a thread: about 10 ms
+of work."""
+LONG_PROMPT: Final = 4096
+"""Characters of a prompt from which it is read in a thread."""
 SOURCE_NAME: Final = 64
 """Characters of a mapping's pattern that name a source of labels."""
 BATCH_REFUSED: Final = Reason(
@@ -73,6 +77,8 @@ BATCH_REFUSED: Final = Reason(
 )
 
 
+ParamT = ParamSpec("ParamT")
+ResultT = TypeVar("ResultT")
 _ENFORCED: Final = attrgetter("verdict.enforced")
 
 
@@ -140,6 +146,9 @@ class Guard:
         self._unlabelled: dict[tuple[str, str], int] = {}
         """Results that were released and that the store could not be told of, by principal.  They
         are written with the next attempt, before anything of that principal is judged."""
+        self._begun: dict[int, float] = {}
+        """When the threads that work on large messages began, by number."""
+        self._numbers = itertools.count()
         self.texts = ContentScan(detectors, audit, metrics)
         self._prepare()
 
@@ -196,22 +205,17 @@ class Guard:
         started = time.perf_counter()
         policy = self.policy
         errors: list[str] = []
-        classified = self._classified(policy, call, errors)
+        is_large = _is_large(call.arguments)
+        if is_large:
+            classified = await self.aside(self._classified, policy, call, errors)
+        else:
+            classified = self._classified(policy, call, errors)
         tracing, spread, snapshot = await self._attempt(policy, classified, errors)
-        if self._entering is not None:
-            self._entering(call)
-        traced, granted = self._traced(policy, classified, (tracing, spread), snapshot, errors)
-        findings = self._detect(policy, classified, snapshot, errors)
-        situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
-        verdict = decide(policy, situation)
-        if self._entering is not None:
-            self._entering(None)
-        if len(verdict.errors) > len(errors):
-            self._metrics.count(ERRORS, "rule")
-        if policy is not None and verdict.enforced is Action.REDACT:
-            traced, verdict = redact(
-                policy, situation, verdict, lambda c: self._find(policy, c, snapshot)
-            )
+        given = policy, classified, (tracing, spread), snapshot, errors
+        if is_large:
+            traced, verdict = await self.aside(self._decided, *given)
+        else:
+            traced, verdict = self._decided(*given)
         memory = self._memory
         if memory is not None and (classified.memory_write is not None or memory.has_reads):
             verdict = await memory.judge(traced, snapshot, verdict)
@@ -232,6 +236,49 @@ class Guard:
             self._metrics.count(ERRORS, "state")
             reason = Reason("guard_error", "", Action.BLOCK, "containment", remedy="retry later")
             return verdict.blocked(reason, f"containment: {type(error).__name__}")
+
+    async def aside(
+        self, work: Callable[ParamT, ResultT], *args: ParamT.args, **options: ParamT.kwargs
+    ) -> ResultT:
+        """Do the work on a large message in a thread, while others are judged."""
+        number = next(self._numbers)
+
+        def timed() -> ResultT:
+            self._begun[number] = time.monotonic()
+            try:
+                return work(*args, **options)
+            finally:
+                del self._begun[number]
+
+        return await asyncio.to_thread(timed)
+
+    def is_stuck(self, seconds: float) -> bool:
+        """Return whether a thread has been at work on one message for longer than so."""
+        before = time.monotonic() - seconds
+        return any(begun < before for begun in list(self._begun.values()))
+
+    def _decided(
+        self,
+        policy: Policy | None,
+        classified: ClassifiedCall,
+        begun: tuple[Tracing | None, Spread | None],
+        snapshot: Snapshot,
+        errors: list[str],
+    ) -> tuple[TracedCall, Verdict]:
+        """Return the call with the rung of each value, and the verdict of findings and rules."""
+        if self._entering is not None:
+            self._entering(classified.call)
+        traced, granted = self._traced(policy, classified, begun, snapshot, errors)
+        findings = self._detect(policy, classified, snapshot, errors)
+        situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
+        verdict = decide(policy, situation)
+        if self._entering is not None:
+            self._entering(None)
+        if len(verdict.errors) > len(errors):
+            self._metrics.count(ERRORS, "rule")
+        if policy is not None and verdict.enforced is Action.REDACT:
+            return redact(policy, situation, verdict, lambda c: self._find(policy, c, snapshot))
+        return traced, verdict
 
     def _classified(
         self, policy: Policy | None, call: ToolCall, errors: list[str]
@@ -501,7 +548,7 @@ class Guard:
         try:
             if _is_large(result.content):
                 # Others are judged meanwhile; this result is released only once it is labelled.
-                writes, overflow = await asyncio.to_thread(self._learn, result)
+                writes, overflow = await self.aside(self._learn, result)
             else:
                 writes, overflow = self._learn(result)
             self._metrics.observe(LABEL_SATURATION, overflow, "result")
@@ -553,9 +600,11 @@ class Guard:
         policy = self.policy
         writes: list[LabelWrite] = []
         if policy is not None:
-            writes = prompt_writes(
-                self._seal.folding(policy.fold), label_sets(policy.limits), identity, text, at
-            )
+            seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
+            if len(text) > LONG_PROMPT:
+                writes = await self.aside(prompt_writes, seal, sets, identity, text, at)
+            else:
+                writes = prompt_writes(seal, sets, identity, text, at)
         await self._store.note(identity, writes)
         if self._recorder is not None:
             self._recorder.prompt(identity, text, at)
@@ -626,7 +675,7 @@ def _with_the_others(verdict: Verdict) -> Verdict:
 
 
 def _is_large(content: Json) -> bool:
-    """Return whether to label a result would hold up the calls of others."""
+    """Return whether to judge a call, or to label a result, would hold up the calls of others."""
     room = LARGE
     stack: list[Json] = [content]
     while stack and room > 0:

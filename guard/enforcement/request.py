@@ -7,12 +7,13 @@ out is an :class:`Exchange` (forward it) or an :class:`HttpReply` (answer it, fo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
 from guard.core.model import UNKNOWN_TASK, Role
+from guard.decision.guard import LARGE
 from guard.enforcement.exchange import (
     NONCE_HEADER,
     TOKEN_HEADER,
@@ -29,7 +30,7 @@ from guard.protocols.http.request import TOOL as REQUEST
 from guard.protocols.refusals import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from guard.core.calls import TracedCall
     from guard.core.metrics import Metrics
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from guard.protocols.messages import Message, ParsedCall
 
 
+ReadT = TypeVar("ReadT")
 _NOTHING: Final[frozenset[str]] = frozenset()
 _HEADERS: Final = frozenset({"headers"})
 _HEADED: Final = frozenset({REQUEST, METADATA})
@@ -148,8 +150,8 @@ class RequestHandler:
         decision_id = new_decision_id()
         protocol = self._fallback
         try:
-            protocol = self._matching(request)
-            message = protocol.parse(request)
+            protocol = await self._read(self._matching, request)
+            message = await self._read(protocol.parse, request)
             identity = identify(request, message, self._credentials)
             side_content = self._side_content(request, protocol, message)
         except MessageError as error:
@@ -225,6 +227,12 @@ class RequestHandler:
             return UnreadExchange(protocol, place)
         reply = protocol.unreadable(error, decision_id, request)
         return _in_stream(reply, protocol, request, place.principal)
+
+    async def _read(self, read: Callable[[HttpRequest], ReadT], request: HttpRequest) -> ReadT:
+        """Return what is read of a request; of a large one while others are judged."""
+        if len(request.body) > LARGE:
+            return await self._guard.aside(read, request)
+        return read(request)
 
     def _matching(self, request: HttpRequest) -> ProtocolModule:
         host = request.host.lower()

@@ -180,12 +180,11 @@ class PrometheusMetrics(Metrics, Collector):
 
     def _closed_labels(self, metric: Metric, values: tuple[str, ...]) -> tuple[str, ...]:
         """Return label values, ``other`` for each that is not in its closed set."""
-        return tuple(
-            value
-            if label.values is None or value in self._closed.get(label, label.values)
-            else OTHER
-            for label, value in zip(metric.labels, values, strict=True)
-        )
+        closed: list[str] = []
+        for label, value in zip(metric.labels, values, strict=True):
+            is_open = label.values is None or value in self._closed.get(label, label.values)
+            closed.append(value if is_open else OTHER)
+        return tuple(closed)
 
     def collect(self) -> Iterator[Family]:
         """Yield every family as it is now."""
@@ -236,7 +235,7 @@ class PrometheusMetrics(Metrics, Collector):
             rule = OTHER
         # Roles and modes are texts themselves; `.value` would cost more than the count.
         self.count(metrics.DECISIONS, action, call.role, rule, verdict.mode)
-        tool = self._tool_label(call.call.tool) if call.mapped else UNMAPPED
+        tool = self._tool_label(call.call.tool) if call.mapping is not None else UNMAPPED
         self.count(metrics.TOOL_DECISIONS, tool, action)
         # Each reason once per decision, however many rules gave it.
         counted: list[tuple[str, str]] = []

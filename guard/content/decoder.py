@@ -25,7 +25,8 @@ import io
 import re
 import zlib
 from dataclasses import dataclass
-from itertools import islice
+from itertools import filterfalse, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -72,14 +73,28 @@ class Search:
     """Characters of the shortest word that is decoded."""
     follows_letters: bool
     """Whether readings are made of a reading with its letters folded."""
+    long_words: Callable[[str], list[str]]
+    """Gives the words of a text that have so many characters."""
 
 
 DESTINATIONS: Final = Search(
-    words=64, length=4096, printable=0.85, shortest=1, token=10, follows_letters=False
+    words=64,
+    length=4096,
+    printable=0.85,
+    shortest=1,
+    token=10,
+    follows_letters=False,
+    long_words=re.compile(r"\S{10,}").findall,
 )
 """An address is short: escapes are undone around the signs only."""
 CONTENT: Final = Search(
-    words=2000, length=SIZE, printable=0.95, shortest=_FEWEST, token=12, follows_letters=True
+    words=2000,
+    length=SIZE,
+    printable=0.95,
+    shortest=_FEWEST,
+    token=12,
+    follows_letters=True,
+    long_words=re.compile(r"\S{12,}").findall,
 )
 """A secret or an instruction may be long: escapes are undone in the whole text."""
 
@@ -288,7 +303,7 @@ def _ascii85(token: str) -> bytes:
 
 def _words(text: str, search: Search, tried: set[str]) -> Iterator[str]:
     """Yield what the encoded words of a text decode to, where that is text; each word once."""
-    long = [w for w in text.split() if len(w) >= search.token and w not in tried]
+    long = list(filterfalse(tried.__contains__, search.long_words(text)))
     tried.update(long)
     joined = " ".join(long)
     if long:
@@ -305,7 +320,10 @@ def _words(text: str, search: Search, tried: set[str]) -> Iterator[str]:
         yield from _each(_BITS, text, _bits, search)
     if _MAYBE45.search(text) is not None:
         yield from _each(_TOKEN45, text, _base45, search)
-    rare = [word for word in long if len(word) >= _LONG and not word.isalpha()]
+    rare: list[str] = []
+    for word in long:
+        if len(word) >= _LONG and not word.isalpha():
+            rare.append(word)
     if rare:
         yield from _each(_TOKEN58, " ".join(rare), _base58, search)
         marked = " ".join(
@@ -436,7 +454,11 @@ def words_with(sign: str, words: list[str]) -> str:
     What such a pattern finds in a text it finds in these words, in the same order: around a word
     there is a space, here as there.
     """
-    return " ".join([word for word in words if sign in word])
+    found: list[str] = []
+    for word in words:
+        if sign in word:
+            found.append(word)
+    return " ".join(found)
 
 
 def _turned(text: str) -> Iterator[str]:
@@ -460,7 +482,7 @@ def _turned(text: str) -> Iterator[str]:
 
 
 def _all(pattern: re.Pattern[str], text: str) -> str:
-    return " ".join(found[0] for found in islice(pattern.finditer(text), DESTINATIONS.words))
+    return " ".join(map(itemgetter(0), islice(pattern.finditer(text), DESTINATIONS.words)))
 
 
 # --- the reader -------------------------------------------------------------------------------

@@ -132,11 +132,6 @@ _FEW: Final = 4
 _WORD: Final = re.compile(r"x-ray|[a-z]+|[0-9.@_-]")
 
 
-def is_own_skeleton(text: str) -> bool:
-    """Return whether a text is the same as its skeleton; False where that takes work to say."""
-    return text.isascii() and text == text.lower()
-
-
 def skeleton(text: str) -> str:
     """Return a text in lower case, without hidden characters, look-alikes replaced by ASCII."""
     if text.isascii():
@@ -177,7 +172,10 @@ def places(text: str, pattern: re.Pattern[str]) -> str:
         if spans and start < spans[-1][1]:
             start = spans.pop()[0]
         spans.append((start, found.end() + SURROUNDING))
-    return "\n".join([text[start:end] for start, end in spans])
+    around: list[str] = []
+    for start, end in spans:
+        around.append(text[start:end])
+    return "\n".join(around)
 
 
 def respaced(text: str) -> Iterator[str]:

@@ -275,6 +275,8 @@ def texts_at(queries: Sequence[PathQuery], document: Json, hidden: set[str]) -> 
 
 def without_members(arguments: Mapping[str, Json], hidden: set[str]) -> dict[str, Json]:
     """Return the arguments without those at the hidden paths."""
-    return {
-        name: value for name, value in arguments.items() if member_path("$", name) not in hidden
-    }
+    shown = dict(arguments)
+    for name in arguments if hidden else ():
+        if member_path("$", name) in hidden:
+            del shown[name]
+    return shown

@@ -142,7 +142,10 @@ class Situation:
     @property
     def facts(self) -> dict[str, Json]:
         """The facts in the findings, by name."""
-        return {name: fact for found in self.findings for name, fact in found.facts.items()}
+        facts: dict[str, Json] = {}
+        for found in self.findings:
+            facts.update(found.facts)
+        return facts
 
 
 @runtime_checkable

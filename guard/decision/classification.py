@@ -259,11 +259,11 @@ class _Search:
 
     def ignored(self, arguments: Json, ignored: AbstractSet[str], inert: AbstractSet[str]) -> None:
         """Take what is a receiver in arguments of a send that are said to name none."""
-        for path, text in _at(arguments, ignored):
+        for path, text in _at(arguments, ignored) if ignored else ():
             if not self._has_room(path, len(text)):
                 return
             self._add(path, (d for d in receivers_in(text) if d.kind != "malformed"))
-        for path, text in _at(arguments, inert):
+        for path, text in _at(arguments, inert) if inert else ():
             if (climbed := climbing(text)) is not None:
                 self._add(path, (climbed,))
 
@@ -271,8 +271,11 @@ class _Search:
         self, targets: Iterable[Target], arguments: Json, named: AbstractSet[str]
     ) -> None:
         """Suspect what decoding shows in declared destinations that are no plain address."""
-        unclear = {t.path for t in targets if t.destination.kind in _UNCLEAR}
-        for path, text in _at(arguments, unclear & named):
+        unclear: set[str] = set()
+        for target in targets:
+            if target.destination.kind in _UNCLEAR:
+                unclear.add(target.path)
+        for path, text in _at(arguments, unclear & named) if unclear else ():
             if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
                 self._suspect(path, suspected_destinations(find_values(text)))
 

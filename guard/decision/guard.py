@@ -43,7 +43,7 @@ from guard.provenance.approvals import Approvals
 from guard.provenance.established import sent_writes
 from guard.provenance.imports import import_writes
 from guard.provenance.intake import result_writes
-from guard.provenance.label_sets import label_sets
+from guard.provenance.label_sets import label_sets, pin_mark
 from guard.provenance.prompts import claim_writes, prompt_writes
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.provenance.tracing import Tracing
@@ -309,10 +309,11 @@ class Guard:
         try:
             if policy is not None:
                 tracing = Tracing(self._seal, policy, classified)
-                mark = self._pins.mark_of(call.upstream, call.tool) if call.upstream else None
+                mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
                 query, grant = tracing.query(mark), self._approvals.digest(policy, call)
-                spread = Spread.of(self._seal, policy, classified)
-                query = query if spread is None else spread.extended(query)
+                if policy.propagation is not None:
+                    spread = Spread.of(self._seal, policy, classified)
+                    query = query if spread is None else spread.extended(query)
             snapshot = await self._store.attempt(
                 Attempt(call.id, call.identity, classified.role, call.at, marks, query, grant)
             )
@@ -462,8 +463,9 @@ class Guard:
             is_asked = requests and verdict.action is Action.ASK
             writes: tuple[LabelWrite, ...] = ()
             if is_asked:
-                nodes = asked_writes(self._seal, traced.on_executed)
-                writes = (requests.pop(0), *nodes)
+                writes = (requests.pop(0),)
+                if policy is not None and policy.propagation is not None:
+                    writes += asked_writes(self._seal, traced.on_executed)
             ends.append(
                 Completion(call.id, call.identity, role, call.at, executed=False, writes=writes)
             )

@@ -755,7 +755,11 @@ class PatternSet:
             return False
         if self._any or (host and host in self._hosts):
             return True
-        if self._names(kind, destination.canonical):
+        canonical = destination.canonical
+        every_tag = self.folds_tags and kind == "mail"
+        if (kind, canonical) in self._exact or (
+            every_tag and (kind, untagged(canonical)) in self._exact
+        ):
             return True
         if kind == "url" and self._urls:
             prefixes = self._urls.get(_origin_pattern(destination.canonical), ())
@@ -764,11 +768,6 @@ class PatternSet:
         return bool(host and (self._parents or self._networks)) and self._spans(host)
 
     __call__ = matches
-
-    def _names(self, kind: str, canonical: str) -> bool:
-        if self.folds_tags and kind == "mail" and (kind, untagged(canonical)) in self._exact:
-            return True
-        return (kind, canonical) in self._exact
 
     def _spans(self, host: str) -> bool:
         """Return whether a wildcard or a network spans the host."""
@@ -871,6 +870,9 @@ def _read_text(text: str) -> tuple[Destination, ...]:
     """Return the destinations of a text with recipients between ``,`` ``;`` and line ends."""
     if len(text) > TEXT_LIST_LIMIT:
         return (malformed(text),)
+    if _PLAIN.fullmatch(text) is not None:
+        # One mailbox and nothing around it.
+        return (read_mailbox(text),)
     found: dict[Destination, None] = {}
     group = False
     for item, separator in _split(text):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from stdnum import iban
 
 from guard.content.decoder import FILE_ENDINGS, Budget, destination_readings, words_with
-from guard.content.letters import is_own_skeleton, skeleton
+from guard.content.letters import skeleton
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
 from guard.destinations.canonical import (
@@ -113,8 +113,9 @@ def _candidates(text: str) -> Iterator[Destination | None]:
         yield from _urls(text, spans)
     if "@" in text:
         yield from _mails(text, spans)
-    spans.sort()
-    yield from _ips(text, spans)
+    if _MAYBE_IPV4.search(text) is not None or _MAYBE_IPV6.search(text) is not None:
+        spans.sort()
+        yield from _ips(text, spans)
 
 
 def _urls(text: str, spans: list[tuple[int, int]]) -> Iterator[Destination | None]:
@@ -313,18 +314,17 @@ def taints_of(destination: Destination) -> tuple[str, ...]:
     """
     if destination.kind in {"url", "host", "ip"}:
         return (f"any:{destination.host}",)
-    return () if destination.kind != "mail" else (*_siblings(destination), *_alike(destination))
-
-
-def _siblings(destination: Destination) -> tuple[str, ...]:
-    base = untagged(destination.canonical)
-    tagged = base != destination.canonical
-    return (f"any:{base}", f"mail:{base}") if tagged else (f"any:{base}",)
+    if destination.kind != "mail":
+        return ()
+    mailbox, tagged = destination.canonical, "+" in destination.canonical
+    base = untagged(mailbox) if tagged else mailbox
+    plain = mailbox.isascii() and mailbox == mailbox.lower() and "xn--" not in destination.host
+    alike = () if plain else _alike(destination)
+    return (f"any:{base}", f"mail:{base}", *alike) if base != mailbox else (f"any:{base}", *alike)
 
 
 def _alike(destination: Destination) -> tuple[str, ...]:
-    if is_own_skeleton(destination.canonical) and "xn--" not in destination.host:
-        return ()
+    """Return the mailbox as it looks, where that is another one."""
     local = skeleton(destination.canonical.rpartition("@")[0])
     hosts = [destination.host]
     if "xn--" in destination.host:
@@ -362,11 +362,6 @@ def without_https(destination: Destination) -> str:
     return destination.canonical.removeprefix("https://").removesuffix("/")
 
 
-def values_of(destination: Destination) -> tuple[str, ...]:
-    """Return the values that an occurrence of a destination in a text stands for."""
-    return keys_of(destination)[:1]
-
-
 @bounded_cache(64)
 def find_values(text: str, *, disguised: bool = True) -> Found:
     """Return the values in a text; whoever asks again is given the same object, not to be changed.
@@ -389,14 +384,10 @@ def find_values(text: str, *, disguised: bool = True) -> Found:
     for value in found.plain:
         found.disguised.pop(value, None)
     found.overflow = found.overflow or budget.exceeded
-    _cut(found)
+    for values in (found.plain, found.disguised):
+        while len(values) > VALUE_LIMIT:
+            values.popitem()
     return found
-
-
-def _cut(found: Found) -> None:
-    for values, room in ((found.plain, VALUE_LIMIT), (found.disguised, VALUE_LIMIT)):
-        for value in list(values)[room:]:
-            del values[value]
 
 
 def suspected_destinations(found: Found) -> Iterator[Destination]:
@@ -436,7 +427,8 @@ def _scan(text: str, into: dict[str, None], found: Found) -> None:
         if destination.kind == "malformed":
             found.overflow = True
             continue
-        into.update(dict.fromkeys(values_of(destination)))
+        # It stands for itself, and not for what is above it.
+        into.update(dict.fromkeys(keys_of(destination)[:1]))
         # Where anything below a host was named, the host itself is known from there.
         if destination.host and destination.kind != "mail":
             into[f"any:{destination.host}"] = None
@@ -471,10 +463,9 @@ def _others(text: str) -> Iterator[str]:
     if _DIGIT.search(text) is not None:
         yield from _numbered(text, words)
     if "#" in text or "@" in text:
-        yield from (handle_value(match[0]) for match in _HANDLE.finditer(text))
+        yield from map(handle_value, _HANDLE.findall(text))
     if "/" in text:
-        places = words_with("/", words)
-        yield from (handle_value(match[0]) for match in _REPOSITORY.finditer(places))
+        yield from map(handle_value, _REPOSITORY.findall(words_with("/", words)))
 
 
 def _with_path(text: str, found: re.Match[str], host: str) -> str:

@@ -151,7 +151,9 @@ def bound(policy: Policy, call: ToolCall) -> dict[str, Json]:
     Not what differs in every retry of a client: JSON-RPC ids and progress tokens are no part of a
     call; headers and ``_meta`` count as far as ``call.context`` has them.
     """
-    identity = call.identity
+    identity, arguments = call.identity, dict(call.arguments)
+    for name in call.unbound:
+        arguments.pop(name, None)
     return {
         "tenant": identity.tenant,
         "principal": identity.principal,
@@ -163,7 +165,7 @@ def bound(policy: Policy, call: ToolCall) -> dict[str, Json]:
         "protocol": call.protocol,
         "context": call.context,
         "policy": policy.digest,
-        "arguments": {n: v for n, v in call.arguments.items() if n not in call.unbound},
+        "arguments": arguments,
     }
 
 

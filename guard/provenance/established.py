@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 NO_RECEIVERS: Final = frozenset({"reply", "text", "number", "malformed", "missing"})
 """Kinds of destinations that name a message or a value, and nobody who could receive again."""
-_SHOWN: Final = ("principal", "server", "upstream", "tool", "kind", "receiver")
+_MEMBERS: Final = ("principal", "server", "upstream", "tool", "kind", "receiver")
 
 
 SENT_LIMIT: Final = 16
@@ -79,10 +79,10 @@ def receivers_of(classified: ClassifiedCall) -> Iterator[Target]:
 
 def established_mark(seal: Seal, call: ToolCall, destination: Destination) -> bytes:
     """Return the fingerprint of principal, tool and receiver of a send."""
-    return seal.fingerprint("established:" + "\0".join(_parts(call, destination)))
+    return seal.fingerprint("established:" + _shown(call, destination))
 
 
-def _parts(call: ToolCall, destination: Destination) -> tuple[str, ...]:
+def _shown(call: ToolCall, destination: Destination) -> str:
     """Return what makes one established receiver, each part escaped so that none runs on."""
     parts = (
         call.identity.principal,
@@ -92,7 +92,7 @@ def _parts(call: ToolCall, destination: Destination) -> tuple[str, ...]:
         destination.kind,
         destination.canonical,
     )
-    return tuple(json.dumps(part) for part in parts)
+    return "\0".join(map(json.dumps, parts))
 
 
 def established_writes(
@@ -113,7 +113,7 @@ def established_writes(
     for destination, record in receivers.items():
         mark = established_mark(seal, call, destination)
         area = sets.established(call.identity.tenant, mark)
-        shown = "\0".join(_parts(call, destination)).encode()
+        shown = _shown(call, destination).encode()
         entries = (
             seal.write(area, mark + ESTABLISHED, record),
             (mark + SHOWN, seal.enciphered(area, mark + SHOWN, shown)),
@@ -162,6 +162,6 @@ def read_established(
         shown = seal.deciphered(area, mark + SHOWN, fields.get(mark + SHOWN, b""))
         record = seal.read(area, field, raw) if suffix == ESTABLISHED else None
         if record is not None and record.sealed and shown is not None:
-            parts = dict(zip(_SHOWN, map(json.loads, shown.decode().split("\0")), strict=True))
+            parts = dict(zip(_MEMBERS, map(json.loads, shown.decode().split("\0")), strict=True))
             found.append(Established(mark, record, **parts))
     return found

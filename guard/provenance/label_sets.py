@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from guard.core.labels import LabelSet
+from guard.core.labels import LabelLookup, LabelSet
 
 if TYPE_CHECKING:
     from guard.core.model import Identity
     from guard.core.policy import StateLimits
+    from guard.provenance.seal import Seal
 
 BUCKETS: Final = 64
 """Keys that a large set is spread over, so that none takes long to expire or to rehash."""
@@ -27,7 +28,13 @@ _BUCKET_NAMES: Final = tuple(f"{number:x}" for number in range(BUCKETS))
 _REMEMBERED: Final = 8192
 """Label sets kept at hand."""
 
+PIN_LIMIT: Final = 4000
+"""Pins and marks of one upstream's tools."""
+_LOOKUPS: Final = 4096
+"""Look-ups of marks that are kept: one object per tool, as it is asked for with every call."""
+
 GRANT_KIND: Final = "g"
+PIN_KIND: Final = "d"
 SESSION_KIND: Final = "v"
 MEMORY_KIND: Final = "m"
 TAINT_KIND: Final = "t"
@@ -56,6 +63,11 @@ SHOWN: Final = b"D"
 SENT: Final = b"L"
 EXCERPT: Final = b"X"
 """What stands behind a fingerprint in a field: which record of the value it is."""
+
+
+PINNED: Final = b"D"
+MARKED: Final = b"C"
+"""Likewise behind the fingerprint of a tool: its pinned definition, or the mark that it changed."""
 
 
 class BucketAreas(NamedTuple):
@@ -128,13 +140,13 @@ class LabelSets:
     def own(self, identity: Identity, fingerprint: bytes) -> LabelSet:
         """Return what a principal's user named in any session, and what was saved of that."""
         owner = (identity.tenant, identity.principal)
-        part = _BUCKET_NAMES[bucket_of(fingerprint)]
+        part = _BUCKET_NAMES[fingerprint[0] % BUCKETS]
         return _set(OWN_KIND, owner, part, self._labels, BUCKET_LIMIT)
 
     def taint(self, identity: Identity, fingerprint: bytes, epoch: int) -> LabelSet:
         """Return what a principal read in untrusted text during one period."""
         owner = (identity.tenant, identity.principal)
-        part = f"{epoch}.{_BUCKET_NAMES[bucket_of(fingerprint)]}"
+        part = f"{epoch}.{_BUCKET_NAMES[fingerprint[0] % BUCKETS]}"
         return _set(TAINT_KIND, owner, part, self._taint, BUCKET_LIMIT)
 
     def private(self, identity: Identity, fingerprint: bytes) -> LabelSet:
@@ -145,17 +157,17 @@ class LabelSets:
 
     def memory(self, tenant: str, fingerprint: bytes) -> LabelSet:
         """Return the labels of the memories that the principals of a tenant share."""
-        part = _BUCKET_NAMES[bucket_of(fingerprint)]
+        part = _BUCKET_NAMES[fingerprint[0] % BUCKETS]
         return _set(MEMORY_KIND, (tenant,), part, FOREVER, MEMORY_LIMIT)
 
     def established(self, tenant: str, fingerprint: bytes) -> LabelSet:
         """Return the receivers that the principals of a tenant have sent to before."""
-        part, ttl = _BUCKET_NAMES[bucket_of(fingerprint)], self._established * 1000
+        part, ttl = _BUCKET_NAMES[fingerprint[0] % BUCKETS], self._established * 1000
         return _set(ESTABLISHED_KIND, (tenant,), part, ttl, BUCKET_LIMIT)
 
     def sent(self, tenant: str, fingerprint: bytes) -> LabelSet:
         """Return the record of sends of the principals of a tenant, as long as `established`."""
-        part, ttl = _BUCKET_NAMES[bucket_of(fingerprint)], self._established * 1000
+        part, ttl = _BUCKET_NAMES[fingerprint[0] % BUCKETS], self._established * 1000
         return _set(SENT_KIND, (tenant,), part, ttl, BUCKET_LIMIT)
 
     def excerpt(self, tenant: str, session: bytes, call: int, at: float) -> LabelSet:
@@ -180,7 +192,7 @@ class LabelSets:
 
     def written(self, identity: Identity, fingerprint: bytes) -> LabelSet:
         """Return what agents of a tenant wrote into records of other services."""
-        part = _BUCKET_NAMES[bucket_of(fingerprint)]
+        part = _BUCKET_NAMES[fingerprint[0] % BUCKETS]
         return _set(WRITTEN_KIND, (identity.tenant,), part, self._labels, BUCKET_LIMIT)
 
     def epoch(self, at: float) -> int:
@@ -192,6 +204,22 @@ class LabelSets:
 def label_sets(limits: StateLimits) -> LabelSets:
     """Return the label sets under a policy's limits: the same object for the same limits."""
     return LabelSets(limits)
+
+
+def pin_set(upstream: str) -> LabelSet:
+    """Return the set that keeps the pins of an upstream's tools; it does not expire."""
+    return LabelSet(PIN_KIND, (upstream,), "", FOREVER, PIN_LIMIT)
+
+
+def pin_field(seal: Seal, tool: str, kind: bytes) -> bytes:
+    """Return the field of a tool's pin (``PINNED``) or of the mark on it (``MARKED``)."""
+    return seal.fingerprint(f"tool:{tool}") + kind
+
+
+@lru_cache(maxsize=_LOOKUPS)
+def pin_mark(seal: Seal, upstream: str, tool: str) -> LabelLookup:
+    """Return the look-up of a tool's mark, which is sent with each attempt to call the tool."""
+    return LabelLookup(pin_set(upstream), (pin_field(seal, tool, MARKED),))
 
 
 def bucket_of(fingerprint: bytes) -> int:

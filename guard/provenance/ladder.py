@@ -7,6 +7,7 @@ text, wherever it lies.  INVARIANT (missing is unknown): no record, no rung abov
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from guard.core.labels import VOUCHING, Attestation, Channel, Context, Rung
@@ -30,6 +31,8 @@ _BY_STATUS: Final = {
     DestinationStatus.MISSING: Attestation(Rung.UNKNOWN, "missing", vector="unknown"),
 }
 """What needs no look-up: every status but ``external`` decides the rung by itself."""
+_VOUCHING: Final = attrgetter("prompt", "joined", "field", "reply", "own", "memory")
+"""The records of a value that may vouch for it."""
 
 
 def attestation_of(target: Target) -> Attestation:
@@ -83,19 +86,21 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
     values = context.values
     found = [*filter(None, map(values.get, keys))]
     more = [*filter(None, map(values.get, further))]
+    claim = written = None
     for evidence in found:
-        attested = _vouched_now(evidence, context)
-        attested = attested or _vouched_before(evidence, found, more, context)
-        if attested is not None:
-            return attested
+        if any(_VOUCHING(evidence)):
+            attested = _vouched_now(evidence, context)
+            attested = attested or _vouched_before(evidence, found, more, context)
+            if attested is not None:
+                return attested
+        claim = claim or evidence.claim
+        written = written or evidence.written
     tainted = _first_taint(found, more) if found or more else None
     if tainted is not None:
         return _tainted(tainted, found, context)
-    claim = next((e.claim for e in found if e.claim is not None), None)
     if claim is not None and not context.saturated:
         # Only of what no untrusted text has named, as far as anybody can tell.
         return Attestation(Rung.CLAIMED, "user_role", claim, same_session=True)
-    written = next((e.written for e in found if e.written is not None), None)
     return Attestation(
         Rung.UNKNOWN,
         "no_record" if written is None else "own_writing",
@@ -232,14 +237,7 @@ def _first_taint(found: list[Evidence], more: list[Evidence]) -> LabelRecord | N
 
 def _broken(evidence: Evidence) -> list[LabelRecord]:
     """Return the records whose seal does not fit: somebody changed them, so nobody vouches."""
-    records = (
-        evidence.prompt,
-        evidence.reply,
-        evidence.field,
-        evidence.own,
-        evidence.memory,
-        evidence.claim,
-    )
+    records = (*_VOUCHING(evidence), evidence.claim)
     return [record for record in records if record is not None and not record.sealed]
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import saved_document, without_members
@@ -27,7 +27,6 @@ from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED
 from guard.provenance.ladder import attest_values, lasting
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
 from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, SENTENCES, said_value, words_value
-from guard.provenance.result_documents import leaves_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -275,12 +274,28 @@ def saved_values(arguments: Mapping[str, Json]) -> tuple[dict[str, bool], dict[s
     plain: dict[str, bool] = {}
     disguised: dict[str, None] = {}
     overflow = False
-    for leaf in leaves_of(dict(arguments), None, Integrity.UNTRUSTED):
-        found = find_values(leaf.text)
+    stack: list[Json] = [*arguments.values()]
+    texts: list[str] = []
+    for name in arguments:
+        if not name.isidentifier():
+            texts.append(name)
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item, dict):
+            texts += filterfalse(str.isidentifier, item)
+            stack += item.values()
+        elif isinstance(item, list):
+            stack += item
+        elif isinstance(item, int | float) and not isinstance(item, bool):
+            texts.append(str(item))
+    for text in texts:
+        found = find_values(text)
         plain.update(dict.fromkeys(found.plain, True))
         disguised.update(found.disguised)
         overflow = overflow or found.overflow
-        if leaf.whole and (whole := leaf_value(leaf.text)) is not None:
+        if (whole := leaf_value(text)) is not None:
             plain[whole] = plain.get(whole, False) or not found.plain
     return plain, disguised, overflow
 
@@ -300,18 +315,21 @@ def written_values(classified: ClassifiedCall) -> list[str]:
     if classified.role is Role.SAVE and mapping is not None and mapping.store:
         return []
     if classified.role in {Role.SEND, Role.DRAFT} and mapping is not None:
-        arguments = without_members(
-            arguments, {path for query in mapping.body for path, _ in query.find(arguments)}
-        )
-    known = {
-        key
-        for target in classified.targets
-        if target.status in _LISTED
-        for key in keys_of(target.destination)
-    }
+        body: set[str] = set()
+        for query in mapping.body:
+            for path, _ in query.find(arguments):
+                body.add(path)
+        arguments = without_members(arguments, body)
+    known: set[str] = set()
+    for target in classified.targets:
+        if target.status in _LISTED:
+            known.update(keys_of(target.destination))
     plain, disguised, _ = saved_values(arguments)
-    values = (value for value in (*plain, *disguised) if not value.startswith("any:"))
-    return list(islice((value for value in values if value not in known), WRITTEN_LIMIT))
+    values: list[str] = []
+    for value in (*plain, *disguised):
+        if not value.startswith("any:") and value not in known:
+            values.append(value)
+    return values[:WRITTEN_LIMIT]
 
 
 _LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})

@@ -161,7 +161,7 @@ class Seal:
         if record.principal or record.until:
             until = max(1, min(int(record.until), _AT_MAX)) if record.until else 0
             body = bytes([SCOPED]) + body[1:] + _SCOPE.pack(record.principal, until)
-        return field, self.sealed(area, field, body)
+        return field, self._mac(area, field, body) + body
 
     def read(self, area: LabelSet, field: bytes, raw: object) -> LabelRecord | None:
         """Return the record in a field; one that was altered is unsealed and untrusted."""
@@ -193,8 +193,11 @@ class Seal:
 
 def _place(area: LabelSet, field: bytes) -> bytes:
     """Return a place in bytes, no part of which can run into the next."""
-    parts = [part.encode("utf-8", "surrogatepass") for part in (area.kind, *area.owner)]
-    return b"".join(len(part).to_bytes(4, "big") + part for part in (*parts, field))
+    place = b""
+    for text in (area.kind, *area.owner):
+        part = text.encode("utf-8", "surrogatepass")
+        place += len(part).to_bytes(4, "big") + part
+    return place + len(field).to_bytes(4, "big") + field
 
 
 def pack_record(record: LabelRecord) -> bytes:

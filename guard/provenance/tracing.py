@@ -41,6 +41,7 @@ from guard.provenance.approvals import Scope
 from guard.provenance.established import established_mark, established_writes, receivers_of
 from guard.provenance.label_sets import (
     ATTESTED,
+    BUCKETS,
     CLAIM,
     ESTABLISHED,
     ITEM,
@@ -51,7 +52,6 @@ from guard.provenance.label_sets import (
     REPLY,
     TAINTED,
     WRITTEN,
-    bucket_of,
     label_sets,
 )
 from guard.provenance.ladder import attest, lasting, values_asked
@@ -138,7 +138,7 @@ def _made_plan(seal: Seal, values: tuple[tuple[str, bool], ...], *, directories:
             in_session.append(_Slot(mark + CLAIM, value, "claim"))
             named.append(_Slot(mark + REPLY, value, "reply"))
             named.append(_Slot(mark + ATTESTED, value, "field"))
-        own, memory, taints, written = buckets.setdefault(bucket_of(mark), ([], [], [], []))
+        own, memory, taints, written = buckets.setdefault(mark[0] % BUCKETS, ([], [], [], []))
         if known:
             own.append(_Slot(mark + ATTESTED, value, "own"))
             memory.append(_Slot(mark + ATTESTED, value, "memory"))

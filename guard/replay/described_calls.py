@@ -46,7 +46,6 @@ from guard.provenance.ladder import values_asked
 from guard.provenance.prompts import MENTIONED, sentences_said, words_value
 from guard.provenance.seal import FINGERPRINT, KEY_BYTES, Seal
 from guard.replay.run import ErrorCounter, NullAuditLog
-from guard.tool_pins import pins
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -279,7 +278,7 @@ class DescribedStore:
 
     def _record(self, area: LabelSet, name: bytes) -> bytes | None:
         described = self._described
-        if area.kind == pins.KIND:
+        if area.kind == label_sets.PIN_KIND:
             return b"changed" if described.call.redefined else None
         if area.kind == label_sets.PRIVATE_KIND and described.private:
             record = _record(Integrity.AUTHENTICATED, Channel.FIELD)

@@ -10,32 +10,25 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from guard.core.declarations import ALTERED, CHANGED, NEW, UNPINNED
-from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
+from guard.core.labels import LabelLookup, LabelWrite, LabelWriteMode
+from guard.provenance.label_sets import MARKED, PINNED, pin_field, pin_set
 from guard.provenance.seal import FINGERPRINT, SEAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from guard.core.declarations import ToolDefinition
+    from guard.core.labels import LabelSet
     from guard.core.model import Json
     from guard.provenance.seal import Seal
 
-KIND: Final = "d"
-PINNED: Final = b"D"
-MARKED: Final = b"C"
-"""What stands behind a tool's fingerprint in a field: its pin, or the mark that it has changed."""
 LISTING_LIMIT: Final = 1000
 """Tools of one listing that are pinned."""
-PIN_SET_LIMIT: Final = 4 * LISTING_LIMIT
-"""Pins and marks of one upstream."""
 TEXT_LIMIT: Final = 64 * 1024
 """Characters of a definition that are kept for people to compare; its digest is over all of it."""
-LOOKUPS_KEPT: Final = 4096
-"""Look-ups of marks that are kept: one object per tool, as it is asked for with every call."""
 OFFERS_LIMIT: Final = 50_000
 """Names of tools whose servers are remembered."""
 DIGEST_LIMIT: Final = 8
@@ -67,11 +60,6 @@ class Comparison:
     """Names of the tools whose finding was not known before."""
 
 
-def pin_set(upstream: str) -> LabelSet:
-    """Return the label set that keeps the pins of an upstream; it does not expire."""
-    return LabelSet(KIND, (upstream,), "", 0, PIN_SET_LIMIT)
-
-
 class Pins:
     """Reads and writes pins.
 
@@ -81,15 +69,10 @@ class Pins:
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
-        self.mark_of = lru_cache(maxsize=LOOKUPS_KEPT)(self._mark_of)
 
     def field(self, tool: str, kind: bytes) -> bytes:
         """Return the field of a tool's pin or mark."""
-        return self._seal.fingerprint(f"tool:{tool}") + kind
-
-    def _mark_of(self, upstream: str, tool: str) -> LabelLookup:
-        """Return the look-up of a tool's mark, which is sent with each attempt to call the tool."""
-        return LabelLookup(pin_set(upstream), (self.field(tool, MARKED),))
+        return pin_field(self._seal, tool, kind)
 
     def marked(self, raw: object, upstream: str, tool: str) -> str:
         """Return the digest of the changed definition in a tool's mark, whatever lies there."""

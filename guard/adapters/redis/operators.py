@@ -25,16 +25,18 @@ from guard.provenance.label_sets import (
     EXCERPT,
     HOPS,
     ITEM,
+    MARKED,
+    PINNED,
     SENT,
     SHOWN,
     TAINTED,
     LabelSets,
     bucket_of,
+    pin_set,
     request,
 )
 from guard.provenance.lineage import LIST_LIMIT, entries_in, hops_of, path_of
 from guard.provenance.seal import FINGERPRINT
-from guard.tool_pins.pins import MARKED, PINNED, pin_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -342,9 +342,9 @@ def _no_end(patch: Patch) -> None:
 
 
 def _any_sender(patch: Patch) -> None:
-    parts = established._parts  # noqa: SLF001  (the switch is there)
+    shown = established._shown  # noqa: SLF001  (the switch is there)
 
-    def receiver(call: Any, destination: Any) -> tuple[str, ...]:
-        return ("",) * 4 + parts(call, destination)[4:]
+    def receiver(call: Any, destination: Any) -> str:
+        return "\0".join(shown(call, destination).split("\0")[4:])
 
-    patch.set(established, "_parts", receiver)
+    patch.set(established, "_shown", receiver)

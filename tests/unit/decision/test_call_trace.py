@@ -6,9 +6,9 @@ import pytest
 
 from tests.trace_call import Trace, measure
 
-REFUSED = (44, 301, 640)
+REFUSED = (40, 250, 515)
 """Files, functions and calls of a refused send at most."""
-ALLOWED = (39, 242, 425)
+ALLOWED = (36, 206, 375)
 """Likewise of a released one."""
 
 

@@ -360,7 +360,7 @@ def _without_quotations(text: str) -> str:
 
 # --- typed values ---------------------------------------------------------------------------------
 
-_EDGES: Final = ".,;:!?()[]{}<>\"'“”‘’«»"  # noqa: RUF001
+_EDGES: Final = ".,;:!?()[]{}<>\"'“”‘’«»*`"  # noqa: RUF001
 _MAIL: Final = re.compile(
     r"[^\s@<>()\"']+@[^\s@<>()\"']+\.[^\s@<>()\"'.]{2,}|[^\s@]+@\[[0-9a-f.:]+\]"
 )
@@ -383,6 +383,7 @@ _SAID_DOT: Final = re.compile(" dot ", re.IGNORECASE)
 _RUN_ON: Final = re.compile(
     r"((?:@|\bwww\.|://)[\w-]{1,63}(?:\.[\w-]{1,63}){0,6}\.[a-z]{2,24})\.(?=[A-Z])"
 )
+_RUN_ON_MARK: Final = re.compile(r"(?<=\w)([\])>\"'`*]{1,3} ?)\.(?=[A-Z])")
 _DATE: Final = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
 _MESSAGE_ID: Final = re.compile(r"(?=\D{0,40}\d)[\w<][\w.@+=$<>-]{0,250}")
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,38}/[A-Za-z0-9_][\w.-]{0,98}")
@@ -516,7 +517,7 @@ def _homes(
 def _sentences(words: str) -> Iterator[list[str]]:
     """Yield the words of each sentence; a blank line ends one, a line break alone does not."""
     text = _SPOKEN.sub(lambda run: _SAID_AT.sub("@", _SAID_DOT.sub(".", run[0])), words)
-    text = _RUN_ON.sub(r"\1. ", text)
+    text = _RUN_ON_MARK.sub(r"\1. ", _RUN_ON.sub(r"\1. ", text))
     for pattern in (_ACCOUNT_RUN, _NUMBER_RUN):
         text = pattern.sub(lambda run: run[0].replace(" ", _JOINT), text)
     sentence: list[str] = []

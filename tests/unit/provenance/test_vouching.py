@@ -444,6 +444,16 @@ async def test_a_link_that_somebody_else_sent_before_is_not_the_named_senders(le
     assert rung(await later.call("fetch", {"url": "www.news.test/a"})) == "tainted"
 
 
+@pytest.mark.parametrize("marks", ['"%s"', "'%s'", "(%s)", "`%s`", "**%s**", "<%s>"])
+async def test_what_people_put_around_an_address_is_no_part_of_it(agent, marks):
+    """Nor is the next sentence, where no space is between."""
+    await agent.say(f"Mail it to {marks % 'carol@partner.test'}.They wait for it.")
+    await agent.say(f"Post it to our page {marks % 'https://www.page.test'}.They know of it.")
+
+    assert rung(await agent.send("carol@partner.test")) == "prompted"
+    assert rung(await agent.send("https://www.page.test/")) == "prompted"
+
+
 @pytest.mark.parametrize(
     ("prompt", "receiver", "expected"),
     [

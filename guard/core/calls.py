@@ -97,6 +97,9 @@ class TracedCall:
     """Its place in the recorded run or in its session; -1 where the state is not known."""
     private: PrivateText | None = None
     """Private text in its body, where the policy traces that."""
+    carried: int = 0
+    """Bits that one host could have been told by this principal's URLs, this call's included; the
+    most of its hosts, where the policy counts them."""
     memory_label: Integrity | None = None
     """Of the item that a recall asks for, where it has a record."""
     saved: SavedText | None = None

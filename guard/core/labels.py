@@ -239,6 +239,8 @@ class LabelQuery:
     """What the session has recalled; one field."""
     definition: LabelLookup | None = None
     """The mark of a tool whose definition has changed; one field."""
+    counters: LabelLookup | None = None
+    """Counters that the attempt adds to: field and amount in turn."""
 
 
 @frozen
@@ -251,6 +253,8 @@ class LabelReply:
     """Per field the record and the records of the names in it, as a pair."""
     recalls: object = None
     definition: object = None
+    counters: tuple[object, ...] = ()
+    """What each counter is with the attempt, and None for its amount, in turn."""
 
 
 class LabelWriteMode(StrEnum):

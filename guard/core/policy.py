@@ -231,6 +231,8 @@ class Policy:
     egress: EgressLimits = EgressLimits()
     traces_private: bool = False
     """Whether a rule looks for private text in bodies."""
+    counts_capacity: bool = False
+    """Whether a rule asks how much hosts could have been told."""
     requires_recording: bool = False
     """Whether a call goes out only once it stands in the recording."""
     detectors: frozenset[str] = frozenset()

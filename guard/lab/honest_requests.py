@@ -189,7 +189,7 @@ def _calls(path: Path) -> list[Json]:
 
 def _sent(document: Any) -> Iterator[Json]:
     """Yield what a recorded run sends; nothing of a run that was attacked."""
-    if document.get("labels", {}).get("attack"):
+    if isinstance(document, dict) and document.get("labels", {}).get("attack"):
         return
     for arguments in _arguments(document):
         yield {"url": "https://api.example.com/v1/calls", "body": json.dumps(arguments)}

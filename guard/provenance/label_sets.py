@@ -45,6 +45,9 @@ WRITTEN_KIND: Final = "w"
 REQUEST_KIND: Final = "q"
 SENT_KIND: Final = "h"
 EXCERPT_KIND: Final = "x"
+CARRIED_KIND: Final = "k"
+COUNTERS: Final = 1024
+"""Counters of what hosts could have been told; hosts that share one only make it stricter."""
 
 PROMPT: Final = b"P"
 ATTESTED: Final = b"A"
@@ -154,6 +157,11 @@ class LabelSets:
         owner = (identity.tenant, identity.principal)
         part = f"{fingerprint[0] % PRIVATE_BUCKETS:x}"
         return _set(PRIVATE_KIND, owner, part, self._window, BUCKET_LIMIT)
+
+    def carried(self, identity: Identity) -> LabelSet:
+        """Return the counters of what hosts could have been told; a fixed number of fields."""
+        owner = (identity.tenant, identity.principal)
+        return _set(CARRIED_KIND, owner, "", self._window, COUNTERS)
 
     def memory(self, tenant: str, fingerprint: bytes) -> LabelSet:
         """Return the labels of the memories that the principals of a tenant share."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from guard.content.capacity import carried_bits, registered
 from guard.content.shingles import passages_sent
 from guard.core.calls import (
     SAVING,
@@ -43,6 +44,7 @@ from guard.provenance.label_sets import (
     ATTESTED,
     BUCKETS,
     CLAIM,
+    COUNTERS,
     ESTABLISHED,
     ITEM,
     KNOWN_AS,
@@ -80,6 +82,8 @@ if TYPE_CHECKING:
 
 ASK_LIMIT: Final = 256
 """Values looked up for one call; a target beyond it stays unknown, and suspicious."""
+_TELLING: Final = frozenset({"url", "host"})
+"""Kinds of destinations whose host is told what they are."""
 _PRIVATE: Final = "private"
 _ESTABLISHED: Final = "established"
 _PLANS: Final = 1024
@@ -169,6 +173,7 @@ class Tracing:
         "_asked",
         "_at",
         "_call",
+        "_carried",
         "_complete",
         "_directories",
         "_established",
@@ -199,6 +204,8 @@ class Tracing:
         """Whether no value was left out."""
         self._passages: Iterable[str] = ()
         """Of the body, to be known again where a private source has returned them."""
+        self._carried: dict[bytes, int] = {}
+        """Bits that the URLs of the call could carry, by counter."""
         self._private: list[LabelRecord] = []
         self._item = ""
         """Value of the memory item that the call names, if it names one."""
@@ -231,6 +238,8 @@ class Tracing:
                 self._add(values_asked(target.destination, reads=reads))
                 self._add(taints_of(target.destination), taint_only=True)
                 self._add(hints_of(target.destination), taint_only=True)
+        if policy.counts_capacity:
+            self._count_carried()
         # Private text is a matter of sends to somebody outside.
         if policy.traces_private and self._values and call.role not in SAVING:
             self._passages = passages_sent(call.body)
@@ -252,6 +261,20 @@ class Tracing:
         if policy.has_directories and call.role not in READING:
             self._written = tuple(written_values(call))
             self._add(islice(self._written, max(0, ASK_LIMIT // 2 - len(self._values))))
+
+    def _count_carried(self) -> None:
+        """Note how much each external host could be told by the call."""
+        told: dict[str, set[str]] = {}
+        for target in (*self._call.targets, *self._call.suspects):
+            destination = target.destination
+            external = target.status is DestinationStatus.EXTERNAL
+            if external and destination.kind in _TELLING:
+                told.setdefault(registered(destination.host), set()).add(destination.canonical)
+        for host, urls in islice(told.items(), ASK_LIMIT):
+            mark = self._seal.fingerprint(f"carried:{host}")
+            field = str(int.from_bytes(mark[:4], "big") % COUNTERS).encode()
+            bits = sum(map(carried_bits, urls))
+            self._carried[field] = self._carried.get(field, 0) + bits
 
     def _reads(self, target: Target) -> bool:
         """Return whether a target is only read, so that nothing is sent there."""
@@ -299,7 +322,11 @@ class Tracing:
         for area, slots in self._asked:
             values.append(LabelLookup(area, tuple(map(_FIELD, slots))))
         recalls = LabelLookup(session, (RECALLS,)) if self._store else None
-        return LabelQuery(tuple(values), named, recalls, definition)
+        counters = None
+        if self._carried:
+            pairs = ((field, str(bits).encode()) for field, bits in self._carried.items())
+            counters = LabelLookup(self._sets.carried(self._identity), tuple(chain(*pairs)))
+        return LabelQuery(tuple(values), named, recalls, definition, counters)
 
     def _plan(self) -> _Plan:
         values = tuple(self._values.items())
@@ -385,6 +412,7 @@ class Tracing:
             guarded=_attested(call.guarded, context, _is_text),
             index=index,
             # An altered record counts: one cannot be made.
+            carried=self._most_carried(reply),
             private=PrivateText(len(private), min(private, key=_AT)) if private else None,
             memory_label=item.label if item is not None and item.sealed else None,
             saved=saved.label(context, unsure=cut_off) if saved is not None else None,
@@ -397,6 +425,17 @@ class Tracing:
             redefined=reply.definition is not None,
             definition=definition,
         )
+
+    def _most_carried(self, reply: LabelReply) -> int:
+        """Return the highest of the counters that the call has added to.
+
+        Raises:
+            ValueError: the reply does not fit the query.
+        """
+        counted = reply.counters[::2]
+        if len(counted) != len(self._carried) or not all(isinstance(n, int) for n in counted):
+            raise ValueError("the store answered other counters than were asked")
+        return max((n for n in counted if isinstance(n, int)), default=0)
 
     def _establishes(
         self, context: Context, index: int, grant: Grant | None

@@ -147,6 +147,9 @@ class RuleConfig(BaseModel):
     traces_private: ClassVar[bool] = False
     """Whether it looks for private text in bodies."""
 
+    counts_capacity: ClassVar[bool] = False
+    """Whether it asks how much hosts could have been told."""
+
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     """Unique in the policy; it appears in audit lines, metrics and refusals."""
     effect: Effect

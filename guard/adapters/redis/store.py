@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 MINIMUM_VERSION: Final = (6, 2)
 _PAIR: Final = 2
+COUNTERS: Final = 0x8000
+"""Added to the number of an area's fields where they are counters with their amounts."""
 _PAGE: Final = 512
 """Fields that one step of a scan looks at."""
 
@@ -403,14 +405,15 @@ def _packed_lookups(
         struct.error: a look-up has more fields than two bytes can count.
     """
     named = query.named
-    lookups = [*query.values, *filter(None, (query.recalls, query.definition, named))]
+    counters = query.counters
+    lookups = [*query.values, *filter(None, (query.recalls, query.definition, counters, named))]
     if not lookups:
         return [], []
     areas, sizes = [], []
     fields: list[bytes | str | int] = [b"", 0 if named is None else len(named.fields)]
     for lookup in lookups:
         areas.append(lookup.area)
-        sizes.append(len(lookup.fields))
+        sizes.append(len(lookup.fields) + (COUNTERS if lookup is counters else 0))
         fields += lookup.fields
     fields[0] = struct.pack(f">{len(sizes)}H", *sizes)
     return names.areas(tenant, areas), fields
@@ -424,13 +427,17 @@ def _reply(query: LabelQuery, labels: list[object]) -> LabelReply:
     if query.named is not None:
         end -= len(query.named.fields)
         named = tuple(labels[end:])
+    counters: tuple[object, ...] = ()
+    if query.counters is not None:
+        end -= len(query.counters.fields)
+        counters = tuple(labels[end : end + len(query.counters.fields)])
     if query.definition is not None:
         end -= 1
         definition = labels[end]
     if query.recalls is not None:
         end -= 1
         recalls = labels[end]
-    return LabelReply(tuple(labels[:end]), named, recalls, definition)
+    return LabelReply(tuple(labels[:end]), named, recalls, definition, counters)
 
 
 _REPLAY_TIMEOUT: Final = 10.0

@@ -2,7 +2,8 @@
 -- if there is one, and read label records.
 -- KEYS: session window, principal window, full mark, grant, then the areas to look in.
 -- ARGV: index of the role, session ttl (ms), principal ttl (ms), results released unlabelled so far,
--- then two bytes per area with the number of its fields, how many of the last fields are `named`;
+-- then two bytes per area with the number of its fields (32768 more where they are counters, each
+-- followed by what is added to it: they outlive the call as long as the principal's window), how many of the last fields are `named`;
 -- then the fields of all areas.
 -- Returns both windows as they were before the call, packed; the full mark; the grant; one record per
 -- field.  The unlabelled marks belong to results released before this call, so they are part of
@@ -51,8 +52,17 @@ local place, filled = 7, 4
 for k = 5, areas do
   local key = KEYS[k]
   local count = string.byte(counts, 2 * k - 9) * 256 + string.byte(counts, 2 * k - 8)
+  local counts_up = count >= 32768
+  if counts_up then count = count - 32768 end
   local last = place + count - 1
-  if count == 1 then
+  if counts_up then
+    for i = 1, count, 2 do
+      before[filled + i] = redis.call('HINCRBY', key, ARGV[place + i - 1], ARGV[place + i])
+      before[filled + i + 1] = false
+    end
+    redis.call('PEXPIRE', key, ARGV[3])
+    filled = filled + count
+  elseif count == 1 then
     filled = filled + 1
     before[filled] = redis.call('HGET', key, ARGV[place])
   else

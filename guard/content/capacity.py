@@ -1,0 +1,60 @@
+"""How much a URL could tell its host, in bits.  Pure: no I/O.
+
+A host reads the labels in front of its registered name, path and query.  What is drawn at random
+tells as many bits per character as its alphabet has letters for; words of a language tell about two
+(Shannon, "Prediction and entropy of printed English", 1951, gives 1.3 in long texts and more in
+short ones).  It is an upper bound for a text without a code of its own, whatever its coding.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+from urllib.parse import unquote
+
+WORD_BITS: Final = 2
+"""Bits of a letter of a word."""
+LIMIT: Final = 64 * 1024
+"""Characters of a URL that are read; what is longer counts in full."""
+_REGISTERED: Final = 2
+"""Labels at the end of a name that somebody had to register."""
+_RUN: Final = re.compile(r"[^\W_]+")
+_VOWELS: Final = frozenset("aeiouy")
+_FEWEST_VOWELS: Final = 0.2
+_ALPHABETS: Final = (
+    (re.compile(r"[0-9]+"), math.log2(10)),
+    (re.compile(r"[0-9a-f]+|[0-9A-F]+"), 4.0),
+    (re.compile(r"[a-z]+|[A-Z]+"), math.log2(26)),
+    (re.compile(r"[0-9a-z]+|[0-9A-Z]+"), math.log2(36)),
+)
+
+
+def registered(host: str) -> str:
+    """Return the part of a host name under which one owner keeps a counter: its last two labels.
+
+    Owners who share such a part share a counter, which only makes it stricter.
+    """
+    return ".".join(host.rstrip(".").split(".")[-_REGISTERED:])
+
+
+def carried_bits(url: str) -> int:
+    """Return how many bits the host of a URL could be told by it.
+
+    Args:
+        url: with a scheme, or a host alone.
+    """
+    text = unquote(url[:LIMIT].partition("://")[2] or url[:LIMIT])
+    host, slash, rest = text.partition("/")
+    labels = ".".join(host.rpartition("@")[2].partition(":")[0].split(".")[:-_REGISTERED])
+    bits = sum(_bits(run) for run in _RUN.findall(f"{labels}{slash}{rest}"))
+    return math.ceil(bits) + 6 * max(len(url) - LIMIT, 0)
+
+
+def _bits(run: str) -> float:
+    """Return the bits of letters and digits that nothing parts."""
+    vowels = sum(char in _VOWELS for char in run.lower())
+    if run.isalpha() and vowels >= _FEWEST_VOWELS * len(run) and run[1:] == run[1:].lower():
+        return float(WORD_BITS * len(run))
+    per_letter = next((bits for form, bits in _ALPHABETS if form.fullmatch(run)), 6.0)
+    return per_letter * len(run)

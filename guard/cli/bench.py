@@ -9,11 +9,14 @@ import typer
 from rich.console import Console
 
 from guard.cli.terminal import show, stages
+from guard.core.errors import InputError
 from guard.lab.bench_forward import bench_forward
 from guard.lab.bench_provenance import Size, bench_provenance
 from guard.lab.bench_proxy import bench_proxy
 from guard.lab.bench_stream import bench_stream
 from guard.lab.bench_transparency import bench_transparency
+from guard.lab.propagation.bench import Size as PropagationSize
+from guard.lab.propagation.bench import bench_propagation
 from guard.lab.refusal_matrix import bench_refusals
 from guard.lab.write_path.bench import DATA, bench_write_path, show_tables
 from guard.settings import policies_directory
@@ -102,6 +105,27 @@ def write_path(
     show(report, command="guard lab bench", as_json=json)
     if not json:
         show_tables(report.details, Console())
+
+
+@app.command()
+def propagation(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    data: Annotated[Path, typer.Option(help="Folder with traces/ and locomo/.")] = DATA,
+    incidents: Annotated[int, typer.Option(min=1, help="Of the scripted agents.")] = 100,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 7,
+    part: Annotated[
+        list[str] | None, typer.Option("--part", help="Only this part; may be repeated.")
+    ] = None,
+) -> None:
+    """How items spread: recorded runs, three agents on one memory, the paper's surrogate, cost."""
+    size = PropagationSize(incidents, seed)
+    if part:
+        if unknown := set(part) - size.parts:
+            raise InputError(f"no part `{min(unknown)}`; there are {', '.join(sorted(size.parts))}")
+        size = PropagationSize(incidents, seed, frozenset(part))
+    with stages(Console(stderr=True)) as told:
+        report = bench_propagation(data, size, told)
+    show(report, command="guard lab bench", as_json=json)
 
 
 @app.command()

@@ -54,14 +54,15 @@ def contained_field(
         seal: the deployment's key.
         tenant: whose item.
         event: that saved it.
-        innocent: values and whole texts that items outside of the incident have as well; by these
-            it is not known again.
+        innocent: marks that items outside of the incident have as well; by these it is not known
+            again.
     """
     area, name = contained_set(tenant), ITEM + event.node
     values = [value[:MARK] for value in event.values if value not in innocent]
+    runs = [run for run in event.runs if run not in innocent]
     wholes = [whole for whole in event.wholes if whole not in innocent]
-    sizes = _SIZES.pack(len(values), len(event.runs), len(wholes))
-    return name, seal.sealed(area, name, sizes + b"".join((*values, *event.runs, *wholes)))
+    sizes = _SIZES.pack(len(values), len(runs), len(wholes))
+    return name, seal.sealed(area, name, sizes + b"".join((*values, *runs, *wholes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +122,12 @@ class Contained:
     def _by_runs(self, marks: Marks) -> set[bytes]:
         if not self.runs:
             return set()
-        asked: Counter[bytes] = Counter()
-        kept: Counter[bytes] = Counter()
-        for passage in marks.asked:
-            for node in self.runs.get(self._short(passage), ()):
-                asked[node] += 1
-                kept[node] += passage in marks.kept
+        shared: Counter[bytes] = Counter()
+        for passage in marks.runs:
+            shared.update(self.runs.get(self._short(passage), ()))
         found: set[bytes] = set()
-        for node, count in asked.items():
-            whole = count >= HALF * self.sizes[node]
-            part = kept[node] >= HALF * len(marks.kept)
-            if count >= FEWEST and (whole or part):
+        for node, count in shared.items():
+            if count >= FEWEST and count >= HALF * min(self.sizes[node], len(marks.runs)):
                 found.add(node)
         return found
 

@@ -43,7 +43,7 @@ ENTRY: Final = b"n"
 """Field of the one value of an entry of the log."""
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct(f">BBBBiI8s8s{NODE}s{FINGERPRINT}s8si{FINGERPRINT}sBBBBB")
-_HOLDER: Final = struct.Struct(f">{NODE}sBB")
+_HOLDER: Final = struct.Struct(f">{NODE}s{MARK}sBB")
 _AT_MAX: Final = 2**32 - 1
 
 
@@ -239,6 +239,8 @@ class Holder(NamedTuple):
     """A node that was seen to have a mark."""
 
     node: bytes
+    place: bytes
+    """First bytes of the mark of the item that it saved, or of its store."""
     is_known: bool
     """Whether its label was better than untrusted."""
     kept: int
@@ -252,15 +254,15 @@ def holder_entry(
 ) -> tuple[bytes, bytes]:
     """Return the field and the sealed bytes of one more holder of a mark."""
     name = fingerprint + HELD
-    body = _HOLDER.pack(holder.node, holder.is_known, min(holder.kept, 255)) + holder.more
-    return name, seal.sealed(area, name, body)
+    body = _HOLDER.pack(holder.node, holder.place, holder.is_known, min(holder.kept, 255))
+    return name, seal.sealed(area, name, body + holder.more)
 
 
 def holders_in(bodies: tuple[bytes, ...]) -> Iterator[Holder]:
     """Yield the holders in the entries of a list whose seals fit."""
     for body in bodies:
-        node, known, kept = _HOLDER.unpack_from(body)
-        yield Holder(node, bool(known), kept, body[_HOLDER.size :])
+        node, place, known, kept = _HOLDER.unpack_from(body)
+        yield Holder(node, place, bool(known), kept, body[_HOLDER.size :])
 
 
 ENTRY_BYTES: Final = SEAL + _HEAD.size

@@ -1,8 +1,9 @@
 """What of one text can be known again in another: values, runs of eight words, resemblance.  Pure.
 
 A text is remembered by its evident values (mailboxes, URLs, hosts, account numbers) and by some of
-its five-word passages (winnowing, Schleimer et al. 2003: of every four in a row one is kept), each
-with marks of the eight-word runs around it.  Any eight words that two texts share are then found.
+its five-word passages (winnowing, Schleimer et al. 2003: the least of every four in a row is kept),
+each with marks of the eight-word runs that it was kept for.  Two texts that share eight words in a
+row have kept the same passage for them, so looking up what is kept finds every such run.
 Resemblance is MinHash over words of four letters and more (Broder 1997), eight bands of two rows.
 """
 
@@ -83,16 +84,19 @@ class Marks:
     """What some texts that belong together are remembered by, and looked up by."""
 
     values: dict[str, None] = field(default_factory=dict)
-    kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Passages that are kept, each with the eight-word runs it stands in."""
-    asked: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Passages that are looked up, likewise."""
+    runs: dict[str, list[str]] = field(default_factory=dict)
+    """Passages, each with the eight-word runs of which it is the least."""
     wholes: dict[str, None] = field(default_factory=dict)
     ids: dict[str, None] = field(default_factory=dict)
     """Words that may be the id of an item."""
     words: set[int] = field(default_factory=set)
     cut: bool = False
     """Whether a bound left something out."""
+
+    @property
+    def kept(self) -> dict[str, list[str]]:
+        """The passages by which the text is remembered."""
+        return dict(islice(self.runs.items(), RUNS_KEPT))
 
     @property
     def signature(self) -> bytes:
@@ -124,8 +128,7 @@ def marks_of(texts: Iterable[str], is_evident: Callable[[Destination], bool]) ->
         marks.cut |= len(text) > TEXT_LIMIT
         _add(marks, text[:TEXT_LIMIT], is_evident)
     for room, found in (
-        (RUNS_KEPT, marks.kept),
-        (RUNS_ASKED, marks.asked),
+        (RUNS_ASKED, marks.runs),
         (VALUES, marks.values),
         (IDS, marks.ids),
         (WHOLES, marks.wholes),
@@ -147,29 +150,15 @@ def _add(marks: Marks, text: str, is_evident: Callable[[Destination], bool]) -> 
 def _add_runs(marks: Marks, text: str) -> None:
     words = _WORD.findall(text.casefold())
     passages = [" ".join(words[at : at + WORDS]) for at in range(len(words) - WORDS + 1)]
-    places = _winnowed(passages)
-    for at, passage in enumerate(passages):
-        runs = _runs_around(words, at)
-        marks.asked.setdefault(passage, runs)
-        if at in places:
-            marks.kept.setdefault(passage, runs)
+    weights = [zlib.crc32(passage.encode("utf-8", "surrogatepass")) for passage in passages]
+    for start in range(len(passages) - WINDOW + 1):
+        least = min(range(start, start + WINDOW), key=weights.__getitem__)
+        marks.runs.setdefault(passages[least], []).append(" ".join(words[start : start + RUN]))
+    if len(passages) < WINDOW:
+        for passage in passages:
+            marks.runs.setdefault(passage, [])
     if len(words) >= WHOLE_WORDS:
         marks.wholes["whole:" + " ".join(words)] = None
-
-
-def _winnowed(passages: list[str]) -> set[int]:
-    """Return the places of the least of every ``WINDOW`` passages in a row."""
-    if len(passages) <= WINDOW:
-        return set(range(len(passages)))
-    weights = [zlib.crc32(passage.encode("utf-8", "surrogatepass")) for passage in passages]
-    starts = range(len(passages) - WINDOW + 1)
-    return {min(range(start, start + WINDOW), key=weights.__getitem__) for start in starts}
-
-
-def _runs_around(words: list[str], at: int) -> tuple[str, ...]:
-    """Return the eight-word runs that the passage at a place stands in."""
-    first, last = max(0, at - WINDOW + 1), min(at, len(words) - RUN)
-    return tuple(" ".join(words[start : start + RUN]) for start in range(first, last + 1))
 
 
 def ids_in(text: str) -> Iterator[str]:

@@ -179,15 +179,16 @@ class Graph:
             return []
         hops = self.adjacency(Tier.LIKELY, up=up).reach(begin)
         surely = self.adjacency(Tier.CONFIRMED, up=up).reach(begin)
-        confidence = self._confidence(hops, up=up)
+        reached = hops != UNREACHED
+        unsure = bool((reached & (surely == UNREACHED)).any())
+        confidence = self._confidence(hops, up=up) if unsure else {}
+        surely_reached = (surely != UNREACHED).tolist()
+        distance = hops.tolist()
         return [
-            Reached(
-                int(place),
-                Tier.CONFIRMED if surely[place] != UNREACHED else Tier.LIKELY,
-                int(hops[place]),
-                1.0 if surely[place] != UNREACHED else float(confidence.get(int(place), 0.0)),
-            )
-            for place in np.flatnonzero(hops != UNREACHED)
+            Reached(place, Tier.CONFIRMED, distance[place], 1.0)
+            if surely_reached[place]
+            else Reached(place, Tier.LIKELY, distance[place], confidence.get(place, 0.0))
+            for place in np.flatnonzero(reached).tolist()
         ]
 
     def _confidence(self, hops: Ints, *, up: bool) -> dict[int, float]:

@@ -9,6 +9,7 @@ text does not make it common.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -42,8 +43,9 @@ from guard.propagation.evidence import (
     outside,
     values_asked,
 )
+from guard.provenance.label_sets import RECALLS, label_sets
 from guard.provenance.ladder import lasting
-from guard.provenance.lineage import entries_in, place_of
+from guard.provenance.lineage import Recalls, entries_in, place_of, read_recalls
 from guard.provenance.saved_values import READING, item_value
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
 
 COMMON: Final = 3
 """Items whose label is not untrusted from which on what they share says nothing."""
-ALIKE: Final = 0.5
+ALIKE: Final = 0.35
 """Share of equal MinHashes from which on two texts resemble each other."""
 PASSAGES: Final = 2
 """Five-word passages, and the share of the shorter text, from which on a text resembles another
@@ -83,7 +85,19 @@ class Recording:
         classified: the call.
     """
 
-    __slots__ = ("_asked", "_call", "_marks", "_node", "_policy", "_seal", "_skip", "_ttl")
+    __slots__ = (
+        "_asked",
+        "_call",
+        "_marks",
+        "_node",
+        "_policy",
+        "_recalls",
+        "_seal",
+        "_session",
+        "_skip",
+        "_stores",
+        "_ttl",
+    )
 
     def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
         self._seal = seal.folding(policy.fold)
@@ -92,6 +106,12 @@ class Recording:
         self._node = node_of(seal, classified.call.id)
         self._marks = marks_of(_texts(classified), outside(policy.status_of))
         self._asked: list[tuple[LabelSet, list[tuple[str, bytes]]]] = []
+        self._session = label_sets(policy.limits).session(classified.call.identity)
+        self._recalls = Recalls()
+        """What the session has recalled before."""
+        stores = {mapping.store for mapping in policy.tools if mapping.store}
+        self._stores = {place_of(self._seal, store, "")[:MARK] for store in stores}
+        """Marks of recalls that name no item."""
         self._skip = 0
 
     def extended(self, query: LabelQuery) -> LabelQuery:
@@ -107,13 +127,14 @@ class Recording:
         more = [
             LabelLookup(area, tuple([name for _, name in asked])) for area, asked in self._asked
         ]
-        return replace(query, values=(*query.values, *more))
+        recalls = LabelLookup(self._session, (RECALLS,))
+        return replace(query, values=(*query.values, recalls, *more))
 
     def _looked_up(self) -> Iterator[str]:
         marks = self._marks
         yield from values_asked(marks.values)
         yield from (f"cite:{word}" for word in marks.ids)
-        yield from marks.asked
+        yield from marks.runs
         yield from marks.bands
 
     def taken(self, snapshot: Snapshot) -> tuple[Snapshot, dict[str, list[Holder]]]:
@@ -123,7 +144,8 @@ class Recording:
             ValueError: the reply does not fit the query.
         """
         values = snapshot.labels.values
-        rest = values[self._skip :]
+        recalled, *rest = values[self._skip :]
+        self._recalls = read_recalls(self._seal, self._session, RECALLS, recalled)
         if len(rest) != sum(len(asked) for _, asked in self._asked):
             raise ValueError("the store answered other marks than were asked for")
         held: dict[str, list[Holder]] = {}
@@ -153,10 +175,12 @@ class Recording:
                     else traced.saved.label
                 )
         vouched = {v for v in self._marks.values if self._rung(traced, v) in _VOUCHED}
-        values = [value for value in self._marks.values if value not in vouched]
-        edges = self._edges(
-            held, vouched, recalls=traced.context is not None and traced.context.remembers
-        )
+        values = [
+            value
+            for value in self._marks.values
+            if value not in vouched and not self._is_others(value, held)
+        ]
+        edges = self._edges(held, vouched)
         event = self._event(traced, label, values, edges)
         area = log_of(call.identity.tenant, self._ttl, self._limit)
         writes = [event_write(self._seal, area, event)]
@@ -210,51 +234,81 @@ class Recording:
     def _short(self, marks: Iterable[str]) -> tuple[bytes, ...]:
         return tuple([self._seal.fingerprint(mark)[:MARK] for mark in marks])
 
-    def _edges(
-        self, held: dict[str, list[Holder]], vouched: set[str], *, recalls: bool
-    ) -> list[Edge]:
+    def _edges(self, held: dict[str, list[Holder]], vouched: set[str]) -> list[Edge]:
         """Return the edges that lead here, the surest first and of those the newest."""
         found: dict[bytes, Kind] = {}
         for kind, nodes in (
             (Kind.VALUE, self._by_value(held, vouched)),
             (Kind.CITATION, self._by_citation(held)),
             (Kind.RUN, self._by_run(held)),
-            (Kind.RESEMBLANCE, self._by_resemblance(held) if recalls else ()),
+            (Kind.RESEMBLANCE, self._by_resemblance(held)),
         ):
             for node in nodes:
                 found.setdefault(node, kind)
         return [Edge(node, kind) for node, kind in found.items()]
 
+    def _shown(self, holders: list[Holder]) -> list[Holder]:
+        """Return the holders whose items the session may have been shown, the newest first.
+
+        A recall that names no item may have shown any.
+        """
+        if not self._recalls.whole:
+            return holders[::-1]
+        places = {one.place[:MARK] for one in self._recalls.held}
+        if self._stores & places:
+            return holders[::-1]
+        return [one for one in reversed(holders) if one.place in places]
+
+    def _is_others(self, value: str, held: dict[str, list[Holder]]) -> bool:
+        """Return whether what only decoding shows stands in clear in honest items of others."""
+        if not value.startswith(DISGUISED):
+            return False
+        clear = held.get(value.removeprefix(DISGUISED), [])
+        shown = {one.node for one in self._shown(clear)}
+        return any(one.is_known and one.node not in shown for one in clear)
+
+    def _sources(self, holders: list[Holder]) -> list[Holder]:
+        """Return the nodes that a mark may have come from, the newest first.
+
+        Where the session was shown none of them, it is taken to have come from whoever had it
+        first: an item that repeats what others had before does not become their source.  Nobody is
+        the source of what is common.
+        """
+        return [] if _is_common(holders) else self._shown(holders) or holders[:1]
+
     def _by_value(self, held: dict[str, list[Holder]], vouched: set[str]) -> Iterator[bytes]:
-        for value in values_asked(v for v in self._marks.values if v not in vouched):
-            yield from _nodes(held.get(value, []))
+        for value in self._marks.values:
+            if value in vouched:
+                continue
+            # In clear it was there before anybody had to decode it.
+            clear, *decoded = [held.get(name, []) for name in values_asked((value,))]
+            found = self._sources(clear) or [one for more in decoded for one in self._sources(more)]
+            yield from (one.node for one in found)
 
     def _by_citation(self, held: dict[str, list[Holder]]) -> Iterator[bytes]:
         for word in self._marks.ids:
-            yield from _nodes(held.get(f"cite:{word}", []))
+            holders = held.get(f"cite:{word}", [])
+            yield from () if _is_common(holders) else (one.node for one in reversed(holders))
 
     def _by_run(self, held: dict[str, list[Holder]]) -> Iterator[bytes]:
-        for passage, runs in self._marks.asked.items():
-            holders = held.get(passage, [])
-            if holders and runs and not _is_common(holders):
-                mine = {_two(self._seal, run) for run in runs}
-                yield from (one.node for one in reversed(holders) if mine & set(_pairs(one.more)))
+        for passage, runs in self._marks.runs.items():
+            mine = {_two(self._seal, run) for run in runs} if passage in held else set()
+            same = [one for one in held.get(passage, []) if mine & set(_pairs(one.more))]
+            yield from (one.node for one in self._sources(same))
 
     def _by_resemblance(self, held: dict[str, list[Holder]]) -> Iterator[bytes]:
-        """Yield the nodes that share passages or words beyond what two texts share by chance."""
-        shared: dict[bytes, int] = {}
-        kept: dict[bytes, int] = {}
-        for passage in self._marks.asked:
+        """Yield what the session was shown and its text shares more with than chance would have."""
+        shared: Counter[Holder] = Counter()
+        for passage in self._marks.runs:
             holders = held.get(passage, [])
-            for one in holders if not _is_common(holders) else ():
-                shared[one.node] = shared.get(one.node, 0) + 1
-                kept[one.node] = one.kept
-        for node, count in shared.items():
-            if count >= PASSAGES and count >= SHARE * min(kept[node], len(self._marks.kept)):
-                yield node
+            if not _is_common(holders):
+                shared.update(one._replace(more=b"") for one in self._shown(holders))
+        for one, count in shared.items():
+            if count >= PASSAGES and count >= SHARE * min(one.kept, len(self._marks.runs)):
+                yield one.node
         signature = self._marks.signature
         for band in self._marks.bands:
-            for one in reversed(held.get(band, [])):
+            for one in self._shown(held.get(band, [])):
                 if likeness(one.more, signature) >= ALIKE:
                     yield one.node
 
@@ -262,7 +316,8 @@ class Recording:
         """Yield the marks by which later texts find this item."""
         marks = self._marks
         kept = len(marks.kept)
-        one = Holder(self._node, is_known, kept, b"")
+        place = _place(self._seal, self._call)[:MARK]
+        one = Holder(self._node, place, is_known, kept, b"")
         entries: dict[str, Holder] = {value: one._replace(kept=0) for value in values}
         for passage, runs in marks.kept.items():
             entries[passage] = one._replace(more=b"".join(_two(self._seal, run) for run in runs))
@@ -300,7 +355,8 @@ def result_events(seal: Seal, policy: Policy, result: ToolResult) -> tuple[Label
             return ()
         words = [w for text in strings_in_order(result.content) for w in ids_in(text[:4096])]
         assigned = [w for w in dict.fromkeys(words) if any(c.isdigit() for c in w)][:RECEIPT_IDS]
-        holder = Holder(node_of(seal, call.id), is_known=False, kept=0, more=b"")
+        place = _place(seal, classified)[:MARK]
+        holder = Holder(node_of(seal, call.id), place, is_known=False, kept=0, more=b"")
         entries = {f"cite:{word}": holder for word in assigned}
         return tuple(index_writes(seal, tenant, ttl, entries))
     if mapping is None or not mapping.store or mapping.role not in READING:
@@ -361,12 +417,6 @@ def _place(seal: Seal, classified: ClassifiedCall) -> bytes:
         return bytes(12)
     item = item_value(mapping, store, dict(classified.call.arguments)) if mapping else ""
     return place_of(seal, store, item)
-
-
-def _nodes(holders: list[Holder]) -> Iterator[bytes]:
-    """Yield the holders of a mark, the newest first; nobody where the mark is common."""
-    if not _is_common(holders):
-        yield from (one.node for one in reversed(holders))
 
 
 def _is_common(holders: list[Holder]) -> bool:

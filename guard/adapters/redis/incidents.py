@@ -562,10 +562,10 @@ def _places(graph: Graph, roots: Iterable[str]) -> list[int]:
 
 
 def _innocent(graph: Graph, reached: set[int]) -> set[bytes]:
-    """Return the values and whole texts that saves outside of the incident have as well."""
+    """Return the marks of saves outside of the incident."""
     found: set[bytes] = set()
     for place in range(len(graph)):
         event = graph.event(place)
         if place not in reached and event.what in SAVED:
-            found.update(event.values, event.wholes)
+            found.update(event.marks)
     return found

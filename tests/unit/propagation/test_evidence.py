@@ -27,7 +27,7 @@ def anything(destination: Destination) -> bool:
 
 def shares_run(one, other):
     """Return whether a kept passage of one text stands in a common run in the other."""
-    kept, asked = marks_of([one], anything).kept, marks_of([other], anything).asked
+    kept, asked = marks_of([one], anything).kept, marks_of([other], anything).runs
     return any(set(runs) & set(asked.get(passage, ())) for passage, runs in kept.items())
 
 

@@ -147,13 +147,14 @@ async def test_without_the_section_nothing_is_recorded(tmp_path, store, graph):
 async def test_dropped_and_altered_events_show(agent, graph, store):
     """A number that is missing is a gap; a record of another key counts as altered."""
     for number in range(4):
+        await recall(agent, f"k{number - 1}", "ok")
         await save(agent, f"k{number}", f"{POISON} {number}")
     key = store.key_of("default", _log())
-    await store.client.execute("XDEL", key, "2-1")
-    await store.client.execute("XADD", key, "5-1", "n", b"x" * 100)
+    await store.client.execute("XDEL", key, "4-1")
+    await store.client.execute("XADD", key, "9-1", "n", b"x" * 100)
     found = await graph()
 
-    assert (len(found), found.missing, found.altered) == (3, 1, 1)
+    assert (len(found), found.missing, found.altered) == (7, 1, 1)
     assert found.lost > 0
 
 

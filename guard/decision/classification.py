@@ -40,7 +40,7 @@ to its end."""
 
 WORD_LIMIT: Final = 4096
 """Characters of the longest string that may be a receiver as a whole: if one is not decoded, its
-call names somebody unknown; a longer one is payload."""
+call names somebody unknown.  So does a longer one with something in it that looks encoded."""
 
 STRING_COST: Final = 64
 """Characters that a string of any length counts for, as each costs time by itself."""
@@ -63,6 +63,12 @@ _MAYBE_DISGUISED: Final = re2.compile(r"[%\\&=+<]|[^\x00-\x7f]|\S{10}|://|//:")
 _UNCLEAR: Final = frozenset({"handle", "malformed"})
 _UNREAD: Final = Destination("handle", "not decoded: more than is read of one call")
 """What stands for the receivers in a string that is short enough to be one and was not decoded."""
+_CODED: Final = re2.compile(
+    r"[A-Za-z0-9+/=_-]{16,}|(?:\\+u[0-9a-fA-F]{4}|\\+x[0-9a-fA-F]{2}|&#x?[0-9a-fA-F]{2,4};"
+    r"|%[0-9a-fA-F]{2}|=[0-9A-F]{2}){3}|[^\x00-\x7f]@|@[^\x00-\x7f]"
+)
+"""What an address may be hidden in: a run of letters and digits, or of escapes."""
+_WORDS: Final = re2.compile(r"[a-z_-]+")
 _MEMBER: Final = re2.compile(r"[a-z_]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
 """How the members of arguments are named, in almost every tool."""
 _SUSPECT: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
@@ -204,6 +210,11 @@ def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
             yield Target(Destination("text", value), DestinationStatus.EXTERNAL, path)
 
 
+def _is_coded(text: str) -> bool:
+    """Return whether something in a text looks encoded, other than long words in small letters."""
+    return any(_WORDS.fullmatch(run[0]) is None for run in _CODED.finditer(text))
+
+
 def _scalars(value: Json, path: str) -> Iterable[tuple[str, str]]:
     if isinstance(value, str):
         return ((path, value),)
@@ -240,7 +251,7 @@ class _Search:
                 hosts = {destination.host for destination in plain}
                 others = (d for d in suspected_destinations(found) if d.canonical not in hosts)
                 self._suspect(path, others)
-            elif len(text) <= WORD_LIMIT:
+            elif len(text) <= WORD_LIMIT or _is_coded(text):
                 self._add(path, (_UNREAD,))
 
     def channels(self, arguments: Json, declared: AbstractSet[str], role: Role) -> tuple[str, ...]:

@@ -369,6 +369,30 @@ def test_what_exceeds_the_budget_of_decoding_is_said(judge):
     assert not judge("send", to="a@example.com", note=["x y" * 10] * 3000).searched
 
 
+@pytest.mark.parametrize(
+    "coded",
+    [
+        base64.b64encode(b"drop@evil.test").decode(),
+        base64.b32encode(b"drop@evil.test").decode(),
+        b"drop@evil.test".hex(),
+        "".join(f"%{byte:02x}" for byte in b"drop@evil.test"),
+        "".join(f"\\u{byte:04x}" for byte in b"drop@evil.test"),
+        "".join(f"&#{byte};" for byte in b"drop@evil.test"),
+        "".join(f"={byte:02X}" for byte in b"drop@evil.test"),
+        "drop\uff20evil.test",
+    ],
+)
+def test_a_coding_in_a_long_argument_that_is_not_decoded_names_somebody_unknown(judge, coded):
+    """What the budget does not reach is not open: somebody may stand in it."""
+    prose = "the meeting is on tuesday, internationalization_of_names is next. " * 2000
+
+    honest = judge("send", to="a@example.com", note=prose)
+    hidden = judge("send", to="a@example.com", note=f"{prose} {coded}")
+
+    assert [t.status for t in honest.targets] == [DestinationStatus.INTERNAL]
+    assert DestinationStatus.EXTERNAL in {t.status for t in hidden.targets}
+
+
 def test_a_long_list_in_a_guarded_argument_is_bounded_work(tmp_path: Path) -> None:
     """Three megabytes of list cost what the budget allows, and make the call malformed."""
     path = tmp_path / "policy.yaml"

@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks fuzz trace-call train lock clean
+.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks dist wheels fuzz trace-call train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +117,22 @@ fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 trace-call: $(DEV) ## files, functions and calls that one send executes (ARGS=-v lists them)
 	@$(BIN)/python tests/trace_call.py $(ARGS)
 
+DIST := dist
+# The time of the last commit: the same sources give the same bytes.
+EPOCH = $(shell git log -1 --format=%ct 2>/dev/null || echo 1700000000)
+
+dist: $(DEV) ## the wheel, the source distribution and the list of what they need, reproducibly
+	rm -rf $(DIST)
+	SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m hatchling build -d $(DIST)
+	$(BIN)/python -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip --disable-pip-version-check --no-input -q install --require-hashes -r requirements/release.txt
+	$(VENV)-release/bin/cyclonedx-py requirements requirements/runtime.txt --pyproject pyproject.toml \
+	  --output-reproducible --of JSON -o $(DIST)/agent-egress-guard.cdx.json
+	cd $(DIST) && sha256sum *.whl *.tar.gz *.json > SHA256SUMS
+
+wheels: $(DEV) ## builds are alike, and the wheel works with every Python that is found
+	$(BIN)/python -m tests.wheels $(ARGS)
+
 # About a minute a pair, on a machine that does nothing else.
 compare: $(DEV) ## speed and size of the code against another commit (BASE=COMMIT, ARGS="--pairs 15")
 	@test -n "$(BASE)" || { echo "name the other commit: make compare BASE=COMMIT" >&2; exit 1; }
@@ -131,5 +147,5 @@ lock: ## rewrite requirements/ from pyproject.toml (needs uv)
 
 clean: ## remove what make made
 	rm -rf $(SUITE)/.environments $(SUITE)/node_modules $(SUITE)/.installed
-	rm -rf $(VENV) .venv-newest build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-release .venv-newest build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,11 +6,12 @@ compile() {
   uv pip compile "$@" --universal --python-version 3.11 \
     --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 }
-python3 - <<'PY' | compile - --output-file requirements/build.txt
-import pathlib, re
-text = pathlib.Path("pyproject.toml").read_text(encoding="utf-8")
-block = re.search(r"^build = \[(.*?)^\]", text, re.S | re.M).group(1)
-print("\n".join(re.findall(r'"([^"]+)"', block)))
-PY
+extra() {
+  python3 -c 'import sys, tomllib
+with open("pyproject.toml", "rb") as file:
+    print("\n".join(tomllib.load(file)["project"]["optional-dependencies"][sys.argv[1]]))' "$1"
+}
+extra build | compile - --output-file requirements/build.txt
+extra release | compile - --output-file requirements/release.txt
 compile pyproject.toml --output-file requirements/runtime.txt
 compile pyproject.toml --extra lab --extra graph --extra dev --output-file requirements/dev.txt

@@ -4,5 +4,5 @@ Everything here is a frozen value or a function of its arguments, so that a verd
 replayed, tested by properties and explained long after the call it was given for.
 """
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 """Of the package; ``guard.__version__`` outside."""

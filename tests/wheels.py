@@ -1,0 +1,126 @@
+"""``make wheels``: is what would be published reproducible, and does it work where it is installed?
+
+Builds the wheel and the source distribution twice, in two places, and compares the bytes.  Then, for
+every interpreter from 3.11 to 3.13 that is found, installs the wheel with what the lock names into an
+environment of its own and, away from the repository, lets it attack itself (``demo``), judge a call
+with a shipped policy, and say how much it takes.  Prints one JSON object.
+"""
+
+# ruff: noqa: S603  (our own commands)
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SUPPORTED = ((3, 11), (3, 12), (3, 13))
+BUILT = ("*.whl", "*.tar.gz")
+EPOCH = "1700000000"
+"""Any time will do: the same one must give the same bytes."""
+CHECK = """
+import json, importlib.metadata as m, sys
+from guard.lab.installed import installed_sizes
+sizes = installed_sizes()
+print(json.dumps({"mitmproxy": m.version("mitmproxy"), "installed_mb": sum(sizes.values()) / 1e6,
+                  "python": sys.version.split()[0]}))
+"""
+
+
+def interpreters() -> list[str]:
+    """Return one interpreter of each supported version that can make environments."""
+    names = [f"python3.{minor}" for _, minor in SUPPORTED]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    names += [str(path) for path in sorted(pyenv.glob("3.*/bin/python3"))]
+    found: dict[tuple[int, int], str] = {}
+    for name in names:
+        question = "import ensurepip, sys, venv; print(*sys.version_info[:2], sys.executable)"
+        try:
+            asked = subprocess.run(
+                [name, "-c", question], capture_output=True, text=True, check=True
+            )
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        major, minor, path = asked.stdout.split(maxsplit=2)
+        found.setdefault((int(major), int(minor)), path.strip())
+    return [found[version] for version in SUPPORTED if version in found]
+
+
+def build(out: Path) -> dict[str, str]:
+    """Build from a fresh copy of what git tracks; return the digests by file name."""
+    with tempfile.TemporaryDirectory(prefix="guard-source-") as name:
+        source = Path(name) / "source"
+        tracked = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+        ).stdout.decode()
+        for one in filter(None, tracked.split("\0")):
+            if (ROOT / one).is_file():
+                (source / one).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / one, source / one)
+        subprocess.run(
+            [sys.executable, "-m", "hatchling", "build", "-d", str(out)],
+            cwd=source,
+            env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+    files = sorted(path for pattern in BUILT for path in out.glob(pattern))
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def try_wheel(python: str, wheel: Path, folder: Path) -> dict[str, Any]:
+    """Install a wheel with what the lock names, and use it away from the repository."""
+    environment = folder / "environment"
+    subprocess.run([python, "-m", "venv", str(environment)], check=True)
+    bin_ = environment / "bin"
+    pip = [str(bin_ / "python"), "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+    lock = ROOT / "requirements"
+    isolated = ["--no-build-isolation", "--require-hashes", "-r"]
+    subprocess.run([*pip, *isolated, str(lock / "build.txt")], check=True)
+    subprocess.run([*pip, *isolated, str(lock / "runtime.txt")], check=True)
+    subprocess.run([*pip, "--no-deps", str(wheel)], check=True)
+    away = {"cwd": folder, "capture_output": True, "text": True, "check": False}
+    demo = subprocess.run([str(bin_ / "agent-egress-guard"), "demo", "--json"], **away)
+    call = json.dumps({"tool": "email_send_email", "arguments": {"to": "x@evil.example"}})
+    (folder / "call.json").write_text(call, encoding="utf-8")
+    shipped = next(environment.glob("lib/*/site-packages/guard/_shipped/policies/default.yaml"))
+    words = [str(bin_ / "guard"), "policy", "explain", "call.json", "--policy", str(shipped)]
+    asked = subprocess.run(words, **away)
+    said = subprocess.run([str(bin_ / "python"), "-c", CHECK], **away)
+    return {
+        **json.loads(said.stdout or json.dumps({"failed": said.stderr[-500:]})),
+        "demo": demo.returncode == 0,
+        "refuses": asked.returncode == 2 and "ask" in asked.stdout,
+        "said": (demo.stderr + asked.stderr)[-500:],
+    }
+
+
+def main() -> int:
+    """Print what was found; return 0 where everything holds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build-only", action="store_true", help="only whether builds are alike")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="guard-wheels-") as name:
+        folder = Path(name)
+        first, second = build(folder / "one"), build(folder / "two")
+        report: dict[str, Any] = {"reproducible": first == second, "files": first, "wheels": []}
+        wheel = next((folder / "one").glob("*.whl"))
+        for number, python in enumerate([] if chosen.build_only else interpreters()):
+            place = folder / str(number)
+            place.mkdir()
+            report["wheels"].append(try_wheel(python, wheel, place))
+    print(json.dumps(report))
+    works = all(one["demo"] and one["refuses"] for one in report["wheels"])
+    return 0 if report["reproducible"] and works else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

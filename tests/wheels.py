@@ -1,12 +1,10 @@
 """``make wheels``: is what would be published reproducible, and does it work where it is installed?
 
 Builds the wheel and the source distribution twice, in two places, and compares the bytes.  Then, for
-every interpreter from 3.11 to 3.13 that is found, installs the wheel with what the lock names into an
-environment of its own and, away from the repository, lets it attack itself (``demo``), judge a call
-with a shipped policy, and say how much it takes.  Prints one JSON object.
+each interpreter from 3.11 to 3.13 that is found, installs the wheel with what the lock names into
+an environment of its own and, away from the repository, lets it attack itself (``demo``), judge a
+call with a shipped policy, and say how much it takes.  Prints one JSON object.
 """
-
-# ruff: noqa: S603  (our own commands)
 
 from __future__ import annotations
 
@@ -76,6 +74,13 @@ def build(out: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+def away(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run a command where no checkout is."""
+    return subprocess.run(
+        [str(word) for word in words], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
 def try_wheel(python: str, wheel: Path, folder: Path) -> dict[str, Any]:
     """Install a wheel with what the lock names, and use it away from the repository."""
     environment = folder / "environment"
@@ -87,14 +92,12 @@ def try_wheel(python: str, wheel: Path, folder: Path) -> dict[str, Any]:
     subprocess.run([*pip, *isolated, str(lock / "build.txt")], check=True)
     subprocess.run([*pip, *isolated, str(lock / "runtime.txt")], check=True)
     subprocess.run([*pip, "--no-deps", str(wheel)], check=True)
-    away = {"cwd": folder, "capture_output": True, "text": True, "check": False}
-    demo = subprocess.run([str(bin_ / "agent-egress-guard"), "demo", "--json"], **away)
+    demo = away(folder, bin_ / "agent-egress-guard", "demo", "--json")
     call = json.dumps({"tool": "email_send_email", "arguments": {"to": "x@evil.example"}})
     (folder / "call.json").write_text(call, encoding="utf-8")
     shipped = next(environment.glob("lib/*/site-packages/guard/_shipped/policies/default.yaml"))
-    words = [str(bin_ / "guard"), "policy", "explain", "call.json", "--policy", str(shipped)]
-    asked = subprocess.run(words, **away)
-    said = subprocess.run([str(bin_ / "python"), "-c", CHECK], **away)
+    asked = away(folder, bin_ / "guard", "policy", "explain", "call.json", "--policy", shipped)
+    said = away(folder, bin_ / "python", "-c", CHECK)
     return {
         **json.loads(said.stdout or json.dumps({"failed": said.stderr[-500:]})),
         "demo": demo.returncode == 0,

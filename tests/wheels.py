@@ -1,7 +1,7 @@
 """``make wheels``: is what would be published reproducible, and does it work where it is installed?
 
-Builds the wheel and the source distribution twice, in two places, and compares the bytes.  Then, for
-each interpreter from 3.11 to 3.13 that is found, installs the wheel with what the lock names into
+Builds the wheel and the source distribution twice, in two places, and compares the bytes.  For each
+interpreter from 3.11 to 3.13 that is found, then installs the wheel with what the lock names into
 an environment of its own and, away from the repository, lets it attack itself (``demo``), judge a
 call with a shipped policy, and say how much it takes.  Prints one JSON object.
 """

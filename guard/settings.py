@@ -104,6 +104,8 @@ class Settings(BaseSettings):
     redis: str = EMBEDDED
     admin: str = "127.0.0.1:9464"
     audit: Path | None = None
+    audit_key: Path | None = None
+    """Key file that signs the audit log; left out, one in the state directory, made if absent."""
     record: Path | None = None
     """Directory of recordings: whole exchanges, enciphered.  None keeps none."""
     record_key: Path | None = None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.credentials.label_key import fallback_key
+from guard.adapters.credentials.label_key import audit_signer, fallback_key
 from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.processes.run_note import RunNote
 from guard.adapters.redis.embedded import EmbeddedRedis
@@ -174,7 +174,9 @@ class Supervisor:
 
     def _note(self, event: str, fields: dict[str, Json]) -> None:
         """Write an audit line about something other than a call, and say it on stderr."""
-        audit = open_audit_log(self._settings.audit)
+        path = self._settings.audit
+        signer = audit_signer(self._settings.audit_key) if path is not None else None
+        audit = open_audit_log(path, signer=signer)
         try:
             audit.event(event, fields)
         finally:

@@ -19,13 +19,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.admin_port import AdminServer, HealthReport, PromptChannel
-from guard.adapters.audit_log import open_audit_log
+from guard.adapters.audit_log import AuditLogFile, open_audit_log
 from guard.adapters.credentials.client_authentication import (
     asks_certificates,
     load_digests,
     load_proofs,
 )
 from guard.adapters.credentials.label_key import (
+    audit_signer,
     label_key_path,
     load_key,
     load_label_key,
@@ -47,7 +48,8 @@ from guard.adapters.redis.in_process import InProcessClient
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.stdio.decision_socket import DecisionServer
-from guard.core.metrics import CALLS_AWAITED, PREFIX_SCORE_EXPECTED, WORKER_RESTARTS
+from guard.core.errors import StateError
+from guard.core.metrics import AUDIT_LINES, CALLS_AWAITED, PREFIX_SCORE_EXPECTED, WORKER_RESTARTS
 from guard.core.model import Identity
 from guard.core.policy import EgressLimits
 from guard.decision.guard import Guard
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
+    from guard.adapters.audit_log import NoAuditLog
     from guard.adapters.mitm.addon import GuardAddon
     from guard.adapters.mitm.master import LeanMaster
     from guard.core.metrics import Metrics
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from guard.settings import Settings
 
 BEAT_SECONDS: Final = 0.1
+CHECKPOINT_SECONDS: Final = 2.0
 PROMPT_SECONDS: Final = 5.0
 """How long a front end waits until its prompt is stored."""
 
@@ -137,7 +140,10 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         for bound, share in models[PREFIX_MODEL].expected_scores.items():
             metrics.set(PREFIX_SCORE_EXPECTED, share, str(float(bound)))
         metrics.set(PREFIX_SCORE_EXPECTED, 1, "+Inf")
-    audit = open_audit_log(settings.audit)
+    signer = audit_signer(settings.audit_key) if settings.audit is not None else None
+    audit = open_audit_log(settings.audit, signer=signer)
+    if isinstance(audit, AuditLogFile):
+        metrics.set(AUDIT_LINES, lambda: audit.size)
     client = client or RedisClient(parse_endpoint(redis_url), timeout=settings.state_timeout)
     store, seal = label_store(settings, client, confdir, policy.limits, audit, metrics, clock.now)
     recorder = _recorder(settings, metrics)
@@ -306,6 +312,7 @@ async def serve(
     await parts.recovery.beat()
     background.append(loop.create_task(parts.recovery.watch()))
     background.append(loop.create_task(parts.store.watch()))
+    background.append(loop.create_task(_anchor(parts)))
     if pulse:
         background.append(loop.create_task(_beat(pulse, parts.guard, settings.heartbeat)))
     if settings.reload:
@@ -401,6 +408,17 @@ def _decision_server(parts: Parts, settings: Settings) -> DecisionServer | None:
         return policy.digest if policy is not None else ""
 
     return DecisionServer(parts.enforcement, digest, settings.decisions)
+
+
+async def _anchor(parts: Parts) -> None:
+    """Sign the audit log again and again, and keep the last checkpoint in the store as well."""
+    while True:
+        await asyncio.sleep(CHECKPOINT_SECONDS)
+        note = await asyncio.to_thread(parts.audit.checkpoint)
+        if note is not None:
+            # Redis gone: the next checkpoint covers more, and calls see it by themselves.
+            with contextlib.suppress(StateError):
+                await parts.store.keep_anchor(note)
 
 
 _STUCK: Final = 6

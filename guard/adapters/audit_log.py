@@ -14,11 +14,14 @@ import json
 import os
 import re
 import secrets
+import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.audit_tree import EVENT_CONTINUED, AuditTree
 from guard.core.errors import AuditError
 from guard.core.model import PrincipalRung, SessionRung
 from guard.core.policy import Action
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from guard.adapters.audit_tree import Signer
     from guard.core.calls import Target
     from guard.core.model import Json
     from guard.core.policy import Reason
@@ -105,6 +109,10 @@ class NoAuditLog:
     def reopen(self) -> None:
         """Nothing is open."""
 
+    def checkpoint(self) -> str | None:
+        """Nothing is signed."""
+        return None
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -117,6 +125,7 @@ class AuditLogFile:
         key: key of the destination fingerprints, up to 64 bytes.  Without one a fresh key is made,
             so fingerprints can be compared within one run of the process only.
         now: seconds since the epoch, for lines that are not about a decision.
+        signer: signs checkpoints of a Merkle tree over the lines; None keeps no tree.
 
     Raises:
         AuditError: the file cannot be opened for appending.
@@ -128,8 +137,11 @@ class AuditLogFile:
         *,
         key: bytes | None = None,
         now: Callable[[], float] = time.time,  # noqa: TID251  (the edge where time comes in)
+        signer: Signer | None = None,
     ) -> None:
         self._path = path
+        self._tree = None if signer is None else AuditTree(signer, path)
+        self._lock = threading.Lock()
         self._key = key if key is not None else secrets.token_bytes(KEY_BYTES)
         self._now = now
         self._torn = False
@@ -166,12 +178,32 @@ class AuditLogFile:
             AuditError: the path cannot be opened; the old file stays in use.
         """
         fresh = self._open()
+        self.checkpoint()
         stale, self._descriptor = self._descriptor, fresh
         self._torn = False
         os.close(stale)
+        if self._tree is not None and self._tree.size:
+            self.event(EVENT_CONTINUED, self._tree.continued())
+
+    @property
+    def size(self) -> int:
+        """Lines written since it was opened, where they are numbered."""
+        return 0 if self._tree is None else self._tree.size
+
+    def checkpoint(self) -> str | None:
+        """Sign what was written so far; return the signed note, None where nothing is new.
+
+        A checkpoint that cannot be written is tried again with the next: it covers more.
+        """
+        if self._tree is None:
+            return None
+        with self._lock, suppress(OSError):
+            return self._tree.checkpoint()
+        return None
 
     def close(self) -> None:
         """Close the file; every later line is an :class:`AuditError`."""
+        self.checkpoint()
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -189,14 +221,21 @@ class AuditLogFile:
             raise AuditError(msg) from error
 
     def _write(self, fields: Mapping[str, Json]) -> None:
+        if self._tree is None:
+            self._append(fields)
+            return
+        with self._lock:
+            self._tree.append(self._append({**fields, **self._tree.next_fields()}))
+
+    def _append(self, fields: Mapping[str, Json]) -> bytes:
+        """Write one line; return it without its newline."""
         try:
-            line = _ENCODE(fields).encode("ascii") + b"\n"
+            text = _ENCODE(fields).encode("ascii")
         except (TypeError, ValueError, RecursionError) as error:
             msg = f"the audit line cannot be written as JSON: {type(error).__name__}"
             raise AuditError(msg) from error
-        if self._torn:
-            # A line that was cut off must not swallow the one after it.
-            line = b"\n" + line
+        # A line that was cut off must not swallow the one after it.
+        line = b"\n%b\n" % text if self._torn else text + b"\n"
         try:
             written = os.write(self._descriptor, line)
         except OSError as error:
@@ -206,6 +245,7 @@ class AuditLogFile:
         if written != len(line):
             msg = f"the audit log `{self._path}` took {written} of {len(line)} bytes"
             raise AuditError(msg)
+        return text
 
     def _decision_fields(self, record: DecisionRecord) -> dict[str, Json]:
         classified, verdict = record.call, record.verdict
@@ -260,13 +300,15 @@ class AuditLogFile:
         }
 
 
-def open_audit_log(path: Path | None, *, key: bytes | None = None) -> AuditLogFile | NoAuditLog:
+def open_audit_log(
+    path: Path | None, *, key: bytes | None = None, signer: Signer | None = None
+) -> AuditLogFile | NoAuditLog:
     """Return the audit log of a path, or one that drops its lines where there is none.
 
     Raises:
         AuditError: the file cannot be opened.
     """
-    return NoAuditLog() if path is None else AuditLogFile(path, key=key)
+    return NoAuditLog() if path is None else AuditLogFile(path, key=key, signer=signer)
 
 
 def masked_path(path: str) -> str:

@@ -391,6 +391,39 @@ class RecordingReader:
             )
 
 
+def erase(directory: Path, key: bytes, concerns: Callable[[dict[str, Json]], bool]) -> int:
+    """Write every whole segment anew without some records; return how many are gone.
+
+    Args:
+        directory: of ``--record``.
+        key: the operator's.
+        concerns: whether a prompt or call is to go; the result of a call goes with it.
+
+    Raises:
+        InputError: there are no recordings, or the key is another one.
+    """
+    reader, gone = RecordingReader(directory, key), 0
+    for path in reader.segments():
+        report = SegmentReport(path)
+        records = list(reader._read(path, report))  # noqa: SLF001  (its own file)
+        calls = {r["id"] for r in records if r["type"] == "call" and concerns(r)}
+        kept = [r for r in records if r.get("id") not in calls and not _is_said(r, concerns)]
+        if report.problem or len(kept) == len(records):
+            continue
+        fresh = _Segment(directory, key[:KEY_BYTES], path.stat().st_mtime)
+        fresh.write([json.dumps(record, separators=(",", ":")).encode() for record in kept])
+        fresh.close()
+        status = path.stat()
+        os.utime(fresh.path, (status.st_atime, status.st_mtime))
+        path.unlink()
+        gone += len(records) - len(kept)
+    return gone
+
+
+def _is_said(record: dict[str, Json], concerns: Callable[[dict[str, Json]], bool]) -> bool:
+    return record["type"] == "prompt" and concerns(record)
+
+
 def key_id(key: bytes) -> str:
     """Return what names a key without telling it."""
     return hashlib.sha256(b"guard recording key" + key).hexdigest()[:16]

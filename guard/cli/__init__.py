@@ -63,6 +63,8 @@ COMMANDS: Final[dict[str, tuple[Place, str]]] = {
     "memory": ("memory:app", "Memory: writes that were held back, labels, lineage, trust."),
     "incident": ("incident:app", "A poisoned memory item: what it reached, contain it, undo."),
     "tools": ("tools:app", "Tool definitions: what is pinned, what has changed."),
+    "audit": ("audit:app", "The audit log: verify, follow, summarise, export it."),
+    "erase": ("erase", "Erase a principal or session from audit log and recordings."),
     "traces": (
         {
             "replay": ("traces:replay", "Judge recorded runs as live traffic would be."),

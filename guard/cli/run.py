@@ -49,6 +49,9 @@ def run(
         str | None, typer.Option(help="HOST:PORT of /metrics, /healthz, /readyz.")
     ] = None,
     audit: Annotated[Path | None, typer.Option(help="Append one JSON line per decision.")] = None,
+    audit_key: Annotated[
+        Path | None, typer.Option(help="Key file that signs the audit log; made if absent.")
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(help="Directory of recordings: whole exchanges, enciphered; none by default."),

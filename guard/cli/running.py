@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.credentials.label_key import load_label_key
+from guard.adapters.credentials.label_key import audit_signer, load_label_key
 from guard.adapters.processes.run_note import RunNote, find_running
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError, InputError
 from guard.provenance.seal import Seal
+from guard.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -113,7 +114,8 @@ def on_record(audit: Path | None, *, required: bool = False) -> Iterator[AuditLo
         if required:
             raise InputError(nothing)
         typer.echo(f"guard: {nothing}", err=True)
-    log = open_audit_log(audit)
+    signer = audit_signer(load_settings(None).audit_key) if audit is not None else None
+    log = open_audit_log(audit, signer=signer)
     try:
         yield log
     finally:

@@ -309,6 +309,9 @@ ERRORS: Final = Counter(
 FAIL_CLOSED: Final = Gauge(
     "guard_fail_closed", "1 while a part is failing and calls are blocked for it.", (_STAGE,)
 )
+AUDIT_LINES: Final = Gauge(
+    "guard_audit_lines", "Lines that this process has written to the audit log since it began."
+)
 RECORDS_LOST: Final = Counter(
     "guard_records_lost_total", "Exchanges missing in the recordings, because nothing was writable."
 )

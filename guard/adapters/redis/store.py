@@ -109,6 +109,8 @@ def _text(reply: object) -> str:
     return reply.decode("utf-8", "replace")
 
 
+ANCHOR: Final = "audit:"
+ANCHOR_SECONDS: Final = 90 * 24 * 3600
 RECHECK_SECONDS: Final = 10.0
 SOURCE_LIMIT: Final = 1_000_000
 """Labels that one source may add for one principal within ``SOURCE_PERIOD`` before the principal
@@ -314,6 +316,29 @@ class RedisSessionStore:
     def key_of(self, tenant: str, area: LabelSet) -> bytes:
         """Return the key of one set of label records, for operators' tools."""
         return self._keys.area(tenant, area)
+
+    async def keep_anchor(self, note: str) -> None:
+        """Keep a signed checkpoint of the audit log until it is replaced, or for 90 days.
+
+        Raises:
+            StateError: as for :meth:`complete`.
+        """
+        log = note.partition("\n")[0].rpartition("/")[2]
+        key = f"{self.namespace}:{ANCHOR}{log}"
+        await self.client.execute("SET", key, note, "EX", ANCHOR_SECONDS)
+
+    async def anchors(self) -> list[str]:
+        """Return the checkpoints that :meth:`keep_anchor` kept.
+
+        Raises:
+            StateError: as for :meth:`complete`.
+        """
+        notes: list[str] = []
+        async for keys in self.client.scan(f"{self.namespace}:{ANCHOR}"):
+            for key in keys:
+                raw = await self.client.execute("GET", key)
+                notes += [raw.decode()] if isinstance(raw, bytes) else []
+        return notes
 
     async def verify(self) -> None:
         """Check that the server is fit to hold labels, and teach it the scripts.

@@ -237,3 +237,22 @@ async def test_a_policy_that_requires_a_recording_blocks_without_one(tmp_path):
 
     assert verdict.action == "block"
     assert next(reason.code for reason in verdict.reasons) == "recording_error"
+
+
+def test_a_principal_can_be_erased(writer, tmp_path):
+    """Calls, results and prompts of one principal go; the others stay, and the rest verifies."""
+    bob = replace(WHO, principal="bob")
+    for number in range(4):
+        asked = call(number, identity=bob if number % 2 else WHO)
+        writer.prompt(asked.identity, "hello", float(number))
+        writer.call(asked, ALLOWED, required=False)
+        writer.result(result(asked))
+    writer.close()
+
+    gone = recordings.erase(tmp_path / "rec", KEY, lambda r: r.get("principal") == "bob")
+    records, [report] = read(tmp_path / "rec")
+
+    assert gone == 6
+    assert report.problem == ""
+    assert {r["id"] for r in records if "id" in r} == {"id0", "id2"}
+    assert "bob" not in {r.get("principal") for r in records}

@@ -1,0 +1,214 @@
+"""``guard audit``: what can be done with the audit log of a guard."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections import Counter
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from guard.adapters.audit_export import COLUMNS as CSV_COLUMNS
+from guard.adapters.audit_export import as_csv_row, as_ocsf, as_otlp
+from guard.adapters.audit_log import EVENT_DECISION
+from guard.adapters.audit_tree import Verifier, verify
+from guard.adapters.credentials.label_key import audit_signer
+from guard.cli.running import act_on
+from guard.core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from guard.adapters.audit_tree import AuditReport
+
+app = typer.Typer(help="The audit log: verify, follow, summarise, export it.", no_args_is_help=True)
+Files = Annotated[
+    list[Path], typer.Argument(help="The log's files, rotated ones first.", exists=True)
+]
+AuditKey = Annotated[
+    Path | None, typer.Option(envvar="GUARD_AUDIT_KEY", help="The key file that signs the log.")
+]
+POLL_SECONDS = 0.2
+
+
+class Format(StrEnum):
+    """What a log can be written as."""
+
+    CSV = "csv"
+    OCSF = "ocsf"
+    OTLP = "otlp"
+
+
+@app.command("verify")
+def verify_log(
+    files: Files,
+    key: AuditKey = None,
+    public_key: Annotated[
+        str, typer.Option(help="The verifier key (`guard audit key`), instead of the key file.")
+    ] = "",
+    anchor: Annotated[
+        list[Path] | None, typer.Option(help="File with a checkpoint kept elsewhere; repeat.")
+    ] = None,
+    redis: Annotated[
+        str, typer.Option(envvar="GUARD_REDIS", help="Redis URL of the guard: its anchors.")
+    ] = "",
+) -> None:
+    """Say whether a line was changed, removed, reordered or added, or the end cut off.
+
+    Exit code 0: sound; 1: not; 3: a file or key cannot be used.
+    """
+    verifier = Verifier.parse(public_key) if public_key else audit_signer(key).verifier
+    anchors = [path.read_text(encoding="utf-8") for path in anchor or ()]
+    if redis:
+        anchors += act_on(redis, lambda state: state.store.anchors())
+    report = verify(files, verifier, anchors)
+    for line in _findings(report):
+        typer.echo(line)
+    if not report.is_sound:
+        raise typer.Exit(1)
+
+
+@app.command("key")
+def show_key(key: AuditKey = None) -> None:
+    """Print the verifier key: with it others can check the log, and sign nothing."""
+    typer.echo(audit_signer(key).verifier.text)
+
+
+@app.command()
+def tail(
+    file: Annotated[Path, typer.Argument(help="The log.", exists=True)],
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of the last.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until stopped.")] = False,
+) -> None:
+    """Print the last decisions in words."""
+    console = Console(highlight=False, markup=False)
+    for entry in [*_entries([file])][-lines:]:
+        console.print(_words(entry))
+    if follow:
+        with file.open(encoding="utf-8", errors="replace") as stream:
+            stream.seek(0, 2)
+            for entry in _followed(stream):
+                console.print(_words(entry))
+
+
+@app.command()
+def session(
+    name: Annotated[str, typer.Argument(help="The session's id.")],
+    files: Files,
+) -> None:
+    """Print every decision of one session, oldest first."""
+    console = Console(highlight=False, markup=False)
+    found = [entry for entry in _entries(files) if entry.get("session") == name]
+    if not found:
+        raise InputError(f"no line of session `{name}`")
+    for entry in found:
+        console.print(_words(entry))
+
+
+@app.command()
+def top(
+    files: Files,
+    count: Annotated[int, typer.Option("--count", "-n", help="Rows of each table.")] = 10,
+) -> None:
+    """Count decisions by principal, tool and reason, the most refused first."""
+    console = Console()
+    decisions = [entry for entry in _entries(files) if entry.get("event") == EVENT_DECISION]
+    for title, keys in (
+        ("principal", lambda e: [e.get("principal", "")]),
+        ("tool", lambda e: [e.get("tool", "")]),
+        ("reason", lambda e: {str(r.get("code", "")) for r in e.get("reasons", ())}),
+    ):
+        every: Counter[str] = Counter(str(k) for e in decisions for k in keys(e))
+        refused: Counter[str] = Counter(
+            str(k) for e in decisions if e.get("enforced") in {"ask", "block"} for k in keys(e)
+        )
+        table = Table(title, "decisions", "asked or blocked")
+        for name in sorted(every, key=lambda n: (-refused[n], -every[n], n))[:count]:
+            table.add_row(name, str(every[name]), str(refused[name]))
+        console.print(table)
+
+
+@app.command()
+def export(
+    files: Files,
+    form: Annotated[Format, typer.Option("--format", help="csv, ocsf or otlp.")],
+) -> None:
+    """Write the decisions to standard output: CSV, OCSF events or OTLP log records."""
+    decisions = (entry for entry in _entries(files) if entry.get("event") == EVENT_DECISION)
+    if form is Format.CSV:
+        writer = csv.DictWriter(sys.stdout, CSV_COLUMNS)
+        writer.writeheader()
+        writer.writerows(map(as_csv_row, decisions))
+        return
+    convert = as_ocsf if form is Format.OCSF else as_otlp
+    for entry in decisions:
+        sys.stdout.write(json.dumps(convert(entry)) + "\n")
+
+
+def _findings(report: AuditReport) -> Iterator[str]:
+    for log in report.logs.values():
+        state = "NOT SOUND" if log.problems else "sound"
+        begins = f" from line {log.first}" if log.first else ""
+        unsigned = log.first + log.lines - log.signed
+        yield f"{log.log}: {state}, {log.lines} lines{begins}, {log.erased} erased"
+        yield from (f"  {problem}" for problem in log.problems)
+        if unsigned > 0 and not log.problems:
+            yield f"  the last {unsigned} lines are not signed yet: of these nothing is known"
+        if log.first:
+            yield f"  lines 0 to {log.first - 1} were in files that were not given"
+    yield from report.problems
+    if report.torn:
+        yield f"{report.torn} lines were cut off by a failed write; what they stood for was blocked"
+    if report.unnumbered:
+        yield f"{report.unnumbered} lines are of an earlier version: of these nothing is known"
+    if not report.anchored:
+        yield (
+            "no anchor was given: whether log and checkpoints were set back together, or written "
+            "anew by somebody who has the key, is not known (--redis, --anchor)"
+        )
+
+
+def _entries(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    for path in files:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                yield from _entry(line)
+
+
+def _entry(line: str) -> Iterator[dict[str, Any]]:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return
+    if isinstance(entry, dict):
+        yield entry
+
+
+def _followed(stream: Any) -> Iterator[dict[str, Any]]:
+    waiting = ""
+    while True:
+        waiting += stream.readline()
+        if waiting.endswith("\n"):
+            yield from _entry(waiting)
+            waiting = ""
+        else:
+            time.sleep(POLL_SECONDS)
+
+
+def _words(entry: dict[str, Any]) -> str:
+    if entry.get("event") != EVENT_DECISION:
+        rest = {k: v for k, v in entry.items() if k not in {"event", "at", "log", "n"}}
+        return f"{entry.get('at', '')} {entry.get('event', '')} {json.dumps(rest)}"
+    reasons = ", ".join(str(reason.get("code", "")) for reason in entry.get("reasons", ()))
+    return (
+        f"{entry.get('at', '')} {entry.get('action', '')!s:6} {entry.get('tool', '')} "
+        f"by {entry.get('principal', '')} in {entry.get('session', '')}: {reasons or 'no reason'} "
+        f"[{entry.get('decision_id', '')}]"
+    )

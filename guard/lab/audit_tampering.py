@@ -1,0 +1,157 @@
+"""Attempts to change an audit log without a trace, made from a seed, each told what it did."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.audit_log import AuditLogFile
+from guard.adapters.audit_tree import CHECKPOINTS, FIELD_NUMBER, Signer, leaf_hash, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KINDS: Final = (
+    "change",
+    "remove",
+    "swap",
+    "insert",
+    "cut tail",
+    "renumber",
+    "roll back",
+    "erase",
+    "take a process away",
+    "forge a checkpoint",
+)
+_LINES: Final = 40
+_SEED: Final = b"audit tampering, a key of no deployment"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One log that was tampered with."""
+
+    kind: str
+    found: bool
+    """Whether ``guard audit verify`` says so."""
+
+
+def attempts(directory: Path, count: int, seed: int = 0) -> Iterator[Attempt]:
+    """Write a log, tamper with it, verify it; ``count`` times.
+
+    Args:
+        directory: empty; each attempt gets a directory of its own in it.
+        count: how many; the kinds take turns.
+        seed: of everything that is chosen.
+    """
+    for number in range(count):
+        rng = random.Random(f"{seed}:{number}")  # noqa: S311  (chosen again from the seed)
+        kind = KINDS[number % len(KINDS)]
+        place = directory / str(number)
+        place.mkdir()
+        path, anchors = _written(place, rng)
+        kept = _tampered(path, kind, rng)
+        report = verify([path], Signer(_SEED).verifier, anchors if kept else ())
+        yield Attempt(kind, not report.is_sound)
+
+
+def untouched(directory: Path, seed: int = 0) -> bool:
+    """Return whether a log that nobody has touched verifies."""
+    path, anchors = _written(directory, random.Random(seed))  # noqa: S311  (as above)
+    return verify([path], Signer(_SEED).verifier, anchors).is_sound
+
+
+def _written(place: Path, rng: random.Random) -> tuple[Path, list[str]]:
+    """Write a log as two processes do, one after the other; return it with its anchors."""
+    path, anchors = place / "audit.jsonl", []
+    for process in range(2):
+        log = AuditLogFile(path, signer=Signer(_SEED), now=lambda: 1.0)
+        for number in range(_LINES):
+            log.event("test", {"process": process, "value": rng.random(), "number": number})
+            if rng.random() < 0.2:
+                log.checkpoint()
+        # Something is written, so there is a last checkpoint.
+        log.event("test", {"process": process})
+        anchors.append(str(log.checkpoint()))
+        log.close()
+    return path, anchors
+
+
+def _tampered(path: Path, kind: str, rng: random.Random) -> bool:
+    """Tamper with a log; return whether its verifier has an anchor."""
+    lines = path.read_bytes().splitlines()
+    notes = path.with_name(path.name + CHECKPOINTS)
+    place = rng.randrange(len(lines) - 1)
+    entry = json.loads(lines[place])
+    match kind:
+        case "change":
+            entry["value"] = rng.random()
+            lines[place] = json.dumps(entry, separators=(",", ":")).encode()
+        case "remove":
+            del lines[place]
+        case "swap":
+            lines[place], lines[place + 1] = lines[place + 1], lines[place]
+        case "insert":
+            lines.insert(place, json.dumps(entry | {"value": 0}).encode())
+        case "cut tail":
+            lines = lines[: -rng.randrange(1, 20)]
+        case "renumber":
+            lines = _renumbered(lines, place)
+        case "roll back":
+            # Log and checkpoints together, as from a backup: only an anchor tells.
+            keep = notes.read_bytes().splitlines()
+            notes.write_bytes(b"\n".join(keep[: len(keep) // 2]) + b"\n")
+            lines = _up_to(lines, keep[len(keep) // 2 - 1])
+        case "erase":
+            leaf = leaf_hash(lines[place]).hex()
+            erased = {k: entry[k] for k in ("log", "n")} | {"event": "guard.erased", "leaf": leaf}
+            lines[place] = json.dumps(erased).encode()
+        case "take a process away":
+            first = json.loads(lines[0])["log"]
+            lines = [line for line in lines if json.loads(line)["log"] != first]
+            keep = [n for n in notes.read_bytes().splitlines() if first.encode() not in n]
+            notes.write_bytes(b"\n".join(keep) + b"\n")
+        case _:
+            forged = Signer(b"the key of somebody else entirely, 32+")
+            _change_and_sign(lines, place, forged, notes)
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return kind == "roll back"
+
+
+def _renumbered(lines: list[bytes], place: int) -> list[bytes]:
+    """Take a line away and close the gap in the numbers."""
+    taken = json.loads(lines[place])
+    rest: list[bytes] = []
+    for line in [*lines[:place], *lines[place + 1 :]]:
+        entry = json.loads(line)
+        if entry["log"] == taken["log"] and entry[FIELD_NUMBER] > taken[FIELD_NUMBER]:
+            entry[FIELD_NUMBER] -= 1
+        rest.append(json.dumps(entry, separators=(",", ":")).encode())
+    return rest
+
+
+def _up_to(lines: list[bytes], note: bytes) -> list[bytes]:
+    """Return the lines that a checkpoint covers, and those of processes before it."""
+    origin, size = json.loads(note)["note"].split("\n")[:2]
+    log = origin.rpartition("/")[2]
+    kept: list[bytes] = []
+    for line in lines:
+        entry = json.loads(line)
+        kept.append(line)
+        if entry["log"] == log and entry[FIELD_NUMBER] == int(size) - 1:
+            break
+    return kept
+
+
+def _change_and_sign(lines: list[bytes], place: int, signer: Signer, notes: Path) -> None:
+    """Change a line, and write the checkpoints anew with another key."""
+    entry = json.loads(lines[place])
+    lines[place] = json.dumps(entry | {"value": 0}).encode()
+    body = json.loads(notes.read_bytes().splitlines()[-1])["note"]
+    own = json.loads(json.dumps({"note": body}))
+    checkpoint = Signer(_SEED).verifier.opened(own["note"])
+    if checkpoint is not None:
+        notes.write_text(json.dumps({"note": signer.note(checkpoint)}) + "\n", encoding="utf-8")

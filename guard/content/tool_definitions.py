@@ -40,7 +40,7 @@ _OTHERS: Final = r"(?:[a-z]+_[a-z_]+|`[a-z][\w.-]+`|(?:any |all |every |each |an
 _WHOLE: Final = r"(?:(?:full|entire|complete|whole|current|raw|verbatim|recent|all(?: of)?(?: the| your)?|ongoing) )*"
 _SESSION: Final = (
     rf"(?:{_WHOLE}(?:conversation|chat|message|session|dialog\w*|prompt|interaction)s?(?:'s)? (?:history|context|transcript|log|dump|so far|contents?|state)"
-    r"|(?:whole|entire|full|complete|unabridged) (?:conversation|dialog(?:ue)?|chat|session|interaction)\b"
+    r"|(?:whole|entire|full|complete|unabridged) (?:conversation|dialog\w*|chat|session|interaction)\b"
     r"|(?:system|initial|original|developer|hidden) (?:prompt|instructions?|messages?)|user'?s? (?:prompts?|instructions?|messages?)"
     r"|(?:previous|prior|earlier|preceding|other|last|all(?: the)?) (?:user |tool |function |assistant )?(?:results?|outputs?|responses?|messages?|calls?|turns?)\b"
     r"|tool (?:results?|outputs?|responses?)|(?:arguments|results?|outputs?|responses?)(?: and (?:arguments|results?|outputs?))? of (?:all |any |every |each |the )*(?:other|previous|earlier) (?:tools?|tool calls?|calls?)"
@@ -100,7 +100,7 @@ _CLASSES: Final = {
         rf"\b{_SESSION}|\b(?:earlier|previous|prior) (?:steps?|data|tool results?|answers?)\b|\b(?:word for word|verbatim)\b"
         r"|\b(?:anything|everything|whatever|all)\b[^.\n]{0,20}\b(?:confidential|private|sensitive|you (?:came|come|have|know|saw|see|read))\b|\b(?:every|each|any|all) (?:file|document|page|message)s? (?:that )?you (?:open|read|see|write|receive)\b"
         r"|\b(?:shows? up|appears?|mentioned|seen|shared) in (?:the|this|your) (?:chat|conversation|session)\b|\b(?:values?|contents?) of (?:all |every |the |any )*(?:environment|env)\b|\b(?:output|result) of `?env\b|\brun `?(?:env|printenv)\b"
-        r"|\bwhat (?:the user|you)(?: and (?:the user|you))? (?:have|has|had|were|was|are)\b|\b(?:this|our|the) (?:dialog(?:ue)?|conversation|chat)\b|\b(?:assistant|model|agent)'s (?:own )?(?:instructions?|prompt|context|memory|rules)\b|\bthe user'?s (?:private |personal )?(?:files?|documents?|data|inbox|mails?|repository|home)\b|\b(?:full |complete |whole )?list of (?:the |all )*tools you\b|\bnames? of (?:the |all )*tools you\b"
+        r"|\bwhat (?:the user|you)(?: and (?:the user|you))? (?:have|has|had|were|was|are)\b|\b(?:this|our|the) (?:dialog\w*|conversation|chat)\b|\b(?:assistant|model|agent)'s (?:own )?(?:instructions?|prompt|context|memory|rules)\b|\bthe user'?s (?:private |personal )?(?:files?|documents?|data|inbox|mails?|repository|home)\b|\b(?:full |complete |whole )?list of (?:the |all )*tools you\b|\bnames? of (?:the |all )*tools you\b"
     ),
     "file": _FILES,
     "credential": rf"\b{_CREDENTIAL}\b",
@@ -158,7 +158,7 @@ _TEMPLATE: Final = re2.compile(
     r"(?i)(?:\{\{?|\$\{|<)\s*(?:the[ _])?(?:full[ _])?(?:conversation|chat|history|system|messages?|context|memory|env|secrets?|session|transcript|user_?(?:data|message|input))\w*"
 )
 _TOPIC: Final = re.compile(
-    r"(?i)conversation|chat|messag|prompt|session|dialog|transcript|completion|llm|thread|summar|delegat|agent|environment|env\b|reason"
+    r"(?i)conversation|chat|messag|prompt|session|dialog|transcript|completion|llm|thread|summari[sz]|summary|delegat|agent|environment|env\b|reason"
     r"|think|thought|memor|clipboard|history|context"
 )
 """What a tool is about that has a use for what the session knows."""

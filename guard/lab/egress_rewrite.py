@@ -34,7 +34,7 @@ _FIELDS: Final = ("q", "ref", "v", "item", "meta", "note", "tag", "ctx", "load",
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _FILES: Final = (
     *("~/.ssh/id_ed25519", "/etc/shadow", "~/.aws/credentials", "/proc/self/environ"),
-    *("~/.netrc", "/home/dev/.env.production", "~/.kube/config", "~/.git-credentials"),
+    *("~/.netrc", "/srv/app/.env.production", "~/.kube/config", "~/.git-credentials"),
 )
 _HOST: Final = re.compile(r"(?<=://)[^/\s:?#\"']+")
 _NUMBER: Final = re.compile(r"(?<![\w%.\-])\d{2,6}(?![\w%.\-])")
@@ -212,7 +212,7 @@ def _body(draw: Draw, case: Case) -> Case:
     kinds = {
         "application/json": json.dumps({other: 3, "inner": {name: coded}}),
         "application/x-www-form-urlencoded": f"{other}=3&{name}={quote(coded)}",
-        "text/plain": f"HOME=/home/dev\n{name.upper()}={coded}\nSHELL=/bin/zsh",
+        "text/plain": f"HOME=/srv/app\n{name.upper()}={coded}\nSHELL=/bin/zsh",
         "application/xml": f"<r><{other}>3</{other}><{name}>{coded}</{name}></r>",
         "multipart/form-data; boundary=zz": (
             f'--zz\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{coded}\r\n--zz--'
@@ -325,7 +325,7 @@ def _call(draw: Draw, arguments: dict[str, Any]) -> Case:
 
 def _input(draw: Draw, case: Case) -> Case:
     text = _order(draw) if "injection" in str(case["id"]) else f"for the record\n{draw.secret()}"
-    call = _call(draw, {"path": f"/tmp/{draw.letters(5)}", "content": text})  # noqa: S108  (sent, not opened)
+    call = _call(draw, {"path": f"/srv/notes/{draw.letters(5)}", "content": text})
     call["jsonrpc_messages"][0]["params"]["name"] = draw.one(
         "write_file", "append_note", "put_text"
     )

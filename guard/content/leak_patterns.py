@@ -114,6 +114,7 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
     return frozenset(found)
 
 
+@bounded_cache(1024)
 def hides_data(host: str) -> bool:
     """Return whether labels of a host name are data in a coding, or a private address, no name."""
     labels = fold(host).lower().split(".")

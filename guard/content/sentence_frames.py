@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import re2
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 SENTENCES: Final = 400
 """Sentences of a text that are read, of those that have a word of a class."""
@@ -26,17 +26,26 @@ class Frames:
 
     Args:
         classes: RE2 expression by class; case does not matter.
-        frames: the sets of classes that are told.
+        frames: the classes that are told together, the rarest first: most texts have none of it,
+            and are asked about nothing else.
     """
 
-    def __init__(self, classes: Mapping[str, str], frames: Sequence[Collection[str]]) -> None:
+    def __init__(self, classes: Mapping[str, str], frames: Iterable[Sequence[str]]) -> None:
         self._classes = {of: re2.compile(f"(?is){source}") for of, source in classes.items()}
-        self._frames = tuple(map(frozenset, frames))
+        self._frames: dict[str, list[frozenset[str]]] = {}
+        for first, *others in frames:
+            self._frames.setdefault(first, []).append(frozenset((first, *others)))
 
     def found(self, text: str) -> Iterator[frozenset[str]]:
         """Yield each frame of which all classes stand in one sentence or in two that follow."""
-        spoken = {of: form for of, form in self._classes.items() if form.search(text)}
-        frames = [frame for frame in self._frames if frame <= spoken.keys()]
+        rare = [of for of in self._frames if self._classes[of].search(text)]
+        if not rare:
+            return
+        asked = frozenset[str]().union(*(frame for of in rare for frame in self._frames[of]))
+        spoken = {
+            of: form for of, form in self._classes.items() if of in asked and form.search(text)
+        }
+        frames = [frame for of in rare for frame in self._frames[of] if frame <= spoken.keys()]
         if not frames:
             return
         sentences = _SENTENCE.split(text)

@@ -123,7 +123,7 @@ _CLASSES: Final = {
     "alters": r"\b(?:append|prepend|add|insert)\b[^.\n]{0,80}\bto (?:each|every|all|any) (?:\w+ )?(?:quer(?:y|ies)|requests?|messages?|calls?|commands?|statements?|e?-?mails?|commits?|replies|reply)\b",
 }
 """What a sentence speaks of."""
-_EXCUSABLE: Final = frozenset({"session", "moves", "obliged"})
+_EXCUSABLE: Final = ("session", "moves", "obliged")
 """The frame that a tool whose name says that it is about just that may have."""
 _FRAMES: Final = Frames(
     _CLASSES,
@@ -131,9 +131,9 @@ _FRAMES: Final = Frames(
         _EXCUSABLE,
         ("file", "moves"),
         ("session", "credential"),
-        ("other", "discredited", "claims"),
-        ("changes", "receiver"),
-        ("everything", "moves", "receiver"),
+        ("discredited", "other", "claims"),
+        ("receiver", "changes"),
+        ("receiver", "everything", "moves"),
         ("spoken to", "credential"),
         ("secretly", "acts", "addressed"),
         ("rank",),
@@ -212,7 +212,7 @@ def steers(definition: Mapping[str, Json]) -> bool:
 def _is_framed(name: str, text: str) -> bool:
     """Return whether what a sentence, or it and the next, speaks of is a frame of steering."""
     about = _TOPIC.search(name) is not None
-    return any(not about or frame != _EXCUSABLE for frame in _FRAMES.found(text))
+    return any(not about or frame != frozenset(_EXCUSABLE) for frame in _FRAMES.found(text))
 
 
 def _ordered() -> Iterator[tuple[str, int, re2._Regexp]]:

@@ -45,6 +45,7 @@ from guard.adapters.recordings import RecordingWriter
 from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
 from guard.adapters.redis.in_process import InProcessClient
+from guard.adapters.redis.operators import PinOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.stdio.decision_socket import DecisionServer
@@ -63,6 +64,7 @@ from guard.memory_gate.write_path import WritePath
 from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.provenance.seal import Seal
 from guard.settings import EMBEDDED, child_environment, models_directory
+from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -280,6 +282,15 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
     return MemoryParts(path, recovery)
 
 
+def _is_served(settings: Settings, upstream: str) -> bool:
+    """Return whether a listener leads to an upstream, by its host and port."""
+    if settings.forward:
+        return True
+    served = (listener.upstream.partition("://") for listener in settings.listeners)
+    ports = {"http": ":80", "https": ":443"}
+    return any(upstream in {place, place + ports[scheme]} for scheme, _, place in served)
+
+
 async def serve(
     settings: Settings,
     redis_url: str,
@@ -294,6 +305,8 @@ async def serve(
     pulse = Heartbeat(settings.pulse) if settings.pulse else None
     parts = assemble(settings, redis_url, pulse, confdir, reached)
     await parts.store.verify()
+    pins = PinOperator(parts.store, Pins(parts.seal))
+    await pins.note_offers(parts.guard.offers, partial(_is_served, settings))
     addon, master = _proxy(settings, parts, confdir)
     deciding = _decision_server(parts, settings)
     loop = asyncio.get_running_loop()

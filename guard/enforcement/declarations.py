@@ -115,7 +115,8 @@ class DeclarationHandler:
         """Return the pins and marks that a listing brings."""
         if not declaration.definitions or not exchange.upstream:
             return []
-        self._guard.offers.note(exchange.upstream, declaration.definitions)
+        names = [definition.name for definition in declaration.definitions]
+        self._guard.offers.note(exchange.upstream, names)
         records = await self._store.look_up(
             exchange.identity, self._pins.lookup(exchange.upstream, declaration.definitions)
         )

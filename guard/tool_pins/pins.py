@@ -18,7 +18,7 @@ from guard.provenance.label_sets import MARKED, PINNED, pin_field, pin_set
 from guard.provenance.seal import FINGERPRINT, SEAL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from guard.core.declarations import ToolDefinition
     from guard.core.labels import LabelSet
@@ -230,11 +230,11 @@ class ToolOffers:
         self.shared: set[str] | _Everything = set()
         """Names that more than one upstream has offered."""
 
-    def note(self, upstream: str, definitions: Sequence[ToolDefinition]) -> None:
+    def note(self, upstream: str, names: Iterable[str]) -> None:
         """Remember the names of a listing; where there is no room for more, all count as shared."""
-        for definition in definitions:
-            if self._first.setdefault(definition.name, upstream) != upstream:
-                self._share(definition.name)
+        for name in names:
+            if self._first.setdefault(name, upstream) != upstream:
+                self._share(name)
         if len(self._first) > self._limit:
             self.shared = _Everything()
 

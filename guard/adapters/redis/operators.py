@@ -39,7 +39,7 @@ from guard.provenance.lineage import LIST_LIMIT, entries_in, hops_of, path_of
 from guard.provenance.seal import FINGERPRINT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from guard.adapters.redis.store import RedisSessionStore
     from guard.core.labels import LabelRecord
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from guard.provenance.established import Established
     from guard.provenance.lineage import Entries, Hop, Step
     from guard.provenance.seal import Seal
-    from guard.tool_pins.pins import Pin, Pins
+    from guard.tool_pins.pins import Pin, Pins, ToolOffers
 
 KINDS: Final = {ATTESTED: "value", TAINTED: "value", ITEM: "item"}
 ONCE: Final = Grant()
@@ -357,6 +357,18 @@ class PinOperator:
                     pin = self._pins.found(bytes(name), bytes(raw))
                     if pin is None or pin.tool:
                         yield pin
+
+    async def note_offers(self, offers: ToolOffers, served: Callable[[str], bool]) -> None:
+        """Note which tools servers have offered before: a name of two servers is ambiguous.
+
+        Args:
+            offers: where they are noted.
+            served: whether an upstream can still be reached, by its host and port.  One that has
+                moved would share every name with itself.
+        """
+        async for pin in self.listed():
+            if pin is not None and served(pin.upstream.partition("/")[0]):
+                offers.note(pin.upstream, (pin.tool,))
 
     async def compared(self, upstream: str, tool: str) -> tuple[Pin | None, Pin]:
         """Return the pin of a tool and the changed definition that waits.

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from guard.adapters.redis.operators import PinOperator
+from guard.adapters.redis.store import RedisSessionStore
 from guard.core.declarations import ToolDefinition
-from guard.tool_pins.pins import ToolOffers
-
-
-def definition(name):
-    """Return a definition of which only the name matters."""
-    return ToolDefinition(name, {"name": name})
+from guard.core.model import Identity
+from guard.provenance.seal import KEY_BYTES, Seal
+from guard.tool_pins.pins import Pins, ToolOffers
 
 
 def test_a_name_is_shared_once_a_second_upstream_offers_it():
     """The same server may list its tools as often as it likes."""
     offers = ToolOffers()
-    offers.note("a.test/mcp", [definition("search"), definition("read")])
-    offers.note("a.test/mcp", [definition("search")])
+    offers.note("a.test/mcp", ["search", "read"])
+    offers.note("a.test/mcp", ["search"])
 
     assert "search" not in offers.shared
 
-    offers.note("b.test/mcp", [definition("search")])
+    offers.note("b.test/mcp", ["search"])
 
     assert "search" in offers.shared
     assert "read" not in offers.shared
@@ -28,6 +27,27 @@ def test_a_name_is_shared_once_a_second_upstream_offers_it():
 def test_names_without_room_count_as_shared():
     """Who floods the table opens nothing."""
     offers = ToolOffers(limit=2)
-    offers.note("a.test/mcp", [definition(f"t{number}") for number in range(5)])
+    offers.note("a.test/mcp", [f"t{number}" for number in range(5)])
 
     assert "t4" in offers.shared
+
+
+async def test_what_servers_offered_before_the_process_began_is_known(
+    redis_server, redis_namespace
+):
+    """Their pins say it; a server that no listener leads to any more shares nothing."""
+    seal, offers = Seal(b"k" * KEY_BYTES), ToolOffers()
+    pins, tenant = Pins(seal), redis_namespace
+    identity = Identity("p", "s", tenant=tenant)
+    store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+    try:
+        for upstream, names in (("a:80/mcp", "xy"), ("b:80/mcp", "yz"), ("old:80/mcp", "z")):
+            definitions = [ToolDefinition(name, {"name": name}) for name in names]
+            records = await store.look_up(identity, pins.lookup(upstream, definitions))
+            await store.note(identity, pins.compare(upstream, definitions, records, 1.0).writes)
+        operator = PinOperator(store, pins, tenant)
+        await operator.note_offers(offers, lambda place: place in {"a:80", "b:80"})
+    finally:
+        await store.aclose()
+
+    assert [name in offers.shared for name in "xyz"] == [False, True, False]

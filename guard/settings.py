@@ -33,12 +33,14 @@ EMBEDDED: Final = "embedded"
 BUILTIN: Final = "builtin:"
 """How a command line, or ``extends``, names a policy that ships with the guard."""
 MODEL_APIS: Final = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
+NOWHERE: Final = "http://127.0.0.1:1"
+_ROUTE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 class Listener(BaseModel):
-    """One ``--reverse [PRINCIPAL@]HOST:PORT=URL``."""
+    """One ``--reverse [PRINCIPAL@]HOST:PORT[/PATH]=URL``."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -50,16 +52,22 @@ class Listener(BaseModel):
     """Path of the MCP endpoint behind it, where the URL has one."""
     principal: str | None = None
     """Whose the unauthenticated traffic of this listener is; everybody's together if None."""
+    route: str = ""
+    """``/NAME``, where several servers share the address; empty where it is one server's."""
 
     @classmethod
     def parse(cls, text: str) -> Listener:
-        """Read ``[PRINCIPAL@]HOST:PORT=URL``.
+        """Read ``[PRINCIPAL@]HOST:PORT[/PATH]=URL``.
 
         Raises:
             ValueError: it is not of that form.
         """
         address, equals, url = text.partition("=")
         principal, _, place = address.rpartition("@")
+        place, slash, route = place.partition("/")
+        if slash and not _ROUTE.fullmatch(route):
+            msg = f"the path of `{text}` is one name, for example 127.0.0.1:8080/mail=URL"
+            raise ValueError(msg)
         host, port = _address(place)
         parts = urlsplit(url)
         if not equals or parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -73,13 +81,23 @@ class Listener(BaseModel):
         upstream = f"{parts.scheme}://{name}{port_part}"
         endpoint = "" if parts.path == "/" else parts.path
         return cls(
-            host=host, port=port, upstream=upstream, endpoint=endpoint, principal=principal or None
+            host=host,
+            port=port,
+            upstream=upstream,
+            endpoint=endpoint,
+            principal=principal or None,
+            route=slash + route,
         )
 
     @property
+    def key(self) -> str:
+        """What stands behind the colon in the listener's name: its port, and its path."""
+        return f"{self.port}{self.route}"
+
+    @property
     def mode(self) -> str:
-        """The listener in the spelling of mitmproxy."""
-        return f"reverse:{self.upstream}@{self.host}:{self.port}"
+        """The listener in the spelling of mitmproxy; what has no path of a server goes nowhere."""
+        return f"reverse:{NOWHERE if self.route else self.upstream}@{self.host}:{self.port}"
 
 
 class Settings(BaseSettings):
@@ -151,8 +169,14 @@ class Settings(BaseSettings):
     @field_validator("reverse")
     @classmethod
     def _listeners(cls, value: list[str]) -> list[str]:
+        at: dict[tuple[str, int], set[str]] = {}
         for text in value:
-            Listener.parse(text)
+            one = Listener.parse(text)
+            routes = at.setdefault((one.host, one.port), set())
+            if one.port and (one.route in routes or (routes and "" in {one.route, *routes})):
+                msg = f"`{text}`: several servers at one address need a path each, and another one"
+                raise ValueError(msg)
+            routes.add(one.route)
         return value
 
     @field_validator("forward")
@@ -203,7 +227,9 @@ class Settings(BaseSettings):
         if self.upstream_proxy:
             proxy = urlsplit(self.upstream_proxy)
             kind = f"upstream:{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}"
-        return [*(one.mode for one in self.listeners), *(f"{kind}@{at}" for at in self.forward)]
+        reverse = [one.mode for one in self.listeners if not one.route]
+        shared = dict.fromkeys(one.mode for one in self.listeners if one.route)
+        return [*reverse, *shared, *(f"{kind}@{at}" for at in self.forward)]
 
     @property
     def upstream_authorization(self) -> str | None:

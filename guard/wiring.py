@@ -167,7 +167,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         protocols=discover_protocols(
             ProtocolResources(
                 policy=partial(attrgetter("policy"), guard),
-                endpoints={str(x.port): x.endpoint for x in settings.listeners if x.endpoint},
+                endpoints={x.key: x.endpoint for x in settings.listeners if x.endpoint},
             )
         ),
         audit=audit,
@@ -175,7 +175,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         clock=clock,
         credentials=Credentials(
             load_proofs(settings.credentials, clock.now),
-            {x.port: x.principal for x in settings.listeners if x.principal},
+            {x.key: x.principal for x in settings.listeners if x.principal},
         ),
         body_limit=settings.body_limit,
         model_apis=settings.model_api,
@@ -269,7 +269,7 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
         else None,
         reached=reached,
     )
-    upstreams = {listener.port: listener.upstream for listener in settings.listeners}
+    upstreams = {listener.key: listener.upstream for listener in settings.listeners}
     recovery = Recovery(
         client=client,
         owner=owner,
@@ -365,6 +365,7 @@ def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddo
     from guard.adapters.mitm.addon import GuardAddon
     from guard.adapters.mitm.forward import ForwardAddon
     from guard.adapters.mitm.master import build_master
+    from guard.adapters.mitm.routes import Routes
 
     def egress() -> EgressLimits:
         policy = parts.guard.policy
@@ -378,7 +379,11 @@ def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddo
     if settings.upstream_ca:
         trust = joined_trust(settings.upstream_ca, directory)
     forward = ForwardAddon(
-        parts.enforcement, parts.metrics, egress, authorization=settings.upstream_authorization
+        parts.enforcement,
+        parts.metrics,
+        egress,
+        authorization=settings.upstream_authorization,
+        routes=Routes(settings.listeners),
     )
     credentials = load_write_credentials(settings.write_credentials, settings.forward)
     addon = GuardAddon(parts.enforcement, parts.metrics, forward, credentials)

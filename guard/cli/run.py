@@ -21,7 +21,7 @@ def run(
         typer.Option(
             "--reverse",
             "-r",
-            help="[PRINCIPAL@]HOST:PORT=URL: listen here, forward there (its path: MCP); repeat.",
+            help="[PRINCIPAL@]HOST:PORT[/NAME]=URL: listen here, forward there (its path: MCP).",
         ),
     ] = None,
     forward: Annotated[

@@ -179,6 +179,7 @@ REFUSAL_CODES: Final = frozenset(
         "guard_error",
         "header_mismatch",
         "host_mismatch",
+        "unknown_path",
         "port",
         "redaction_failed",
         "private_address",

@@ -92,15 +92,15 @@ class Credentials:
 
     Args:
         proofs: asked in this order; with any, no unauthenticated call is accepted.
-        listeners: principal of a listener's unauthenticated traffic, by its port.
+        listeners: principal of a listener's unauthenticated traffic, by its port (and path).
     """
 
     def __init__(
-        self, proofs: Sequence[Proof] = (), listeners: Mapping[int, str] | None = None
+        self, proofs: Sequence[Proof] = (), listeners: Mapping[str, str] | None = None
     ) -> None:
         self.proofs = tuple(proofs)
         """How a client can prove who it is."""
-        self._listeners = {str(port): name for port, name in (listeners or {}).items()}
+        self._listeners = dict(listeners or {})
 
     def told(self, request: HttpRequest) -> str:
         """Return whom a refusal of a request concerns; empty where its proof does not hold."""

@@ -202,7 +202,7 @@ class ResponseHandler:
             if name in framed and not self._failures.passes:
                 raise
             if exchange.protocol.upstream_of_event(name, data) is not None:
-                return [event]
+                return [_reached(exchange.server, event, data)]
             content = data
         changed = await self._observe(exchange, content)
         return [event if changed is None else with_data(event, changed.decode())]
@@ -444,6 +444,16 @@ class EventReader:
         if not told:
             self._responses.refuse(error, self._exchange)
         return [message_event(one) for one in told]
+
+
+def _reached(server: str, event: bytes, data: str) -> bytes:
+    """Return an event that says where to post: under the server's path, where it has one."""
+    _, slash, route = server.partition("/")
+    if not slash:
+        return event
+    place = urlsplit(data)
+    query = f"?{place.query}" if place.query else ""
+    return with_data(event, f"/{route}/{place.path.removeprefix('/')}{query}")
 
 
 def _with_part(document: Json, whole: Json, part: Json) -> Json:

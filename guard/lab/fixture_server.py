@@ -7,6 +7,7 @@ port it listens and ends when its standard input does.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from mcp.server.fastmcp import Context, FastMCP
@@ -93,4 +94,6 @@ def _add_sources(server: FastMCP) -> None:
 
 
 if __name__ == "__main__":
-    serve_on_loopback(lambda: build().streamable_http_app())
+    # With `sse` it speaks as servers did before there was Streamable HTTP.
+    older = "sse" in sys.argv[1:]
+    serve_on_loopback(lambda: build().sse_app() if older else build().streamable_http_app())

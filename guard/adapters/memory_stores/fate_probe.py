@@ -44,7 +44,7 @@ class StoreProbe:
         trust: PEM file of authorities to trust besides the public ones.
     """
 
-    def __init__(self, upstreams: Mapping[int, str], trust: Path | None = None) -> None:
+    def __init__(self, upstreams: Mapping[str, str], trust: Path | None = None) -> None:
         self._upstreams = dict(upstreams)
         self._trust = trust
 
@@ -54,8 +54,7 @@ class StoreProbe:
         Raises:
             OSError: no memory server is known by that name, or it gave no usable answer.
         """
-        port = server.rpartition(":")[2]
-        upstream = self._upstreams.get(int(port)) if port.isdigit() else None
+        upstream = self._upstreams.get(server.rpartition(":")[2])
         if upstream is None:
             msg = "only what is behind a reverse listener can be asked"
             raise OSError(msg)

@@ -147,6 +147,7 @@ class GuardAddon:
         return HttpReply(ACCEPTED, "text/plain", b"Accepted")
 
     async def _judge(self, flow: http.HTTPFlow) -> Exchange | UnreadExchange | HttpReply:
+        self.forward.routes.enter(flow)
         request = flow.request
         if request.trailers:
             raise MessageError("trailers", "request trailers are not accepted")

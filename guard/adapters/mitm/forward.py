@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from mitmproxy.net.http.url import parse_authority
 from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
 
+from guard.adapters.mitm.routes import Routes
 from guard.adapters.mitm.translation import answer, outline, read_request
 from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
@@ -87,6 +88,7 @@ class ForwardAddon:
         metrics: for what fails outside it.
         egress: the limits of the policy in force.
         authorization: ``Proxy-Authorization`` for the next proxy, if it wants one.
+        routes: the servers of reverse listeners that have several.
     """
 
     def __init__(
@@ -95,7 +97,9 @@ class ForwardAddon:
         metrics: Metrics,
         egress: Callable[[], EgressLimits],
         authorization: str | None = None,
+        routes: Routes | None = None,
     ) -> None:
+        self.routes = routes or Routes()
         self._enforcement = enforcement
         self._metrics = metrics
         self._egress = egress
@@ -297,6 +301,8 @@ class ForwardAddon:
         asked = address[:2] if address is not None else None  # also where a writer asks for it
         if isinstance(mode, (ReverseMode, UpstreamMode)) and asked == mode.address:
             return  # the operator named it
+        if asked is not None and self.routes.lead_to(data.client.sockname[1], asked):
+            return  # as above, for one of several
         if not isinstance(mode, RegularMode) or address is None:
             message = "this listener connects to one upstream only"
             raise MessageError("private_address", message, status=403)

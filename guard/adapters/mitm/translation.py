@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cryptography.hazmat.primitives.serialization import Encoding
 from mitmproxy import http
 
+from guard.adapters.mitm.routes import ROUTE
 from guard.core.errors import MessageError
 from guard.enforcement.exchange import STRIPPED_HEADERS, STRIPPED_PREFIX
 from guard.protocols.framing.content_coding import decode_content
@@ -89,7 +90,7 @@ def _authority(host: str, port: int) -> str:
 
 def _listener(flow: http.HTTPFlow) -> str:
     host, port = flow.client_conn.sockname[:2]
-    return f"{host}:{port}"
+    return f"{host}:{port}{flow.metadata.get(ROUTE, '')}"
 
 
 def _certificates(client: Client) -> tuple[bytes, ...]:

@@ -1,0 +1,105 @@
+"""Several servers behind one listener: each has a path, a name and tools of its own."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from mcp import ClientSession
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from guard.adapters.loopback import Rig, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+POLICY = """
+version: 1
+name: routes
+extends: builtin:office@1
+internal_domains: [corp.example]
+servers:
+  - name: web
+    upstream: "127.0.0.1:{web}/mcp"
+    tools:
+      - {{match: [echo], role: other}}
+"""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Return the address of a listener in front of three servers, and the audit log."""
+    directory = tmp_path_factory.mktemp("routes")
+    with Rig() as rig:
+        web, other = (rig.server("guard.lab.fixture_server") for _ in range(2))
+        old = rig.server("guard.lab.fixture_server", "sse")
+        policy = directory / "policy.yaml"
+        policy.write_text(POLICY.format(web=web), "utf-8")
+        at = f"127.0.0.1:{free_port()}"
+        urls = {"web": f"{web}/mcp", "other": f"{other}/mcp", "old": f"{old}/sse"}
+        routes = [f"--reverse={at}/{name}=http://127.0.0.1:{url}" for name, url in urls.items()]
+        rig.begin_guard("--policy", str(policy), *routes).wait_ready()
+        yield at, rig.audit
+
+
+async def called(at: str, name: str, *, older: bool = False) -> tuple[list[str], str]:
+    """Return the tools of a server, and what one of them answers."""
+    async with AsyncExitStack() as stack:
+        client = sse_client if older else streamable_http_client
+        streams = await stack.enter_async_context(client(f"http://{at}/{name}"))
+        session = await stack.enter_async_context(ClientSession(streams[0], streams[1]))
+        await session.initialize()
+        tools = [tool.name for tool in (await session.list_tools()).tools]
+        answer = await session.call_tool("echo", {"text": "hello"})
+        return tools, str(answer.content[0].text)
+
+
+async def test_a_tool_is_that_of_the_server_under_its_path(places: tuple[str, Path]) -> None:
+    """What is mapped for one server opens no tool of that name at another."""
+    at, audit = places
+    tools, answer = await called(at, "web")
+    same, refused = await called(at, "other")
+
+    assert tools == same
+    assert answer == "hello"
+    assert "approv" in refused
+    lines = [json.loads(line) for line in audit.read_text("utf-8").splitlines()]
+    assert {line["server"] for line in lines if line.get("tool") == "echo"} == {
+        f"{at}/web",
+        f"{at}/other",
+    }
+
+
+async def test_an_older_server_is_reached_under_its_path(places: tuple[str, Path]) -> None:
+    """HTTP+SSE: where the client is told to post lies under the path as well."""
+    at, _ = places
+    tools, refused = await called(at, "old", older=True)
+
+    assert "echo" in tools
+    assert "approv" in refused
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/mcp", "/none/mcp", "/web/../other", "/web/..%2fother", "//web", "/WEB", "/we%62"],
+)
+def test_what_is_under_no_path_is_refused(places: tuple[str, Path], path: str) -> None:
+    """The paths are a closed list, in one spelling."""
+    at, _ = places
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    request = urllib.request.Request(f"http://{at}{path}", json.dumps(body).encode())
+    request.add_header("content-type", "application/json")
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:
+            answer = response.read()
+    except urllib.error.HTTPError as error:
+        answer = error.read()
+
+    assert b"echo" not in answer
+    assert b"decision" in answer

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import json
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,10 +15,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from guard.adapters.redis.incidents import Given, IncidentOperator
-from guard.cli.outcome import given_input, plain
+from guard.adapters.redis.incidents import Given, IncidentOperator, Texts
+from guard.cli.outcome import Code, given_input, plain
 from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, minute, now, on_record
 from guard.core.errors import InputError
+from guard.propagation.export import (
+    FORMATS,
+    as_csv,
+    as_graphml,
+    as_json,
+    as_stix,
+    document_of,
+    is_signed,
+)
+from guard.propagation.repair import RESTORE, proposal_document
 from guard.propagation.scope import scope_document
 
 if TYPE_CHECKING:
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
 
     from guard.propagation.graph import Graph
     from guard.propagation.incident import Incident
+    from guard.propagation.repair import Proposal
     from guard.propagation.scope import Scope, ScopedItem
 
 EVENT: Final = "guard.incident"
@@ -184,6 +197,147 @@ def close(
         log.event(EVENT, {"incident": incident, "act": "close", "by": by})
         _act(redis, tenant, label_key, lambda operator: operator.close(incident, now(), by))
     typer.echo(f"{plain(incident)} is closed")
+
+
+@app.command()
+def repair(
+    incident: Id,
+    redis: Redis,
+    server: Annotated[
+        str, typer.Option(help="URL of the guard's listener in front of the memory; it writes.")
+    ] = "",
+    pick: Annotated[
+        list[str] | None, typer.Option("--pick", help="ITEM=NODE: what a person has chosen.")
+    ] = None,
+    label_key: Key = None,
+    tenant: Tenant = "default",
+    audit: Audit = None,
+) -> None:
+    """Show what each contained item can be restored to; with --server, write it.
+
+    What is written goes through the guard like any other write.  What cannot be written stays
+    withheld.
+    """
+    chosen = dict(_pair(one) for one in pick or ())
+
+    async def look(operator: IncidentOperator) -> tuple[list[Proposal], Texts]:
+        return await operator.proposals(incident)
+
+    found, texts = _act(redis, tenant, label_key, look)
+    by, written = getpass.getuser(), []
+    with on_record(audit) as log:
+        for one in found:
+            document = proposal_document(one)
+            node = bytes.fromhex(chosen.get(one.item.hex(), ""))
+            if not node and one.action == RESTORE and one.version is not None:
+                node = one.version.node
+            outcome = one.action if not node or not server else ""
+            if not outcome:
+                log.event(EVENT, {"incident": incident, "act": "repair", "by": by, **document})
+                outcome = _rewrite(
+                    IncidentTarget(redis, tenant, label_key), server, one, node, texts
+                )
+                written += [one.contained.hex()] if outcome == "written" else []
+            typer.echo(f"item {one.item.hex()}: {outcome}; {one.why}")
+            for other in one.neighbours:
+                typer.echo(f"  neighbour {other.node.hex()} ({other.label.name.lower()})")
+    if written:
+        _act(redis, tenant, label_key, lambda o: o.repaired(incident, written, now(), by))
+    for event in _act(redis, tenant, label_key, lambda operator: operator.offered(incident)):
+        typer.echo(f"may be released: {event.node.hex()}; nothing of the incident leads to it now")
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentTarget:
+    """Where an operator acts."""
+
+    redis: str
+    tenant: str
+    label_key: Path | None
+
+
+def _rewrite(target: IncidentTarget, server: str, one: Proposal, node: bytes, texts: Texts) -> str:
+    """Save a text as an item, through the guard; return what came of it."""
+    from guard.adapters.mcp_client.store_recall import recall
+
+    if node not in texts or one.contained not in texts:
+        return "withheld: its text is not kept"
+    tool, text = texts[node]
+    own = texts[one.contained][1]
+    store = one.version.store if one.version is not None else one.neighbours[0].store
+
+    async def arguments(operator: IncidentOperator) -> dict[str, Any]:
+        return operator.arguments(one.item, store, own, text)
+
+    asked = _act(target.redis, target.tenant, target.label_key, arguments)
+    try:
+        asyncio.run(recall(server, tool, asked))
+    except OSError as error:
+        return f"withheld: it could not be written ({error})"
+    return "written"
+
+
+def _pair(text: str) -> tuple[str, str]:
+    item, _, node = text.partition("=")
+    with given_input():
+        bytes.fromhex(item + node)
+    if not item or not node:
+        raise InputError("--pick is ITEM=NODE, both in hex")
+    return item, node
+
+
+@app.command()
+def export(
+    incident: Id,
+    redis: Redis,
+    form: Annotated[str, typer.Option("--format", help="json, csv, stix or graphml.")] = "json",
+    out: Annotated[Path | None, typer.Option(help="File; left out, standard output.")] = None,
+    label_key: Key = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Write timeline, scope, actions and gaps as evidence; the JSON is signed."""
+    if form not in FORMATS:
+        raise InputError(f"--format is one of {', '.join(FORMATS)}")
+
+    async def made(state: State) -> str:
+        operator = IncidentOperator(state.store, state.seal, tenant)
+        graph, found = await operator.scope(incident)
+        document = document_of(graph, await operator.incident(incident), found)
+        if form == "graphml":
+            return as_graphml(graph, found)
+        if form == "json":
+            return as_json(state.seal, document)
+        return as_csv(document) if form == "csv" else _stix(document)
+
+    text = act_on(redis, made, label_key=label_key, timeout=SECONDS)
+    if out is None:
+        typer.echo(text)
+    else:
+        out.write_text(text, encoding="utf-8")
+
+
+def _stix(document: dict[str, Any]) -> str:
+    try:
+        return as_stix(document)
+    except ImportError as error:
+        raise InputError("STIX needs the extra `incidents` (package stix2)") from error
+
+
+@app.command()
+def verify(
+    file: Annotated[Path, typer.Argument(help="An exported JSON document.")],
+    redis: Redis,
+    label_key: Key = None,
+) -> None:
+    """Check the signature of an exported document; exit code 2 where it does not fit."""
+
+    async def check(state: State) -> bool:
+        return is_signed(state.seal, file.read_text(encoding="utf-8"))
+
+    if not act_on(redis, check, label_key=label_key):
+        typer.echo("the signature does not fit: it was altered, or is of another guard")
+        raise typer.Exit(Code.REFUSED)
+    typer.echo("as this guard wrote it")
 
 
 def show_scope(graph: Graph, found: Scope, *, as_json: bool) -> None:

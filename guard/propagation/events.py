@@ -8,7 +8,9 @@ here.  The index holds, per mark of a text, who was seen to have it.
 
 from __future__ import annotations
 
+import json
 import struct
+import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,8 +22,9 @@ from guard.provenance.label_sets import bucket_of
 from guard.provenance.seal import FINGERPRINT, SEAL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from guard.core.model import Json
     from guard.provenance.seal import Seal
 
 LOG_KIND: Final = "j"
@@ -229,10 +232,40 @@ def asked_writes(seal: Seal, writes: tuple[LabelWrite, ...]) -> tuple[LabelWrite
     return tuple(
         LabelWrite(write.area, write.mode, ((ENTRY, seal.sealed(write.area, ENTRY, body)),))
         for write in writes
-        if write.mode is LabelWriteMode.LOG
+        if write.area.kind == LOG_KIND
         for _, sealed in write.entries
         for body in [sealed[SEAL : SEAL + 1] + bytes([What.ASKED]) + sealed[SEAL + 2 :]]
     )
+
+
+TEXT_LIMIT: Final = 64 * 1024
+"""Bytes of the longest call whose text is kept."""
+
+
+def texts_of(tenant: str, ttl: int = 0, limit: int = 0) -> LabelSet:
+    """Return the stream of the texts of a tenant's saves."""
+    return LabelSet(TEXT_KIND, (tenant,), "", ttl, limit)
+
+
+def text_write(
+    seal: Seal, area: LabelSet, node: bytes, tool: str, arguments: Mapping[str, Json]
+) -> LabelWrite | None:
+    """Return one save as it was asked for, enciphered; None where it is too long to be kept."""
+    body = json.dumps([tool, dict(arguments)]).encode()
+    if len(body) > TEXT_LIMIT:
+        return None
+    kept = node + seal.enciphered(area, node, zlib.compress(body))
+    return LabelWrite(area, LabelWriteMode.LOG, ((ENTRY, kept),))
+
+
+def read_text(seal: Seal, area: LabelSet, raw: bytes) -> tuple[bytes, str, dict[str, Json]] | None:
+    """Return the node, the tool and the arguments of a save; None where it was altered."""
+    node = raw[:NODE]
+    body = seal.deciphered(area, node, raw[NODE:])
+    if body is None:
+        return None
+    tool, arguments = json.loads(zlib.decompress(body))
+    return node, str(tool), arguments
 
 
 class Holder(NamedTuple):

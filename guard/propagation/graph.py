@@ -9,6 +9,7 @@ much is exposed to nearly everything.
 from __future__ import annotations
 
 from collections import deque
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -168,6 +169,14 @@ class Graph:
         ends = self.sources[wanted], self.targets[wanted]
         sources, targets = reversed(ends) if up else ends
         return Adjacency.of(len(self), sources, targets)
+
+    def without(self, cleared: Iterable[int]) -> Graph:
+        """Return the graph as it would be if nothing followed from some nodes."""
+        kept = ~np.isin(self.sources, np.array(sorted(cleared), dtype=np.int32))
+        other = copy(self)
+        other.sources, other.targets = self.sources[kept], self.targets[kept]
+        other.kinds = self.kinds[kept]
+        return other
 
     def reach(self, roots: Iterable[int], *, up: bool = False) -> list[Reached]:
         """Return what follows from some nodes (or what they follow from), the roots included.

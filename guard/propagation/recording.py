@@ -33,6 +33,8 @@ from guard.propagation.events import (
     log_of,
     node_of,
     server_of,
+    text_write,
+    texts_of,
 )
 from guard.propagation.evidence import (
     DISGUISED,
@@ -186,6 +188,11 @@ class Recording:
         writes = [event_write(self._seal, area, event)]
         if classified.saves_to:
             writes += self._index(values, is_known=label > Integrity.UNTRUSTED)
+            settings = self._policy.propagation
+            if settings is not None and settings.versions:
+                area = texts_of(call.identity.tenant, self._ttl, settings.versions)
+                text = text_write(self._seal, area, self._node, call.tool, call.arguments)
+                writes += [text] if text is not None else []
         return tuple(writes)
 
     @property

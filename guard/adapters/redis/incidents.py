@@ -11,12 +11,12 @@ import json
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.layout import load_script
 from guard.adapters.redis.operators import LabelOperator
-from guard.adapters.redis.propagation import read_graph
+from guard.adapters.redis.propagation import read_graph, read_texts
 from guard.adapters.redis.staging import MemoryKeys
 from guard.core.errors import GuardError
 from guard.core.json_values import strings_in_order
@@ -45,6 +45,7 @@ from guard.propagation.incident import (
     read_incident,
     read_journal,
 )
+from guard.propagation.repair import proposals
 from guard.propagation.scope import SAVED, scope_of, select
 from guard.provenance.approvals import GRANT_FIELD, REQUEST_FIELD
 from guard.provenance.label_sets import (
@@ -65,8 +66,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.model import Json
     from guard.propagation.events import Event
     from guard.propagation.graph import Graph
+    from guard.propagation.repair import Proposal
     from guard.propagation.scope import Scope
     from guard.provenance.seal import Seal
 
@@ -82,6 +85,8 @@ ROUNDS: Final = 5
 REVIEWED: Final = 1000
 """Refused writes whose promotion tokens are looked for."""
 UNTRUSTED_LEVEL: Final = b"2"
+Texts: TypeAlias = "dict[bytes, tuple[str, dict[str, Json]]]"
+"""By node, the tool and the arguments of a save."""
 _OTHERS: Final = "somebody else has changed this incident; look at it again"
 
 
@@ -208,6 +213,59 @@ class IncidentOperator:
         incident = await self.incident(identifier)
         graph = await self.graph()
         return graph, scope_of(graph, _places(graph, incident.roots))
+
+    async def proposals(self, identifier: str) -> tuple[list[Proposal], Texts]:
+        """Return what each contained item can be restored to, and the texts that are kept."""
+        graph, scope = await self.scope(identifier)
+        held = {name[1:] for name in await self._contained()}
+        contained = {item.reached.place for item in scope.items if item.event.node in held}
+        saves = {graph.event(p).node for p in range(len(graph)) if graph.event(p).what in SAVED}
+        texts = await read_texts(self._store, self._seal, self._tenant, saves)
+        stores = {graph.event(place).store for place in contained}
+        marks = {place_of(self._seal, store, "") for store in stores}
+        return proposals(graph, contained, marks, set(texts)), texts
+
+    def arguments(
+        self, item: bytes, store: str, own: dict[str, Json], text: dict[str, Json]
+    ) -> dict[str, Json]:
+        """Return the arguments that save a text as an item: its own name, the other's content.
+
+        Args:
+            item: mark of the item.
+            store: its memory.
+            own: arguments that saved the contained version.
+            text: arguments that saved what is to be there instead.
+        """
+        names = {
+            name: value
+            for name, value in own.items()
+            if place_of(self._seal, store, f"item:{store}:{value}") == item
+        }
+        return {**text, **names}
+
+    async def offered(self, identifier: str) -> list[Event]:
+        """Return contained items that nothing leads to any more, since others were released."""
+        graph, scope = await self.scope(identifier)
+        incident = await self.incident(identifier)
+        released = {
+            place
+            for step in incident.steps
+            if step.kind == "release" and step.state == DONE
+            for place in _places(graph, step.nodes)
+        }
+        left = graph.without(released).reach(set(scope.roots) - released)
+        still = {one.place for one in left}
+        held = {name[1:] for name in await self._contained()}
+        return [
+            item.event
+            for item in scope.items
+            if item.event.node in held and item.reached.place not in still
+        ]
+
+    async def repaired(self, identifier: str, nodes: Sequence[str], at: float, by: str) -> Incident:
+        """Put on record which items were written again; their contained versions stay withheld."""
+        incident = await self._resumed(identifier, at, by)
+        return await self._take_step(incident, ("repair", tuple(nodes)), (), at, by)
 
     # --- acting ----------------------------------------------------------------------------------
 

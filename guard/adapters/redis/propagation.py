@@ -5,15 +5,49 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import StateError
-from guard.propagation.events import ENTRY, log_of, readable
+from guard.propagation.events import (
+    ENTRY,
+    NODE,
+    log_of,
+    read_text,
+    readable,
+    texts_of,
+)
 from guard.propagation.graph import Graph
 
 if TYPE_CHECKING:
     from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.model import Json
     from guard.provenance.seal import Seal
 
+_TEXTS: Final = 100
 _PAGE: Final = 1000
 """Events that one command reads: no command holds Redis for more than a few milliseconds."""
+
+
+async def read_texts(
+    store: RedisSessionStore, seal: Seal, tenant: str, nodes: set[bytes]
+) -> dict[bytes, tuple[str, dict[str, Json]]]:
+    """Return the saves whose text is kept, by node: the tool and its arguments.
+
+    Raises:
+        StateError: the store did not answer.
+    """
+    area = texts_of(tenant)
+    key = store.key_of(tenant, area)
+    found: dict[bytes, tuple[str, dict[str, Json]]] = {}
+    place: bytes = b"-"
+    while True:
+        page = await store.client.execute("XRANGE", key, place, "+", "COUNT", _TEXTS)
+        entries = page if isinstance(page, list) else []
+        for _, fields in entries:
+            if fields[1][:NODE] in nodes:
+                text = read_text(seal, area, fields[1])
+                if text is not None:
+                    found[text[0]] = text[1:]
+        if len(entries) < _TEXTS:
+            return found
+        place = b"(" + entries[-1][0]
 
 
 async def read_graph(store: RedisSessionStore, seal: Seal, tenant: str) -> Graph:

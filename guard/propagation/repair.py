@@ -1,0 +1,105 @@
+"""What a contained item can be restored to: its last good version, or a neighbour's text.  Pure.
+
+Nothing is rewritten by a model: what is restored is what was saved before, word for word, and it
+goes through the gate like any other write.  What cannot be restored stays withheld.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.core.model import Integrity
+from guard.propagation.scope import SAVED
+
+if TYPE_CHECKING:
+    from guard.propagation.events import Event
+    from guard.propagation.graph import Graph
+
+NEIGHBOURS: Final = 3
+RESTORE: Final = "restore"
+PICK: Final = "pick"
+WITHHOLD: Final = "withhold"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What could be done about one contained item."""
+
+    item: bytes
+    """Mark of the item."""
+    contained: bytes
+    """The version that is contained."""
+    action: str
+    """``restore`` (one version is clearly better), ``pick`` (a person chooses), or ``withhold``."""
+    version: Event | None
+    """The last version that nothing of the incident reached and that is not untrusted."""
+    neighbours: tuple[Event, ...]
+    """Better-labelled items of the same store with common passages, the likest first."""
+    why: str
+
+
+def proposals(
+    graph: Graph, contained: set[int], store_marks: set[bytes], texts: set[bytes]
+) -> list[Proposal]:
+    """Return what can be done about each contained item.
+
+    Args:
+        graph: of the tenant.
+        contained: numbers of the contained saves.
+        store_marks: marks that stand for whole stores: a save without a key has no other version.
+        texts: nodes whose text can be had.
+    """
+    good: dict[bytes, Event] = {}
+    others: list[Event] = []
+    for place in range(len(graph)):
+        event = graph.event(place)
+        if event.what in SAVED and place not in contained and event.label > Integrity.UNTRUSTED:
+            others.append(event)
+            if event.place not in store_marks:
+                good[event.place] = event
+    latest = {graph.event(place).place: graph.event(place) for place in sorted(contained)}
+    return [_proposal(event, good.get(event.place), others, texts) for event in latest.values()]
+
+
+def _proposal(
+    event: Event, version: Event | None, others: list[Event], texts: set[bytes]
+) -> Proposal:
+    shared = [
+        (len(set(event.runs) & set(other.runs)), other.label, other)
+        for other in others
+        if other.store == event.store and other.place != event.place
+    ]
+    near = tuple(
+        other
+        for count, _, other in sorted(shared, key=lambda one: one[:2], reverse=True)
+        if count and other.node in texts
+    )[:NEIGHBOURS]
+    if version is not None and version.node not in texts:
+        action, why = WITHHOLD, "the text of its last good version is not kept"
+        if near:
+            action, why = PICK, f"{why}; neighbours may serve"
+    elif version is None:
+        action = PICK if near else WITHHOLD
+        why = "it has no good version on record"
+    elif any(other.label > version.label for other in near):
+        action, why = PICK, "a neighbour has better evidence than its last good version"
+    else:
+        action, why = RESTORE, f"its last good version is {version.label.name.lower()}"
+    return Proposal(event.place, event.node, action, version, near, why)
+
+
+def proposal_document(proposal: Proposal) -> dict[str, Any]:
+    """Return a proposal as JSON values."""
+    version = proposal.version
+    return {
+        "item": proposal.item.hex(),
+        "contained": proposal.contained.hex(),
+        "action": proposal.action,
+        "why": proposal.why,
+        "version": None if version is None else version.node.hex(),
+        "neighbours": [
+            {"node": other.node.hex(), "label": other.label.name.lower()}
+            for other in proposal.neighbours
+        ],
+    }

@@ -82,6 +82,9 @@ _TOKEN: Final = re2.compile(r"[A-Za-z0-9+_=-]{24,}")
 _DRAWN: Final = 40
 """Characters of a part of a URL that may be an id, drawn at random."""
 _DRAWN_BITS: Final = 4.4
+_PARTING: Final = re2.compile(r"[_-]")
+_PART: Final = re2.compile(r"[A-Za-z]?[a-z]+|[A-Z]+|[0-9]+")
+"""Words and numbers between hyphens and underscores: those of a page's name."""
 _WORDS: Final = re2.compile(r"[^\W\d_]{2,}[ ,;:.]+[^\W\d_]{2,}[ ,;:.]+[^\W\d_]{2,}")
 _KEY_ID: Final = re2.compile(r"a(?:kia|sia)[a-z0-9]{16}")
 
@@ -191,9 +194,8 @@ def _is_drawn(token: str) -> bool:
         any(map(str.islower, token)),
         any(map(str.isdigit, token)),
     )
-    return (
-        len(token) >= _DRAWN and all(kinds) and "-" not in token and entropy(token) >= _DRAWN_BITS
-    )
+    drawn = "".join(part for part in _PARTING.split(token) if not _PART.fullmatch(part))
+    return len(drawn) >= _DRAWN and all(kinds) and entropy(drawn) >= _DRAWN_BITS
 
 
 def _is_mixed(label: str) -> bool:

@@ -47,7 +47,7 @@ _SESSION: Final = (
     r"|(?:everything|anything|all|whatever|what) (?:that )?(?:the user|the human|they|you) (?:(?:has|have|had|was|were) )?(?:said|typed|wrote|written|told|asked|remember\w*|seen|shared|knows?|known)"
     r"|(?:everything|all|anything|whatever)(?: that is)? (?:remembered|known|stored|saved) (?:about|of|on|for) the user|(?:user's |your )?(?:entire |whole |full )?memory (?:store|dump|contents?)"
     r"|(?:dump|transcript|copy|record) of (?:the |this |our |all )?(?:whole |entire |full |current )?(?:session|conversation|chat|dialog\w*|messages?|context|memory)|(?:verbatim|full|whole|entire|complete) transcript"
-    r"|chain of thought|context window|your (?:reasoning|context|memory|instructions?|thoughts)|(?:list|names?) of (?:all |your )?(?:available |other )?tools|clipboard|(?:browser|shell|command) (?:history|cookies))"
+    r"|chain of thought|context window|your (?:reasoning|context|memory|instructions?|thoughts)|(?:list|names?) of (?:all |your )?(?:available |other )?tools|(?:from|of|in) the (?:user's )?clipboard|(?:browser|shell|command) (?:history|cookies))"
 )
 """What a session knows and no user types into a parameter."""
 _CREDENTIAL: Final = (
@@ -105,6 +105,7 @@ _CLASSES: Final = {
     "file": _FILES,
     "credential": rf"\b{_CREDENTIAL}\b",
     "moves": rf"\b(?:{_MOVES}|concatenat\w+|handed|passed|put into|sent|quot(?:e|ing)|repeat|echo|loaded|use it)\b",
+    "sends": r"\b(?:send|sent|forward|post|upload|submit|transmit|copy|paste|mirror|report|relay|use it)\b",
     "obliged": r"\b(?:must|has to|have to|shall|always|each|every|whenever|before|prior to|only after|after|required|for accuracy|to help|so that|in order to|proactively|regardless|step \d|in full|expected|improves?|any)\b",
     "secretly": r"\b(?:silently|quietly|secretly|covertly|without (?:asking|showing|telling|mention\w*)|skip (?:the )?confirmations?|hide (?:its|the|their|this)|do not (?:show|tell|mention)|asking back)\b",
     "acts": r"\b(?:run|execute|open|read|call|send|buy|bought|pay|paid|delete|hide|skip|upload|post|approve|transfer)\b",
@@ -112,8 +113,8 @@ _CLASSES: Final = {
     "other": rf"(?:\b|`){_OTHERS}|\b(?:another|other) (?:tools?|servers?)\b|\bold (?:ones?|tools?|versions?)\b",
     "discredited": rf"\b(?:{_BROKEN}|fails?|los(?:e|es|ing) data|wrong (?:data|results?)|not maintained|no longer maintained|outdated|wrong unless|stale|silently|incorrect)\b",
     "claims": r"\b(?:this tool|through here|go through|instead of it|use (?:only )?this|calls? (?:it|this)|called in its place|replaces)\b",
-    "changes": r"\b(?:rewrite|replac\w+|change|rout(?:e|ed)|redirect|substitut\w+|swap|regardless of|in place of|instead of)\b",
-    "receiver": rf"{WHERE}|\b0x[0-9a-f]{{40}}\b|\b[A-Z]{{2}}[0-9]{{2}}[A-Z0-9]{{12,28}}\b|\b(?:bc1|[13])[a-km-zA-HJ-NP-Z1-9]{{25,40}}\b",
+    "changes": r"\b(?:rewrite|replac\w+|change|rout(?:e|ed)|redirect|substitut\w+|swap)\b[^.\n]{0,40}\b(?:it|them|recipients?|address(?:es)?|links?|accounts?|destinations?|payees?|channels?|amounts?|messages?|calls?)\b|\bregardless of the\b",
+    "receiver": rf"{WHERE}|\b0x[0-9a-f]{{40}}\b|(?-i:\b[A-Z]{{2}}[0-9]{{2}}[A-Z0-9]{{12,28}}\b)|\b(?-i:bc1|[13])[a-km-zA-HJ-NP-Z1-9]{{25,40}}\b",
     "everything": r"\b(?:every|each|all|any) (?:\w+ )?(?:files?|messages?|outputs?|results?|requests?|answers?|documents?|inputs?|mails?|e-mails?|pages?)\b|\beverything\b",
     "spoken to": r"\b(?:to|for|attention|dear)\b[ :]*(?:all |any |the )?(?:ai |language )?(?:agents?|models?|assistants?|llms?)\b|\b(?:agents?|models?|assistants?|llms?) (?:must|shall|should|may only|ha(?:s|ve) to)\b",
     "rank": (
@@ -123,17 +124,15 @@ _CLASSES: Final = {
     "alters": r"\b(?:append|prepend|add|insert)\b[^.\n]{0,80}\bto (?:each|every|all|any) (?:\w+ )?(?:quer(?:y|ies)|requests?|messages?|calls?|commands?|statements?|e?-?mails?|commits?|replies|reply)\b",
 }
 """What a sentence speaks of."""
-_EXCUSABLE: Final = ("session", "moves", "obliged")
-"""The frame that a tool whose name says that it is about just that may have."""
 _FRAMES: Final = Frames(
     _CLASSES,
     (
-        _EXCUSABLE,
+        ("session", "moves", "obliged"),
         ("file", "moves"),
         ("session", "credential"),
         ("discredited", "other", "claims"),
         ("receiver", "changes"),
-        ("receiver", "everything", "moves"),
+        ("receiver", "everything", "sends"),
         ("spoken to", "credential"),
         ("secretly", "acts", "addressed"),
         ("rank",),
@@ -162,6 +161,11 @@ _TOPIC: Final = re.compile(
     r"|think|thought|memor|clipboard|history|context"
 )
 """What a tool is about that has a use for what the session knows."""
+_EXCUSED: Final = {
+    ("session", "moves", "obliged"): _TOPIC,
+    ("file", "moves"): re.compile(r"(?i)env|ssh|conf|cred|netrc|kube|docker|npm|passwd|key"),
+}
+"""Frames that a tool may have whose name says that it is about just that."""
 _RESTORES: Final = re.compile(r"(?i)import|restore|recover|create|generate|new")
 _ASKS_NAME: Final = re.compile(
     r"(?i)(?:system_?prompt|(?:conversation|chat|message)_?(?:history|context|log)|ssh_?key|env(?:ironment)?_?vars?$"
@@ -211,8 +215,10 @@ def steers(definition: Mapping[str, Json]) -> bool:
 
 def _is_framed(name: str, text: str) -> bool:
     """Return whether what a sentence, or it and the next, speaks of is a frame of steering."""
-    about = _TOPIC.search(name) is not None
-    return any(not about or frame != frozenset(_EXCUSABLE) for frame in _FRAMES.found(text))
+    excused = {
+        frozenset(frame) for frame, topic in _EXCUSED.items() if topic.search(name) is not None
+    }
+    return any(frame not in excused for frame in _FRAMES.found(text))
 
 
 def _ordered() -> Iterator[tuple[str, int, re2._Regexp]]:

@@ -140,7 +140,8 @@ def _documentation() -> Iterator[str]:
         yield path.read_text(encoding="utf-8", errors="replace")[:_FILE_LIMIT]
     for path in islice(sorted(_MANUALS.glob("man?/*.gz")), _MANUAL_COUNT):
         with gzip.open(path, "rt", encoding="utf-8", errors="replace") as manual:
-            yield manual.read(_FILE_LIMIT)
+            text = manual.read(_FILE_LIMIT)
+            yield text.replace("\\-", "-").replace("\\e", "\\").replace("\\&", "")
 
 
 def _sources() -> Iterator[Path]:

@@ -130,6 +130,8 @@ class Settings(BaseSettings):
     """Key file of recordings; left out, one in the state directory, made if absent."""
     record_limit: int = 1024**3
     """Bytes of recordings that are kept; the oldest go first."""
+    otlp: str = ""
+    """OTLP receiver of spans, such as ``http://localhost:4318/v1/traces``; empty sends none."""
     record_days: float = Field(default=7.0, gt=0)
     """Days for which recordings are kept."""
     models: Path | None = None

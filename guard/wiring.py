@@ -49,7 +49,7 @@ from guard.adapters.redis.operators import PinOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.stdio.decision_socket import DecisionServer
-from guard.core.errors import StateError
+from guard.core.errors import InputError, StateError
 from guard.core.metrics import AUDIT_LINES, CALLS_AWAITED, PREFIX_SCORE_EXPECTED, WORKER_RESTARTS
 from guard.core.model import Identity
 from guard.core.policy import EgressLimits
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from guard.adapters.audit_log import NoAuditLog
     from guard.adapters.mitm.addon import GuardAddon
     from guard.adapters.mitm.master import LeanMaster
+    from guard.adapters.otel import SpanRecorder
     from guard.core.metrics import Metrics
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Clock
@@ -106,12 +107,12 @@ class Parts:
     recovery: Recovery
     seal: Seal
     """The deployment's."""
-    recorder: RecordingWriter | None
+    recorders: tuple[RecordingWriter | SpanRecorder, ...]
 
     def close(self) -> None:
         """Write what waits, and close the files."""
-        if self.recorder is not None:
-            self.recorder.close()
+        for recorder in self.recorders:
+            recorder.close()
         self.audit.close()
 
 
@@ -148,7 +149,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         metrics.set(AUDIT_LINES, lambda: audit.size)
     client = client or RedisClient(parse_endpoint(redis_url), timeout=settings.state_timeout)
     store, seal = label_store(settings, client, confdir, policy.limits, audit, metrics, clock.now)
-    recorder = _recorder(settings, metrics)
+    recorders = _recorders(settings, metrics)
     memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached)
     guard = Guard(
         policy=policy,
@@ -160,7 +161,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         entering=pulse.judging if pulse else None,
         seal=seal,
         memory=memory.path,
-        recorder=recorder,
+        recorders=recorders,
     )
     enforcement = Enforcement(
         guard=guard,
@@ -192,17 +193,29 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     )
     recovery = memory.recovery
     return Parts(
-        guard, enforcement, store, metrics, audit, policy, reloader, recovery, seal, recorder
+        guard, enforcement, store, metrics, audit, policy, reloader, recovery, seal, recorders
     )
 
 
-def _recorder(settings: Settings, metrics: Metrics) -> RecordingWriter | None:
-    """Return what keeps whole exchanges, where the operator wants that."""
-    if settings.record is None:
-        return None
-    key = load_key(settings.record_key or recording_key_path(), "recording key")
-    limits = RecordingLimits(settings.record_limit, settings.record_days * 24 * 3600)
-    return RecordingWriter(settings.record, key, metrics, limits)
+def _recorders(settings: Settings, metrics: Metrics) -> tuple[RecordingWriter | SpanRecorder, ...]:
+    """Return what keeps, or tells of, whole exchanges, where the operator wants that.
+
+    Raises:
+        InputError: spans are wanted, and OpenTelemetry is not installed.
+    """
+    found: list[RecordingWriter | SpanRecorder] = []
+    if settings.record is not None:
+        key = load_key(settings.record_key or recording_key_path(), "recording key")
+        limits = RecordingLimits(settings.record_limit, settings.record_days * 24 * 3600)
+        found.append(RecordingWriter(settings.record, key, metrics, limits))
+    if settings.otlp:
+        try:
+            from guard.adapters.otel import SpanRecorder
+        except ImportError as error:
+            msg = "spans need OpenTelemetry: pip install agent-egress-guard[otel]"
+            raise InputError(msg) from error
+        found.append(SpanRecorder(settings.otlp))
+    return tuple(found)
 
 
 def label_store(  # noqa: PLR0913  (as the composition root)

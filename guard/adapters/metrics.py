@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 from guard.core import VERSION, declarations, metrics
@@ -51,10 +52,15 @@ if TYPE_CHECKING:
 _ACTIONS: Final = {action: action.label for action in Action}
 
 
+_TRACE_PARTS: Final = 4
+_TRACE_ID: Final = 32
+"""Parts of a ``traceparent``, and hex digits of the trace id in it."""
+
+
 class Buckets:
     """The observations of a histogram, counted by bucket."""
 
-    __slots__ = ("_bounds", "_counts", "_labels", "_sum")
+    __slots__ = ("_bounds", "_counts", "_exemplars", "_labels", "_sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = tuple(float(bound) for bound in bounds)
@@ -64,19 +70,33 @@ class Buckets:
         ]
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
+        self._exemplars: dict[int, Exemplar] = {}
 
-    def add(self, value: float) -> None:
-        """Count a value in the first bucket whose bound it does not exceed."""
-        self._counts[bisect_left(self._bounds, value)] += 1
+    def add(self, value: float, trace: str = "") -> None:
+        """Count a value in the first bucket whose bound it does not exceed.
+
+        Args:
+            value: the observation.
+            trace: a ``traceparent``: the value becomes the bucket's exemplar.
+        """
+        bucket = bisect_left(self._bounds, value)
+        self._counts[bucket] += 1
         self._sum += value
+        if trace:
+            parts = trace.split("-")
+            if len(parts) == _TRACE_PARTS and len(parts[1]) == _TRACE_ID:
+                self._exemplars[bucket] = Exemplar({"trace_id": parts[1]}, value, None)
 
     def family(self, metric: Metric) -> HistogramMetricFamily:
         """Return the histogram as it is now."""
         counts, total = self._counts.copy(), self._sum
-        buckets, below = [], 0
-        for label, count in zip(self._labels, counts, strict=True):
+        buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+        below = 0
+        for place, (label, count) in enumerate(zip(self._labels, counts, strict=True)):
             below += count
-            buckets.append((label, float(below)))
+            exemplar = self._exemplars.get(place)
+            bucket = (label, float(below))
+            buckets.append(bucket if exemplar is None else (*bucket, exemplar))
         family = HistogramMetricFamily(metric.name, metric.help)
         family.add_metric((), buckets, total)
         return family
@@ -245,7 +265,7 @@ class PrometheusMetrics(Metrics, Collector):
             if labels not in counted:
                 counted.append(labels)
                 self.count(metrics.REASONS, *labels)
-        self._buckets[metrics.DECISION_SECONDS].add(record.seconds)
+        self._buckets[metrics.DECISION_SECONDS].add(record.seconds, call.call.trace)
         if verdict.score is not None:
             self._buckets[metrics.PREFIX_SCORE].add(verdict.score)
         if verdict.mode is Mode.MONITOR and verdict.would_have_blocked:

@@ -80,6 +80,8 @@ class RecordingWriter:
         InputError: the directory cannot be used.
     """
 
+    keeps = True
+
     def __init__(
         self,
         directory: Path,

@@ -65,6 +65,9 @@ def run(
     record_days: Annotated[
         float | None, typer.Option(help="Days for which recordings are kept (default 7).")
     ] = None,
+    otlp: Annotated[
+        str | None, typer.Option(help="OTLP receiver of spans: http://localhost:4318/v1/traces.")
+    ] = None,
     models: Annotated[
         Path | None, typer.Option(help="Model directory with its manifest (default: shipped).")
     ] = None,

@@ -105,6 +105,8 @@ class ToolCall:
     unbound: frozenset[str] = frozenset()
     """Names of arguments that a grant does not bind: the context has what lasts of them, or they
     repeat what was sent before."""
+    trace: str = ""
+    """The W3C ``traceparent`` that came with it; means nothing for its verdict."""
     index: int | None = None
     """Its place in a recorded run; live calls are counted by the store."""
 

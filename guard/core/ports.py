@@ -192,7 +192,10 @@ class AuditLog(Protocol):
 
 
 class Recorder(Protocol):
-    """Keeps whole exchanges, where the operator wants that."""
+    """Keeps, or tells of, whole exchanges, where the operator wants that."""
+
+    keeps: bool
+    """Whether what it is given can be read again later, as a policy may require."""
 
     def prompt(self, identity: Identity, text: str, at: float) -> None:
         """Record what a person typed."""

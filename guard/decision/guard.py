@@ -107,7 +107,7 @@ class Guard:
             recording it was executed.
         memory: takes memory writes through the gate; None where nothing is gated.
         seal: the deployment's key for labels; left out, one that nobody else has.
-        recorder: keeps whole exchanges; None where the operator does not want that.
+        recorders: keep, or tell of, whole exchanges.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -123,7 +123,7 @@ class Guard:
         open_loop: bool = False,
         memory: WritePath | None = None,
         seal: Seal | None = None,
-        recorder: Recorder | None = None,
+        recorders: Sequence[Recorder] = (),
     ) -> None:
         self.policy = policy
         """The policy in force; only :meth:`swap_policy` replaces it."""
@@ -136,7 +136,7 @@ class Guard:
         self._entering = entering
         self._open_loop = open_loop
         self._memory = memory
-        self._recorder = recorder
+        self._recorders = tuple(recorders)
         self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
         self._approvals = Approvals(self._seal)
         self._pins = Pins(self._seal)
@@ -396,7 +396,7 @@ class Guard:
     def _record(self, call: TracedCall, verdict: Verdict, seconds: float) -> Verdict:
         """Write the audit line; a verdict that cannot be recorded is a block."""
         policy = self.policy
-        if self._recorder is not None or (policy is not None and policy.requires_recording):
+        if self._recorders or (policy is not None and policy.requires_recording):
             verdict = self._kept(call, verdict)
         record = DecisionRecord(call.classified, verdict, seconds, self._model_digests)
         try:
@@ -416,9 +416,9 @@ class Guard:
         """Put a call into the recording; a block where it must be there and is not."""
         required = self.policy is not None and self.policy.requires_recording
         try:
-            if self._recorder is not None:
-                self._recorder.call(call.call, verdict, required=required)
-            elif required:
+            for recorder in self._recorders:
+                recorder.call(call.call, verdict, required=required)
+            if required and not any(one.keeps for one in self._recorders):
                 raise AuditError("the policy requires a recording, and none is written")
         except AuditError as error:
             self._metrics.count(ERRORS, "recording")
@@ -485,8 +485,8 @@ class Guard:
         written with the next attempt of that principal, before anything of it is judged.
         """
         memory = self._memory
-        if self._recorder is not None:
-            self._recorder.result(result)
+        for recorder in self._recorders:
+            recorder.result(result)
         self.texts.of_result(result)
         result, contained = self._without_contained(result)
         refused = self.judge_result(result) or contained
@@ -608,8 +608,8 @@ class Guard:
             else:
                 writes = prompt_writes(seal, sets, identity, text, at)
         await self._store.note(identity, writes)
-        if self._recorder is not None:
-            self._recorder.prompt(identity, text, at)
+        for recorder in self._recorders:
+            recorder.prompt(identity, text, at)
 
     async def note_claims(self, identity: Identity, values: Sequence[str], at: float) -> None:
         """Remember what an agent says that its user named.  Never raises."""

@@ -285,6 +285,7 @@ class Exchange:
         token: str = "",
         context: str = "",
         unbound: frozenset[str] = frozenset(),
+        trace: str = "",
     ) -> ToolCall:
         """Return a call of this exchange, with a decision id of its own where none is given."""
         return ToolCall(
@@ -300,6 +301,7 @@ class Exchange:
             token=token,
             context=context or self.context,
             unbound=unbound,
+            trace=trace,
         )
 
     def message_key(self, correlation: str) -> CallKey:

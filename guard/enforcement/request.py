@@ -257,6 +257,7 @@ class RequestHandler:
         nonce = request.header(NONCE_HEADER) or ""
         token = request.header(TOKEN_HEADER) or ""
         context = request_context(request) if parsed else ""
+        trace = request.header("traceparent") or ""
         calls: list[ToolCall] = []
         for one in parsed:
             call = exchange.call(
@@ -268,6 +269,7 @@ class RequestHandler:
                 nonce=nonce,
                 token=token,
                 context=call_context(context, one.meta) if one.meta else context,
+                trace=one.trace or trace,
                 unbound=_HEADERS if one.tool in _HEADED else _NOTHING,
             )
             calls.append(call)

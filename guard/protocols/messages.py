@@ -22,6 +22,8 @@ class ParsedCall:
     answer to this very exchange."""
     meta: Json = None
     """What is said beside the arguments (MCP ``_meta``), without what differs in every retry."""
+    trace: str = ""
+    """Its ``traceparent``, where the message has one beside the arguments."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -731,13 +731,15 @@ def _call(rpc: RpcMessage, *, is_call: bool) -> ParsedCall:
     """
     if not is_call or rpc.method is None:
         raise MessageError("unknown_method", f"method `{str(rpc.method)[:60]}` is not known")
-    meta = _lasting_meta(rpc) if "_meta" in rpc.params else None
+    meta, trace = None, ""
+    if "_meta" in rpc.params:
+        meta, trace = _lasting_meta(rpc), _trace(rpc)
     if rpc.id is None:
         raise MessageError("call_without_id", f"`{rpc.method}` must be a request, with an id")
     if rpc.method != TOOL_CALL:
         reject_lookalike_keys(rpc.params, _ROUND_TRIP)
         arguments = {k: value for k, value in rpc.params.items() if k not in _ROUND_TRIP}
-        return ParsedCall(rpc.method, arguments, rpc.correlation, meta)
+        return ParsedCall(rpc.method, arguments, rpc.correlation, meta, trace)
     reject_lookalike_keys(rpc.params, _CALL_MEMBERS)
     if unknown := rpc.params.keys() - _CALL_MEMBERS:
         raise MessageError("bad_call", f"unknown member `{min(unknown)[:40]}` in a tool call")
@@ -749,7 +751,14 @@ def _call(rpc: RpcMessage, *, is_call: bool) -> ParsedCall:
     if not isinstance(arguments, dict):
         raise MessageError("bad_call", "the arguments of a tool call must be an object")
     reject_lookalike_keys(arguments, ())
-    return ParsedCall(name, arguments, rpc.correlation, meta)
+    return ParsedCall(name, arguments, rpc.correlation, meta, trace)
+
+
+def _trace(rpc: RpcMessage) -> str:
+    """Return the ``traceparent`` in a message's ``_meta`` (SEP-414), empty where there is none."""
+    meta = rpc.params.get("_meta")
+    found = meta.get("traceparent") if isinstance(meta, dict) else None
+    return found if isinstance(found, str) else ""
 
 
 def _refused(rpc: RpcMessage, refusal: Refusal | None) -> Json:

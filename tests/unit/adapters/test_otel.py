@@ -1,0 +1,133 @@
+"""Spans as a real OTLP receiver gets them, over HTTP."""
+
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.openmetrics.exposition import generate_latest
+
+from guard.adapters.metrics import PrometheusMetrics
+from guard.adapters.otel import SpanRecorder
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
+from guard.core.model import Identity, Role, ToolCall
+from guard.core.policy import Action, Mode, Reason, Verdict
+from guard.core.ports import DecisionRecord
+from guard.protocols.base import ProtocolResources, discover_protocols
+from guard.protocols.http.message import HttpRequest
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+CALL = ToolCall(
+    "d1", Identity("alice", "s1"), "send_mail", {"to": "secret@x.example"}, "mcp", 1.0, "mail"
+)
+ALLOWED = Verdict(Action.ALLOW, Mode.ENFORCE, (), "digest")
+REFUSED = Verdict(Action.ASK, Mode.ENFORCE, (Reason("tainted", "r", Action.ASK),), "digest")
+
+
+@pytest.fixture
+def receiver():
+    """Yield an OTLP receiver's address and what it got."""
+    got = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["content-length"]))
+            got.append(ExportTraceServiceRequest.FromString(body))
+            self.send_response(200)
+            self.send_header("content-type", "application/x-protobuf")
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1/traces", got
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def spans_in(got):
+    """Return the spans that arrived, and the attributes of each."""
+    spans = [s for r in got for rs in r.resource_spans for ss in rs.scope_spans for s in ss.spans]
+    return spans, [{a.key: a.value.string_value for a in span.attributes} for span in spans]
+
+
+def test_a_call_is_one_span_with_its_callers_as_parent(receiver):
+    """From verdict to result, without a word of its arguments."""
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    call = replace(CALL, trace=PARENT)
+
+    recorder.call(call, ALLOWED, required=False)
+    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
+    recorder.close()
+    [span], [attributes] = spans_in(got)
+
+    assert span.name == "execute_tool send_mail"
+    assert span.trace_id.hex() == TRACE
+    assert span.parent_span_id.hex() == "b7ad6b7169203331"
+    assert span.start_time_unix_nano == 1_000_000_000
+    assert attributes["gen_ai.operation.name"] == "execute_tool"
+    assert attributes["mcp.method.name"] == "tools/call"
+    assert attributes["guard.action"] == "allow"
+    assert "secret" not in str(got)
+
+
+def test_a_refused_call_is_an_error_with_its_reason(receiver):
+    """It has no result, so its span ends with the verdict."""
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+
+    recorder.call(CALL, REFUSED, required=False)
+    recorder.result(ToolResult(untraced(ClassifiedCall(CALL, Role.SEND)), "x", 2.0))
+    recorder.close()
+    [span], [attributes] = spans_in(got)
+
+    assert span.status.code == 2
+    assert attributes["error.type"] == "tainted"
+    assert not span.parent_span_id
+
+
+def test_calls_without_a_result_do_not_pile_up(receiver, monkeypatch):
+    """The oldest span ends when too many wait."""
+    monkeypatch.setattr("guard.adapters.otel.OPEN_SPANS", 2)
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    for number in range(5):
+        recorder.call(replace(CALL, id=str(number)), ALLOWED, required=False)
+    recorder.close()
+
+    assert len(spans_in(got)[0]) == 5
+
+
+def test_the_trace_in_meta_counts_before_none():
+    """MCP carries it in `_meta`; the message's call has it."""
+    mcp = next(
+        p for p in discover_protocols(ProtocolResources(policy=lambda: None)) if p.name == "mcp"
+    )
+    body = (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{},'
+        b'"_meta":{"traceparent":"' + PARENT.encode() + b'"}}}'
+    )
+    headers = (("content-type", "application/json"), ("content-length", str(len(body))))
+    request = HttpRequest("POST", "http", "tools", "/mcp", headers, body, "l", "c")
+
+    [call] = mcp.parse(request).calls
+
+    assert call.trace == PARENT
+
+
+def test_a_slow_decision_names_its_trace():
+    """The histogram of decisions has exemplars where callers trace."""
+    metrics = PrometheusMetrics()
+    call = ClassifiedCall(replace(CALL, trace=PARENT), Role.SEND)
+
+    metrics.decision(DecisionRecord(call, ALLOWED, 0.02, {}))
+    text = generate_latest(metrics.registry).decode()
+
+    assert f'trace_id="{TRACE}"' in text

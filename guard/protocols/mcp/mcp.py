@@ -733,7 +733,9 @@ def _call(rpc: RpcMessage, *, is_call: bool) -> ParsedCall:
         raise MessageError("unknown_method", f"method `{str(rpc.method)[:60]}` is not known")
     meta, trace = None, ""
     if "_meta" in rpc.params:
-        meta, trace = _lasting_meta(rpc), _trace(rpc)
+        meta, said = _lasting_meta(rpc), rpc.params["_meta"]
+        found = said.get("traceparent") if isinstance(said, dict) else ""
+        trace = found if isinstance(found, str) else ""
     if rpc.id is None:
         raise MessageError("call_without_id", f"`{rpc.method}` must be a request, with an id")
     if rpc.method != TOOL_CALL:
@@ -752,13 +754,6 @@ def _call(rpc: RpcMessage, *, is_call: bool) -> ParsedCall:
         raise MessageError("bad_call", "the arguments of a tool call must be an object")
     reject_lookalike_keys(arguments, ())
     return ParsedCall(name, arguments, rpc.correlation, meta, trace)
-
-
-def _trace(rpc: RpcMessage) -> str:
-    """Return the ``traceparent`` in a message's ``_meta`` (SEP-414), empty where there is none."""
-    meta = rpc.params.get("_meta")
-    found = meta.get("traceparent") if isinstance(meta, dict) else None
-    return found if isinstance(found, str) else ""
 
 
 def _refused(rpc: RpcMessage, refusal: Refusal | None) -> Json:

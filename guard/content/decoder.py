@@ -148,6 +148,7 @@ _HOST_CUT: Final = re.compile(
     r"://(?:[^\s/@]{1,64}@)?([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})(?=[^\s/?#:\"'<>)\]\w.,;!*_|}@-])"
 )
 """A host in a URL that something follows which no URL has: an escape, mostly."""
+_SHELL_SIGN: Final = re.compile(r"""[\\'"`^$]""")
 _SHELL: Final = re2.compile(r"""\\\r?\n|[\\'"`^]|\$\{?IFS\}?|\$@|\$\*""")
 
 
@@ -186,6 +187,8 @@ _ESCAPES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], str]], ...]] =
     ("\r\n", _FOLDED_LINE, lambda run: _FOLDED_LINE.sub("", run)),
 )
 """A sign without which there is none, where they are, and how they are undone."""
+_ESCAPED: Final = re.compile("[&%\\\\=+<\0\ufffd]|\r\n")
+"""Any of the signs."""
 
 
 def _without_escapes(text: str, search: Search) -> Iterator[str]:
@@ -550,10 +553,12 @@ def _step(
     for reading in letters(text):
         yield reading, search.follows_letters
     if tried is not None:
-        for reading in _without_escapes(text, search):
-            yield reading, True
-        for reading in _words(text, search, tried):
-            yield reading, True
+        if _ESCAPED.search(text) is not None:
+            for reading in _without_escapes(text, search):
+                yield reading, True
+        if len(text) >= search.token:
+            for reading in _words(text, search, tried):
+                yield reading, True
 
 
 def _for_destinations(text: str) -> Iterator[str]:
@@ -572,4 +577,5 @@ def _for_content(text: str) -> Iterator[str]:
 
 def _for_shells(text: str) -> Iterator[str]:
     yield fold(text)
-    yield _SHELL.sub(lambda match: " " if "IFS" in match.group() else "", text)
+    if _SHELL_SIGN.search(text) is not None:
+        yield _SHELL.sub(lambda match: " " if "IFS" in match.group() else "", text)

@@ -22,7 +22,14 @@ from guard.core.model import DestinationStatus, Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from guard.core.labels import Attestation, Context, LabelWrite, PrivateText, SavedText
+    from guard.core.labels import (
+        Attestation,
+        Context,
+        LabelRecord,
+        LabelWrite,
+        PrivateText,
+        SavedText,
+    )
     from guard.core.mappings import MemoryPolicy, PathQuery, ToolMapping
     from guard.core.model import Destination, Integrity, Json, ToolCall
 
@@ -106,8 +113,12 @@ class TracedCall:
     """What its text is made of, where it writes memory."""
     on_executed: tuple[LabelWrite, ...] = ()
     """Labels of what it saves, decided before it runs and stored once it has."""
-    on_success: tuple[LabelWrite, ...] = ()
-    """Receivers that it establishes, stored once the tool has answered without an error."""
+    written: tuple[str, ...] = ()
+    """Values that it writes somewhere else than into a declared memory."""
+    reached: tuple[Target, ...] = ()
+    """Receivers outside whom it may establish, should the tool answer without an error."""
+    approved: LabelRecord | None = None
+    """How long a human's grant lets each of them be sent to again; None where it does not."""
     context: Context | None = None
     """What is known of the values in it; None until the state is known."""
     redefined: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +59,9 @@ _MAYBE_HEADERS: Final = re2.compile(
 """What is in a text that has such a header, in clear or encoded."""
 GUARDED_COST: Final = 1024
 """Characters that a string of a guarded argument counts for."""
+_HEADER_SIGN: Final = re.compile(r"[:%=&\\+]")
+_SHORTEST_CODED: Final = 40
+"""What is in every shorter text that has such a header."""
 _MAYBE_DISGUISED: Final = re2.compile(r"[%\\&=+<]|[^\x00-\x7f]|\S{10}|://|//:")
 """What a text has that decoding may show an address in."""
 _UNCLEAR: Final = frozenset({"handle", "malformed"})
@@ -69,7 +73,7 @@ _CODED: Final = re2.compile(
 )
 """What an address may be hidden in: a run of letters and digits, or of escapes."""
 _WORDS: Final = re2.compile(r"[a-z_-]+")
-_MEMBER: Final = re2.compile(r"[a-z_]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
+_MEMBER: Final = re.compile(r"[a-z_]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
 """How the members of arguments are named, in almost every tool."""
 _SUSPECT: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 _WHOLE: Final = frozenset({"text", "number"})
@@ -299,7 +303,8 @@ class _Search:
         A subject with a line break in it goes on as a header, and a raw message has all of them.
         """
         for text in body:
-            if _MAYBE_HEADERS.search(text) is None:
+            short = len(text) < _SHORTEST_CODED and _HEADER_SIGN.search(text) is None
+            if short or _MAYBE_HEADERS.search(text) is None:
                 continue
             budget = Budget(SUSPECT_LIMIT)
             decoded = destination_readings(text, budget) if self._may_decode(text) else ()

@@ -40,11 +40,12 @@ from guard.propagation.events import asked_writes
 from guard.propagation.live import Containment, Spread, withheld
 from guard.propagation.recording import result_events
 from guard.provenance.approvals import Approvals
-from guard.provenance.established import sent_writes
+from guard.provenance.established import established_writes, sent_writes
 from guard.provenance.imports import import_writes
 from guard.provenance.intake import result_writes
 from guard.provenance.label_sets import label_sets, pin_mark
 from guard.provenance.prompts import claim_writes, prompt_writes
+from guard.provenance.saved_values import written_labels
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.provenance.tracing import Tracing
 from guard.tool_pins.pins import Pins, ToolOffers
@@ -564,14 +565,15 @@ class Guard:
 
     def _learn(self, result: ToolResult) -> tuple[tuple[LabelWrite, ...], bool]:
         """Return the labels that a result brings, and whether a bound cut any off."""
-        policy, saved, call = self.policy, result.call.on_executed, result.call.classified
-        has_succeeded = not (result.is_error or result.is_lost)
-        if has_succeeded:
-            saved += result.call.on_success
+        policy, traced = self.policy, result.call
+        saved = traced.on_executed
         if policy is None:
             return saved, True
-        if has_succeeded and call.role is Role.SEND:
-            saved += tuple(sent_writes(self._seal, label_sets(policy.limits), call))
+        seal, sets = self._seal.folding(policy.fold), label_sets(policy.limits)
+        saved += tuple(written_labels(seal, sets, traced))
+        if not (result.is_error or result.is_lost) and traced.classified.role is Role.SEND:
+            saved += tuple(established_writes(seal, sets, traced))
+            saved += tuple(sent_writes(self._seal, sets, traced.classified))
         learnt, overflow = result_writes(self._seal, policy, result)
         return (*saved, *learnt, *result_events(self._seal, policy, result)), overflow
 

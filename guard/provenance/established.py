@@ -12,21 +12,23 @@ shown, enciphered.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Final
 
-from guard.core.labels import LabelWrite, LabelWriteMode
-from guard.core.model import DestinationStatus, Role
+from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung
+from guard.core.model import DestinationStatus, Integrity, Role
 from guard.provenance.label_sets import ESTABLISHED, SENT, SHOWN
+from guard.provenance.ladder import attest
 from guard.provenance.lineage import ID, entries_in
 from guard.provenance.seal import SOURCE_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from guard.core.calls import ClassifiedCall, Target
-    from guard.core.labels import LabelRecord, LabelSet
+    from guard.core.calls import ClassifiedCall, Target, TracedCall
+    from guard.core.labels import LabelSet
     from guard.core.model import Destination, ToolCall
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
@@ -92,25 +94,40 @@ def _shown(call: ToolCall, destination: Destination) -> str:
         destination.kind,
         destination.canonical,
     )
-    return "\0".join(map(json.dumps, parts))
+    return "\0".join(map(encode_basestring_ascii, parts))
 
 
-def established_writes(
-    seal: Seal,
-    sets: LabelSets,
-    call: ToolCall,
-    receivers: Mapping[Destination, LabelRecord],
-) -> Iterator[LabelWrite]:
-    """Yield the records of the receivers of a send, to be stored once it has succeeded.
+def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[LabelWrite]:
+    """Yield the records of the receivers that a send establishes, to be stored as it has succeeded.
+
+    Whom the user named, and with a grant that is to be remembered every other one.
 
     Args:
         seal: the deployment's key.
         sets: where records lie.
-        call: the send.
-        receivers: each with the record to keep of it: since when and until when it holds, and by
-            whose word.
+        traced: the send, as it was judged.
     """
-    for destination, record in receivers.items():
+    context, call = traced.context, traced.call
+    if context is None or not traced.reached:
+        return
+    prompted = LabelRecord(
+        Integrity.AUTHENTICATED,
+        Channel.PROMPT,
+        traced.index,
+        call.at,
+        context.session,
+        call.tool,
+        principal=context.principal,
+        until=sets.established_until(call.at),
+    )
+    ungranted = replace(context, granted=False)
+    for target in traced.reached:
+        destination = target.destination
+        # A page that was only named to be read has been named to receive nothing.
+        attested = attest(destination, target.status, ungranted, reads=False)
+        record = prompted if attested.rung is Rung.PROMPTED else traced.approved
+        if record is None:
+            continue
         mark = established_mark(seal, call, destination)
         area = sets.established(call.identity.tenant, mark)
         shown = _shown(call, destination).encode()
@@ -139,7 +156,8 @@ def sent_writes(seal: Seal, sets: LabelSets, classified: ClassifiedCall) -> Iter
 
 def sent_mark(seal: Seal, principal: str, kind: str, canonical: str) -> bytes:
     """Return the fingerprint of a principal and a receiver."""
-    return seal.fingerprint("sent:" + "\0".join(map(json.dumps, (principal, kind, canonical))))
+    parts = map(encode_basestring_ascii, (principal, kind, canonical))
+    return seal.fingerprint("sent:" + "\0".join(parts))
 
 
 def read_sent(seal: Seal, area: LabelSet, mark: bytes, raw: object) -> tuple[list[Sent], int]:

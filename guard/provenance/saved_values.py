@@ -23,7 +23,7 @@ from guard.core.calls import saved_document, without_members
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung, SavedText
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.destinations.values import SAID, find_values, keys_of, leaf_value
-from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED
+from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN
 from guard.provenance.ladder import attest_values, lasting
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
 from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, SENTENCES, said_value, words_value
@@ -31,8 +31,8 @@ from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, SENTENCES, sai
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from guard.core.calls import ClassifiedCall
-    from guard.core.labels import Context
+    from guard.core.calls import ClassifiedCall, TracedCall
+    from guard.core.labels import Context, LabelSet
     from guard.core.mappings import ToolMapping
     from guard.core.model import Json
     from guard.provenance.label_sets import LabelSets
@@ -330,6 +330,32 @@ def written_values(classified: ClassifiedCall) -> list[str]:
         if not value.startswith("any:") and value not in known:
             values.append(value)
     return values[:WRITTEN_LIMIT]
+
+
+def written_labels(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[LabelWrite]:
+    """Yield the records of what a call has written and nobody vouches for.
+
+    Read back from a directory or an own record, it is no evidence of anything.
+
+    Args:
+        seal: the deployment's key.
+        sets: where records lie.
+        traced: the call, as it was judged.
+    """
+    context, call = traced.context, traced.call
+    if context is None:
+        return
+    made: dict[LabelSet, list[tuple[bytes, bytes]]] = {}
+    record = LabelRecord(
+        Integrity.UNTRUSTED, Channel.SAVED, traced.index, call.at, context.session, call.tool
+    )
+    for value in traced.written:
+        if lasting(value, context).rung > Rung.REMEMBERED:
+            mark = seal.fingerprint(value)
+            area = sets.written(call.identity, mark)
+            made.setdefault(area, []).append(seal.write(area, mark + WRITTEN, record))
+    for area, entries in made.items():
+        yield LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))
 
 
 _LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import struct
 from copy import copy
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +33,8 @@ SEAL: Final = 8
 KEY_BYTES: Final = 32
 PLACES_REMEMBERED: Final = 4096
 DIGESTS_REMEMBERED: Final = 2048
+RECORDS_REMEMBERED: Final = 4096
+"""Sealed records that were read: those of a receiver come with every call to it."""
 FOLDS_REMEMBERED: Final = 8
 SOURCE_LIMIT: Final = 24
 """Bytes of a source's name that are kept."""
@@ -51,6 +52,7 @@ _AT_MAX: Final = 2**32 - 1
 SCOPED: Final = 2
 """Version of a record that ends with its scope: for whom it holds, and until when."""
 _SCOPE: Final = struct.Struct(">8sI")
+_EVERYBODY: Final = bytes(8)
 
 
 class Seal:
@@ -67,6 +69,7 @@ class Seal:
         self._seals = hashlib.blake2b(key, digest_size=32, person=b"seal").digest()
         self._cipher = AESGCM(hashlib.blake2b(key, digest_size=32, person=b"cipher").digest())
         self._begun = lru_cache(maxsize=PLACES_REMEMBERED)(self._begin)
+        self._records = lru_cache(maxsize=RECORDS_REMEMBERED)(self._read)
         self._digests = lru_cache(maxsize=DIGESTS_REMEMBERED)(self.digest)
         self._fold: Callable[[str], str] | None = None
         self._folding = lru_cache(maxsize=FOLDS_REMEMBERED)(self._with_fold)
@@ -109,12 +112,12 @@ class Seal:
 
     def sealed(self, area: LabelSet, field: bytes, body: bytes) -> bytes:
         """Return a body behind the MAC that binds it to its place."""
-        return self._mac(area, field, body) + body
+        return self._mac(area.kind, area.owner, field, body) + body
 
     def opened(self, area: LabelSet, field: bytes, sealed: bytes) -> bytes | None:
         """Return the body, or None where the MAC does not fit."""
         body = sealed[SEAL:]
-        fits = hmac.compare_digest(sealed[:SEAL], self._mac(area, field, body))
+        fits = hmac.compare_digest(sealed[:SEAL], self._mac(area.kind, area.owner, field, body))
         return body if fits else None
 
     def enciphered(self, area: LabelSet, field: bytes, text: bytes) -> bytes:
@@ -168,24 +171,29 @@ class Seal:
         if record.principal or record.until:
             until = max(1, min(int(record.until), _AT_MAX)) if record.until else 0
             body = bytes([SCOPED]) + body[1:] + _SCOPE.pack(record.principal, until)
-        return field, self._mac(area, field, body) + body
+        return field, self._mac(area.kind, area.owner, field, body) + body
 
     def read(self, area: LabelSet, field: bytes, raw: object) -> LabelRecord | None:
         """Return the record in a field; one that was altered is unsealed and untrusted."""
         if raw is None:
             return None
-        body = self.opened(area, field, raw) if isinstance(raw, bytes) else None
-        if body is None or len(body) <= _BODY_SIZE or body[0] not in {_VERSION, SCOPED}:
+        if not isinstance(raw, bytes):
             return ALTERED
-        record, _ = unpack_record(body, with_origin=True)
-        if body[0] == _VERSION:
-            return record
-        principal, until = _SCOPE.unpack_from(body, len(body) - _SCOPE.size)
-        everybody = principal == bytes(len(principal))
-        return replace(record, principal=b"" if everybody else principal, until=float(until))
+        return self._records(area.kind, area.owner, field, raw)
 
-    def _mac(self, area: LabelSet, field: bytes, body: bytes) -> bytes:
-        state = self._begun(area.kind, area.owner).copy()
+    def _read(self, kind: str, owner: tuple[str, ...], field: bytes, raw: bytes) -> LabelRecord:
+        body = raw[SEAL:]
+        if not hmac.compare_digest(raw[:SEAL], self._mac(kind, owner, field, body)):
+            return ALTERED
+        if len(body) <= _BODY_SIZE or body[0] not in {_VERSION, SCOPED}:
+            return ALTERED
+        scope = None
+        if body[0] == SCOPED:
+            scope = _SCOPE.unpack_from(body, len(body) - _SCOPE.size)
+        return unpack_record(body, with_origin=True, scope=scope)[0]
+
+    def _mac(self, kind: str, owner: tuple[str, ...], field: bytes, body: bytes) -> bytes:
+        state = self._begun(kind, owner).copy()
         state.update(len(field).to_bytes(4, "big") + field + body)
         return state.digest()
 
@@ -222,9 +230,20 @@ def pack_record(record: LabelRecord) -> bytes:
 
 
 def unpack_record(
-    body: bytes, start: int = 0, *, with_origin: bool = False
+    body: bytes,
+    start: int = 0,
+    *,
+    with_origin: bool = False,
+    scope: tuple[bytes, int] | None = None,
 ) -> tuple[LabelRecord, int]:
-    """Return the record that begins at a place of a sealed body, and where its source ends."""
+    """Return the record that begins at a place of a sealed body, and where its source ends.
+
+    Args:
+        body: without its MAC.
+        start: where the record begins.
+        with_origin: whether its origin stands behind it, where it is untrusted.
+        scope: the principal for whom it holds, zeros for everybody, and until when.
+    """
     _, label, channel, call, at, session = _BODY.unpack_from(body, start)
     name = start + _BODY_SIZE
     end = name + 1 + body[name]
@@ -232,8 +251,19 @@ def unpack_record(
     # What vouches for a value has names of messages behind its source, and no origin.
     has_origin = with_origin and label == Integrity.UNTRUSTED
     origin = body[end : end + FINGERPRINT] if has_origin else b""
+    principal, until = (b"", 0) if scope is None else scope
+    if principal == _EVERYBODY:
+        principal = b""
     record = LabelRecord(
-        _LABELS[label], CHANNELS[channel], call, float(at), session, source, origin=origin
+        _LABELS[label],
+        CHANNELS[channel],
+        call,
+        float(at),
+        session,
+        source,
+        origin=origin,
+        principal=principal,
+        until=float(until),
     )
     return record, end
 

@@ -32,14 +32,12 @@ from guard.core.labels import (
     LabelQuery,
     LabelRecord,
     LabelWrite,
-    LabelWriteMode,
     PrivateText,
-    Rung,
 )
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.destinations.values import HANDLE, LINK, MESSAGE, SAID, hints_of, taints_of
 from guard.provenance.approvals import Scope
-from guard.provenance.established import established_mark, established_writes, receivers_of
+from guard.provenance.established import established_mark, receivers_of
 from guard.provenance.label_sets import (
     ATTESTED,
     BUCKETS,
@@ -56,7 +54,7 @@ from guard.provenance.label_sets import (
     WRITTEN,
     label_sets,
 )
-from guard.provenance.ladder import attest, lasting, values_asked
+from guard.provenance.ladder import attest, values_asked
 from guard.provenance.lineage import entries_in, read_recalls
 from guard.provenance.prompts import MENTIONED, WORDS, words_value
 from guard.provenance.saved_values import (
@@ -416,11 +414,10 @@ class Tracing:
             private=PrivateText(len(private), min(private, key=_AT)) if private else None,
             memory_label=item.label if item is not None and item.sealed else None,
             saved=saved.label(context, unsure=cut_off) if saved is not None else None,
-            on_executed=(
-                *(self._saves_made(reply, context, index) if self._store else ()),
-                *self._writes_made(context, index),
-            ),
-            on_success=self._establishes(context, index, grant) if self._receivers else (),
+            on_executed=self._saves_made(reply, context, index) if self._store else (),
+            written=self._written,
+            reached=tuple(self._receivers.values()),
+            approved=None if grant is None else self._approved(grant, context, index),
             context=context,
             redefined=reply.definition is not None,
             definition=definition,
@@ -437,40 +434,24 @@ class Tracing:
             raise ValueError("the store answered other counters than were asked")
         return max((n for n in counted if isinstance(n, int)), default=0)
 
-    def _establishes(
-        self, context: Context, index: int, grant: Grant | None
-    ) -> tuple[LabelWrite, ...]:
-        """Return the records of the receivers that a send establishes: whom the user named.
+    def _approved(self, grant: Grant, context: Context, index: int) -> LabelRecord | None:
+        """Return the record by which a grant establishes receivers, where it is to be remembered.
 
-        A grant establishes nobody unless it is to be remembered.
+        It holds no longer than the policy lets a receiver be remembered.
         """
-        call, ungranted = self._call.call, replace(context, granted=False)
-        period = self._sets.established_until(call.at)
-        by = LabelRecord(
+        if grant.scope is Scope.CALL:
+            return None
+        session = grant.scope is Scope.SESSION
+        return LabelRecord(
             Integrity.AUTHENTICATED,
-            Channel.PROMPT,
+            Channel.SESSION_APPROVAL if session else Channel.APPROVAL,
             index,
-            call.at,
+            self._at,
             context.session,
-            call.tool,
+            self._call.call.tool,
             principal=context.principal,
-            until=period,
+            until=min(self._sets.established_until(self._at), grant.until),
         )
-        approved = None
-        if grant is not None and grant.scope is not Scope.CALL:
-            channel = Channel.APPROVAL
-            if grant.scope is Scope.SESSION:
-                channel = Channel.SESSION_APPROVAL
-            approved = replace(by, channel=channel, until=min(period, grant.until))
-        found: dict[Destination, LabelRecord] = {}
-        for target in self._receivers.values():
-            # A page that was only named to be read has been named to receive nothing.
-            attested = attest(target.destination, target.status, ungranted, reads=False)
-            if attested.rung is Rung.PROMPTED:
-                found[target.destination] = by
-            elif approved is not None:
-                found[target.destination] = approved
-        return tuple(established_writes(self._seal, self._sets, call, found))
 
     def _saves_made(
         self, reply: LabelReply, context: Context, index: int
@@ -480,25 +461,6 @@ class Tracing:
         recalls = read_recalls(self._seal, session, RECALLS, reply.recalls)
         save = Save(self._seal, self._sets, self._call, self._item, context, recalls)
         return tuple(save.writes(index))
-
-    def _writes_made(self, context: Context, index: int) -> list[LabelWrite]:
-        """Return the records of what the call writes and nobody vouches for.
-
-        Read back from a directory or an own record, it is no evidence of anything.
-        """
-        made: dict[LabelSet, list[tuple[bytes, bytes]]] = {}
-        call = self._call.call
-        record = LabelRecord(
-            Integrity.UNTRUSTED, Channel.SAVED, index, call.at, context.session, call.tool
-        )
-        for value in self._written:
-            if lasting(value, context).rung > Rung.REMEMBERED:
-                mark = self._seal.fingerprint(value)
-                area = self._sets.written(self._identity, mark)
-                entry = self._seal.write(area, mark + WRITTEN, record)
-                made.setdefault(area, []).append(entry)
-        keep = LabelWriteMode.KEEP
-        return [LabelWrite(area, keep, tuple(entries)) for area, entries in made.items()]
 
     def _found(self, reply: LabelReply) -> dict[str, dict[str, LabelRecord]]:
         """Return the records that were found, by value and by place."""
@@ -539,7 +501,8 @@ class Tracing:
                 return
             # The policy may have become stricter since.
             until = min(record.until, self._sets.established_until(record.at))
-            self._established[receiver] = replace(record, until=until)
+            same = until == record.until
+            self._established[receiver] = record if same else replace(record, until=until)
             return
         places = found.setdefault(slot.value, {})
         before = places.get(slot.place)

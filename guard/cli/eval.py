@@ -100,9 +100,8 @@ def provenance(
 def trust(
     json: AsJson = False,
     seed: Seed = "0",
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Attempts of a class at most; all if unset.")
-    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Attempts of a class at most.")] = 200,
+    full: Annotated[bool, typer.Option("--full", help="Every attempt of every class.")] = False,
     attack: Annotated[
         list[str] | None, typer.Option(help="Play this class of attacks only; may be repeated.")
     ] = None,
@@ -123,7 +122,7 @@ def trust(
             assemble,
             redis.url,
             seed=seed,
-            limit=limit,
+            limit=None if full else limit,
             only=attack or (),
             flows=flows,
             progress=begin,

@@ -296,19 +296,40 @@ class Approvals(AttackClass):
 
     id: ClassVar[str] = "approvals"
     switches: ClassVar[tuple[Switch, ...]] = (
-        Switch("a grant is one principal's", lambda patch: _unbind(patch, "principal")),
-        Switch("a grant is for its session", lambda patch: _unbind(patch, "session")),
+        Switch(
+            "a grant is one principal's",
+            lambda patch: _unbind(patch, "principal"),
+            among="another principal",
+        ),
+        Switch(
+            "a grant is for its session",
+            lambda patch: _unbind(patch, "session"),
+            among="another session",
+        ),
         Switch(
             "a grant is for one server",
             lambda patch: _unbind(patch, "server", "upstream", "context"),
+            among="another listener",
         ),
-        Switch("a grant is for one tool", lambda patch: _unbind(patch, "tool")),
-        Switch("a grant is for its arguments", lambda patch: _unbind(patch, "arguments")),
-        Switch("a grant is for one request", lambda patch: _unbind(patch, "context")),
-        Switch("a grant is under one policy", lambda patch: _unbind(patch, "policy")),
-        Switch("a grant is for a tool as it was", lambda patch: _any_definition(patch)),
-        Switch("a grant ends", lambda patch: _endless(patch)),
-        Switch("a grant is used once", lambda patch: _put_back(patch)),
+        Switch("a grant is for one tool", lambda patch: _unbind(patch, "tool"), among="tool"),
+        Switch(
+            "a grant is for its arguments",
+            lambda patch: _unbind(patch, "arguments"),
+            among="another text",
+        ),
+        Switch(
+            "a grant is for one request", lambda patch: _unbind(patch, "context"), among="header"
+        ),
+        Switch(
+            "a grant is under one policy", lambda patch: _unbind(patch, "policy"), among="policy"
+        ),
+        Switch(
+            "a grant is for a tool as it was",
+            lambda patch: _any_definition(patch),
+            among="described as",
+        ),
+        Switch("a grant ends", lambda patch: _endless(patch), among="later"),
+        Switch("a grant is used once", lambda patch: _put_back(patch), among="twice"),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:

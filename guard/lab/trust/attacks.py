@@ -48,6 +48,8 @@ class Switch:
     off: Callable[[Patch], None]
     attempts: int = 400
     """Attempts of the class within which one must then get through."""
+    among: str = ""
+    """Part of the names of the attempts that need the rule; empty where any may."""
 
 
 class Patch:

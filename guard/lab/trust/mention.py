@@ -258,16 +258,26 @@ class Mention(AttackClass):
 
     id: ClassVar[str] = "mention"
     switches: ClassVar[tuple[Switch, ...]] = (
-        Switch("what is pasted is not the user's", lambda patch: _believe_pasted(patch)),
         Switch(
-            "a receiver stands where one stands", lambda patch: _set(patch, "_receives", value=True)
+            "what is pasted is not the user's", lambda patch: _believe_pasted(patch), among="pasted"
         ),
-        Switch("a negation", lambda patch: _never_denied(patch)),
-        Switch("a question", lambda patch: _set(patch, "_is_question", value=False)),
-        Switch("a condition", lambda patch: _set(patch, "_is_conditional", value=False)),
-        Switch("reported speech", lambda patch: _own_speech(patch)),
-        Switch("distrust", lambda patch: _trust(patch)),
-        Switch("an address is typed", lambda patch: _any_word(patch)),
+        Switch(
+            "a receiver stands where one stands",
+            lambda patch: _set(patch, "_receives", value=True),
+            among="source:",
+        ),
+        Switch("a negation", lambda patch: _never_denied(patch), among="negated:"),
+        Switch(
+            "a question", lambda patch: _set(patch, "_is_question", value=False), among="asked:"
+        ),
+        Switch(
+            "a condition",
+            lambda patch: _set(patch, "_is_conditional", value=False),
+            among="conditional:",
+        ),
+        Switch("reported speech", lambda patch: _own_speech(patch), among="reported:"),
+        Switch("distrust", lambda patch: _trust(patch), among="distrusted:"),
+        Switch("an address is typed", lambda patch: _any_word(patch), among="a word:"),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:

@@ -1,0 +1,298 @@
+"""Class 11: one message that costs more than its length.
+
+For every reader the search tries texts that are made of one or a few pieces again and again, and
+keeps what is slowest.  Counted are steps and not seconds: lines of Python, and characters that
+expressions go over.  An attempt succeeds where four times the text takes more than four times the
+steps to the power of ``EXPONENT``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import re
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from guard.content import decoder, fragment_joining, injection_text, leak_patterns, shell_text
+from guard.content.shingles import passages_kept
+from guard.content.tool_definitions import steers
+from guard.core.errors import MessageError
+from guard.core.model import Integrity
+from guard.destinations import canonical, values
+from guard.lab.trust.attacks import AttackClass, Attempt, Switch
+from guard.protocols.framing.json_messages import parse_json
+from guard.protocols.framing.sse import EventCutter
+from guard.provenance import mentions, prompts, result_documents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from random import Random
+
+    from guard.lab.trust.attacks import Patch, Play
+    from guard.lab.trust.harness import World
+
+EXPONENT: Final = 1.1
+"""Growth that is still linear work, with the logarithms of sorting."""
+SMALL: Final = 6000
+FACTOR: Final = 4
+"""Characters of the smaller text, and how much longer the other one is."""
+BOUNDED: Final = {"shell": 800, "definition": 800, "pieces": 800, "guises": 200}
+"""Likewise of readers that look at no long text."""
+
+
+def _all(found: Iterable[object]) -> None:
+    for _ in found:
+        pass
+
+
+def _json(text: str) -> None:
+    members = {f"{start:x}": text[start : start + 9] for start in range(0, len(text), 9)}
+    for document in (json.dumps(members), f"[{text}]"):
+        with contextlib.suppress(MessageError):
+            parse_json(document.encode("utf-8", "replace"))
+
+
+def _events(text: str) -> None:
+    cutter = EventCutter(1 << 24)
+    data = text.encode("utf-8", "replace")
+    for start in range(0, len(data), 512):
+        cutter.feed(data[start : start + 512])
+
+
+def _result(text: str) -> None:
+    for root in result_documents.roots_of({"content": [{"type": "text", "text": text}]}):
+        _all(result_documents.leaves_of(root, None, Integrity.UNTRUSTED))
+
+
+READERS: Final[dict[str, Callable[[str], object]]] = {
+    "prompt": mentions.mentions_in,
+    "names in a prompt": prompts.names_given,
+    "sentences of a prompt": prompts.sentences_said,
+    "values": values.find_values,
+    "destinations": values.find_destinations,
+    "receivers": canonical.read_destinations,
+    "numbers": values.find_numbers,
+    "decoder": decoder.content_readings,
+    "shell": lambda text: _all(shell_text.readings(text)),
+    "leaks": leak_patterns.find_leaks,
+    "orders": lambda text: injection_text.instructs(text, deep=True),
+    "definition": lambda text: steers({"name": "a", "description": text}),
+    "json": _json,
+    "events": _events,
+    "result": _result,
+    "passages": lambda text: _all(passages_kept(text)),
+    "pieces": lambda text: _all(fragment_joining.joined({"a": text, "b": [text[:400]] * 9})),
+    "guises": lambda text: _all(fragment_joining.guises(text)),
+}
+"""What reads text of others, by name."""
+PIECES: Final = (
+    *('"', "'", "“", "(", ")", "[", "]", "{", "}", "<", ">", "|", "`", "\\", "/", ":", ",", "."),
+    *(
+        "@",
+        "#",
+        "%",
+        "&",
+        "=",
+        "+",
+        "-",
+        "_",
+        "*",
+        "~",
+        "$",
+        "!",
+        "?",
+        ";",
+        " ",
+        "\n",
+        "\t",
+        "\r\n",
+    ),
+    *(
+        "a",
+        "A",
+        "0",
+        "é",
+        "\u0301",
+        "\u200b",
+        "x://",
+        "://",
+        "a@b.co ",
+        "a@b.co,",
+        "@a.b",
+        "www.a.b ",
+    ),
+    *("https://a.b/", "10.0.0.1 ", "::1 ", "1::", "+1 555 ", "DE89370400440532013000 ", "a.b."),
+    *(
+        "<a ",
+        "<a>",
+        "</a>",
+        "<a b=",
+        "<!--",
+        "-->",
+        "[QUOTE]",
+        "[/QUOTE]",
+        "```\n",
+        "---\n",
+        "> ",
+        "- x\n",
+    ),
+    *("1. x\n", "a: b\n", "Dear all,\n", "not ", "if ", "send to ", "Bob, ", "said ", "at dot "),
+    *(
+        "\\u0041",
+        "\\x41",
+        "%25",
+        "%41",
+        "&amp;",
+        "&#65;",
+        "=3D",
+        "QUJD",
+        "41 ",
+        "0x41 ",
+        '{"a":',
+        "[[",
+    ),
+    *(
+        "$(",
+        "${a:-",
+        "$((",
+        "`a`",
+        "a=b;",
+        "|sh ",
+        "<<E\n",
+        "\\\n",
+        "{a,b}",
+        "??",
+        "$'\\x41'",
+        "eval ",
+    ),
+    *("data: x\n", "\n\n", "id: 1\n", "ignore previous ", "tool ", "BEGIN:", "=?utf-8?b?QQ==?="),
+)
+"""What texts are made of: signs that some reader counts, opens, closes or looks for."""
+
+
+class _Counted:
+    """An expression that counts the characters that it goes over."""
+
+    def __init__(self, pattern: re.Pattern[str], counter: Counter) -> None:
+        self._pattern = pattern
+        self._counter = counter
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pattern, name)
+
+    def _one(self, name: str, text: Any, *place: int) -> Any:
+        found = getattr(self._pattern, name)(text, *place)
+        start = min(place[0], len(text)) if place else 0
+        end = min(place[1], len(text)) if len(place) > 1 else len(text)
+        if found is not None:
+            end = found.end()
+        elif name != "search":
+            end = start + 1
+        self._counter.steps += max(end - start, 1)
+        return found
+
+    def search(self, text: Any, *place: int) -> Any:
+        return self._one("search", text, *place)
+
+    def match(self, text: Any, *place: int) -> Any:
+        return self._one("match", text, *place)
+
+    def fullmatch(self, text: Any, *place: int) -> Any:
+        return self._one("fullmatch", text, *place)
+
+    def finditer(self, text: Any, *place: int) -> Any:
+        self._counter.steps += len(text) - (place[0] if place else 0)
+        return self._pattern.finditer(text, *place)
+
+    def findall(self, text: Any, *place: int) -> Any:
+        self._counter.steps += len(text) - (place[0] if place else 0)
+        return self._pattern.findall(text, *place)
+
+    def sub(self, replacement: Any, text: Any, count: int = 0) -> Any:
+        self._counter.steps += len(text)
+        return self._pattern.sub(replacement, text, count)
+
+    def split(self, text: Any, maxsplit: int = 0) -> Any:
+        self._counter.steps += len(text)
+        return self._pattern.split(text, maxsplit)
+
+
+class Counter:
+    """Counts steps while it is open: lines that run, characters that expressions go over."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._replaced: list[tuple[dict[str, Any], str, object]] = []
+        self._tracer: Any = None
+
+    def __enter__(self) -> Self:
+        modules = [module for name, module in sys.modules.items() if name.startswith("guard.")]
+        for names in [vars(module) for module in modules if module.__name__ != __name__]:
+            for name, value in list(names.items()):
+                if isinstance(value, re.Pattern):
+                    self._replaced.append((names, name, value))
+                    names[name] = _Counted(value, self)
+        self._tracer = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._tracer)
+        for names, name, value in self._replaced:
+            names[name] = value
+
+    def _trace(self, _: object, event: str, __: object) -> Any:
+        self.steps += event == "line"
+        return self._trace
+
+
+_serial = itertools.count()
+
+
+def steps_of(read: Callable[[str], object], text: str) -> int:
+    """Return the steps that a reader takes for a text."""
+    # No reader remembers a text that it has not seen.
+    fresh = f"{next(_serial):x} {text}"
+    with Counter() as counter:
+        read(fresh)
+    return max(counter.steps, 1)
+
+
+def growth_of(name: str, piece: str) -> float:
+    """Return the exponent by which a reader's steps grow with a text of one piece repeated."""
+    read, size = READERS[name], BOUNDED.get(name, SMALL)
+    small = steps_of(read, (piece * size)[:size])
+    large = steps_of(read, (piece * size * FACTOR)[: size * FACTOR])
+    return math.log(large / small, FACTOR)
+
+
+def _play(name: str, piece: str) -> Play:
+    async def play(_: World) -> bool:
+        return growth_of(name, piece) > EXPONENT
+
+    return play
+
+
+class Costed(AttackClass):
+    """A message costs what its length costs."""
+
+    id: ClassVar[str] = "costed"
+    switches: ClassVar[tuple[Switch, ...]] = (
+        Switch("URLs have room", lambda patch: _no_room(patch), among="values: 'x://'"),
+    )
+
+    def attempts(self, rng: Random) -> Iterator[Attempt]:
+        """Yield attempts over readers and pieces, single and joined by chance, shuffled."""
+        joined = ["".join(rng.choices(PIECES, k=rng.choice((2, 3, 4)))) for _ in PIECES]
+        made = list(itertools.product(READERS, (*PIECES, *joined)))
+        rng.shuffle(made)
+        for name, piece in made:
+            yield Attempt(f"{name}: {piece!r}", _play(name, piece))
+
+
+def _no_room(patch: Patch) -> None:
+    patch.set(values, "URL_ROOM", 1 << 40)
+    patch.set(values, "CANDIDATE_LIMIT", 1 << 40)

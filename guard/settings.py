@@ -30,6 +30,8 @@ from pydantic_settings import (
 from guard.core.errors import InputError
 
 EMBEDDED: Final = "embedded"
+MEMORY: Final = Path("memory")
+"""In place of a directory for the data of the embedded Redis: nothing outlives the run."""
 BUILTIN: Final = "builtin:"
 """How a command line, or ``extends``, names a policy that ships with the guard."""
 MODEL_APIS: Final = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
@@ -120,6 +122,9 @@ class Settings(BaseSettings):
     upstream_proxy: str | None = None
     """``http://[user:secret@]host:port`` that forward listeners go through."""
     redis: str = EMBEDDED
+    data: Path | None = None
+    """Where the embedded Redis keeps its state; beside the label key where none is named, and in
+    memory only where it is ``memory``."""
     admin: str = "127.0.0.1:9464"
     audit: Path | None = None
     audit_key: Path | None = None

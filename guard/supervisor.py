@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.credentials.label_key import audit_signer, fallback_key
+from guard.adapters.credentials.label_key import audit_signer, fallback_key, label_key_path
 from guard.adapters.processes.child_process import Heartbeat
+from guard.adapters.processes.listening_ports import addresses, bind_error
 from guard.adapters.processes.run_note import RunNote
-from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.redis.embedded import DirectoryInUseError, EmbeddedRedis
 from guard.core.errors import GuardError
-from guard.settings import EMBEDDED
+from guard.settings import EMBEDDED, MEMORY
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -62,15 +63,15 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
         signal.signal(signal.SIGHUP, self._on_hangup)
+        self._check_addresses()
         directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
         note: RunNote | None = None
         try:
             url = self._settings.redis
             if url == EMBEDDED:
-                self._redis = EmbeddedRedis()
-                self._redis.start()
+                self._redis = self._embedded(directory)
                 url = self._redis.url
-                note = self._leave_note(directory, url)
+            note = self._leave_note(directory, url)
             return self._watch(directory, url)
         finally:
             if note is not None:
@@ -79,13 +80,48 @@ class Supervisor:
                 self._redis.stop()
             shutil.rmtree(directory, ignore_errors=True)
 
+    def _check_addresses(self) -> None:
+        """Refuse a start that no restart of a worker would mend.
+
+        Raises:
+            GuardError: somebody else listens where the guard is to, or nobody can.
+        """
+        for option, host, port in addresses(self._settings):
+            error = bind_error(host, port) if port else None
+            if error is not None:
+                reason = (error.strerror or str(error)).lower()
+                msg = f"`{option} {host}:{port}` cannot be listened on: {reason}"
+                raise GuardError(msg)
+
+    def _embedded(self, directory: Path) -> EmbeddedRedis:
+        """Return a started Redis of this run, with the state that an earlier one kept.
+
+        Raises:
+            GuardError: it cannot be started, or another guard uses the directory that was named.
+        """
+        data = self._settings.data or _beside_key(self._settings.label_key, directory)
+        if data == MEMORY:
+            data = None
+        try:
+            redis = EmbeddedRedis(data_dir=data).start()
+        except DirectoryInUseError as error:
+            if self._settings.data is not None:
+                raise
+            sys.stderr.write(f"guard: {error}; this run keeps its state in memory\n")
+            data, redis = None, EmbeddedRedis().start()
+        self._settings = self._settings.model_copy(update={"data": data})
+        return redis
+
     def _leave_note(self, directory: Path, url: str) -> RunNote:
         """Say where the state is, to people and to commands of the same user."""
         key = self._settings.label_key or fallback_key(directory)
         note = RunNote(os.getpid(), url, str(key.resolve()) if key else "")
-        found = "`guard approvals grant` finds it" if note.write() else f"pass --redis {url}"
-        sys.stderr.write(f"guard: the state is at {url}; {found}\n")
-        sys.stderr.flush()
+        written = note.write()
+        if self._redis is not None:
+            found = "`guard approvals grant` finds it" if written else f"pass --redis {url}"
+            kept = f", kept in {self._settings.data}" if self._settings.data else ""
+            sys.stderr.write(f"guard: the state is at {url}{kept}; {found}\n")
+            sys.stderr.flush()
         return note
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
@@ -193,3 +229,13 @@ class Supervisor:
         deadline = time.monotonic() + seconds
         while not self._stopping and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
+
+
+def _beside_key(label_key: Path | None, directory: Path) -> Path | None:
+    """Return where state is kept that is sealed with a key: beside it.
+
+    None where the key does not outlive this run: nobody could read the labels any more.
+    """
+    if label_key is None and fallback_key(directory) is not None:
+        return None
+    return label_key_path(label_key).parent / "redis"

@@ -232,7 +232,7 @@ def label_store(  # noqa: PLR0913  (as the composition root)
     Raises:
         GuardError: a file beside the label key cannot be used.
     """
-    kept = settings.redis != EMBEDDED
+    kept = settings.redis != EMBEDDED or settings.data is not None
     # Labels of an embedded Redis need their key no longer than they live.
     for_this_run = confdir / "label.key" if confdir and not kept else None
     path = label_key_path(settings.label_key, for_this_run)
@@ -243,12 +243,19 @@ def label_store(  # noqa: PLR0913  (as the composition root)
     continuity = ContinuityWatch(
         client,
         seal=seal,
-        note=ContinuityNote(path, "redis" if kept else EMBEDDED),
+        note=ContinuityNote(path, _store_name(settings)),
         now=now,
         told=ContinuityReport(audit, metrics, kept=kept),
         kept=kept,
     )
     return RedisSessionStore(client, limits=limits, continuity=continuity), seal
+
+
+def _store_name(settings: Settings) -> str:
+    """Return what kind of store it is, as the note beside the label key has it."""
+    if settings.redis != EMBEDDED:
+        return "redis"
+    return EMBEDDED if settings.data is None else "data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,8 +346,6 @@ async def serve(
     background.append(loop.create_task(parts.recovery.watch()))
     background.append(loop.create_task(parts.store.watch()))
     background.append(loop.create_task(_anchor(parts)))
-    if pulse:
-        background.append(loop.create_task(_beat(pulse, parts.guard, settings.heartbeat)))
     if settings.reload:
         background.append(loop.create_task(parts.reloader.watch(settings.reload)))
     running = loop.create_task(master.run())
@@ -351,6 +356,9 @@ async def serve(
         if deciding is not None:
             await deciding.start()
         _announce(addresses, admin, parts)
+        if pulse:
+            # Only now: what ends before it could not start, and another would not either.
+            background.append(loop.create_task(_beat(pulse, parts.guard, settings.heartbeat)))
         await asyncio.wait(
             [running, loop.create_task(stopping.wait())], return_when=asyncio.FIRST_COMPLETED
         )

@@ -6,17 +6,17 @@ import asyncio
 import errno
 import os
 import re
-import socket
 import ssl
 import time
-from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from guard.adapters.credentials.authority import read_authority
 from guard.adapters.onnx import load_models
+from guard.adapters.processes.listening_ports import addresses, bind_error
 from guard.adapters.redis.embedded import find_server
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from guard.settings import Settings
 
 CONNECT_SECONDS: Final = 3.0
+LIST_SECONDS: Final = 10.0
+TOOLS_SHOWN: Final = 8
+_PORTS: Final = {"http": 80, "https": 443}
 SKEW_SECONDS: Final = 5.0
 EXPIRES_SOON_DAYS: Final = 30
 EARLIEST: Final = 1_700_000_000
@@ -84,25 +87,48 @@ def check_models(directory: Path | None) -> Checked:
 
 def check_ports(settings: Settings) -> Iterator[Checked]:
     """Try to listen where the guard will."""
-    admin = settings.admin_address
-    wanted = [(one.host, one.port) for one in settings.listeners]
-    for text in settings.forward:
-        address, _, number = text.rpartition(":")
-        wanted.append((address.strip("[]"), int(number)))
-    for host, port in [*wanted, admin]:
+    for _, host, port in addresses(settings):
         name = f"port {host}:{port}"
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((host, port))
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            advice = "a running guard, or stop what listens there" if taken else "choose another"
-            status = Status.WARN if taken else Status.FAIL
-            yield Checked(name, status, str(error.strerror or error), advice)
-        else:
+        error = bind_error(host, port)
+        if error is None:
             yield Checked(name, Status.OK, "free")
+            continue
+        taken = error.errno == errno.EADDRINUSE
+        advice = "a running guard, or stop what listens there" if taken else "choose another"
+        status = Status.WARN if taken else Status.FAIL
+        yield Checked(name, status, str(error.strerror or error), advice)
+
+
+async def check_upstreams(settings: Settings) -> list[Checked]:
+    """Reach every server behind a reverse listener, and list its tools where it speaks MCP."""
+    from guard.adapters.mcp_client.tool_listing import list_tools
+    from guard.policy_files.client_config import ConfiguredServer
+
+    found = []
+    for listener in settings.listeners:
+        parts = urlsplit(listener.upstream)
+        name, port = f"upstream {listener.upstream}", parts.port or _PORTS[parts.scheme]
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, writer = await asyncio.open_connection(parts.hostname, port)
+            writer.close()
+        except (OSError, TimeoutError) as error:
+            detail = f"cannot be reached ({type(error).__name__})"
+            found.append(Checked(name, Status.FAIL, detail, "start it, or correct `--reverse`"))
+            continue
+        server = ConfiguredServer(name, f"{listener.upstream}{listener.endpoint or '/mcp'}")
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                tools, _ = await list_tools(server)
+        except (GuardError, TimeoutError):
+            detail = f"answers, and lists no MCP tools at {server.url}"
+            advice = "name its endpoint in `--reverse HOST:PORT=URL/path`, if it is an MCP server"
+            found.append(Checked(name, Status.WARN, detail, advice))
+        else:
+            names = ", ".join(tool.name[:40] for tool in tools[:TOOLS_SHOWN])
+            more = f" and {len(tools) - TOOLS_SHOWN} more" if len(tools) > TOOLS_SHOWN else ""
+            found.append(Checked(name, Status.OK, f"{len(tools)} tools: {names}{more}"))
+    return found
 
 
 async def check_redis(settings: Settings) -> list[Checked]:

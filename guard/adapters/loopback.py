@@ -262,7 +262,7 @@ class Rig:
         """Start ``guard run`` with an audit log and a label key of its own in the directory."""
         command = ["-m", "guard", "run", "--admin", f"127.0.0.1:{admin or free_port()}"]
         # To the user's key, the embedded store of this run would be one that lost labels.
-        command += ["--label-key", str(self.directory / "label.key")]
+        command += ["--label-key", str(self.directory / "label.key"), "--data", "memory"]
         return self.start("guard", *command, "--audit", str(self.audit), *options)
 
     def guard(self, policy: Path, upstream: int, *options: str) -> int:

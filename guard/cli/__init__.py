@@ -163,7 +163,7 @@ class LazyGroup(TyperGroup):
     """A group that imports a command only to call it."""
 
     def __init__(self, commands: LazyCommands, **options: Any) -> None:
-        super().__init__(no_args_is_help=True, rich_markup_mode="rich", **options)
+        super().__init__(no_args_is_help=True, rich_markup_mode=None, **options)
         self.lazy = commands
         self.commands = commands  # type: ignore[assignment]  # never changed
 
@@ -211,7 +211,7 @@ app = typer.Typer(
     name="guard",
     help="An inline egress guard for LLM agents: every tool call is judged before a byte leaves.",
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
 )
 
 

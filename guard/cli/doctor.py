@@ -59,6 +59,7 @@ async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
 
     found = [checks.check_policy(settings.policy), checks.check_models(settings.models)]
     found += checks.check_ports(settings)
+    found += await checks.check_upstreams(settings)
     redis = await checks.check_redis(settings)
     found += redis
     if not any(one.name == "clock" for one in redis):

@@ -45,6 +45,10 @@ def run(
         str | None,
         typer.Option(help="`embedded` (a private redis-server, the default) or a redis URL."),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Directory that the embedded Redis keeps its state in, or `memory`."),
+    ] = None,
     admin: Annotated[
         str | None, typer.Option(help="HOST:PORT of /metrics, /healthz, /readyz.")
     ] = None,

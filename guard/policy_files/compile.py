@@ -32,7 +32,7 @@ from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.destinations.folds import Folds
 from guard.detectors import declared_facts
 from guard.policy_files.inheritance import with_inherited
-from guard.policy_files.lint import lint, undeclared
+from guard.policy_files.lint import lint, open_readers, undeclared
 from guard.policy_files.memory_schema import compile_memory
 from guard.policy_files.schema import NESTED, PolicyDocument, PolicyFile, suggestion, validate
 from guard.policy_files.yaml_loader import load_document
@@ -188,7 +188,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         detectors=_detectors(rule for file in files for rule in file.rules),
         guarded_kinds=_guarded_kinds(rule for file in files for rule in file.rules),
         paths=tuple(file.source.path for file in files),
-        warnings=(*warnings, *undeclared(files)),
+        warnings=(*warnings, *undeclared(files), *open_readers(files)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from guard.policy_files.schema import PolicyFile, ToolEntry
     from guard.policy_files.yaml_loader import Location
 
+_FETCHES: Final = re.compile(
+    r"(?<![a-z])(?:fetch|url|uri|http|browse|browser|webpage|page|scrape|crawl|curl|navigate)"
+    r"(?:_|$|[^a-z])"
+)
+"""Words in the name of a tool that opens the page it is given."""
 PROBE_WORD: Final = "guard-probe"
 PROBE: Final = {"guard-probe": {"guard-probe": "v"}, "guard-probe-list": [{"guard-probe": "v"}]}
 """Arguments no author thought of: a ``body`` or ``ignore`` path that selects one hides all."""
@@ -60,6 +66,27 @@ def undeclared(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                     (*place, "source"),
                     f"`source: {_name(entry.source)}` vouches for no receiver: declare in `fields` "
                     "what only its owner can write (`as: directory`), or write `source: advisory`",
+                )
+
+
+def open_readers(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield reads whose address an agent may choose without anybody's word: warnings, no errors.
+
+    To read a page is to tell its host which page: whatever is in the URL has left then.
+    """
+    for file in _given(files):
+        if file.content.mode is Mode.MONITOR:
+            continue
+        for place, entry in file.content.mappings():
+            declared = entry.destinations or entry.inert or entry.named_by is not None
+            names = [one.text for one in entry.match if _FETCHES.search(one.text.lower())]
+            if entry.role is Role.RETRIEVE and names and not declared:
+                yield _problem(
+                    file,
+                    (*place, "role"),
+                    f"`{names[0]}` reads like a tool that fetches any URL, and what is in a URL "
+                    "leaves with it: make it a `send` with `destinations: [$.url]`, name what "
+                    "vouches for its page (`named_by`), or declare its address `inert` and why",
                 )
 
 

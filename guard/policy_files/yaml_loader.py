@@ -45,6 +45,8 @@ _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL: Final = {
     text: text.lower() == "true" for text in ("true", "True", "TRUE", "false", "False", "FALSE")
 }
+_PATTERN_LIKE: Final = re.compile(r"[.*?@/-]")
+"""What stands in a pattern, and in no name of an anchor that anybody chooses."""
 _INT: Final = re.compile(r"[-+]?[0-9]{1,18}", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _REFUSED: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|0[ox][0-9A-Fa-f]+", re.ASCII)
@@ -139,7 +141,10 @@ class _Reader:
                     self._problem(line, "a second document; put it into a file of its own")
                     raise _UnreadableError
             elif isinstance(event, AliasEvent):
-                self._problem(line, f"alias `*{event.anchor}`; write the value out")
+                message = f"alias `*{event.anchor}`; write the value out"
+                if _PATTERN_LIKE.search(event.anchor):
+                    message = f'`*{event.anchor}` begins with `*`: quote it, `"*{event.anchor}"`'
+                self._problem(line, message)
                 yield event
             elif isinstance(
                 event,

@@ -190,6 +190,14 @@ def _read_lines(
             yield Located(path, number, run)
 
 
+_AUDIT: Final = (
+    "this is an audit log, which holds decisions and no arguments, so nothing in it can be judged "
+    "again; traces are made by `guard run --record DIR` and `guard traces from-recording`, one run "
+    'a line: {"run_id", "calls": [{"i", "session", "tool", "args", "result"}]}. What a decision in '
+    "the log says: `guard policy explain ID --audit FILE`"
+)
+
+
 def parse_run(text: bytes, *, path: str = "<memory>", line: int = 0) -> Run:
     """Return the run that one line holds.
 
@@ -202,6 +210,8 @@ def parse_run(text: bytes, *, path: str = "<memory>", line: int = 0) -> Run:
         )
         return Run.model_validate(document)
     except ValidationError as error:
+        if isinstance(document, dict) and "event" in document and "run_id" not in document:
+            raise TraceError(path, line, _AUDIT) from None
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "run"
         message = first["msg"].removeprefix("Value error, ")

@@ -206,7 +206,7 @@ def start_guard(
     command += ["--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream.port}"]
     command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit), *options]
     # Guards of one test are one deployment; those of another are another.
-    key = {"GUARD_LABEL_KEY": str(directory.parent / "label.key")}
+    key = {"GUARD_LABEL_KEY": str(directory.parent / "label.key"), "GUARD_DATA": "memory"}
     variables = {**os.environ, **key, **(environment or {})}
     # The worker runs with -O: without its bytecode cache every start compiles every library.
     variables.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -5,6 +5,7 @@ It listens on a Unix socket only, in a directory only its user can enter.
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -28,8 +30,14 @@ if TYPE_CHECKING:
 _SOCKET_PATH_LIMIT: Final = 100
 """``sun_path`` holds 108 bytes on Linux, 104 on macOS."""
 _READY_PAUSE: Final = 0.01
+_LOCK_TRIES: Final = 100
+"""A server whose guard was killed a moment ago is still about to end."""
 _STOP_SECONDS: Final = 5.0
 _PRIVATE: Final = 0o700
+
+
+class DirectoryInUseError(GuardError):
+    """Another server keeps its data in the directory."""
 
 
 class EmbeddedRedis:
@@ -55,6 +63,7 @@ class EmbeddedRedis:
         self._data_dir = data_dir
         self._binary = binary
         self._tries = max(1, int(ready_within / _READY_PAUSE))
+        self._lock: int | None = None
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._cleanup: weakref.finalize[..., EmbeddedRedis] | None = None
@@ -102,8 +111,9 @@ class EmbeddedRedis:
             msg = "start the embedded redis from the main thread; it would die with this one"
             raise GuardError(msg)
         binary = self._binary or find_server()
-        if self._data_dir is not None:
+        if self._data_dir is not None and self._lock is None:
             _private_directory(self._data_dir)
+            self._lock = _locked(self._data_dir)
         if self._directory is None:
             self._directory = _socket_directory()
         check_private(self._directory)
@@ -122,6 +132,9 @@ class EmbeddedRedis:
         self._release()
         self._process = None
         self._directory = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -164,6 +177,8 @@ class EmbeddedRedis:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                # The directory is in use for as long as the server lives, whoever started it.
+                pass_fds=() if self._lock is None else (self._lock,),
                 # A Ctrl-C in the terminal is for the guard, which drains first.
                 process_group=0,
             )
@@ -233,6 +248,23 @@ def _private_directory(directory: Path) -> None:
         msg = f"the data directory `{directory}` cannot be made ({type(error).__name__})"
         raise GuardError(msg) from error
     check_private(directory)
+
+
+def _locked(directory: Path) -> int:
+    """Return a descriptor that holds the directory's lock.
+
+    Raises:
+        DirectoryInUseError: another server has it.
+    """
+    handle = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    for _ in range(_LOCK_TRIES):
+        with suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        time.sleep(_READY_PAUSE)
+    os.close(handle)
+    msg = f"another guard keeps its state in `{directory}`; name another directory with --data"
+    raise DirectoryInUseError(msg)
 
 
 def _socket_directory() -> Path:

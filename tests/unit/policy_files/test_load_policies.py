@@ -268,3 +268,39 @@ rules:
     assert policy.mapping("read", "127.0.0.1:9002", "files.test/mcp").server == "files"
     assert policy.mapping("read", "127.0.0.1:9002", "files.test/other") is None
     assert policy.mapping("read") is None
+
+
+FETCHING = """version: 1
+name: reader
+mode: {mode}
+tools:
+  - match: [{name}]
+    role: {role}
+    {more}
+rules:
+  - {{id: a, type: tool, effect: allow}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "more", "mode", "warned"),
+    [
+        ("fetch_url", "retrieve", "private: false", "enforce", True),
+        ("read_page", "retrieve", "private: false", "enforce", True),
+        ("get-webpage", "retrieve", "private: false", "enforce", True),
+        ("get_webpage", "retrieve", 'named_by: "$.url"', "enforce", False),
+        ("fetch", "retrieve", 'inert: [{path: "$.url", why: its host is ours}]', "enforce", False),
+        ("fetch", "send", 'destinations: ["$.url"]', "enforce", False),
+        ("fetch", "retrieve", "private: false", "monitor", False),
+        ("search_mail", "retrieve", "private: false", "enforce", False),
+        ("list_pages_of_curlew", "retrieve", "private: false", "enforce", False),
+    ],
+)
+def test_a_reader_of_any_url_is_a_warning(tmp_path, name, role, more, mode, warned):
+    """What is in a URL leaves with the read, unless the policy says who vouches for it."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(FETCHING.format(name=name, role=role, more=more, mode=mode), encoding="utf-8")
+
+    warnings = [str(one) for one in load_policies([path]).warnings]
+
+    assert any("fetches any URL" in one for one in warnings) is warned

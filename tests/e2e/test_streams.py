@@ -155,7 +155,7 @@ def test_a_compressed_stream_is_decoded_event_by_event(
 def test_a_stream_in_an_unknown_coding_is_refused_and_the_upstream_let_go(
     streaming: RunningGuard,
 ) -> None:
-    """What cannot be decoded is not released, and the client is told so at once."""
+    """What cannot be decoded is not released, and the model reads so in the call's answer."""
     client = StreamClient(streaming.port, _post())
     exchange = streaming.upstream.next()
     exchange.head(b"content-encoding: x-rot13\r\n")
@@ -163,7 +163,8 @@ def test_a_stream_in_an_unknown_coding_is_refused_and_the_upstream_let_go(
 
     reply = client.rest()
 
-    assert reply.startswith(b"HTTP/1.1 502")
+    assert reply.startswith(b"HTTP/1.1 200")
+    assert b'"isError": true' in reply
     assert b"bad_content_encoding" in reply
     assert b"frperg" not in reply
     assert exchange.is_gone()
@@ -180,7 +181,7 @@ def test_a_stream_in_an_unknown_coding_is_refused_and_the_upstream_let_go(
 def test_an_event_that_cannot_be_read_ends_the_stream(
     streaming: RunningGuard, data: bytes, code: str
 ) -> None:
-    """Its reader could take it for a result that the guard has not seen."""
+    """Its reader could take it for a result that the guard has not seen; it gets a refusal."""
     refusals = streaming.metric("guard_refusals_total", code=code)
     client = StreamClient(streaming.port, _post())
     exchange = streaming.upstream.next()
@@ -190,7 +191,11 @@ def test_an_event_that_cannot_be_read_ends_the_stream(
 
     exchange.chunk(data)
 
-    assert body_of(client.rest()) == PROGRESS % 7
+    body = body_of(client.rest())
+    assert body.startswith(PROGRESS % 7)
+    assert b'"isError": true' in body
+    assert code.encode() in body
+    assert data[:12] not in body.removeprefix(PROGRESS % 7)
     assert exchange.is_gone()
     assert streaming.metric("guard_refusals_total", code=code) == refusals + 1
 
@@ -202,7 +207,10 @@ def test_a_bomb_in_a_compressed_stream_ends_it(streaming: RunningGuard) -> None:
     exchange.head(b"content-encoding: br\r\n")
     exchange.chunk(brotli.compress(b"data: " + bytes(50_000_000)))
 
-    assert body_of(client.rest()) == b""
+    body = body_of(client.rest())
+    assert body.count(b"data:") == 1
+    assert b'"isError": true' in body
+    assert bytes(8) not in body
     assert exchange.is_gone()
 
 
@@ -222,7 +230,7 @@ def test_a_client_that_leaves_takes_the_upstream_with_it(streaming: RunningGuard
 def test_an_upstream_that_dies_inside_an_event_ends_the_stream_without_it(
     streaming: RunningGuard,
 ) -> None:
-    """What is complete was delivered; the half event is not, and the client sees a broken body."""
+    """What is complete was delivered; the half event is not: in its place the model reads why."""
     client = StreamClient(streaming.port, _post())
     exchange = streaming.upstream.next()
     exchange.head()
@@ -231,10 +239,13 @@ def test_an_upstream_that_dies_inside_an_event_ends_the_stream_without_it(
     exchange.chunk(RESULT[:40])
 
     exchange.die()
-    reply = client.rest()
+    client.until(b"0\r\n\r\n")
 
-    assert body_of(reply) == PROGRESS % 1
-    assert not reply.endswith(b"0\r\n\r\n")
+    body = body_of(client.received)
+    assert body.startswith(PROGRESS % 1)
+    assert b'"isError": true' in body
+    assert b"upstream_unreachable" in body
+    assert RESULT[:40] not in body
 
 
 def test_comments_and_empty_events_pass_at_once(streaming: RunningGuard) -> None:
@@ -295,14 +306,15 @@ def test_a_refusal_arrives_in_the_stream_of_the_first_revision(streaming: Runnin
 
 
 def test_a_dead_upstream_is_said_in_the_guards_own_words(streaming: RunningGuard) -> None:
-    """No page of the proxy's, no address of the upstream; the refusal is on record."""
+    """The model reads it in the call's answer; no address of the upstream; it is on record."""
     client = StreamClient(streaming.port, _post())
     streaming.upstream.next().die()
 
     client.until(b"upstream_unreachable")
 
-    assert client.received.startswith(b"HTTP/1.1 502")
+    assert client.received.startswith(b"HTTP/1.1 200")
     assert b"application/json" in client.received
+    assert b'"isError": true' in client.received
     assert b"<html" not in client.received
     assert str(streaming.upstream.port).encode() not in client.received
     assert "upstream_unreachable" in {line.get("code") for line in streaming.audit()}

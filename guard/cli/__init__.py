@@ -81,6 +81,7 @@ COMMANDS: Final[dict[str, tuple[Place, str]]] = {
             "bench": ("bench:app", "Measure speed, side by side with what the guard replaces."),
             "eval": ("eval:app", "Measure how well the guard decides."),
             "train": ("train:train", "Fit a classifier on recorded runs."),
+            "train-memory": ("train:train_memory", "Fit the contrastive encoder of memories."),
         },
         "Offline work: benchmarks, evaluations, training.",
     ),

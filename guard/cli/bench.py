@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +16,8 @@ from guard.lab.bench_provenance import Size, bench_provenance
 from guard.lab.bench_proxy import bench_proxy
 from guard.lab.bench_stream import bench_stream
 from guard.lab.bench_transparency import bench_transparency
+from guard.lab.propagation.bench import FULL, bench_propagation
 from guard.lab.propagation.bench import Size as PropagationSize
-from guard.lab.propagation.bench import bench_propagation
 from guard.lab.refusal_matrix import bench_refusals
 from guard.lab.write_path.bench import DATA, bench_write_path, show_tables
 from guard.settings import policies_directory
@@ -116,13 +117,16 @@ def propagation(
     part: Annotated[
         list[str] | None, typer.Option("--part", help="Only this part; may be repeated.")
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="200 draws of 20,000 memories; takes hours.")
+    ] = False,
 ) -> None:
-    """How items spread: recorded runs, three agents on one memory, the paper's surrogate, cost."""
-    size = PropagationSize(incidents, seed)
+    """How items spread: recorded runs, three agents, real text, the paper's surrogate, cost."""
+    size = replace(FULL if full else PropagationSize(), incidents=incidents, seed=seed)
     if part:
         if unknown := set(part) - size.parts:
             raise InputError(f"no part `{min(unknown)}`; there are {', '.join(sorted(size.parts))}")
-        size = PropagationSize(incidents, seed, frozenset(part))
+        size = replace(size, parts=frozenset(part))
     with stages(Console(stderr=True)) as told:
         report = bench_propagation(data, size, told)
     show(report, command="guard lab bench", as_json=json)

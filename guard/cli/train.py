@@ -144,3 +144,41 @@ def _describe(console: Console, card: dict[str, Json], out: Path) -> None:
         console.print(f"note: {note}", soft_wrap=True)
     console.print(f"threshold {card['threshold']['value']}: {card['threshold']['cost']}")
     console.print(f"wrote {out / card['name']}.onnx, its card and {out / 'manifest.json'}")
+
+
+def train_memory(
+    out: Annotated[Path, typer.Option("--out", help="Directory for model and card.")],
+    data: Annotated[Path, typer.Option(help="Folder with traces/ and locomo/.")] = Path(
+        "../shared/data"
+    ),
+    temperature: Annotated[float, typer.Option(min=0.01, max=1.0, help="Of NT-Xent.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+) -> None:
+    """Fit the contrastive encoder of memories on AgentDojo; it is no part of any decision.
+
+    NumPy on the CPU, seeded: two runs with one seed write the same bytes.
+    """
+    require_lab()
+    from guard.lab.propagation.encoder import write_onnx
+    from guard.lab.propagation.real_text import texts_of_data, trained
+
+    if not (data / "traces").is_dir():
+        raise InputError(f"no folder `traces` in {data}")
+    sets = texts_of_data(data)
+    encoder, _ = trained(sets, temperature, seed)
+    out.mkdir(parents=True, exist_ok=True)
+    card = write_onnx(
+        encoder,
+        out / "memory-encoder.onnx",
+        {
+            "name": "memory-encoder",
+            "trained_on": {name: len(sets[name]) for name in ("poison_train", "benign_train")},
+            "temperature": temperature,
+            "seed": seed,
+            "losses": [
+                round(loss, 4) for loss in encoder.losses[:: max(1, len(encoder.losses) // 10)]
+            ],
+            "use": "evaluation; it does not beat the value rule and decides nothing",
+        },
+    )
+    typer.echo(f"{out / 'memory-encoder.onnx'} sha256 {card['sha256'][:12]}")

@@ -489,7 +489,9 @@ class Guard:
         for recorder in self._recorders:
             recorder.result(result)
         self.texts.of_result(result)
-        result, contained = self._without_contained(result)
+        contained: Verdict | None = None
+        if self.policy is not None and self.policy.propagation is not None:
+            result, contained = self._without_contained(self.policy, result)
         refused = self.judge_result(result) or contained
         if memory is None:
             await self._executed(result)
@@ -506,11 +508,10 @@ class Guard:
             await asyncio.gather(*told)
         return refused
 
-    def _without_contained(self, result: ToolResult) -> tuple[ToolResult, Verdict | None]:
+    def _without_contained(
+        self, policy: Policy, result: ToolResult
+    ) -> tuple[ToolResult, Verdict | None]:
         """Return a result without what incidents contain, and the verdict that says so."""
-        policy = self.policy
-        if policy is None or policy.propagation is None:
-            return result, None
         apart = self._containment.taken_apart(result)
         if apart is None:
             return result, None

@@ -61,8 +61,6 @@ class Spread:
     @classmethod
     def of(cls, seal: Seal, policy: Policy, classified: ClassifiedCall) -> Spread | None:
         """Return what a call has to do with the graph; None where nothing."""
-        if policy.propagation is None:
-            return None
         return cls(seal, policy, classified) if concerns(classified) or reads(classified) else None
 
     def extended(self, query: LabelQuery) -> LabelQuery:

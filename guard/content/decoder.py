@@ -189,6 +189,10 @@ _ESCAPES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], str]], ...]] =
 """A sign without which there is none, where they are, and how they are undone."""
 _ESCAPED: Final = re.compile("[&%\\\\=+<\0\ufffd]|\r\n")
 """Any of the signs."""
+_SIGN: Final = re.compile("[&%\\\\=+<>\0\ufffd'\"`^$]|\r\n")
+"""Any of these, and what a shell takes away."""
+_SPELT: Final = re.compile(r"[\s\[({<\"'`,;*|_~&+\\-]")
+"""What is in a text with an address that is spelt, spaced or bracketed."""
 
 
 def _without_escapes(text: str, search: Search) -> Iterator[str]:
@@ -328,13 +332,16 @@ def _words(text: str, search: Search, tried: set[str]) -> Iterator[str]:
         if len(word) >= _LONG and not word.isalpha():
             rare.append(word)
     if rare:
-        yield from _each(_TOKEN58, " ".join(rare), _base58, search)
-        marked = " ".join(
-            [word for word in rare if len(word) >= _LONG85 and _MARKED.search(word) is not None]
-        )
-        if marked:
-            yield from _each(_ASCII85, marked, _ascii85, search)
-            yield from _each(_BASE85, marked, base64.b85decode, search)
+        yield from _rare_words(rare, search)
+
+
+def _rare_words(words: list[str], search: Search) -> Iterator[str]:
+    """Yield what words decode to that are long enough for a rarer base."""
+    yield from _each(_TOKEN58, " ".join(words), _base58, search)
+    marked = " ".join([w for w in words if len(w) >= _LONG85 and _MARKED.search(w) is not None])
+    if marked:
+        yield from _each(_ASCII85, marked, _ascii85, search)
+        yield from _each(_BASE85, marked, base64.b85decode, search)
 
 
 def _each(
@@ -513,6 +520,8 @@ def content_readings(text: str, *, shell: bool = True) -> Readings:
     """
     # Half a letter of UTF-16 is no text for the engines that look for patterns.
     text = _HALVES.sub("\ufffd", text)
+    if len(text) < CONTENT.token and text.isascii() and _SIGN.search(text) is None:
+        return Readings((text,), complete=True)
     budget = Budget(SIZE + SIZE_RATIO * len(text))
     found: dict[str, None] = {text: None}
     for reading in _recursive(text, CONTENT, _for_shells if shell else _for_content):
@@ -562,10 +571,13 @@ def _step(
 
 
 def _for_destinations(text: str) -> Iterator[str]:
-    plain = skeleton(text)
-    if plain != text.lower():
-        yield plain
-    yield from respaced(plain)
+    plain = text.lower()
+    if not text.isascii():
+        lower, plain = plain, skeleton(text)
+        if plain != lower:
+            yield plain
+    if _SPELT.search(plain) is not None:
+        yield from respaced(plain)
     yield from _turned(plain)
     if "://" in text:
         yield " ".join(_HOST_CUT.findall(text))

@@ -220,8 +220,6 @@ def _is_coded(text: str) -> bool:
 
 
 def _scalars(value: Json, path: str) -> Iterable[tuple[str, str]]:
-    if isinstance(value, str):
-        return ((path, value),)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return ((path, str(value)),)
     return _strings(value, path)
@@ -324,7 +322,8 @@ class _Search:
         wants_text = kinds is None or not kinds.isdisjoint(_WHOLE)
         for query in mapping.guarded:
             for path, value in query.find(arguments):
-                for where, text in _scalars(value, path):
+                scalars = ((path, value),) if isinstance(value, str) else _scalars(value, path)
+                for where, text in scalars:
                     if not wants_text and names_no_host(text):
                         continue
                     if not self._has_room(where, len(text) + GUARDED_COST):

@@ -454,8 +454,12 @@ class Guard:
         """Mark refused calls in the store, with a request for approval where a human may grant."""
         policy = self.policy
         ends: list[Completion] = []
-        refused = [answer for answer in answers if not answer[1].enforced.forwards]
-        asked = [answer for answer in refused if answer[1].action is Action.ASK]
+        refused, asked = [], []
+        for answer in answers:
+            if not answer[1].enforced.forwards:
+                refused.append(answer)
+                if answer[1].action is Action.ASK:
+                    asked.append(answer)
         requests: list[LabelWrite] = []
         if policy is not None and asked:
             requests = self._approvals.requests(policy, asked)

@@ -88,7 +88,7 @@ def find_destinations(text: str) -> tuple[Destination, ...]:
     shape of an address and cannot be read one way only is malformed.  At most FIND_LIMIT + 1;
     a text with more, or with more than CANDIDATE_LIMIT candidates, gets a malformed destination.
     """
-    if names_no_host(text):
+    if "." not in text and ":" not in text and "@" not in text and text.isascii():
         return ()
     if not text.isascii() and not _CHANGED.isdisjoint(text):
         text = text.translate(_FOLDED)

@@ -149,7 +149,7 @@ def identify(
     Raises:
         MessageError: a credential is required and missing, or an id is malformed or repeated.
     """
-    principal = credentials.principal(request)
+    principal = credentials.principal(request) if credentials.proofs else None
     session, rung = _session(request, message)
     return Identity(
         principal=principal or credentials.unauthenticated(request.server),

@@ -153,14 +153,14 @@ class RequestHandler:
             protocol = await self._read(self._matching, request)
             message = await self._read(protocol.parse, request)
             identity = identify(request, message, self._credentials)
-            side_content = self._side_content(request, protocol, message)
+            upstream = protocol.upstream(request)
+            side_content = self._side_content(request, protocol, message, upstream)
         except MessageError as error:
             return self._unread(error, protocol, request, decision_id)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a refusal, whatever it met)
             self._metrics.count(ERRORS, "parse")
             failure = MessageError("guard_error", type(error).__name__, status=503)
             return self._unread(failure, protocol, request, decision_id)
-        upstream = protocol.upstream(request)
         reader = protocol.answer_reader(message) if protocol.model_api else None
         exchange = Exchange(protocol, request.server, identity, identity.session, upstream, reader)
         if reader is not None or request.has_header("upgrade"):
@@ -173,9 +173,8 @@ class RequestHandler:
         if message.user_role_claims:
             now = self._clock.now()
             await self._guard.note_claims(identity, message.user_role_claims, now)
-        if message.tasks:
-            self._follow_tasks(message, exchange)
-        self._expect_plain(message, exchange)
+        if message.tasks or message.plain:
+            self._expect_others(message, exchange)
         calls = self._calls(request, exchange, (*message.calls, *side_content), decision_id)
         if not calls:
             return exchange
@@ -276,7 +275,7 @@ class RequestHandler:
         return calls
 
     def _side_content(
-        self, request: HttpRequest, protocol: ProtocolModule, message: Message
+        self, request: HttpRequest, protocol: ProtocolModule, message: Message, upstream: str
     ) -> list[ParsedCall]:
         """Return what else leaves with a message, as calls that are judged like any other.
 
@@ -285,7 +284,7 @@ class RequestHandler:
         """
         if protocol is self._fallback:
             return []
-        policy, upstream = self._guard.policy, protocol.upstream(request)
+        policy = self._guard.policy
         found = [*message.side_content]
         for echo in message.echoes:
             if not self._issued.holds(upstream, echo.value):
@@ -300,8 +299,8 @@ class RequestHandler:
             found += metadata_call(request, reads_query=not protocol.names_hosts)
         return found
 
-    def _follow_tasks(self, message: Message, exchange: Exchange) -> None:
-        """Expect the results of earlier calls in the answers to requests about their tasks."""
+    def _expect_others(self, message: Message, exchange: Exchange) -> None:
+        """Expect the answers to requests that are no calls: results of earlier ones, and others."""
         for correlation, task in message.tasks:
             classified = self._in_flight.take(exchange.task_key(task))
             if classified is None:
@@ -310,9 +309,6 @@ class RequestHandler:
                 call = exchange.call(UNKNOWN_TASK, {}, self._clock.now())
                 classified = untraced(ClassifiedCall(call, Role.OTHER))
             self._expect(exchange, correlation, classified)
-
-    def _expect_plain(self, message: Message, exchange: Exchange) -> None:
-        """Expect the answers to requests that are no calls."""
         for correlation, method in message.plain:
             exchange.plain[correlation] = method
             if correlation is not None:
@@ -364,5 +360,7 @@ def _refusals(answers: Sequence[tuple[TracedCall, Verdict]]) -> list[Refusal | N
     """Return why each of some calls is not forwarded, None where it is."""
     found: list[Refusal | None] = []
     for traced, verdict in answers:
-        found.append(None if verdict.enforced.forwards else Refusal(traced.call.id, verdict))
+        found.append(
+            None if verdict.enforced.forwards else Refusal(traced.classified.call.id, verdict)
+        )
     return found

@@ -12,6 +12,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.labels import LabelWrite, LabelWriteMode
@@ -37,6 +38,7 @@ TOGETHER: Final = 16
 _GIVEN: Final = frozenset({SessionRung.MCP_SESSION, SessionRung.RECORDED})
 """How session ids are learnt that a client does not make up: a retry after a reconnection has
 another of any other kind."""
+_CODE: Final = attrgetter("code")
 _CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _READABLE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
@@ -192,8 +194,10 @@ class Approvals:
         Each is enciphered with the deployment's key.  A person answers any of them for all, because
         the message goes out with all of its calls or not at all.
         """
-        calls = [self._asked(policy, traced, verdict) for traced, verdict in asked]
-        first = asked[0][0].call
+        calls: list[AskedCall] = []
+        for traced, verdict in asked:
+            calls.append(self._asked(policy, traced, verdict))
+        first = asked[0][0].classified.call
         request = ApprovalRequest(
             tenant=first.identity.tenant,
             principal=first.identity.principal,
@@ -214,7 +218,7 @@ class Approvals:
         return writes
 
     def _asked(self, policy: Policy, traced: TracedCall, verdict: Verdict) -> AskedCall:
-        call = traced.call
+        call = traced.classified.call
         return AskedCall(
             decision=call.id,
             digest=self.digest(policy, call),
@@ -222,7 +226,7 @@ class Approvals:
             upstream=call.upstream,
             tool=call.tool,
             protocol=call.protocol,
-            reasons=tuple(dict.fromkeys(one.code for one in verdict.reasons)),
+            reasons=tuple(dict.fromkeys(map(_CODE, verdict.reasons))),
             receivers=tuple(map(_receiver, traced.targets[:RECEIVERS_SHOWN])),
             excerpt=_READABLE.encode(dict(call.arguments))[:EXCERPT],
             definition=traced.definition,

@@ -62,7 +62,7 @@ def attest(
         values_asked(destination, reads=reads), taints_of(destination), context
     )
     before = context.established.get(destination)
-    if attested.rung > Rung.ESTABLISHED and _vouches(before, context):
+    if before and attested.rung > Rung.ESTABLISHED and _vouches(before, context):
         why = "prompted_before" if before.channel is Channel.PROMPT else "approved_before"
         same = before.session == context.session
         return Attestation(Rung.ESTABLISHED, why, before, same_session=same)

@@ -191,7 +191,7 @@ class Tracing:
     )
 
     def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
-        self._seal = seal.folding(policy.fold)
+        self._seal = seal if policy.fold is None else seal.folding(policy.fold)
         self._sets = label_sets(policy.limits)
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
@@ -227,15 +227,16 @@ class Tracing:
     def _collect(self, policy: Policy) -> None:
         """Note every value of the call that is to be looked up."""
         call = self._call
-        self._pages = _pages_read(call)
+        if call.call.protocol == HTTP or (call.mapping and call.mapping.named_by):
+            self._pages = _pages_read(call)
         guarded = len(call.targets)
         for place, target in enumerate((*call.targets, *call.guarded, *call.suspects)):
             # Every other status decides by itself on which rung a destination stands.
             if target.status is DestinationStatus.EXTERNAL:
                 reads = guarded <= place < guarded + len(call.guarded) or self._reads(target)
                 self._add(values_asked(target.destination, reads=reads))
-                self._add(taints_of(target.destination), taint_only=True)
-                self._add(hints_of(target.destination), taint_only=True)
+                further = (*taints_of(target.destination), *hints_of(target.destination))
+                self._add(further, taint_only=True)
         if policy.counts_capacity:
             self._count_carried()
         # Private text is a matter of sends to somebody outside.
@@ -299,7 +300,9 @@ class Tracing:
         """
         if not self._values and not self._store and not self._item:
             return LabelQuery(definition=definition)
-        plan = self._plan()
+        short = sum(map(len, self._values)) <= _PLAN_TEXT
+        make = _short_plan if short else _made_plan
+        plan = make(self._seal, tuple(self._values.items()), directories=self._directories)
         self._ask_receivers()
         self._ask_buckets(plan)
         if self._passages:
@@ -325,12 +328,6 @@ class Tracing:
             pairs = ((field, str(bits).encode()) for field, bits in self._carried.items())
             counters = LabelLookup(self._sets.carried(self._identity), tuple(chain(*pairs)))
         return LabelQuery(tuple(values), named, recalls, definition, counters)
-
-    def _plan(self) -> _Plan:
-        values = tuple(self._values.items())
-        short = sum(map(len, self._values)) <= _PLAN_TEXT
-        plan = _short_plan if short else _made_plan
-        return plan(self._seal, values, directories=self._directories)
 
     def _ask_buckets(self, plan: _Plan) -> None:
         epoch, asked = self._sets.epoch(self._at), self._asked
@@ -401,16 +398,17 @@ class Tracing:
             index = sum(session.attempted)
         item, private = whole.get("item"), self._private
         saved = self._saved
+        targets = _attested(call.targets, context, self._reads)
+        if call.suspects:
+            suspects = _attested(call.suspects, context, self._reads)
+            targets = with_suspects(targets, suspects)
         return TracedCall(
             call,
-            targets=with_suspects(
-                _attested(call.targets, context, self._reads),
-                _attested(call.suspects, context, self._reads),
-            ),
-            guarded=_attested(call.guarded, context, _is_text),
+            targets=targets,
+            guarded=_attested(call.guarded, context, _is_text) if call.guarded else (),
             index=index,
             # An altered record counts: one cannot be made.
-            carried=self._most_carried(reply),
+            carried=self._most_carried(reply) if self._carried or reply.counters else 0,
             private=PrivateText(len(private), min(private, key=_AT)) if private else None,
             memory_label=item.label if item is not None and item.sealed else None,
             saved=saved.label(context, unsure=cut_off) if saved is not None else None,

@@ -243,7 +243,9 @@ class RuleConfig(BaseModel):
 
     def targets_of(self, call: TracedCall) -> tuple[Target, ...] | None:
         """Return the destinations of a call that the rule is about; None where it is not."""
-        if not self.speaks_for(call.classified, is_egress=call.is_egress):
+        known, roles = call.classified, self.roles
+        is_egress = roles is not None and known.role not in roles and call.is_egress
+        if not self.speaks_for(known, is_egress=is_egress):
             return None
         status, rungs, targets = self.status, self.rungs, call.targets
         filtered = status is not None or rungs is not None
@@ -268,7 +270,11 @@ class RuleConfig(BaseModel):
         A call that reaches somebody outside is a send besides: rules about sends speak for it as
         well.  Those that restrict leave a tool that nobody mapped to the rules about such tools.
         """
-        if not self.is_about(call.role, mapped=call.mapping is not None, is_egress=is_egress):
+        roles = self.roles
+        named = roles is None or call.role in roles
+        if not (named and self.mapped is None) and not self.is_about(
+            call.role, mapped=call.mapping is not None, is_egress=is_egress
+        ):
             return False
         if self.tools is None:
             return True

@@ -381,7 +381,7 @@ class RedisClient:
             load = _pack(("SCRIPT", "LOAD", script.text))
             loaded, reply = await asyncio.gather(link.submit(load), link.submit(command))
             _checked(loaded)
-        return _checked(reply)
+        return _checked(reply) if isinstance(reply, hiredis.ReplyError) else reply
 
     async def scan(self, prefix: str) -> AsyncIterator[list[bytes]]:
         """Yield the keys that begin with a prefix, a page at a time and in no order.

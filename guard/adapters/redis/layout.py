@@ -157,16 +157,17 @@ class Keys:
 
     def full(self, identity: Identity) -> bytes:
         """Return the key that says that a bound of the principal's labels was reached."""
-        return _area_key(self.namespace, identity.tenant, "f", (identity.principal,), "")
+        return _owner_key(self.namespace, identity.tenant, "f", (identity.principal,))
 
     def sources(self, identity: Identity, part: str) -> bytes:
         """Return the key that counts the labels of each source of a principal in one period."""
-        return _area_key(self.namespace, identity.tenant, "c", (identity.principal,), part)
+        begin = _owner_key(self.namespace, identity.tenant, "c", (identity.principal,))
+        return begin + part.encode()
 
     def grant(self, tenant: str, call: str) -> bytes:
         """Return the key of the grant for one very call; the same that its area has."""
         # Not remembered: every call has one of its own, which would push the others out.
-        return _area_key.__wrapped__(self.namespace, tenant, GRANT_KIND, (call,), "")
+        return _owner_key.__wrapped__(self.namespace, tenant, GRANT_KIND, (call,))
 
     def areas(self, tenant: str, areas: Sequence[LabelSet]) -> list[bytes]:
         """Return the keys of some sets of label records."""
@@ -175,7 +176,8 @@ class Keys:
             # What is kept cannot be collected, so no other set has its id.
             found = near.get(id(area))
             if found is None or found[0] is not area or found[1] != tenant:
-                key = _area_key(self.namespace, tenant, area.kind, area.owner, area.part)
+                begin = _owner_key(self.namespace, tenant, area.kind, area.owner)
+                key = begin + area.part.encode()
                 if len(near) >= _AREAS_REMEMBERED:
                     near.clear()
                 found = near[id(area)] = area, tenant, key
@@ -196,10 +198,11 @@ def _window_keys(namespace: str, tenant: str, principal: str, session: str) -> t
 
 
 @lru_cache(maxsize=_AREAS_REMEMBERED)
-def _area_key(namespace: str, tenant: str, kind: str, owner: tuple[str, ...], part: str) -> bytes:
+def _owner_key(namespace: str, tenant: str, kind: str, owner: tuple[str, ...]) -> bytes:
+    """Return how the keys of one kind of set of one owner begin; the part of the set ends them."""
     # What names a call is a digest as it is.
     name = owner[0] if kind == GRANT_KIND else digest(b"area", kind, *owner)
-    return f"{namespace}:{{{tenant_tag(tenant)}}}:{kind}:{name}:{part}".encode()
+    return f"{namespace}:{{{tenant_tag(tenant)}}}:{kind}:{name}:".encode()
 
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)

@@ -411,7 +411,7 @@ def _packed_writes(
     arguments: list[bytes | str | int] = []
     for write in writes:
         area = write.area
-        keys.append(names.area(tenant, area))
+        keys += names.areas(tenant, (area,))
         arguments += (write.mode.value, area.ttl, area.limit, int(write.unless is not None))
         if write.unless is not None:
             keys.append(names.area(tenant, write.unless))

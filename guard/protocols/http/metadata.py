@@ -194,7 +194,10 @@ def request_context(request: HttpRequest) -> str:
     chose the server, which checks it: a token is refreshed within minutes.
     """
     path, _, query = request.target.partition("?")
-    pairs = parse_qsl(query, keep_blank_values=True) if query else []
+    lasting: list[tuple[str, str]] = []
+    for pair in parse_qsl(query, keep_blank_values=True) if query else ():
+        if pair[0].lower() not in _SESSIONS:
+            lasting.append(pair)
     headers: dict[str, Json] = {}
     for name, value in notable_headers(request).items():
         drawn = _VARYING.get(name)
@@ -209,7 +212,7 @@ def request_context(request: HttpRequest) -> str:
         request.scheme,
         request.host.lower(),
         path,
-        [pair for pair in pairs if pair[0].lower() not in _SESSIONS],
+        lasting,
         headers,
     ]
     return hashlib.blake2b(_CANONICAL.encode(parts).encode(), digest_size=16).hexdigest()

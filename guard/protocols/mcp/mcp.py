@@ -86,7 +86,6 @@ def check_headers(request: HttpRequest, messages: Sequence[RpcMessage]) -> None:
         if header.startswith(_PARAM):
             mirrored.append(value)
         names = names or header in {"mcp-method", "mcp-name"}
-    _check_revision(request.header("mcp-protocol-version"), messages)
     if not names and not mirrored:
         return
     method, name = request.header("mcp-method"), request.header("mcp-name")
@@ -138,9 +137,13 @@ def _mirrored(name: str, value: str, became: dict[str, set[str]]) -> str:
     return f"=?base64?{coded}?="
 
 
-def _check_revision(version: str | None, messages: Sequence[RpcMessage]) -> None:
-    for message in messages:
-        meta = message.params.get("_meta")
+def _check_revision(version: str | None, metas: Sequence[Json]) -> None:
+    """Compare the header with what ``_meta`` of each message says of the revision.
+
+    Raises:
+        MessageError: they differ.
+    """
+    for meta in metas:
         said = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
         if version is not None and said is not None and said != version:
             raise MessageError(
@@ -203,11 +206,10 @@ def query_session(target: str) -> str | None:
     return next(iter(found), None)
 
 
-def meta_session(messages: Sequence[RpcMessage]) -> str | None:
-    """Return the session id in ``_meta``, if the messages agree on one."""
+def meta_session(metas: Sequence[Json]) -> str | None:
+    """Return the session id in the ``_meta`` of messages, if they agree on one."""
     found: set[str] = set()
-    for message in messages:
-        meta = message.params.get("_meta")
+    for meta in metas:
         if isinstance(meta, dict):
             for key in ("session_id", "sessionId", "session.id"):
                 if isinstance(meta.get(key), str):
@@ -384,8 +386,8 @@ class McpProtocol(ProtocolModule):
 
     def matches(self, request: HttpRequest) -> bool:
         """Return whether it is MCP, however broken: by header, by body, by what it looks like."""
-        for name in _HEADERS:
-            if request.has_header(name):
+        for name, _ in request.headers:
+            if name in _HEADERS:
                 return True
         if request.method == "GET" and _opens_stream(request):
             return True
@@ -407,19 +409,28 @@ class McpProtocol(ProtocolModule):
         if request.method != "POST":
             message = f"method `{request.method[:20]}` is not part of mcp"
             raise MessageError("bad_http_method", message, status=405)
-        if request.media_type != "application/json":
+        media_type, _, parameters = (request.header("content-type") or "").partition(";")
+        if media_type.strip().lower() != "application/json":
             message = "an mcp message must have content type application/json"
             raise MessageError("bad_content_type", message, status=415)
-        _check_charset(request)
-        value = request.json()
+        if parameters:
+            _check_charset(parameters)
+        return self._read(request, request.json())
+
+    def _read(self, request: HttpRequest, value: Json) -> Message:
         messages = read_messages(value)
         check_headers(request, messages)
+        # Read in any case: one that occurs twice is refused.
+        version = request.header("mcp-protocol-version")
         calls: list[ParsedCall] = []
         side_content: list[ParsedCall] = []
         tasks: list[tuple[str | None, str]] = []
         plain: list[tuple[str | None, str]] = []
         echoes = _repeated_headers(request)
+        metas: list[Json] = []
         for rpc in messages:
+            if "_meta" in rpc.params:
+                metas.append(rpc.params["_meta"])
             is_call = _is_call(rpc)
             if is_call or (rpc.method is not None and rpc.method not in PLAIN):
                 calls.append(_call(rpc, is_call=is_call))
@@ -430,6 +441,10 @@ class McpProtocol(ProtocolModule):
             if not _is_bare(rpc, is_call=is_call):
                 side_content += (*answers_in(rpc), *_unjudged_part(rpc, is_call=is_call))
                 echoes += _echoes(rpc, is_call=is_call)
+        session = None
+        if metas:
+            _check_revision(version, metas)
+            session = meta_session(metas)
         in_query = query_session(request.target) if "?" in request.target else None
         return Message(
             tuple(calls),
@@ -437,7 +452,7 @@ class McpProtocol(ProtocolModule):
             tasks=tuple(tasks),
             echoes=tuple(echoes),
             plain=tuple(plain),
-            session_id=meta_session(messages) or in_query,
+            session_id=session or in_query,
             parsed=(isinstance(value, list), messages),
         )
 
@@ -699,8 +714,8 @@ def _is_rpc(item: dict[str, Json]) -> bool:
     return "jsonrpc" in folded or {"method", "params"} <= folded
 
 
-def _check_charset(request: HttpRequest) -> None:
-    for parameter in (request.header("content-type") or "").split(";")[1:]:
+def _check_charset(parameters: str) -> None:
+    for parameter in parameters.split(";"):
         name, _, value = parameter.strip().lower().partition("=")
         if name == "charset" and value.strip('"') not in {"utf-8", "utf8"}:
             raise MessageError("bad_content_type", "json must be utf-8", status=415)

@@ -14,4 +14,4 @@ with open("pyproject.toml", "rb") as file:
 extra build | compile - --output-file requirements/build.txt
 extra release | compile - --output-file requirements/release.txt
 compile pyproject.toml --output-file requirements/runtime.txt
-compile pyproject.toml --extra lab --extra graph --extra dev --output-file requirements/dev.txt
+compile pyproject.toml --extra lab --extra graph --extra incidents --extra dev --output-file requirements/dev.txt

@@ -1,18 +1,24 @@
 """Containing an incident holds everywhere, lowers what followed, and can be undone at any point."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.adapters.redis.operators import LabelOperator
+from guard.adapters.redis.staging import RedisStaging
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
+from guard.core.memory import MemoryClass, TokenState
 from guard.core.model import Integrity
 from guard.core.policy import Action, StateLimits
+from guard.memory_gate.candidate import content_digest
 from guard.propagation.incident import DONE, UNDONE
 from guard.provenance.approvals import Grant
 from tests.guards import guard_on
+from tests.staged_writes import staged_write
 from tests.unit.provenance.agents import Agent
 
 POISON = (
@@ -301,3 +307,28 @@ async def test_released_items_come_back(agent, operator):
     await operator.release(incident.id, [node], NOW, "op")
 
     assert (await shown(agent, "rule", POISON)).action is Action.BLOCK
+
+
+async def test_a_promotion_token_for_a_contained_text_is_spent(agent, operator, store, seal):
+    """What a person let into a class before knowing better can no longer be promoted."""
+    staging = RedisStaging(store.client, namespace=store.namespace, seal=seal)
+    gate = GateOperator(store.client, namespace=store.namespace)
+    content = json.dumps({"key": "rule", "value": POISON})
+    refused = staged_write(
+        "held", content=content, texts=(POISON,), digest=content_digest("save", content)
+    )
+    await staging.stage(refused, "r")
+    await staging.refuse(refused, ("promotion_token_missing",))
+    await gate.promote("held", MemoryClass.L2, 600, "operator", seal)
+    await spread(agent)
+    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
+    contained = await operator.contain(incident.id, NOW, "op")
+    again = replace(refused, id="again", nonce="again")
+    facts = await staging.stage(again, "r")
+
+    assert contained.steps[0].changes["token"] == 1
+    assert facts.tokens[MemoryClass.L2] is TokenState.USED
+
+    await operator.undo(incident.id, 1, NOW, "op")
+    facts = await staging.stage(replace(refused, id="third", nonce="third"), "r")
+    assert facts.tokens[MemoryClass.L2] is TokenState.VALID

@@ -45,6 +45,7 @@ from guard.adapters.recordings import RecordingWriter
 from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
 from guard.adapters.redis.in_process import InProcessClient
+from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.operators import PinOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
@@ -162,6 +163,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         seal=seal,
         memory=memory.path,
         recorders=recorders,
+        ledger=RedisLedger(store),
     )
     enforcement = Enforcement(
         guard=guard,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.staging import RedisStaging
 from guard.decision.guard import Guard
 from guard.memory_gate.candidate import LabelledEvidence
@@ -53,4 +54,5 @@ def guard_on(
         metrics=counted,
         memory=memory,
         seal=Seal(KEY),
+        ledger=RedisLedger(store),
     )

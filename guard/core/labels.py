@@ -70,6 +70,10 @@ class Channel(StrEnum):
     """A person's approval that is to be remembered."""
     SESSION_APPROVAL = "session_approval"
     """Likewise, in its session only."""
+    SELECTION = "selection"
+    """In a recalled item that structure of somebody unauthenticated has brought forward."""
+    UNREPLAYED = "unreplayed"
+    """In an answer of a graph memory whose selection could not be replayed."""
 
 
 CHANNELS = tuple(Channel)
@@ -175,6 +179,8 @@ class Evidence:
     """In this session, the agent says that the user named it."""
     taint: LabelRecord | None = None
     """From untrusted text that this principal read, in whatever session."""
+    selected: LabelRecord | None = None
+    """In an item whose place in a recall of this principal unauthenticated structure decided."""
 
 
 @frozen
@@ -193,6 +199,8 @@ class Context:
     """The first untrusted text that the session read."""
     established: dict[Destination, LabelRecord] = field(default_factory=dict)
     """Receivers that this principal has sent to with this tool before."""
+    selects: bool = False
+    """Whether the selection of some store is replayed, so that a value may be marked by one."""
     remembers: bool = False
     """Whether the session has read memory; a reply must then not carry it outside."""
     values: dict[str, Evidence] = field(default_factory=dict)

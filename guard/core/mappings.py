@@ -215,6 +215,71 @@ class DriftSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StructureMapping:
+    """What a save changes in the structure of a graph memory; paths are into its arguments."""
+
+    matches: Callable[[str], bool]
+    change: str
+    """``node``, ``edge``, ``merge``, ``delete_node`` or ``delete_edge``."""
+    each: PathQuery
+    """One change each: an object, or a string that is the name of the one node."""
+    one: str = ""
+    """Member of it with the first node; a member with a list of nodes means one change each."""
+    two: str = ""
+    relation: str = ""
+    weight: str = ""
+    parents: str = ""
+    """Member with the nodes that it is derived from."""
+    item: bool = False
+    """For ``node``: whether a recall can return it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedMapping:
+    """Where the answer of a recall has its items, best first, and what it was asked about."""
+
+    matches: Callable[[str], bool]
+    items: PathQuery
+    """Into the result: the items in the order of the answer."""
+    id: PathQuery
+    """Into an item: the name of its node."""
+    seeds: PathQuery
+    """What the search begins with: into the arguments, or the result where ``seeds_in_result``."""
+    seeds_in_result: bool = False
+    names_in_text: bool = False
+    """Whether the seeds are the nodes whose names stand in a text, and not names themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionPolicy:
+    """Whose structure counts for what a store returns, and what follows where it decides."""
+
+    store: str
+    selector: str
+    top_k: int
+    ranked: tuple[RankedMapping, ...]
+    structure: tuple[StructureMapping, ...]
+    duplicates_add: bool = True
+    """Whether an edge that is written again weighs more, or is left as it was."""
+    principals: frozenset[str] = frozenset()
+    """Whose writes count; empty for everybody's."""
+    sources: frozenset[SourceType] = frozenset()
+    """Of what the writes that count are made; empty for whatever the label allows."""
+    label: Integrity = Integrity.AUTHENTICATED
+    """The least label of a write that counts."""
+    asks_always: bool = False
+    """Whether no item of an answer vouches where any of them rose."""
+    fidelity: float = 0.95
+    """Share of recent answers that the replica must have made alike."""
+    deadline: float = 1.0
+    """Seconds that a replay may take."""
+
+    def ranks(self, tool: str) -> RankedMapping | None:
+        """Return where the answer of a tool has its items, None for a tool that ranks nothing."""
+        return next((one for one in self.ranked if one.matches(tool)), None)
+
+
+@dataclass(frozen=True, slots=True)
 class PropagationSettings:
     """What is kept so that the spread of a memory item can be followed, and undone."""
 

@@ -142,6 +142,7 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
         "audit_error",
         "recording_error",
         "batch_refused",
+        "selection_unmarked",
         "result_unmatched",
     }
     | {"redaction_failed", *GATE_REASONS}
@@ -315,6 +316,34 @@ AUDIT_LINES: Final = Gauge(
 )
 RECORDS_LOST: Final = Counter(
     "guard_records_lost_total", "Exchanges missing in the recordings, because nothing was writable."
+)
+SELECTIONS: Final = Counter(
+    "guard_selections_total",
+    "Answers of graph memories by what their replay found, and ledgers that lack a write.",
+    (
+        Label(
+            "outcome",
+            (
+                "stands",
+                "diverged",
+                "late",
+                "error",
+                "ledger_gap",
+                "unknown_item",
+                "unfaithful",
+                "unrankable",
+                "fidelity",
+                "unread_answer",
+                "no_grounding",
+                "unwritten",
+            ),
+        ),
+    ),
+)
+SELECTION_FIDELITY: Final = Gauge(
+    "guard_selection_fidelity",
+    "Share of a store's recent answers that the replica of its selector made alike.",
+    (Label("store", None),),
 )
 LABEL_SATURATION: Final = Share(
     "guard_label_saturation",

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall, TracedCall
     from guard.core.errors import PolicyProblem
-    from guard.core.mappings import MemoryPolicy, PropagationSettings, ServerEntry, ToolMapping
+    from guard.core.mappings import (
+        MemoryPolicy,
+        PropagationSettings,
+        SelectionPolicy,
+        ServerEntry,
+        ToolMapping,
+    )
     from guard.core.model import Destination, Finding, Json
     from guard.core.trajectory import Snapshot
 
@@ -224,6 +230,8 @@ class Policy:
     """Makes one value of those that the policy declares to be one receiver; None: none are."""
     memory: MemoryPolicy | None = None
     """The memory gate; None where the policy has none, and rules alone decide on saves."""
+    selections: Mapping[str, SelectionPolicy] = field(default_factory=dict)
+    """By store: whose structure counts for what it returns."""
     propagation: PropagationSettings | None = None
     """What is kept of how items spread; None keeps nothing."""
     http_tools: object = field(default=None, compare=False)

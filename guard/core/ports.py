@@ -12,7 +12,7 @@ from guard.core.frozen import frozen
 from guard.core.labels import LabelQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from guard.core.calls import ClassifiedCall, ToolResult
@@ -103,6 +103,26 @@ class SessionStore(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+class LedgerStore(Protocol):
+    """Where the structural ledgers of graph memories lie: lists that are only appended to."""
+
+    async def append(self, tenant: str, area: LabelSet, entries: Sequence[bytes]) -> int:
+        """Append entries and return how many there are.
+
+        Raises:
+            StateError: the store did not answer in time.
+        """
+        ...
+
+    def read(self, tenant: str, area: LabelSet, start: int) -> AsyncIterator[list[object]]:
+        """Yield the entries from an index on, in order, in chunks.
+
+        Raises:
+            StateError: as above.
+        """
+        ...
 
 
 class ModelRunner(Protocol):

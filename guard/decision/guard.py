@@ -30,12 +30,13 @@ from guard.core.metrics import (
     UNLABELLED_MARKS,
 )
 from guard.core.model import Identity, Role
-from guard.core.policy import Action, Reason, Situation, decide, decide_result
+from guard.core.policy import Action, Reason, Situation, Verdict, decide, decide_result
 from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
 from guard.core.trajectory import Snapshot
 from guard.decision.classification import classify
 from guard.decision.content_scan import ContentScan
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
+from guard.decision.selection import SelectionReplays
 from guard.propagation.events import asked_writes
 from guard.propagation.live import Containment, Spread, withheld
 from guard.propagation.recording import result_events
@@ -57,8 +58,8 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelWrite
     from guard.core.metrics import Metrics
     from guard.core.model import Finding, Integrity, Json, ToolCall
-    from guard.core.policy import Policy, Verdict
-    from guard.core.ports import AuditLog, Detector, Recorder, SessionStore
+    from guard.core.policy import Policy
+    from guard.core.ports import AuditLog, Detector, LedgerStore, Recorder, SessionStore
     from guard.decision.redaction import Rewrite
     from guard.memory_gate.write_path import WritePath
 
@@ -109,6 +110,8 @@ class Guard:
         memory: takes memory writes through the gate; None where nothing is gated.
         seal: the deployment's key for labels; left out, one that nobody else has.
         recorders: keep, or tell of, whole exchanges.
+        ledger: where the structure of graph memories is on record; without it no selection of one
+            vouches for anything.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -125,6 +128,7 @@ class Guard:
         memory: WritePath | None = None,
         seal: Seal | None = None,
         recorders: Sequence[Recorder] = (),
+        ledger: LedgerStore | None = None,
     ) -> None:
         self.policy = policy
         """The policy in force; only :meth:`swap_policy` replaces it."""
@@ -140,6 +144,7 @@ class Guard:
         self._recorders = tuple(recorders)
         self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
         self._approvals = Approvals(self._seal)
+        self._selections = SelectionReplays(ledger, self._seal, audit, metrics)
         self._pins = Pins(self._seal)
         self._containment = Containment(self._seal, store)
         self.offers = ToolOffers()
@@ -493,10 +498,13 @@ class Guard:
         for recorder in self._recorders:
             recorder.result(result)
         self.texts.of_result(result)
-        contained: Verdict | None = None
-        if self.policy is not None and self.policy.propagation is not None:
-            result, contained = self._without_contained(self.policy, result)
-        refused = self.judge_result(result) or contained
+        unmarked = contained = None
+        policy = self.policy
+        if policy is not None and policy.selections:
+            unmarked = await self._unselected(policy, result)
+        if policy is not None and policy.propagation is not None:
+            result, contained = self._without_contained(policy, result)
+        refused = unmarked or self.judge_result(result) or contained
         if memory is None:
             await self._executed(result)
             return refused
@@ -546,6 +554,30 @@ class Guard:
             self._metrics.count(ERRORS, "rule")
         verdict = self._record(result.call, verdict, 0.0)
         return None if verdict.enforced.forwards else verdict
+
+    async def _unselected(self, policy: Policy, result: ToolResult) -> Verdict | None:
+        """Mark what a graph memory's selection does not vouch for, before anybody reads it.
+
+        Returns:
+            the verdict that withholds the answer, where the marks could not be stored.
+        """
+        try:
+            marks = await self._selections.learn(policy, result)
+            if marks:
+                await self._store.note(result.call.call.identity, marks)
+        except Exception:  # noqa: BLE001  (an answer that is not marked would vouch)
+            self._metrics.count(ERRORS, "state")
+            reason = Reason(
+                "selection_unmarked",
+                "",
+                Action.BLOCK,
+                "what the memory's selection does not vouch for could not be marked",
+                remedy="recall it again later",
+            )
+            verdict = Verdict(Action.BLOCK, policy.mode, (reason,), policy.digest)
+            verdict = self._record(result.call, verdict, 0.0)
+            return None if verdict.enforced.forwards else verdict
+        return None
 
     async def _executed(self, result: ToolResult) -> None:
         """Mark the call of a result executed and label what it brings or saved."""

@@ -138,11 +138,15 @@ class Ranking:
     items: tuple[int, ...]
     ties: tuple[int, ...] = ()
     """For each item the first place that one of its score can take; empty: no two are equal."""
+    level: frozenset[int] = frozenset()
+    """Further items with the score of the last: another order of equal ones would return them."""
     certified: bool = True
     """Whether a bound on the error proves the order; else it was computed to full precision."""
 
     def place(self, item: int) -> int | None:
         """Return the best zero-based place of an item, None where it is not returned."""
+        if item in self.level:
+            return self.ties[-1]
         if item not in self.items:
             return None
         at = self.items.index(item)

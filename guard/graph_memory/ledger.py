@@ -260,6 +260,8 @@ class Ledger:
         """Numbers of the writes that were derived from a node."""
         self._fallen: set[int] = set()
         """Writes that counted until something that they were derived from did not."""
+        self._folded: dict[str, list[int]] = {}
+        self._folded_to = 0
         self.uncounted = 0
         """Writes that do not count."""
 
@@ -374,6 +376,24 @@ class Ledger:
         mask = np.zeros(len(self._writes), dtype=bool)
         mask[list(numbers)] = True
         return self._full.made(len(self.names), mask)
+
+    def since(self, at: float) -> list[int]:
+        """Return the numbers of the edges written at a time or later."""
+        found: list[int] = []
+        for number in range(len(self._writes) - 1, -1, -1):
+            write = self._writes[number]
+            if write.writer.at < at:
+                break
+            if write.change is Change.EDGE:
+                found.append(number)
+        return found
+
+    def folded_names(self, fold: Callable[[str], str]) -> dict[str, list[int]]:
+        """Return the numbers of the nodes by their names as they are compared."""
+        for number in range(self._folded_to, len(self.names)):
+            self._folded.setdefault(fold(self.names[number]), []).append(number)
+        self._folded_to = len(self.names)
+        return self._folded
 
     def strangers(self) -> dict[Writer, list[int]]:
         """Return the numbers of the edges that do not count by who wrote them, newest first."""

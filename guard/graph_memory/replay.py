@@ -45,6 +45,8 @@ def replay(
     authentic: Graph,
     recall: Recall,
     served: Sequence[int] | None = None,
+    *,
+    compare: bool = False,
 ) -> Replay:
     """Run a selector on both graphs and compare the order of what was served.
 
@@ -54,11 +56,12 @@ def replay(
         authentic: its authenticated part, with the same numbers of nodes.
         recall: what was asked.
         served: the store's answer, best first; None where the replica's own stands for it.
+        compare: whether to run the selector although both graphs are one.
 
     Raises:
         ValueError: the selector cannot rank one of the graphs.
     """
-    if full is authentic and served is not None:
+    if full is authentic and served is not None and not compare:
         # Nothing was written that does not count: there is nothing to compare.
         return Replay(tuple(served), tuple(served), faithful=True, stands=(True,) * len(served))
     if selector is None:

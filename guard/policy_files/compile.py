@@ -32,8 +32,8 @@ from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.destinations.folds import Folds
 from guard.detectors import declared_facts
 from guard.policy_files.inheritance import with_inherited
-from guard.policy_files.lint import lint, open_readers, undeclared
-from guard.policy_files.memory_schema import compile_memory
+from guard.policy_files.lint import lint, open_readers, uncounted, undeclared
+from guard.policy_files.memory_schema import compile_memory, compile_selections
 from guard.policy_files.schema import NESTED, PolicyDocument, PolicyFile, suggestion, validate
 from guard.policy_files.yaml_loader import load_document
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
@@ -179,6 +179,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         limits=_limits(state),
         fold=None if folds == Folds() else folds,
         propagation=_propagation(files),
+        selections=compile_selections(store for f in files for store in f.content.stores),
         memory=compile_memory([(f.content.memory, f.content.stores) for f in files]),
         http_tools=_http_tools(files),
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
@@ -188,7 +189,12 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         detectors=_detectors(rule for file in files for rule in file.rules),
         guarded_kinds=_guarded_kinds(rule for file in files for rule in file.rules),
         paths=tuple(file.source.path for file in files),
-        warnings=(*warnings, *undeclared(files), *open_readers(files)),
+        warnings=(
+            *warnings,
+            *undeclared(files),
+            *open_readers(files),
+            *uncounted(files),
+        ),
     )
 
 

@@ -10,11 +10,16 @@ from guard.core.calls import SAVING
 from guard.core.errors import PolicyProblem
 from guard.core.jsonpath import compile_path
 from guard.core.labels import VOUCHING, Channel
+from guard.core.memory import SourceType
 from guard.core.model import Integrity, Role
 from guard.core.policy import Action, Mode
 from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
 from guard.detectors import declared_facts
-from guard.policy_files.memory_schema import declared_reads, declared_writes, settings_of
+from guard.policy_files.memory_schema import (
+    declared_reads,
+    declared_writes,
+    settings_of,
+)
 from guard.protocols.http.tools import UrlTemplate
 from guard.rules.base import MappingOutline, PolicyOutline
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import Destination
     from guard.core.tool_patterns import ToolPattern
+    from guard.policy_files.memory_schema import AuthenticatedByEntry
     from guard.policy_files.schema import PolicyFile, ToolEntry
     from guard.policy_files.yaml_loader import Location
 
@@ -88,6 +94,44 @@ def open_readers(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                     "leaves with it: make it a `send` with `destinations: [$.url]`, name what "
                     "vouches for its page (`named_by`), or declare its address `inert` and why",
                 )
+
+
+def uncounted(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield selections under which no structure can count: every recall would be asked about."""
+    gated = any(file.content.memory is not None for file in files)
+    for file in _given(files):
+        for number, store in enumerate(file.content.stores):
+            if store.selection is None:
+                continue
+            where = ("stores", number, "selection")
+            message = _qualifying(store.selection.authenticated_by, gated=gated)
+            if message:
+                yield _problem(file, where, message)
+            if not any(read.ranked is not None for read in store.reads):
+                message = "no read of this store has `ranked`, so no answer of it is replayed"
+                yield _problem(file, where, message)
+
+
+def _qualifying(by: AuthenticatedByEntry, *, gated: bool) -> str:
+    """Return what is wrong with whom a selection counts, empty where nothing is."""
+    if not gated:
+        return (
+            "no structure counts without a `memory` section: nothing else tells what a write "
+            "was made of"
+        )
+    if by.label > Integrity.ADVISORY and by.sources and SourceType.USER_INPUT not in by.sources:
+        return (
+            f"nothing of these sources is ever `{_name(by.label)}`, so no structure counts; name "
+            "`principals` and write `label: advisory`"
+        )
+    if by.label > Integrity.ADVISORY:
+        return (
+            f"with `label: {_name(by.label)}` only structure counts that a user said word for "
+            "word or an operator imported: what agents conclude is `advisory`"
+        )
+    if by.label is Integrity.UNTRUSTED and not by.principals:
+        return "with `label: untrusted` and no `principals` everybody's structure counts"
+    return ""
 
 
 def _given(files: Sequence[PolicyFile]) -> Iterator[PolicyFile]:

@@ -14,18 +14,22 @@ from guard.core.mappings import (
     MemoryLimits,
     MemoryPolicy,
     ProposalMapping,
+    RankedMapping,
     ReadBack,
     ReadMapping,
+    SelectionPolicy,
+    StructureMapping,
     WriteMapping,
 )
 from guard.core.memory import DEFAULT_STORE, MemoryClass, Permission, SecondLook, SourceType
 from guard.core.model import Integrity
 from guard.core.tool_patterns import claims_any
+from guard.graph_memory.selectors import discover_selectors
 from guard.policy_files.field_types import Duration, Label, PathText
 from guard.rules.base import Pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from guard.core.mappings import PathQuery
 
@@ -151,11 +155,104 @@ class ReadEntry(_Read):
     """The memory; left out, the one that the tool's mapping names.  `stores` says it once."""
 
 
+class StructureEntry(_Strict):
+    """What a call changes in the structure of a graph memory."""
+
+    change: Literal["node", "edge", "merge", "delete_node", "delete_edge"]
+    """What is done: `merge` makes the second node the first; an invalidation is `delete_edge`."""
+    each: PathText
+    """Where the arguments have one change each: an object, or the name of the one node."""
+    one: str = ""
+    """Member with the (first) node; left out, what `each` selects is its name."""
+    two: str = ""
+    """Member with the second node."""
+    relation: str = ""
+    """Member with the kind of the relation."""
+    weight: str = ""
+    """Member with the edge's weight; left out, every edge weighs 1."""
+    parents: str = ""
+    """Member with the nodes that it is derived from: it counts only if they do."""
+    item: bool = False
+    """For `node`: a recall can return it."""
+
+    @model_validator(mode="after")
+    def _ends_are_named(self) -> Self:
+        joins = self.change in {"edge", "merge", "delete_edge"}
+        if joins and not (self.one and self.two):
+            raise ValueError(f"`{self.change}` needs `one` and `two`, the members with its ends")
+        return self
+
+
+class SeedsEntry(_Strict):
+    """What a recall's search begins with."""
+
+    path: PathText
+    """Where the nodes are, or the text that names them."""
+    source: Literal["arguments", "result"] = "arguments"
+    """`result` where the server tells what it began with."""
+    match: Literal["names", "text"] = "names"
+    """`names`: the values are nodes; `text`: every node that they name, word for word."""
+
+
+class RankedEntry(_Strict):
+    """Where an answer has its items, best first."""
+
+    items: PathText
+    """Into the result."""
+    id: PathText
+    """Into an item: the name of its node."""
+    seeds: SeedsEntry
+    """What the search began with."""
+
+
+class AuthenticatedByEntry(_Strict):
+    """Whose structure counts: whoever meets every condition that is written."""
+
+    principals: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Authenticated principals; left out, everybody."""
+    sources: tuple[SourceType, ...] = ()
+    """Of what their writes are made."""
+    label: Label = Integrity.AUTHENTICATED
+    """The least label of a write; what an agent concludes by itself is at best `advisory`."""
+
+
+class SelectionEntry(_Strict):
+    """How a store selects what it recalls, and whose structure may decide that."""
+
+    selector: str
+    """One of the selectors, see docs/graph-memory.md."""
+    top_k: Annotated[int, Field(ge=1, le=100)] = 5
+    """Items of an answer that may vouch for anything."""
+    authenticated_by: AuthenticatedByEntry = AuthenticatedByEntry()
+    """Whose structure counts."""
+    on_divergence: Literal["unknown", "ask"] = "unknown"
+    """`unknown`: items that rose vouch for nothing; `ask`: no item of such an answer does."""
+    unreplayable: Literal["untrusted"] = "untrusted"
+    """What an answer is worth that cannot be replayed."""
+    duplicates: Literal["add", "skip"] = "add"
+    """What the store does with an edge that it has."""
+    fidelity: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Share of recent answers that the replica must have made alike."""
+    deadline_ms: Annotated[int, Field(ge=1, le=60_000)] = 1000
+    """Time that a replay may take; an answer that is not replayed by then is untrusted."""
+
+    @model_validator(mode="after")
+    def _selector_is_known(self) -> Self:
+        known = discover_selectors()
+        if self.selector not in known:
+            raise ValueError(
+                f"unknown selector `{self.selector}`; it is one of {', '.join(sorted(known))}"
+            )
+        return self
+
+
 class StoreWriteEntry(_Write):
     """Calls that write a store: tools that save, or plain requests by `methods` and `path`."""
 
     item: PathText | None = None
     """Where the arguments name one item, whose label a recall of it then answers to."""
+    structure: tuple[StructureEntry, ...] = ()
+    """What it changes in the structure of a graph memory, in this order."""
 
 
 class StoreReadEntry(_Read):
@@ -169,6 +266,8 @@ class StoreReadEntry(_Read):
     """The label of what was saved around the guard; what was saved through it has its own."""
     private: bool = False
     """What it returns is private: rules of type `private_body` know it again in a send."""
+    ranked: RankedEntry | None = None
+    """Where its answer has items in an order that the store's selector has made."""
 
 
 class StoreEntry(_Strict):
@@ -183,6 +282,8 @@ class StoreEntry(_Strict):
     """What saves into it, and deletes from it."""
     reads: tuple[StoreReadEntry, ...] = ()
     """What recalls from it."""
+    selection: SelectionEntry | None = None
+    """Whose structure may decide what a graph memory recalls first."""
     description: Annotated[str, Field(max_length=2000)] = ""
     """For people who read the policy."""
 
@@ -256,6 +357,11 @@ NESTED_MEMORY: Final[dict[tuple[str | int, ...], type[BaseModel]]] = {
     (STORES,): StoreEntry,
     (STORES, "writes"): StoreWriteEntry,
     (STORES, "reads"): StoreReadEntry,
+    (STORES, "writes", "structure"): StructureEntry,
+    (STORES, "reads", "ranked"): RankedEntry,
+    (STORES, "reads", "ranked", "seeds"): SeedsEntry,
+    (STORES, "selection"): SelectionEntry,
+    (STORES, "selection", "authenticated_by"): AuthenticatedByEntry,
 }
 
 
@@ -325,6 +431,52 @@ def compile_memory(
         coupling=first.coupling,
         limits=MemoryLimits(**first.limits.model_dump()),
         drift=DriftSettings(**first.drift.model_dump()) if first.drift else None,
+    )
+
+
+def compile_selections(stores: Iterable[StoreEntry]) -> dict[str, SelectionPolicy]:
+    """Return by store whose structure may decide what it recalls."""
+    return {
+        store.name: _selection(store, store.selection)
+        for store in stores
+        if store.selection is not None
+    }
+
+
+def _selection(store: StoreEntry, entry: SelectionEntry) -> SelectionPolicy:
+    by = entry.authenticated_by
+    return SelectionPolicy(
+        store=store.name,
+        selector=entry.selector,
+        top_k=entry.top_k,
+        ranked=tuple(
+            RankedMapping(
+                claims_any(read.match),
+                compile_path(read.ranked.items),
+                compile_path(read.ranked.id),
+                compile_path(read.ranked.seeds.path),
+                read.ranked.seeds.source == "result",
+                read.ranked.seeds.match == "text",
+            )
+            for read in store.reads
+            if read.ranked is not None
+        ),
+        structure=tuple(
+            StructureMapping(
+                matches=claims_any(write.match),
+                each=compile_path(one.each),
+                **one.model_dump(exclude={"each"}),
+            )
+            for write in store.writes
+            for one in write.structure
+        ),
+        duplicates_add=entry.duplicates == "add",
+        principals=frozenset(by.principals),
+        sources=frozenset(by.sources),
+        label=by.label,
+        asks_always=entry.on_divergence == "ask",
+        fidelity=entry.fidelity,
+        deadline=entry.deadline_ms / 1000,
     )
 
 

@@ -21,7 +21,13 @@ APPROVAL: Final = (
     "this exact call after it was given"
 )
 WITHHELD: Final = frozenset(
-    {"injection_in_result", "memory_contained", "result_too_large", "result_unmatched"}
+    {
+        "injection_in_result",
+        "memory_contained",
+        "result_too_large",
+        "result_unmatched",
+        "selection_unmarked",
+    }
 )
 """Reasons that concern a result: its call did reach the tool."""
 RETRIED = frozenset({"guard_error", "gate_error", "write_conflict"})

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from guard.core.model import Destination
 
 _NOTHING_KNOWN: Final = Context(session=b"")
+SELECTED_WHY: Final = {
+    Channel.SELECTION: "selection_diverged",
+    Channel.UNREPLAYED: "selection_unreplayed",
+}
+"""Why a value is unknown that stands in a recalled item which vouches for nothing."""
+_SELECTED: Final = frozenset(SELECTED_WHY.values())
 _BY_STATUS: Final = {
     DestinationStatus.DENIED: Attestation(Rung.DENIED, "denied"),
     DestinationStatus.INTERNAL: Attestation(Rung.LISTED, "internal"),
@@ -62,6 +68,9 @@ def attest(
         values_asked(destination, reads=reads), taints_of(destination), context
     )
     before = context.established.get(destination)
+    if context.selects and attested.why in _SELECTED:
+        # Whom somebody was right to pay before may be the wrong one now.
+        return attested
     if before and attested.rung > Rung.ESTABLISHED and _vouches(before, context):
         why = "prompted_before" if before.channel is Channel.PROMPT else "approved_before"
         same = before.session == context.session
@@ -86,6 +95,10 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
     values = context.values
     found = [*filter(None, map(values.get, keys))]
     more = [*filter(None, map(values.get, further))]
+    if context.selects:
+        for evidence in (*found, *more):
+            if _is_selected(evidence.selected, context):
+                return _selected(evidence.selected, found, more, context)
     claim = written = None
     for evidence in found:
         if any(_VOUCHING(evidence)):
@@ -109,6 +122,32 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
         same_session=written is not None and written.session == context.session,
         saturated=context.saturated,
     )
+
+
+def _is_selected(record: LabelRecord | None, context: Context) -> TypeGuard[LabelRecord]:
+    """Return whether a recall has brought a value that its selection does not vouch for."""
+    return record is not None and (not record.until or context.at < record.until)
+
+
+def _selected(
+    record: LabelRecord, found: list[Evidence], more: list[Evidence], context: Context
+) -> Attestation:
+    """Return the rung of a value that stood in such an item: the user's own naming of it holds.
+
+    INVARIANT (a selection vouches for nothing that it did not select by authenticated structure):
+    neither memory nor directory, thread or earlier sends stand above it.
+    """
+    for evidence in found:
+        if _vouches(evidence.prompt, context):
+            return Attestation(Rung.PROMPTED, "prompt", evidence.prompt, same_session=True)
+        if holds(evidence.joined, evidence, context):
+            return Attestation(Rung.PROMPTED, "directory_name", evidence.joined, same_session=True)
+    tainted = _first_taint(found, more)
+    if tainted is not None:
+        return _tainted(tainted, found, context)
+    why = SELECTED_WHY.get(record.channel, "selection_unreplayed")
+    same = record.session == context.session
+    return Attestation(Rung.UNKNOWN, why, record, vector="memory", same_session=same)
 
 
 def lasting(value: str, context: Context) -> Attestation:

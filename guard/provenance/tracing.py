@@ -50,6 +50,7 @@ from guard.provenance.label_sets import (
     READ,
     RECALLS,
     REPLY,
+    SELECTED,
     TAINTED,
     WRITTEN,
     label_sets,
@@ -113,13 +114,16 @@ class _Plan(NamedTuple):
     what agents wrote."""
 
 
-def _made_plan(seal: Seal, values: tuple[tuple[str, bool], ...], *, directories: bool) -> _Plan:
+def _made_plan(
+    seal: Seal, values: tuple[tuple[str, bool], ...], *, directories: bool, selections: bool
+) -> _Plan:
     """Return the plan for some values, each with whether it may be attested or only taints.
 
     Args:
         seal: the deployment's key.
         values: what is looked up.
         directories: whether the policy declares any, so that it matters what agents wrote.
+        selections: whether the selection of some store is replayed.
     """
     in_session: list[_Slot] = []
     named: list[_Slot] = []
@@ -148,6 +152,8 @@ def _made_plan(seal: Seal, values: tuple[tuple[str, bool], ...], *, directories:
                 written.append(_Slot(mark + WRITTEN, value, "written"))
         memory.append(_Slot(mark + TAINTED, value, "memory_taint"))
         taints.append(_Slot(mark, value, "taint"))
+        if selections:
+            taints.append(_Slot(mark + SELECTED, value, "selected"))
     in_buckets: list[tuple[int, _Slots, _Slots, _Slots, _Slots]] = []
     for bucket, (own, memory, taints, written) in buckets.items():
         of_bucket = tuple(own), tuple(memory), tuple(taints), tuple(written)
@@ -184,6 +190,7 @@ class Tracing:
         "_receivers",
         "_saved",
         "_seal",
+        "_selections",
         "_sets",
         "_store",
         "_values",
@@ -196,6 +203,7 @@ class Tracing:
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
         self._directories = policy.has_directories
+        self._selections = bool(policy.selections)
         self._values: dict[str, bool] = {}
         """Whether a value may be attested, by value; the others only taint."""
         self._complete = classified.searched
@@ -302,7 +310,12 @@ class Tracing:
             return LabelQuery(definition=definition)
         short = sum(map(len, self._values)) <= _PLAN_TEXT
         make = _short_plan if short else _made_plan
-        plan = make(self._seal, tuple(self._values.items()), directories=self._directories)
+        plan = make(
+            self._seal,
+            tuple(self._values.items()),
+            directories=self._directories,
+            selections=self._selections,
+        )
         self._ask_receivers()
         self._ask_buckets(plan)
         if self._passages:
@@ -387,6 +400,7 @@ class Tracing:
             principal=self._seal.principal(self._identity),
             at=self._at,
             granted=grant is not None,
+            selects=self._selections,
             saturated=cut_off or snapshot.incomplete,
             read_untrusted=whole.get("read"),
             remembers=session.possible(Role.RECALL) > 0 or session.possible(Role.LIST) > 0,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import fresh_store
 from guard.core import metrics
@@ -135,6 +136,7 @@ class Replay:
             metrics=self._metrics,
             model_digests=model_digests,
             open_loop=True,
+            ledger=RedisLedger(store),
             memory=gate if policy.memory is not None else None,
             seal=seal,
         )

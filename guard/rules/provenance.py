@@ -4,6 +4,8 @@ Pure: no I/O.  Reason codes of ``provenance``: ``provenance_listed``, ``provenan
 ``provenance_prompted``, ``provenance_established``, ``provenance_reply``,
 ``provenance_remembered``, ``provenance_claimed``, ``provenance_unknown``, ``provenance_tainted``,
 ``provenance_denied``: the weakest rung among the values the rule is about;
+``selection_diverged``, ``selection_unreplayed``: it is unknown because a graph memory's selection
+does not vouch for the item that it stands in;
 ``provenance_saturated`` where an unknown value would have been allowed, had a bound not been
 reached.  Of ``private_body``: ``private_in_body``.
 """
@@ -43,6 +45,13 @@ DETAILS = {
     Rung.DENIED: "on the deny list",
 }
 """What a rung says of a value, in words."""
+SELECTED: Final = {
+    "selection_diverged": "it stands in a recalled item that structure of somebody who is not "
+    "authenticated brought forward",
+    "selection_unreplayed": "it stands in an answer of a graph memory whose selection could not be "
+    "replayed",
+}
+"""Details by code, for what is unknown because a selection does not vouch for it."""
 CODES: Final = {rung: f"provenance_{rung.label}" for rung in Rung}
 _RUNG: Final = attrgetter("rung")
 _SATURATED: Final = attrgetter("saturated")
@@ -56,7 +65,7 @@ class ProvenanceRule(RuleConfig):
     reached a bound is asked about instead: it may be tainted.
     """
 
-    codes = frozenset({*CODES.values(), "provenance_saturated"})
+    codes = frozenset({*CODES.values(), *SELECTED, "provenance_saturated"})
     type: Literal["provenance"]
     rungs: Annotated[tuple[RungName, ...], Field(min_length=1)]
     """The rungs of the ladder that the rule is about."""
@@ -101,7 +110,10 @@ class ProvenanceRule(RuleConfig):
             detail = "nothing trusted has named it, and it may be tainted"
             reason = self.reason("provenance_saturated", detail, concerned, **worst.evidence())
             return replace(reason, action=Action.ASK)
-        return self.reason(CODES[worst.rung], DETAILS[worst.rung], concerned, **worst.evidence())
+        code, detail = CODES[worst.rung], DETAILS[worst.rung]
+        if worst.why in SELECTED:
+            code, detail = worst.why, SELECTED[worst.why]
+        return self.reason(code, detail, concerned, **worst.evidence())
 
     def _about(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         """Return the values of the rule's kinds that stand on its rungs."""

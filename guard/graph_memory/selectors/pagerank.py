@@ -206,7 +206,11 @@ class _Order:
         for place, score in enumerate(found.tolist()):
             tied = place > 0 and found[place - 1] - score <= near
             ties.append(ties[-1] if tied else place)
-        return Ranking(tuple(self._items[best].tolist()), tuple(ties), certified=False)
+        level: frozenset[int] = frozenset()
+        if ties:
+            same = self._items[np.abs(scores - found[-1]) <= near].tolist()
+            level = frozenset(same).difference(self._items[best].tolist())
+        return Ranking(tuple(self._items[best].tolist()), tuple(ties), level, certified=False)
 
 
 def _entries(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

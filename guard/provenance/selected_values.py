@@ -1,0 +1,82 @@
+"""Records of the values in recalled items that a selection does not vouch for.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from guard.core.labels import LabelRecord, LabelWrite, LabelWriteMode
+from guard.core.model import Integrity
+from guard.destinations.values import find_numbers, find_values, leaf_value, number_value
+from guard.provenance.label_sets import SELECTED
+from guard.provenance.result_documents import leaves_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from guard.core.calls import ToolResult
+    from guard.core.labels import Channel, LabelSet
+    from guard.core.model import Json
+    from guard.provenance.label_sets import LabelSets
+    from guard.provenance.seal import Seal
+
+LIMIT: Final = 2000
+"""Values of one answer."""
+
+
+def selected_writes(
+    seal: Seal,
+    sets: LabelSets,
+    result: ToolResult,
+    items: Iterable[Json],
+    channel: Channel,
+    seconds: float,
+) -> list[LabelWrite]:
+    """Return the records to store before an answer is released.
+
+    Args:
+        seal: the deployment's key.
+        sets: of the policy in force.
+        result: of the recall.
+        items: those of its items that vouch for nothing.
+        channel: ``SELECTION`` or ``UNREPLAYED``.
+        seconds: how long the records hold.
+
+    Raises:
+        ValueError: there are more values in the items than are marked.
+    """
+    call = result.call.call
+    identity = call.identity
+    record = LabelRecord(
+        Integrity.UNTRUSTED,
+        channel,
+        result.call.index,
+        result.at,
+        seal.session(identity),
+        call.tool,
+        until=result.at + seconds,
+    )
+    grouped: dict[LabelSet, list[tuple[bytes, bytes]]] = {}
+    epoch = sets.epoch(result.at)
+    values = dict.fromkeys(value for item in items for value in _values_in(item))
+    if len(values) > LIMIT:
+        raise ValueError("an answer has more values than are marked")
+    for value in values:
+        mark = seal.fingerprint(value)
+        area = sets.taint(identity, mark, epoch)
+        grouped.setdefault(area, []).append(seal.write(area, mark + SELECTED, record))
+    return [
+        LabelWrite(area, LabelWriteMode.REPLACE, tuple(entries))
+        for area, entries in grouped.items()
+    ]
+
+
+def _values_in(item: Json) -> Iterator[str]:
+    """Yield whatever in an item can be a destination or a guarded value."""
+    for leaf in leaves_of(item, None, Integrity.UNTRUSTED):
+        found = find_values(leaf.text)
+        yield from found.plain
+        yield from found.disguised
+        yield from find_numbers(leaf.text)
+        for value in (leaf_value(leaf.text), number_value(leaf.text)) if leaf.whole else ():
+            if value is not None:
+                yield value

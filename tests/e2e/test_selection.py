@@ -1,0 +1,33 @@
+"""A peer's edges through a real guard, to a real MCP server with PageRank search."""
+
+from __future__ import annotations
+
+import pytest
+
+from guard.lab.selection.live import POLICY, run
+
+pytestmark = pytest.mark.e2e
+SCENES = 2
+
+
+def test_a_misdirected_transfer_is_asked_about_and_the_right_one_goes_out():
+    """Six edges of a peer bring a wrong record forward; the guard names whose they are."""
+    played = run(POLICY, SCENES)
+    outcomes = played.outcomes
+    assert outcomes.honest == outcomes.wrong_first == outcomes.right_paid == [True] * SCENES
+    assert outcomes.wrong_paid == [False] * SCENES
+    assert all("selection_diverged" in reason for reason in outcomes.reasons)
+    assert [line["writer"]["principal"] for line in played.lines] == ["peer"] * SCENES
+    assert [line["rose"] for line in played.lines] == [
+        [f"invoice rival {number}"] for number in range(SCENES)
+    ]
+
+
+def test_without_a_selection_block_the_misdirected_transfer_goes_out(tmp_path):
+    """The same edges, the same policy but for the block: the labels of the records see nothing."""
+    text = POLICY.read_text(encoding="utf-8")
+    start, end = text.index("    selection:\n"), text.index("memory:\n")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(text[:start] + text[end:], encoding="utf-8")
+    outcomes = run(policy, SCENES).outcomes
+    assert outcomes.wrong_first == outcomes.wrong_paid == [True] * SCENES

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 DATA: Final = Path("../shared/data")
 LOCOMO: Final = "locomo/locomo_dev.json.gz"
 WIKI: Final = "2wiki/2wikimultihopqa_corpus.json.gz"
-COMMUNITY_ROWS: Final = 8
+COMMUNITY_ROWS: Final = 6
 """Questions of a conversation on which Leiden is attacked: each costs some fifteen runs of it."""
 AUDITED: Final = 25
 """Questions of a conversation that are audited."""

@@ -242,22 +242,21 @@ class Parted:
             selector = make(seed)
             if not self._together(selector, memory.graph, rarest, question):
                 continue
-            tried = list(_other_communities(memory, selector, rarest))
-            parted = [
-                not self._together(selector, attacked(memory.graph, w), rarest, question)
-                for w in tried
-            ]
-            best = parted.index(True) if any(parted) else 0
+            parting = None
+            for writes in _other_communities(memory, selector, rarest):
+                full = attacked(memory.graph, writes)
+                if not self._together(selector, full, rarest, question):
+                    parting = full
+                    break
             rng = np.random.default_rng([seed, row])
             random = self._random(memory, rarest, rng)
             shuffle = attacked(memory.graph, random)
-            self.blind["attack"][question.id].append(float(any(parted)))
+            self.blind["attack"][question.id].append(float(parting is not None))
             self.blind["shuffled"][question.id].append(
                 float(not self._together(selector, shuffle, rarest, question))
             )
-            if tried and any(parted):
-                full = attacked(memory.graph, tried[best])
-                found = replay(selector, full, memory.graph, recall)
+            if parting is not None:
+                found = replay(selector, parting, memory.graph, recall)
                 self.ours.append(float(found.faithful and not found.diverged))
         return True
 

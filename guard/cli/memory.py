@@ -15,6 +15,8 @@ from rich.table import Table
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.cli.approvals import label_operator
+from guard.cli.graph_memory import audit as audit_selection
+from guard.cli.graph_memory import structure
 from guard.cli.incident import show_scope
 from guard.cli.lineage import as_json_document, as_tree
 from guard.cli.outcome import Code, given_input, plain
@@ -48,6 +50,8 @@ app = typer.Typer(
     help="Memory: promote, resolve, review, quarantine, release writes; restore trust; labels.",
     no_args_is_help=True,
 )
+app.add_typer(structure, name="structure")
+app.command("audit")(audit_selection)
 
 
 def _gate(redis: str, tenant: str, act: Callable[[GateOperator], Awaitable[ResultT]]) -> ResultT:

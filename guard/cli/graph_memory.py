@@ -1,0 +1,239 @@
+"""``guard memory structure`` and ``guard memory audit``: the ledger of a graph memory."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from guard.adapters.redis.ledger import RedisLedger
+from guard.cli.outcome import given_input
+from guard.cli.running import Key, Redis, State, Tenant, act_on, now
+from guard.cli.terminal import bar
+from guard.core.errors import GuardError, InputError
+from guard.core.mappings import SelectionPolicy
+from guard.decision.selection import counts
+from guard.graph_memory.audit import Exposure, exposure
+from guard.graph_memory.graph import Recall
+from guard.graph_memory.grounding import mentioned
+from guard.graph_memory.ledger import (
+    Change,
+    Ledger,
+    LedgerReader,
+    Write,
+    Writer,
+    ledger_set,
+    seal_writes,
+)
+from guard.graph_memory.selectors.pagerank import PageRank
+from guard.policy_files import load_policies
+from guard.provenance.imports import LABELS
+
+StoreName = Annotated[str, typer.Option("--store", help="As the policy names it.")]
+BATCH = 60_000
+"""Writes that are sealed as of one call."""
+IMPORTED = "import"
+
+structure = typer.Typer(
+    help="Structure of a graph memory: bring in what was there before, write out what is known.",
+    no_args_is_help=True,
+)
+
+
+@structure.command("import")
+def import_structure(
+    file: Annotated[Path, typer.Argument(help="JSON lines: change, one, two, relation, …")],
+    redis: Redis,
+    store: StoreName,
+    label: Annotated[str, typer.Option(help="Label of all of it.")] = "untrusted",
+    principal: Annotated[str, typer.Option(help="On whose behalf, as a policy names it.")] = "",
+    label_key: Key = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Put structure that existed before the guard into a store's ledger."""
+    if label not in LABELS:
+        raise InputError(f"--label is one of {', '.join(LABELS)}")
+    writer = Writer(principal, at=now(), source=IMPORTED, label=LABELS[label])
+    with given_input():
+        writes = list(read_writes(file.read_text(encoding="utf-8").splitlines(), writer))
+
+    async def append(state: State) -> None:
+        area, ledger = ledger_set(tenant, store), RedisLedger(state.store)
+        with bar(Console(stderr=True), "importing", len(writes)) as advance:
+            for start in range(0, len(writes), BATCH):
+                batch = writes[start : start + BATCH]
+                call = f"{IMPORTED} {writer.at} {start}"
+                await ledger.append(tenant, area, seal_writes(state.seal, area, call, batch))
+                for _ in batch:
+                    advance()
+
+    act_on(redis, append, label_key=label_key)
+    typer.echo(f"imported {len(writes)} changes as {label}")
+
+
+def read_writes(lines: Iterable[str], writer: Writer) -> Iterator[Write]:
+    """Yield the writes of an export or of a hand-made file.
+
+    Raises:
+        InputError: a line is no change of a graph.
+    """
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            document = json_text.loads(line)
+            yield Write(
+                Change[str(document["change"]).upper()],
+                _text(document["one"]),
+                _text(document.get("two", "")),
+                _text(document.get("relation", "")),
+                float(document.get("weight", 1.0)),
+                bool(document.get("item", False)),
+                writer,
+                tuple(map(_text, document.get("parents", ()))),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            message = f"line {number} is no change of a graph (change, one, two, …): {error}"
+            raise InputError(message) from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("names are texts")
+    return value
+
+
+@structure.command("export")
+def export_structure(
+    redis: Redis, store: StoreName, label_key: Key = None, tenant: Tenant = "default"
+) -> None:
+    """Write a store's ledger to standard output: one JSON line per change, with its writer."""
+    ledger, faults = _ledger(redis, label_key, tenant, store, lambda _: True)
+    for write in ledger:
+        writer = write.writer
+        typer.echo(
+            json_text.dumps(
+                {
+                    "change": write.change.name.lower(),
+                    "one": write.one,
+                    "two": write.two,
+                    "relation": write.relation,
+                    "weight": write.weight,
+                    "item": write.item,
+                    "parents": write.parents,
+                    "label": writer.label.name.lower(),
+                    "principal": writer.principal,
+                    "session": writer.session.hex(),
+                    "call": writer.call,
+                    "at": writer.at,
+                    "source": writer.source,
+                }
+            )
+        )
+    if faults:
+        raise GuardError(f"the ledger has a gap: {faults} entries were altered or repeated")
+
+
+def audit(
+    queries: Annotated[Path, typer.Argument(help="One query per line; it names nodes.")],
+    redis: Redis,
+    store: StoreName,
+    policy: Annotated[Path | None, typer.Option(help="Audit the part that counts by it.")] = None,
+    entities_only: Annotated[
+        bool, typer.Option("--entities-only", help="A stranger joins entities, no item.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write a figure (.svg or .png).")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    label_key: Key = None,
+    tenant: Tenant = "default",
+) -> None:
+    """How many edges of a stranger change what PageRank recalls first, query by query."""
+    selection = _selection(policy, store)
+    ledger, faults = _ledger(
+        redis, label_key, tenant, store, lambda w: selection is None or counts(selection, w)
+    )
+    texts = [line for line in queries.read_text(encoding="utf-8").splitlines() if line.strip()]
+    found: list[tuple[str, Exposure | None]] = []
+    with given_input(), bar(Console(stderr=True), "auditing", len(texts)) as advance:
+        for text in texts:
+            found.append((text, audited(ledger, text, entities_only=entities_only)))
+            advance()
+    if plot is not None:
+        from guard.lab.selection.plots import draw_audit
+
+        draw_audit([seen for _, seen in found if seen is not None], plot)
+    if json:
+        rows = [{"query": t, **_document(ledger, seen)} for t, seen in found]
+        typer.echo(json_text.dumps({"store": store, "faults": faults, "queries": rows}))
+    else:
+        _show(ledger, found)
+
+
+def audited(ledger: Ledger, text: str, *, entities_only: bool) -> Exposure | None:
+    """Return the exposure of one query on the structure that counts, None for one without."""
+    recall = Recall({ledger.root(number): 1.0 for number in mentioned(ledger, text)})
+    if not recall.seeds:
+        return None
+    try:
+        return exposure(PageRank(), ledger.authentic, recall, entities_only=entities_only)
+    except ValueError:
+        return None
+
+
+def _document(ledger: Ledger, seen: Exposure | None) -> dict[str, Any]:
+    if seen is None:
+        return {"reason": "it names no node, or the graph cannot be ranked"}
+    towards = None if seen.towards is None else ledger.names[seen.towards]
+    return {**asdict(seen), "first": ledger.names[seen.first], "towards": towards}
+
+
+def _show(ledger: Ledger, found: Sequence[tuple[str, Exposure | None]]) -> None:
+    table = Table("query", "first", "floor", "capture", "margin", "immune to", "flipped by", "to")
+    for text, seen in found:
+        if seen is None:
+            table.add_row(text, "not ranked")
+            continue
+        table.add_row(
+            text,
+            ledger.names[seen.first],
+            f"{seen.floor:.3f}",
+            f"{seen.capture:.3f}",
+            f"{seen.margin:.5f}",
+            str(seen.immune),
+            "-" if seen.flipped is None else str(seen.flipped),
+            "" if seen.towards is None else ledger.names[seen.towards],
+        )
+    Console(width=160).print(table)
+
+
+def _selection(policy: Path | None, store: str) -> SelectionPolicy | None:
+    if policy is None:
+        return None
+    found = load_policies([policy]).selections.get(store)
+    if found is None:
+        raise InputError(f"the policy has no `selection` for the store `{store}`")
+    return found
+
+
+def _ledger(
+    redis: str, label_key: Path | None, tenant: str, store: str, counted: Any
+) -> tuple[Ledger, int]:
+    """Return a store's ledger, and how many of its entries are not whole."""
+
+    async def read(state: State) -> tuple[Ledger, int]:
+        area = ledger_set(tenant, store)
+        ledger, reader = Ledger(counted), LedgerReader(state.seal, area)
+        with bar(Console(stderr=True), "reading", None) as advance:
+            async for entries in RedisLedger(state.store).read(tenant, area, 0):
+                ledger.extend(reader.read(entries))
+                for _ in entries:
+                    advance()
+        return ledger, reader.faults
+
+    return act_on(redis, read, label_key=label_key)

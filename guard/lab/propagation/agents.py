@@ -344,7 +344,8 @@ class Trial:
             await self._operator.undo(incident.id, step.number, NOW, "bench")
         self._tally.add("undo_identical", hit=await self._state() == before)
         contained = await self._operator.contain(incident.id, NOW, "bench")
-        await asyncio.to_thread(self._look, script, {i.event.place for i in scope.items})
+        held = {item.event.place for item in scope.nodes(Tier.CONFIRMED)}
+        await asyncio.to_thread(self._look, script, held)
         await self._operator.close(incident.id, NOW, "bench")
 
     def _mark(self, item: Item) -> bytes:
@@ -413,11 +414,11 @@ class Trial:
         record = self._seal.read(area, mark + ITEM, raw)
         return None if record is None else record.label
 
-    def _look(self, script: Script, reached: set[bytes]) -> None:
+    def _look(self, script: Script, held: set[bytes]) -> None:
         """Recall everything for the first time since, by the replica that has heard of nothing."""
         reader = self._world.agent("ben", f"{script.number}-look", "b")
         for item in (script.root, *script.derived):
-            if self._mark(item) in reached:
+            if self._mark(item) in held:
                 got = reader.call("memory_get", {"key": item.key}).text
                 self._tally.add("withheld_first_recall", hit=item.text[:40] not in got)
                 found = reader.call("memory_search", {"query": item.text}).text
@@ -433,22 +434,26 @@ class Trial:
     async def _state(self) -> dict[bytes, dict[bytes, bytes]]:
         """Return all state but what any call or operator's act adds to."""
         found: dict[bytes, dict[bytes, bytes]] = {}
-        async for page in self._store.client.scan(f"{self._store.namespace}:{{t:default}}:"):
-            for key in page:
-                kind = key.split(b"}:", 1)[1].split(b":")[0]
-                if kind in _GROWING or await self._store.client.execute("TYPE", key) != b"hash":
-                    continue
-                reply = await self._store.client.execute("HGETALL", key)
+        client = self._store.client
+        async for page in client.scan(f"{self._store.namespace}:{{t:default}}:"):
+            keys = [key for key in page if _kind(key) not in _GROWING]
+            asked = [client.execute("HGETALL", key) for key in keys]
+            for key, reply in zip(keys, await asyncio.gather(*asked), strict=True):
                 flat = reply if isinstance(reply, list) else []
                 fields = dict(zip(flat[::2], flat[1::2], strict=True))
-                if kind == b"z":
+                if _kind(key) == b"z":
                     fields.pop(b"e", None)
                 if fields:
                     found[key] = fields
         return found
 
 
-_GROWING: Final = frozenset({b"s", b"p", b"j", b"i"})
+def _kind(key: bytes) -> bytes:
+    return key.split(b"}:", 1)[1].split(b":")[0]
+
+
+_GROWING: Final = frozenset({b"s", b"p", b"f", b"j", b"o", b"i"})
+"""Kinds of keys that any call adds to, or that are no hashes: windows, marks, logs, incidents."""
 
 
 def _now() -> float:

@@ -1,0 +1,117 @@
+"""``guard incident …`` and ``guard memory trace --down | --up`` on a real Redis."""
+
+import asyncio
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from guard import cli
+from guard.adapters.credentials.label_key import load_label_key
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.model import Identity
+from guard.decision.guard import Guard
+from guard.policy_files import load_policies
+from guard.provenance.seal import Seal
+from guard.replay.run import ErrorCounter, NullAuditLog
+from tests.unit.propagation.test_incidents import POISON, spread
+from tests.unit.provenance.agents import POLICY, Agent
+
+
+@pytest.fixture
+def run(redis_server, tmp_path, redis_namespace):
+    """Return a function that runs a command against the test's Redis, key and tenant."""
+    key = tmp_path / "label.key"
+
+    def call(*arguments, tenant=True):
+        options = ["--redis", redis_server.url, "--label-key", str(key)]
+        options += ["--tenant", redis_namespace] if tenant else []
+        return CliRunner().invoke(cli.app, [*map(str, arguments), *options])
+
+    return call
+
+
+@pytest.fixture
+def poisoned(redis_server, tmp_path, redis_namespace):
+    """Have three agents of the tenant share a poisoned item."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY + "propagation: {events: 1000, versions: 100}\n", encoding="utf-8")
+
+    async def play():
+        store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+        guard = Guard(
+            policy=load_policies([path]),
+            store=store,
+            detectors=(),
+            audit=NullAuditLog(),
+            metrics=ErrorCounter(),
+            seal=Seal(load_label_key(tmp_path / "label.key")),
+        )
+        await spread(Agent(guard, Identity("alice", "one", tenant=redis_namespace)))
+        await store.aclose()
+
+    asyncio.run(play())
+
+
+def test_an_incident_from_its_opening_to_its_end(poisoned, run, tmp_path):
+    """Open, scope, contain, repair, export, verify, undo, close: each says what it did."""
+    opened = run("incident", "open", "--item", "rule", "--store", "facts", "--note", "told by mail")
+    assert opened.exit_code == 0, opened.output
+    [name] = re.findall(r"inc-[0-9a-f]{12}", opened.output.splitlines()[-2])
+    scope = json.loads(run("incident", "scope", name, "--json").output)
+    assert scope["counts"]["confirmed"] == 2
+    assert scope["root_cause"][0]["read_by_tool"] == "read"
+    assert "not known" not in run("incident", "scope", name).output
+
+    contained = run("incident", "contain", name)
+    assert "step 1 contain done: 2 item" in contained.output
+    assert name in run("incident", "list").output
+    assert "withhold" in run("incident", "repair", name).output
+
+    out = tmp_path / "evidence.json"
+    assert run("incident", "export", name, "--out", out).exit_code == 0
+    assert run("incident", "verify", out, tenant=False).exit_code == 0
+    out.write_text(out.read_text("utf-8").replace("told by mail", "told by me"), "utf-8")
+    assert run("incident", "verify", out, tenant=False).exit_code == 2
+    for form in ("csv", "graphml"):
+        assert scope["roots"][0] in run("incident", "export", name, "--format", form).output
+    assert POISON[:20] not in run("incident", "export", name, "--format", "csv").output
+
+    node = scope["roots"][0]
+    assert run("incident", "release", name, node).exit_code == 0
+    assert "step 2 release undone" in run("incident", "undo", name, 2).output
+    assert "step 1 contain undone" in run("incident", "undo", name, 1).output
+    assert run("incident", "undo", name, 1).exit_code == 1
+    assert "is closed" in run("incident", "close", name).output
+    assert run("incident", "contain", name).exit_code == 1
+
+
+def test_reach_is_shown_both_ways_without_an_incident(poisoned, run):
+    """By value or by the key of an item, downwards and upwards."""
+    down = json.loads(run("memory", "trace", "rule", "--store", "facts", "--down", "--json").output)
+    up = json.loads(run("memory", "trace", "summary", "--store", "facts", "--up", "--json").output)
+
+    assert down["counts"]["items"] == up["counts"]["items"] == 2
+    assert down["roots"] != up["roots"]
+    assert run("memory", "trace", "nobody@nowhere.test", "--down").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["open"], id="about nothing"),
+        pytest.param(["open", "--item", "k"], id="item without store"),
+        pytest.param(["open", "--session", "s"], id="session without principal"),
+        pytest.param(["open", "--since", "yesterday"], id="no time"),
+        pytest.param(["export", "inc-x", "--format", "pdf"], id="no format"),
+        pytest.param(["scope", "inc-x"], id="no incident"),
+        pytest.param(["repair", "inc-x", "--pick", "zz"], id="no pair"),
+    ],
+)
+def test_what_cannot_be_meant_is_an_error(arguments, run):
+    """Exit code 1 or 3, one line, nothing changed."""
+    done = run("incident", *arguments)
+
+    assert done.exit_code in {1, 3}
+    assert "Traceback" not in done.output

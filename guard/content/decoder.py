@@ -228,13 +228,14 @@ _BASE85: Final = re.compile(r"(?<!\S)[0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]{15,}(?!\
 _LINES: Final = re2.compile(r"(?:[A-Za-z0-9+/]{16,}[ \t\r\n]+)+[A-Za-z0-9+/]{2,}={0,2}")
 _MAYBE_WRAPPED: Final = re2.compile(
     rb"[A-Za-z0-9+/]{8}[\r\n]{1,2}[ \t]{0,8}[A-Za-z0-9+/]{2}"
-    rb"|(?:[A-Za-z0-9+/]{4} ){3}[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]{16}[ \t\r\n]"
+    rb"|(?:[A-Za-z0-9+/]{4} ){3}[A-Za-z0-9+/]{2}"
 )
-_MAYBE_CODED: Final = re2.compile(
-    rb"(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ :,;-]{0,4}){6}|[A-Za-z2-7]{16}"
-    rb"|(?:(?:[0-9]|[^\x00-\x7f]){2}[ ,;-]{1,4}1?){6}(?:[0-9]|[^\x00-\x7f])"
+_MAYBE_LINES: Final = re2.compile(rb"[A-Za-z0-9+/]{16}[ \t\r\n]")
+_MAYBE_HEX: Final = re2.compile(rb"(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ :,;-]{0,4}){6}")
+_MAYBE_CODES: Final = re2.compile(
+    rb"(?:(?:[0-9]|[^\x00-\x7f]){2}[ ,;-]{1,4}1?){6}(?:[0-9]|[^\x00-\x7f])"
 )
-"""What is in the bytes of a text if the patterns before find anything in it."""
+_MAYBE_BITS: Final = re2.compile(rb"(?:[01]{8}[ ,]?){5}")
 _MAYBE45: Final = re.compile(r"[A-Z][0-9A-Z $%*+./:-]{13}")
 _SIX_DIGITS: Final = re.compile(r"\d{6}")
 _MARKED: Final = re.compile(r"(?:[!-+;-?\[-^`{-~][^\s!-+;-?\[-^`{-~]*){3}")
@@ -283,6 +284,19 @@ def _bits(token: str) -> bytes:
     return bytes(int(byte, 2) for byte in re.findall(r"[01]{8}", token))
 
 
+_ACROSS_WORDS: Final[
+    tuple[tuple[re2._Regexp, re.Pattern[str] | re2._Regexp, Callable[[str], bytes]], ...]
+] = (
+    (_MAYBE_WRAPPED, _WRAPPED64, _wrapped),
+    (_MAYBE_LINES, _LINES, _lines),
+    (_MAYBE_HEX, _TOKEN16, _hex),
+    (_MAYBE_CODES, _NUMBERS, _codes),
+    (_MAYBE_BITS, _BITS, _bits),
+)
+"""Codings that spaces may stand in: what is in the bytes of a text that has a word of one, found by
+an engine that is a hundred times as fast; the words; how they are decoded."""
+
+
 def _base45(token: str) -> bytes:
     """RFC 9285: three digits, the least first, are two bytes; two are one."""
     if not token.isupper():
@@ -316,15 +330,11 @@ def _words(text: str, search: Search, tried: set[str]) -> Iterator[str]:
     if long:
         yield from _each(_TOKEN64, joined, _base64, search)
     data = text.encode("utf-8", "replace")
-    if _MAYBE_WRAPPED.search(data) is not None:
-        yield from _each(_WRAPPED64, text, _wrapped, search)
-        yield from _each(_LINES, text, _lines, search)
-    if _MAYBE_CODED.search(data) is not None:
-        yield from _each(_TOKEN16, text, _hex, search)
+    for maybe, pattern, decode in _ACROSS_WORDS:
+        if maybe.search(data) is not None:
+            yield from _each(pattern, text, decode, search)
+    if long:
         yield from _each(_TOKEN32, joined, _base32, search)
-        yield from _each(_NUMBERS, text, _codes, search)
-    if _SIX_DIGITS.search(text) is not None:
-        yield from _each(_BITS, text, _bits, search)
     if _MAYBE45.search(text) is not None:
         yield from _each(_TOKEN45, text, _base45, search)
     rare: list[str] = []

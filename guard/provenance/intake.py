@@ -44,6 +44,7 @@ from guard.provenance.label_sets import (
     RECALLS,
     REPLY,
     LabelSets,
+    bucket_of,
     label_sets,
 )
 from guard.provenance.ladder import values_asked
@@ -325,26 +326,28 @@ class ResultIntake:
         channel = Channel.MEMORY if from_memory else Channel.RESULT
         record = self._record(Integrity.UNTRUSTED, channel)
         epoch = self.areas.epoch(self.result.at)
-        grouped: dict[LabelSet, tuple[LabelSet, list[tuple[bytes, bytes]]]] = {}
-        for count, (value, origin) in enumerate(self._untrusted.items()):
-            if count >= RESULT_VALUES:
-                self._overflow = True
-                break
-            mark = self.seal.fingerprint(value)
-            area = self.areas.taint(identity, mark, epoch)
-            memory = self.areas.memory(identity.tenant, mark)
-            _, entries = grouped.setdefault(area, (memory, []))
-            by = replace(record, origin=origin) if origin else record
-            if value not in self._by_others:
-                by = replace(by, channel=Channel.COUNTERPARTY)
-            entries.append(self.seal.write(area, mark, by))
-        return [
+        seal = self.seal
+        grouped: dict[int, tuple[LabelSet, list[tuple[bytes, bytes]]]] = {}
+        bodies: dict[tuple[bytes, bool], bytes] = {}
+        self._overflow = self._overflow or len(self._untrusted) > RESULT_VALUES
+        for value, origin in islice(self._untrusted.items(), RESULT_VALUES):
+            kind = origin, value in self._by_others
+            if kind not in bodies:
+                by = replace(record, origin=origin) if origin else record
+                by = by if kind[1] else replace(by, channel=Channel.COUNTERPARTY)
+                bodies[kind] = seal.body(by)
+            mark = seal.fingerprint(value)
+            bucket = bucket_of(mark)
+            if bucket not in grouped:
+                grouped[bucket] = self.areas.taint(identity, mark, epoch), []
+            area, entries = grouped[bucket]
+            entries.append((mark, seal.sealed(area, mark, bodies[kind])))
+        writes: list[LabelWrite] = []
+        for area, entries in grouped.values():
             # What a memory answers keeps the label it was saved with, if it has one.
-            LabelWrite(
-                area, LabelWriteMode.TAINT, tuple(entries), unless=memory if from_memory else None
-            )
-            for area, (memory, entries) in grouped.items()
-        ]
+            memory = self.areas.memory(identity.tenant, entries[0][0]) if from_memory else None
+            writes.append(LabelWrite(area, LabelWriteMode.TAINT, tuple(entries), unless=memory))
+        return writes
 
     def _excerpt_write(self) -> LabelWrite:
         """Return the excerpts of the result, enciphered; they are kept for a session's time."""

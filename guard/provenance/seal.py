@@ -163,7 +163,13 @@ class Seal:
     def write(
         self, area: LabelSet, field: bytes, record: LabelRecord, names: Iterable[bytes] = ()
     ) -> tuple[bytes, bytes]:
-        """Return the field and the sealed bytes of a record.
+        """Return the field and the sealed bytes of a record; see :meth:`body`."""
+        body = self.body(record, names)
+        return field, self._mac(area.kind, area.owner, field, body) + body
+
+    @staticmethod
+    def body(record: LabelRecord, names: Iterable[bytes] = ()) -> bytes:
+        """Return the bytes of a record that are sealed at its place.
 
         Behind it are its origin or the fingerprints of its names, then its scope where it has one.
         """
@@ -171,7 +177,7 @@ class Seal:
         if record.principal or record.until:
             until = max(1, min(int(record.until), _AT_MAX)) if record.until else 0
             body = bytes([SCOPED]) + body[1:] + _SCOPE.pack(record.principal, until)
-        return field, self._mac(area.kind, area.owner, field, body) + body
+        return body
 
     def read(self, area: LabelSet, field: bytes, raw: object) -> LabelRecord | None:
         """Return the record in a field; one that was altered is unsealed and untrusted."""

@@ -13,7 +13,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from guard.content import decoder
 from guard.content.decoder import DEPTH, Budget, content_readings, destination_readings
+from guard.content.letters import respaced, skeleton
 from guard.content.shingles import passages_sent
 from guard.destinations.values import find_values, handle_value, number_value
 
@@ -274,3 +276,41 @@ def test_half_a_letter_hides_nothing():
     text = json.loads('"one \\ud800 two three four five six"')
 
     assert "passage:two three four five six" in passages_sent([text])
+
+
+PIECES = st.lists(
+    st.one_of(
+        st.sampled_from(
+            ["61 ", "6f,", "0x6A", "%41", "\\x", "01100001 ", "104 ", "Zm9v ", "YmFy", "\r\n\t"]
+        ),
+        st.text(alphabet="09afAFZz+/ ,;:-\n²٣", max_size=12),
+    ),
+    max_size=24,
+).map("".join)
+
+
+@settings(max_examples=400)
+@given(PIECES)
+def test_no_word_of_a_coding_is_passed_over_by_the_quick_test_for_it(text: str) -> None:
+    """Wherever the exact expression finds one, the test over bytes does."""
+    data = text.encode("utf-8", "replace")
+    for maybe, pattern, _ in decoder._ACROSS_WORDS:
+        assert pattern.search(text) is None or maybe.search(data) is not None
+
+
+@settings(max_examples=400)
+@given(st.text(alphabet="ab@.=/:\\?#%!x0\u00e9", max_size=40))
+def test_nothing_is_spelt_out_in_a_text_without_signs_for_it(text: str) -> None:
+    """Such a text is only cut, and in lower case, which finds no address that it has not."""
+    plain = skeleton(text)
+    if decoder._SPELT.search(plain) is None:
+        assert all(reading in plain for reading in respaced(plain))
+        assert all(line in plain for reading in respaced(plain) for line in reading.split("\n"))
+
+
+@settings(max_examples=400)
+@given(st.text(alphabet="abz09@.:/-_ ,", max_size=11))
+def test_a_short_text_without_signs_has_no_other_reading(text: str) -> None:
+    """The quick answer for such a text is what reading it whole gives."""
+    letters = decoder._for_shells
+    assert list(decoder._recursive(text, decoder.CONTENT, letters)) == []

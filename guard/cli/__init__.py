@@ -17,9 +17,7 @@ from guard.cli.outcome import exit_code, message
 from guard.core import VERSION
 from guard.core.errors import GuardError
 
-_application: Final = partial(
-    typer.Typer, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich"
-)
+_application: Final = partial(typer.Typer, add_completion=False, pretty_exceptions_enable=False)
 
 Place = str | dict[str, tuple["Place", str]]
 """``module:attribute`` in this package, or the commands of a group; each has a line of help."""
@@ -64,7 +62,7 @@ COMMANDS: Final[dict[str, tuple[Place, str]]] = {
     "incident": ("incident:app", "A poisoned memory item: what it reached, contain it, undo."),
     "tools": ("tools:app", "Tool definitions: what is pinned, what has changed."),
     "audit": ("audit:app", "The audit log: verify, follow, summarise, export it."),
-    "erase": ("erase", "Erase a principal or session from audit log and recordings."),
+    "erase": ("erase:erase", "Erase a principal or session from audit log and recordings."),
     "traces": (
         {
             "replay": ("traces:replay", "Judge recorded runs as live traffic would be."),
@@ -157,6 +155,8 @@ def _imported(place: str) -> Any:
         single = _application()
         single.command()(found)
         found = single
+    # Plain help: brackets in it are brackets, and nothing is imported to draw frames.
+    found.rich_markup_mode = None
     return typer.main.get_command(found)
 
 

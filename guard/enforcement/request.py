@@ -337,7 +337,7 @@ class RequestHandler:
                 return whole or self._fallback.refuse(message, [refusal])
         refusals = _refusals(own)
         if refusals.count(None) < len(refusals):
-            return protocol.refuse(message, refusals)
+            return self._refused(protocol, rewriting.original, message, refusals)
         exchange.rewritten = rewriting.request
         exchange.is_write = self._guard.is_committed([classified for classified, _ in own])
         for parsed, (classified, _) in zip(message.calls, own, strict=True):
@@ -346,6 +346,26 @@ class RequestHandler:
             # Nothing answers it by name: it counts as executed from here on.
             await self._guard.observe(ToolResult(classified, None, classified.call.at))
         return None
+
+    def _refused(
+        self,
+        protocol: ProtocolModule,
+        request: HttpRequest,
+        message: Message,
+        refusals: Sequence[Refusal | None],
+    ) -> HttpReply:
+        """Word a refusal; for a model's client, which reads no other, in its vendor's shape."""
+        if protocol is self._fallback:
+            for model in self._protocols:
+                if model.model_api and model.matches(request):
+                    hint = _UNDECLARED.format(host=request.host)
+                    return model.refuse(message, [r and replace(r, hint=hint) for r in refusals])
+        return protocol.refuse(message, refusals)
+
+
+_UNDECLARED: Final = (
+    "if this host is a model API, the operator declares it: `guard run --model-api {host}`"
+)
 
 
 def _in_stream(

@@ -41,9 +41,23 @@ KINDS: Final = (
     "guard_error",
     "upstream_dead",
 )
-LAST: Final = frozenset({"guard_error", "upstream_dead"})
+MODEL_KINDS: Final = (
+    "refused",
+    "asked",
+    "withheld",
+    "unreadable",
+    "undeclared",
+    "guard_error",
+    "upstream_dead",
+)
+"""What a client of a model API can meet: calls in answers, results in requests, errors."""
+LAST: Final = frozenset({"guard_error", "undeclared", "upstream_dead"})
 SCHEMAS: Final = ("plain", "typed")
 """Without and with an output schema."""
+ANSWERS: Final = ("whole", "streamed")
+"""The two forms of a model's answer."""
+MODELS: Final = 0
+"""In the place of a server's version: a model's server."""
 ALLOWED: Final = "team@example.com"
 SECRET: Final = "AKIA" + "Q7" * 8
 _MAIL: Final = {"to": ALLOWED, "body": "hello"}
@@ -59,6 +73,8 @@ CALLS: Final[dict[str, tuple[tuple[str, dict[str, str]], ...]]] = {
 }
 """The calls of one turn that lead to each kind, by the tool's name without its suffix."""
 SENT: Final = "the mail was sent"
+BEFORE: Final = frozenset({"undeclared", "unreadable", "withheld"})
+"""Kinds that stop a request to a model before it has left."""
 CARRIED_OUT: Final = frozenset({"batch", "withheld", "upstream_dead"})
 """Kinds in whose turn one call reaches the tools."""
 REPEAT: Final = "repeat this exact call after it was given"
@@ -75,6 +91,22 @@ class Client:
     server: int
     needs: str = ""
     """Another environment that must be there."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What it can be refused."""
+        return MODEL_KINDS if self.server == MODELS else KINDS
+
+    def forms(self, schemas: Sequence[str]) -> Sequence[str]:
+        """Return the forms of what it calls."""
+        return ANSWERS if self.server == MODELS else schemas
+
+    def calls(self, transport: str, form: str, kind: str) -> list[dict[str, Any]]:
+        """Return the calls of the turn that leads to a kind of refusal."""
+        if self.server == MODELS:
+            return [{"tool": form, "arguments": {"prompt": f"please {kind}", "kind": kind}}]
+        mark = f"{transport}{self.server}"
+        return [{"tool": f"{tool}_{form}_{mark}", "arguments": a} for tool, a in CALLS[kind]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +156,16 @@ class Suite:
     def command(self, client: Client) -> list[str] | None:
         """Return how to start a client, None where it is not installed."""
         program = self.program(client.environment)
-        behind = self.program("here" if client.server == 1 else "mcp2")
+        behind = self.program("mcp2" if client.server > 1 else "here")
         needed = self.program(client.needs) if client.needs else "nothing"
         if program is None or behind is None or needed is None:
             return None
         return [program, str(self.matrix / "clients" / client.program)]
 
     def server(self, version: int, log: Path, *words: str) -> list[str]:
-        """Return how to start a server of a version of the SDK."""
+        """Return how to start a server of a version of the SDK, or a model's."""
+        if version == MODELS:
+            return [sys.executable, str(self.matrix / "model_server.py"), str(log), words[-1]]
         program = self.program("here" if version == 1 else "mcp2") or ""
         return [program, str(self.matrix / "server.py"), str(log), *words]
 
@@ -224,6 +258,11 @@ class Stage:
                 self.guards[transport, version] = guard
                 self.upstreams[transport, version] = upstream
                 options += ["--reverse", f"127.0.0.1:{guard}=http://127.0.0.1:{upstream}"]
+        for name in ("model", "undeclared"):
+            guard, upstream = free_port(), free_port()
+            self.guards[name, MODELS], self.upstreams[name, MODELS] = guard, upstream
+            options += ["--reverse", f"127.0.0.1:{guard}=http://127.0.0.1:{upstream}"]
+        options += ["--model-api", f"127.0.0.1:{self.upstreams['model', MODELS]}"]
         options += ["--policy", str(self.policy), "--redis", self.redis.url]
         self.rig.directory.chmod(0o700)
         self.arrived.touch()
@@ -239,7 +278,7 @@ class Stage:
         """Start a server; a client starts one that speaks by a pipe itself."""
         if transport == "stdio":
             return None
-        port = self.upstreams[transport, version]
+        port = self.upstreams["model" if version == MODELS else transport, version]
         mark = f"{transport}{version}"
         command = self.suite.server(version, self.arrived, mark, transport, str(port))
         child = self.rig.start(f"server-{port}-{time.monotonic_ns()}", *command)
@@ -248,6 +287,8 @@ class Stage:
 
     def address(self, transport: str, version: int) -> str:
         """Return what a client is given: a URL, or the words of a command as JSON."""
+        if version == MODELS:
+            return f"http://127.0.0.1:{self.guards[transport, MODELS]}"
         if transport != "stdio":
             path = "sse" if transport == "sse" else "mcp"
             return f"http://127.0.0.1:{self.guards[transport, version]}/{path}"
@@ -332,12 +373,15 @@ def _client(stage: Stage, client: Client, transport: str, schemas: Sequence[str]
     """Run one client over one transport; a server that was ended is started again."""
     # What a guard without its state refuses comes last, as it takes a moment to find it again; an
     # upstream dies once for each start.
-    usual = [kind for kind in KINDS if kind not in LAST]
+    usual = [kind for kind in client.kinds if kind not in LAST]
+    forms = client.forms(schemas)
     lives = [
-        [(schema, kind) for schema in schemas for kind in usual]
-        + [(schema, "guard_error") for schema in schemas],
-        *([(schema, "upstream_dead")] for schema in schemas),
+        [(form, kind) for form in forms for kind in usual]
+        + [(form, "guard_error") for form in forms],
+        *([(form, "upstream_dead")] for form in forms),
     ]
+    if client.server == MODELS:
+        lives.append([(form, "undeclared") for form in forms])
     for steps in lives:
         server = stage.server(transport, client.server)
         try:
@@ -353,8 +397,11 @@ def _life(
     log = stage.rig.directory / "client.log"
     command = [*(stage.suite.command(client) or ()), transport]
     node = stage.suite.program("node") or ""
+    listener = transport
+    if client.server == MODELS:
+        listener = "undeclared" if steps[0][1] == "undeclared" else "model"
     talk = Talk(
-        [*command, stage.address(transport, client.server)],
+        [*command, stage.address(listener, client.server)],
         {**os.environ, "MATRIX_NODE": node},  # noqa: TID251  (a client has the user's environment)
         log,
     )
@@ -373,8 +420,7 @@ def _life(
 def _step(stage: Stage, talk: Talk, client: Client, transport: str, schema: str, kind: str) -> Cell:
     _, before = stage.lines(stage.rig.audit, 0)
     _, reached = stage.lines(stage.arrived, 0)
-    mark = f"{transport}{client.server}"
-    calls = [{"tool": f"{t}_{schema}_{mark}", "arguments": a} for t, a in CALLS[kind]]
+    calls = client.calls(transport, schema, kind)
     if kind == "guard_error" and stage.redis.pid is not None:
         os.kill(stage.redis.pid, signal.SIGSTOP)
     try:
@@ -384,6 +430,9 @@ def _step(stage: Stage, talk: Talk, client: Client, transport: str, schema: str,
             os.kill(stage.redis.pid, signal.SIGCONT)
     lines, _ = stage.lines(stage.rig.audit, before)
     arrived, _ = stage.lines(stage.arrived, reached)
+    if client.server == MODELS and (kind not in BEFORE or not arrived):
+        # That a model was asked is no call of a tool.
+        arrived = [{}] * (kind in CARRIED_OUT)
     problem = next(_problems(kind, seen, lines, arrived), "")
     return Cell(client.name, transport, schema, kind, problem, json.dumps([seen, lines])[:2000])
 

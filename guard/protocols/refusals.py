@@ -46,13 +46,17 @@ class Refusal:
 
     decision_id: str
     verdict: Verdict
+    hint: str = ""
+    """What the operator may have meant to set, where the request looks like something else."""
 
 
 def observation(refusal: Refusal) -> dict[str, Json]:
     """Return the structured observation of a refusal."""
     verdict = refusal.verdict
     ask = verdict.action is Action.ASK
-    remedies = [APPROVAL.format(id=refusal.decision_id)] if ask else []
+    remedies = [refusal.hint] if refusal.hint else []
+    if ask:
+        remedies.append(APPROVAL.format(id=refusal.decision_id))
     reasons: list[Json] = []
     fields: dict[str, Json] = {}
     retry, code = ask, "approval_required" if ask else ""

@@ -281,3 +281,47 @@ async def test_a_model_path_on_an_undeclared_host_is_a_plain_request(
 
     assert isinstance(outcome, HttpReply)
     assert outcome.status == 403
+
+
+def to_model(target: str) -> HttpRequest:
+    """Return a request to a model by a name of its own."""
+    return HttpRequest(
+        method="POST",
+        scheme="https",
+        host="models.corp.example:8443",
+        target=target,
+        headers=(("content-type", "application/json"),),
+        body=b'{"model": "m", "messages": [], "input": "x", "contents": []}',
+        server="127.0.0.1:9001",
+        connection="c",
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "member"),
+    [
+        ("/v1/chat/completions", "error"),
+        ("/v1/responses", "error"),
+        ("/v1/messages", "type"),
+        ("/v1beta/models/m:generateContent", "error"),
+    ],
+)
+async def test_it_says_how_to_declare_the_host_in_the_vendor_s_shape(
+    enforcement: Enforcement, target: str, member: str
+) -> None:
+    """Official clients show the message of their vendor's errors, and nothing else."""
+    reply = await enforcement.requests.on_request(to_model(target))
+
+    assert isinstance(reply, HttpReply)
+    document = json.loads(reply.body)
+    assert (reply.status, member in document) == (403, True)
+    assert "--model-api models.corp.example:8443" in document["error"]["message"]
+
+
+async def test_any_other_request_is_answered_as_before(enforcement: Enforcement) -> None:
+    """With a problem document."""
+    reply = await enforcement.requests.on_request(to_model("/upload"))
+
+    assert isinstance(reply, HttpReply)
+    assert reply.content_type == "application/problem+json"
+    assert b"model-api" not in reply.body

@@ -181,3 +181,29 @@ def selection(
     with stages(Console(stderr=True)) as told:
         report = bench_selection(locomo, data, told, full=full)
     show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def adopt(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    flows: Annotated[int, typer.Option(min=1, help="Honest flows, drawn evenly.")] = 120,
+    full: Annotated[bool, typer.Option("--full", help="All of them.")] = False,
+    report: Annotated[
+        list[Path] | None, typer.Option(help="JSON report whose figures belong in here; repeat.")
+    ] = None,
+) -> None:
+    """The first hour: what `guard init` makes of real servers, commands to a guard that blocks."""
+    # Here: the others need no composition root, whose import takes longer than their start.
+    from guard.adapters.redis.embedded import EmbeddedRedis
+    from guard.lab.adopt.bench import bench_adopt
+    from guard.wiring import assemble
+
+    with stages(Console(stderr=True)) as told, EmbeddedRedis() as redis:
+        found = bench_adopt(
+            assemble,
+            redis.url,
+            flows=None if full else flows,
+            reports=report or (),
+            progress=told,
+        )
+    show(found, command="guard lab bench", as_json=json)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_NO_PLACE: Final = ("integer", "number", "boolean")
+"""Types of arguments that hold no address; a number may be the name of an account."""
 BASE: Final = "builtin:office@1"
 """What a proposed policy builds on."""
 _TOOL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
@@ -52,6 +54,11 @@ _PLACES: Final = _set(
     "dsn connection remote server site website page origin proxy callback redirect feed address ip "
     "repo repository bucket image"
 )
+_ADDRESSED: Final = _set(
+    "url uri urls webhook webhooks endpoint host hosts hostname domain domains link links href dsn "
+    "proxy callback redirect"
+)
+"""Of those, what is connected to wherever it stands."""
 _HANDLES: Final = _set(
     "channel channels chat user users username phone number account accounts room destination dest "
     "target recipient receiver group team member members invitee invitees guest guests attendee "
@@ -135,6 +142,8 @@ def argument_kind(name: str, schema: Json) -> str:
     items = schema.get("items") if isinstance(schema, dict) else None
     formats = {one.get("format") for one in (schema, items) if isinstance(one, dict)}
     words = _words(name)
+    if isinstance(schema, dict) and schema.get("type") in _NO_PLACE:
+        return "handles" if words & _HANDLES else ""
     if formats & {"email", "idn-email"} or words & _PEOPLE:
         return "people"
     if formats & {"uri", "url", "hostname", "iri"} or words & _PLACES:
@@ -142,6 +151,14 @@ def argument_kind(name: str, schema: Json) -> str:
     if words & _HANDLES:
         return "handles"
     return "body" if words & _BODY else ""
+
+
+def is_addressed(name: str, schema: Json) -> bool:
+    """Return whether an argument, also of a tool that only reads, can name whom to connect to."""
+    kind = argument_kind(name, schema)
+    if kind != "places" or _words(name) & _ADDRESSED:
+        return kind in {"people", "places"}
+    return "format" in json.dumps(schema)
 
 
 def usable(tools: Sequence[ListedTool]) -> tuple[list[ListedTool], list[str]]:

@@ -18,7 +18,13 @@ from urllib.parse import urlsplit
 
 from guard.core.model import Role
 from guard.policy_files.compile import load_file
-from guard.policy_files.proposal import Guess, ProposedServer, argument_kind, guess
+from guard.policy_files.proposal import (
+    Guess,
+    ProposedServer,
+    argument_kind,
+    guess,
+    is_addressed,
+)
 from guard.settings import BUILTIN, builtin_policies
 
 if TYPE_CHECKING:
@@ -65,6 +71,7 @@ _PYPI_NAME: Final = re.compile(
 _IMAGE: Final = re.compile(
     r"([a-z0-9._/-]+(?::\d+/[a-z0-9._/-]+)?)(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?"
 )
+_RECEIVERS: Final = frozenset({"people", "places", "handles"})
 _READS: Final = frozenset({Role.RETRIEVE, Role.RECALL, Role.LIST})
 
 
@@ -238,26 +245,25 @@ def confirmed(entry: ToolEntry, tool: ListedTool) -> bool:
     its annotations do not say that it changes what the profile takes for reading.
     """
     names = set(tool.properties)
-    said = {
-        _head(path) for path in (*entry.destinations, *entry.body, *entry.ignore, *entry.guarded)
-    }
-    said |= {_head(one.path) for one in entry.inert} | {_head(entry.reply or "$")}
-    judged = {_head(path) for path in entry.destinations}
+    said = _heads((*entry.destinations, *entry.body, *entry.ignore, *entry.guarded))
+    said |= _heads(one.path for one in entry.inert) | _heads([entry.reply or "$"])
+    judged = _heads(entry.destinations)
     if judged and not judged & names:
         return False
     if entry.role in _READS and tool.annotations.get("readOnlyHint") is False:
         return False
-    kinds = {"people", "places", *(["handles"] if entry.role is Role.SEND else [])}
-    return all(
-        name in said or argument_kind(name, schema) not in kinds
-        for name, schema in tool.properties.items()
-    )
+    if entry.role is Role.SEND:
+        named = {
+            n for n, schema in tool.properties.items() if argument_kind(n, schema) in _RECEIVERS
+        }
+    else:
+        named = {n for n, schema in tool.properties.items() if is_addressed(n, schema)}
+    return named <= said
 
 
-def _head(path: str) -> str:
-    """Return the argument that a JSONPath begins in."""
-    found = re.match(r"\$(?:\.|\[')([^.'\[\]]+)", path)
-    return found[1] if found else ""
+def _heads(paths: Iterable[str]) -> set[str]:
+    """Return the arguments that JSONPaths begin in; one path may join several (``$.a / $.b``)."""
+    return {name for path in paths for name in re.findall(r"\$(?:\.|\[')([^.'\[\]\s]+)", path)}
 
 
 def proposed(

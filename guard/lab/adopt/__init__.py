@@ -1,1 +1,1 @@
-"""What `guard lab bench adopt` measures: the first hour of a new user."""
+"""What a first hour with the guard costs: ``guard init`` on real servers and honest work."""

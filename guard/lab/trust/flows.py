@@ -131,7 +131,23 @@ async def tell(
         prompts: whether the guard hears what the user says.
         remember: whether a person who is asked approves for the next times as well.
     """
-    async with world_of(compose, redis_url, shipped_policies(telling)) as world:
+    policies = shipped_policies(telling)
+    return await course_of(
+        compose, redis_url, telling, policies, prompts=prompts, remember=remember
+    )
+
+
+async def course_of(
+    compose: Compose,
+    redis_url: str,
+    telling: Telling,
+    policies: Sequence[str],
+    *,
+    prompts: bool,
+    remember: bool,
+) -> Course:
+    """Play a telling under some policies, by name or by text; otherwise as :func:`tell` does."""
+    async with world_of(compose, redis_url, policies) as world:
         first = await _Played(world, telling, prompts=prompts, remember=remember).run("first")
         await world.clock.advance(WEEK)
         second = await _Played(world, telling, prompts=prompts, remember=remember).run("second")
@@ -183,6 +199,22 @@ async def sent(agent: Agent, call: Mapping[str, Any]) -> Outcome:
         kind = {"content-type": "application/json"} if body else {}
         return await agent.http(call["http"], call["url"], body, kind, result=call["result"])
     return await agent.at(call.get("at", TOOLS)).call(call["tool"], call["args"], call["result"])
+
+
+def house() -> str:
+    """Return the domain that the flows' own people are of."""
+    return str(_book("cast")["internal"])
+
+
+def family_tools(telling: Telling, families: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the tools of some families of a telling by name, each with its arguments."""
+    found: dict[str, dict[str, Any]] = {}
+    for service, family in telling.families.items():
+        if family in families:
+            for template in _book()["families"][service][family].values():
+                if "tool" in template:
+                    found.setdefault(template["tool"], {}).update(template["args"])
+    return found
 
 
 def service_of(operation: str) -> str:

@@ -1,7 +1,7 @@
 """A policy proposed from the tools that servers list.  Pure: no I/O.
 
 INVARIANT (no allow from a name): names, schemas and annotations are the server's own words, so they
-only make the proposal stricter.  A tool with an argument that looks like a receiver or a place is a
+only make the proposal stricter.  A tool whose receivers are addresses (of mail, URLs, hosts) is a
 send, whose every destination is judged; every other tool stays unmapped, and is asked about until
 the user has said what it does.  What its name suggests stands beside it as a comment.  Only the
 profile of a server that the user's own command or URL names maps more
@@ -109,11 +109,15 @@ def guess(tool: ListedTool) -> Guess:
         for kind in ("people", "places", "handles", "body")
     }
     if found["people"] or found["places"] or found["handles"]:
-        # To ask a host of the caller's choosing is to send to it.
+        # A name may be a receiver in part, as a repository is without its owner: whoever vouches
+        # for one value then vouches for nobody.  An address is whole.
+        whole = not found["handles"] and all(
+            is_addressed(name, tool.properties[name]) for name in found["places"]
+        )
         return Guess(
             tool.name,
-            is_send=True,
-            suggested=None,
+            is_send=whole,
+            suggested=None if whole else Role.SEND,
             people=found["people"],
             places=found["places"],
             handles=found["handles"],
@@ -251,6 +255,12 @@ def _mappings(guesses: Sequence[Guess]) -> Iterator[str]:
         yield f"        destinations: {_paths(one.destinations)}"
         if one.body:
             yield f"        body: {_paths(one.body)}"
+    for one in guesses:
+        if one.suggested is Role.SEND:
+            yield "      # Asked about until you decide.  By its arguments, and by nothing else:"
+            yield f"      # - match: {json.dumps([one.tool])}"
+            yield "      #   role: send"
+            yield f"      #   destinations: {_paths(one.destinations)}"
     for role in (Role.RETRIEVE, Role.RECALL, Role.LIST, Role.SAVE, Role.OTHER):
         same = [one.tool for one in guesses if one.suggested is role]
         if same:

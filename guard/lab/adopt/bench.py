@@ -133,8 +133,9 @@ def _honest(told: Mapping[str, Mapping[str, Sequence[Course]]]) -> list[Check]:
             target=target,
         )
         for name, kind, target in (
-            ("init_honest_pass", "recognised", ">= 0.7"),
-            ("init_honest_pass_told", "told", None),
+            # Half of the flows' servers are nobody's product, which only their user can name.
+            ("init_honest_pass", "told", ">= 0.7"),
+            ("init_honest_pass_recognised", "recognised", None),
         )
     ]
 

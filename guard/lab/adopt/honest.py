@@ -45,6 +45,8 @@ LAUNCHES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """How the server of a family is started, where it is a public one."""
 URLS: Final[Mapping[str, str]] = {"gitlab": "https://gitlab.com/api/v4/mcp"}
+TOLD: Final[Mapping[str, str]] = {"built-in": "default", "http": "default", "facts": "fact-store"}
+"""What users of other servers say they are, beside those whose profile has the family's name."""
 _NO_DIGEST: Final = "0" * 32
 
 
@@ -99,8 +101,9 @@ def _proposed(
         started = LAUNCHES.get(family, ())
         server = ConfiguredServer(family, URLS.get(family, ""), command=started)
         profiles += profiles_of(server)
-        if told and not started and family in builtin_policies():
-            profiles.append(BUILTIN + family)
+        known = TOLD.get(family, family)
+        if told and not started and known in builtin_policies():
+            profiles.append(BUILTIN + known)
     upstream = UPSTREAMS[listener].partition("://")[2]
     listed = [
         ListedTool(name, {key: {"type": "string"} for key in arguments}, {}, _NO_DIGEST)

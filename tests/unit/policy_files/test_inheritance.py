@@ -167,7 +167,7 @@ def test_office_has_the_rules_of_default():
         if rules["office"].get(name) != rules["default"].get(name)
     }
 
-    assert differing == {"ask-secrets", "ask-redefined"}
+    assert differing == {"ask-secrets", "ask-redefined", "allow-nobody"}
 
 
 def test_two_memories_may_have_a_tool_of_one_name(tmp_path):

@@ -41,9 +41,7 @@ def proposed(*tools):
     return [ProposedServer("tools", WHERE, "npx tools", guesses=tuple(map(guess, tools)))]
 
 
-@pytest.mark.parametrize(
-    "name", ["send_email", "post-message", "fetch", "createDraft", "get_report"]
-)
+@pytest.mark.parametrize("name", ["send_email", "fetch", "createDraft", "get_report"])
 def test_a_tool_that_names_a_receiver_is_a_send(name):
     """Whatever its name says: every destination in it is judged."""
     (tool,) = [one for one in TOOLS if one.name == name]
@@ -54,6 +52,8 @@ def test_a_tool_that_names_a_receiver_is_a_send(name):
 @pytest.mark.parametrize(
     ("name", "role"),
     [
+        # Whoever vouches for a channel's name does not say of which workspace it is.
+        ("post-message", Role.SEND),
         ("search_nodes", Role.RECALL),
         ("list_all_facts", Role.LIST),
         ("add_observations", Role.SAVE),
@@ -99,7 +99,7 @@ def test_no_name_no_schema_and_no_annotation_makes_an_allow(tmp_path):
     assert len(made) > 2000
     assert {found.role for found in mapped.values() if found is not None} == {Role.SEND}
     assert all(found.destinations for found in mapped.values() if found is not None)
-    named = [one for one in made if one.properties.keys() & {"src", "dsn", "user", "q"}]
+    named = [one for one in made if one.properties.keys() & {"dsn", "q"}]
     assert all(mapped[tool.name] is not None for tool in named)
 
 

@@ -19,7 +19,7 @@ from guard.core.model import DestinationStatus, Role
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from guard.core.calls import ClassifiedCall, TracedCall
+    from guard.core.calls import ClassifiedCall, Target, TracedCall
     from guard.core.errors import PolicyProblem
     from guard.core.mappings import (
         MemoryPolicy,
@@ -225,6 +225,8 @@ class Policy:
     is_allowed: Callable[[Destination], bool]
     is_denied: Callable[[Destination], bool]
     rules: tuple[Rule, ...]
+    allowed_until: tuple[tuple[Callable[[Destination], bool], float], ...] = ()
+    """Destinations that are allowed for a while, each with the seconds since the epoch it ends."""
     limits: StateLimits = StateLimits()
     fold: Callable[[str], str] | None = None
     """Makes one value of those that the policy declares to be one receiver; None: none are."""
@@ -336,6 +338,19 @@ class Policy:
             if again or len(self._about) < MEMO_LIMIT:
                 self._about[key] = found
         return found
+
+    def allowed_now(self, targets: tuple[Target, ...], at: float) -> tuple[Target, ...]:
+        """Return destinations with those allowed that an entry allows until later than now."""
+
+        def allows(destination: Destination) -> bool:
+            return any(at < ends and matches(destination) for matches, ends in self.allowed_until)
+
+        return tuple(
+            replace(one, status=DestinationStatus.ALLOWED)
+            if one.status is DestinationStatus.EXTERNAL and allows(one.destination)
+            else one
+            for one in targets
+        )
 
     def status_of(self, destination: Destination) -> DestinationStatus:
         """Return the status of a destination.  A deny beats every allow."""

@@ -293,7 +293,10 @@ class Guard:
         try:
             if policy is not None:
                 is_shared = bool(call.upstream) and call.tool in self.offers.shared
-                return classify(policy, call, is_shared=is_shared)
+                found = classify(policy, call, is_shared=is_shared)
+                if policy.allowed_until and found.targets:
+                    found = replace(found, targets=policy.allowed_now(found.targets, call.at))
+                return found
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a block, whatever it met)
             errors.append(f"classify: {type(error).__name__}")
             self._metrics.count(ERRORS, "parse")

@@ -171,7 +171,14 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         ),
         is_internal=_patterns(d for file in files for d in file.content.internal_domains),
         is_allowed=PatternSet.parse(
-            (d for file in files for d in file.content.allow), folds_tags=folds.plus_tags
+            (d for file in files for d in file.content.allow if isinstance(d, str)),
+            folds_tags=folds.plus_tags,
+        ),
+        allowed_until=tuple(
+            (PatternSet.parse((d.to,), folds_tags=folds.plus_tags), d.ends)
+            for file in files
+            for d in file.content.allow
+            if not isinstance(d, str)
         ),
         # Of what is refused, everything that may be the same is.
         is_denied=PatternSet.parse((d for f in files for d in f.content.deny), folds_tags=True),

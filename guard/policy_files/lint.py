@@ -190,7 +190,13 @@ def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     yield from _store_names([file for file in files if not file.server])
     claims = [pattern for _, entry, _ in writes for pattern in entry.match]
     saves = [
-        p for f in files for _, t in f.content.mappings() if t.role is Role.SAVE for p in t.match
+        p
+        for f in files
+        # Of a profile, what no entry claims is a write of the highest class.
+        if not f.server
+        for _, t in f.content.mappings()
+        if t.role is Role.SAVE
+        for p in t.match
     ]
     for pattern in saves if writes else ():
         if not any(claim.overlaps(pattern) for claim in claims):
@@ -227,7 +233,8 @@ def _lists(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     denied = [text for file in files for text in file.content.deny]
     for file in _given(files):
         for name in ("allow", "internal_domains"):
-            for index, text in enumerate(getattr(file.content, name)):
+            for index, entry in enumerate(getattr(file.content, name)):
+                text = entry if isinstance(entry, str) else entry.to
                 by = shadowing_pattern(text, denied)
                 if by is not None:
                     yield _problem(

@@ -6,9 +6,11 @@ import difflib
 import json
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BaseModel,
     BeforeValidator,
@@ -71,6 +73,11 @@ def _listed(value: Json) -> object:
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list) else value
+
+
+def _day(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
 
 
 BuiltinText = Annotated[str, Field(pattern=r"^builtin:[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,5})?$")]
@@ -188,6 +195,22 @@ class EgressEntry(_Strict):
     """Hosts that may have a private or loopback address, and networks that any host may lie in."""
     passthrough: tuple[InternalText, ...] = ()
     """Hosts whose TLS is not opened; each tunnel to one is a single ``http.connect`` call."""
+
+
+class AllowedEntry(_Strict):
+    """A destination outside that may receive data until a day."""
+
+    to: AllowedText
+    """As in a plain entry."""
+    until: Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"), AfterValidator(_day)]
+    """The last day, ``2027-01-31`` (UTC); from the next on it is external again."""
+
+    @property
+    def ends(self) -> float:
+        """Seconds since the epoch at which it ends."""
+        return (
+            datetime.fromisoformat(self.until).replace(tzinfo=UTC) + timedelta(days=1)
+        ).timestamp()
 
 
 class IdentityEntry(_Strict):
@@ -335,8 +358,9 @@ class PolicyDocument(_Strict):
     """``enforce`` refuses what the rules refuse; ``monitor`` records it and lets it pass."""
     internal_domains: tuple[InternalText, ...] = ()
     """``example.com`` is that domain alone, ``*.example.com`` is everything below it."""
-    allow: tuple[AllowedText, ...] = ()
-    """Destinations outside that may receive data, as narrow as they can be."""
+    allow: tuple[AllowedText | AllowedEntry, ...] = ()
+    """Destinations outside that may receive data, as narrow as they can be; ``{to, until}`` for a
+    while."""
     deny: tuple[DestinationText, ...] = ()
     """Destinations that may never receive data; a deny beats every allow."""
     state: StateEntry | None = None
@@ -452,6 +476,7 @@ def _first_named(rule: RuleConfig) -> dict[str, Json]:
 NESTED: Final[dict[Location, type[BaseModel]]] = {
     (): PolicyDocument,
     ("recognised_by",): RecognisedEntry,
+    ("allow",): AllowedEntry,
     ("servers",): ServerEntrySchema,
     ("servers", "tools"): ToolEntry,
     ("tools",): ToolEntry,

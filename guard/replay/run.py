@@ -210,18 +210,23 @@ class Replay:
                 await self._guard.note_prompt(_identity(run, call), prompt.text, call.ts or 0.0)
 
     async def _judge(self, run: Run, call: Call, at: float) -> dict[str, Json]:
-        request = ToolCall(
-            id=f"{run.run_id}:{call.i}",
-            identity=_identity(run, call),
-            tool=call.tool,
-            arguments=call.args,
-            protocol=PROTOCOL,
-            at=at,
-            index=call.i,
-        )
+        request = recorded_call(run, call, at)
         [(traced, verdict)] = await self._guard.authorize([request], _as_recorded)
         await self._guard.observe(ToolResult(traced, call.result, at))
         return _line(run, call, traced.classified, verdict)
+
+
+def recorded_call(run: Run, call: Call, at: float) -> ToolCall:
+    """Return a call of a run as the guard would have been asked about it."""
+    return ToolCall(
+        id=f"{run.run_id}:{call.i}",
+        identity=_identity(run, call),
+        tool=call.tool,
+        arguments=call.args,
+        protocol=PROTOCOL,
+        at=at,
+        index=call.i,
+    )
 
 
 def _as_recorded(arguments: Sequence[Mapping[str, Json] | None]) -> None:

@@ -1,0 +1,229 @@
+"""``guard learn``: what recorded runs would change in a policy, with a count behind every line.
+
+The runs are replayed under the policy as it is.  A receiver that was asked about, and that in no
+run came from text that nobody vouches for, is proposed as an ``allow`` entry with an end; a tool
+that nobody has mapped, and whose receivers were addresses in every call, as a send.  What only a
+person can know (what a tool without receivers does, who writes a field) stands as a comment.
+
+INVARIANT (nothing from taint): a run in which a call had a tainted receiver, or was blocked, or
+failed, teaches nothing at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.core.model import DestinationStatus, Role
+from guard.decision.classification import classify
+from guard.destinations.canonical import PatternSet, parse_pattern
+from guard.policy_files.proposal import ListedTool, usable
+from guard.replay.run import Replay, fresh_store, recorded_call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from guard.core.model import Destination, Json
+    from guard.core.policy import Policy
+    from guard.core.ports import Detector
+    from guard.replay.traces import Call, Run
+
+UNTAUGHT: Final = frozenset({"tainted", "denied"})
+"""Rungs of receivers that make a run teach nothing."""
+VOUCHED: Final = frozenset({"listed", "granted", "prompted", "established"})
+UNMAPPED: Final = "tool_unmapped"
+ADDRESSED: Final = frozenset({"mail", "url"})
+"""Kinds of receivers that are whole in themselves."""
+FIELD_DEPTH: Final = 8
+_FIRST: Final = re.compile(r"\$\['([A-Za-z_]\w*)'\]", re.ASCII)
+
+
+@dataclass(slots=True)
+class Learned:
+    """What the runs teach."""
+
+    runs: int = 0
+    skipped: int = 0
+    """Runs that teach nothing."""
+    receivers: Counter[str] = field(default_factory=Counter)
+    """Receivers that were asked about, by the runs in which they were."""
+    sends: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """Arguments of tools that nobody has mapped in which addresses stood, by calls."""
+    unmapped: Counter[str] = field(default_factory=Counter)
+    """Tools that nobody has mapped, by calls."""
+    fields: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Tools, and the parts of their results in which a later receiver stood, by runs."""
+
+
+async def learn(
+    policy: Policy, runs: Sequence[Run], url: str, detectors: Sequence[Detector]
+) -> Learned:
+    """Replay runs and return what they teach.
+
+    Args:
+        policy: as it is in force.
+        runs: as recorded.
+        url: of a store; the replay has a namespace of its own.
+        detectors: as in live traffic.
+    """
+    lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
+
+    def keep(text: str) -> None:
+        line = json.loads(text)
+        lines[line["run_id"]].append(line)
+
+    async with fresh_store(url, policy.limits) as store:
+        await Replay(policy, store, detectors).run(runs, keep)
+    found = Learned()
+    for run in runs:
+        found.runs += 1
+        if any(_teaches_nothing(line) for line in lines[run.run_id]):
+            found.skipped += 1
+            continue
+        _take(found, policy, run, {line["i"]: line for line in lines[run.run_id]})
+    return found
+
+
+def _teaches_nothing(line: dict[str, Any]) -> bool:
+    return line["action"] == "block" or any(
+        _is_tainted(
+            reason.get("evidence", {}).get("targets", ()), mapped=reason["code"] != UNMAPPED
+        )
+        for reason in line["reasons"]
+    )
+
+
+def _is_tainted(targets: Sequence[dict[str, Any]], *, mapped: bool) -> bool:
+    """Return whether a receiver of a call is tainted.
+
+    Of a tool that nobody has mapped an argument is read in two ways, as it stands and decoded; one
+    that is vouched for as it stands is none.  Only its place is learned, and no receiver.
+    """
+    vouched = {t["path"] for t in targets if not mapped and t.get("rung") in VOUCHED}
+    return any(t.get("rung") in UNTAUGHT and t["path"] not in vouched for t in targets)
+
+
+def _take(found: Learned, policy: Policy, run: Run, lines: dict[int, dict[str, Any]]) -> None:
+    asked: set[str] = set()
+    sources: set[tuple[str, str]] = set()
+    before: list[Call] = []
+    for call in run.calls:
+        classified = classify(policy, recorded_call(run, call, call.ts or 0.0))
+        outside = [t for t in classified.targets if t.status is DestinationStatus.EXTERNAL]
+        if classified.mapping is None:
+            found.unmapped[call.tool] += 1
+            addressed = {_argument(t.path) for t in outside if _is_whole(t.destination.kind)}
+            found.sends[call.tool].update(addressed)
+        elif classified.role is Role.SEND and lines[call.i]["action"] == "ask":
+            asked |= {t.destination.canonical for t in outside if _can_stand(t.destination)}
+        for target in outside:
+            sources |= set(_sources(before, target.destination.canonical))
+        before.append(call)
+    found.receivers.update(asked)
+    found.fields.update(sources)
+
+
+def _argument(path: str) -> str:
+    """Return the argument that a normalised path (``$['to'][0]``) lies in, as policies write it."""
+    found = _FIRST.match(path)
+    return f"$.{found[1]}" if found else ""
+
+
+def _is_whole(kind: str) -> bool:
+    return kind in ADDRESSED
+
+
+def _can_stand(destination: Destination) -> bool:
+    """Return whether a receiver can stand in ``allow`` as exactly this one."""
+    try:
+        pattern = parse_pattern(destination.canonical)
+    except ValueError:
+        return False
+    return _is_whole(destination.kind) and PatternSet((pattern,))(destination)
+
+
+def _sources(before: Sequence[Call], receiver: str) -> Iterator[tuple[str, str]]:
+    """Yield the tools, and the places in their results, where a receiver had stood."""
+    for call in before:
+        for path, text in _leaves(_document(call.result), "$", 0):
+            if text.casefold() == receiver.casefold():
+                yield call.tool, path
+
+
+def _document(result: Json) -> Json:
+    if isinstance(result, str):
+        try:
+            return json.loads(result)
+        except ValueError:
+            return None
+    return result
+
+
+def _leaves(value: Json, path: str, depth: int) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict) and depth < FIELD_DEPTH:
+        for name, item in value.items():
+            yield from _leaves(item, f"{path}.{name}" if name.isidentifier() else path, depth + 1)
+    elif isinstance(value, list) and depth < FIELD_DEPTH:
+        for item in value:
+            yield from _leaves(item, f"{path}[*]", depth + 1)
+
+
+def overlay_text(policy: Policy, name: str, found: Learned, *, until: str, at_least: int) -> str:
+    """Return the policy file to load beside the policy.
+
+    Args:
+        policy: as it is in force.
+        name: of the new file's policy.
+        found: what the runs teach.
+        until: last day of the ``allow`` entries, ``2027-01-31``.
+        at_least: runs that must speak for an entry.
+    """
+    return "\n".join([*_overlay(policy, name, found, until, at_least), ""])
+
+
+def _overlay(policy: Policy, name: str, found: Learned, until: str, at_least: int) -> Iterator[str]:
+    taught = found.runs - found.skipped
+    yield f"# Proposed by `guard learn` from {taught} recorded runs; {found.skipped} more teach"
+    yield "# nothing, as a call in them was blocked or had a tainted receiver."
+    yield "version: 1"
+    yield f"name: {json.dumps(name)}"
+    yield f"mode: {policy.mode.value}"
+    receivers = [one for one in found.receivers.most_common() if one[1] >= at_least]
+    yield "allow:" if receivers else "allow: []"
+    for receiver, runs in receivers:
+        entry = f"{{to: {json.dumps(receiver)}, until: {json.dumps(until)}}}"
+        yield f"  - {entry}  # asked about in {runs} runs"
+    sends = {t: c for t, c in sorted(found.sends.items()) if _is_send(t, c, found)}
+    yield "tools:" if sends else "tools: []"
+    for tool, paths in sends.items():
+        counts = ", ".join(f"{path} in {n}" for path, n in sorted(paths.items()))
+        yield f"  # {found.unmapped[tool]} calls; an address in {counts}"
+        yield f"  - match: [{json.dumps(tool)}]"
+        yield "    role: send"
+        yield f"    destinations: {json.dumps(sorted(paths))}"
+    yield from _comments(found, sends, at_least)
+
+
+def _is_send(tool: str, paths: Counter[str], found: Learned) -> bool:
+    """Return whether every call of a tool had an address, and its name can stand in a policy."""
+    plain = usable([ListedTool(tool, {})])[0] != []
+    every = bool(paths) and max(paths.values()) == found.unmapped[tool]
+    return plain and every and all(path.startswith("$.") for path in paths)
+
+
+def _comments(found: Learned, sends: dict[str, Counter[str]], at_least: int) -> Iterator[str]:
+    open_ones = [(tool, n) for tool, n in found.unmapped.most_common() if tool not in sends]
+    if open_ones:
+        yield "# Tools without an address in every call: only you know what they do."
+    for tool, calls in open_ones:
+        yield f"#   {json.dumps(tool)}: {calls} calls"
+    fields = [(place, n) for place, n in found.fields.most_common() if n >= at_least]
+    if fields:
+        yield "# Where receivers had stood before: a directory, if only its owner writes the field."
+    for (tool, path), runs in fields:
+        yield f"#   {json.dumps(tool)}: {{path: {json.dumps(path)}, as: directory}}, in {runs} runs"

@@ -167,6 +167,10 @@ class Session:
         decision = await self._guard.parts.guard.observe(observed)
         if decision is None:
             return Released(content)
+        if decision.enforced is Action.REDACT:
+            # The rest of what a memory answered, without what an incident contains.
+            left = decision.instead
+            return Released(left if isinstance(content, str) else json.loads(left))
         withheld = _verdict(observed.call, decision)
         return Released(withheld.refusal, withheld)
 

@@ -1,0 +1,111 @@
+"""A real client repeats a call that was approved, and it goes out, once.
+
+What differs between two calls of a client (JSON-RPC ids, progress tokens, dates) must not keep a
+grant from being found, and what does not differ must not open another call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from guard import cli
+from guard.adapters.loopback import Rig
+from guard.lab.mcp_scenarios import Client, session
+from tests.e2e.running_guard import ROOT, start_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.running_guard import RunningGuard
+
+pytestmark = pytest.mark.e2e
+
+POLICY = """version: 1
+name: echo-is-a-send
+tools:
+  - match: [echo]
+    role: send
+    destinations: ["$.text"]
+"""
+
+
+@pytest.fixture(scope="module")
+def guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
+    """Start the fixture server of the official SDK and a guard before it."""
+    directory = tmp_path_factory.mktemp("retry")
+    extra = directory / "echo.yaml"
+    extra.write_text(POLICY, encoding="utf-8")
+    state = {"XDG_STATE_HOME": str(directory / "state")}
+    with Rig() as rig:
+        running = start_guard(
+            directory,
+            SimpleNamespace(port=rig.server("guard.lab.fixture_server")),
+            policy=ROOT / "policies" / "default.yaml",
+            options=("--policy", str(extra), "--label-key", str(directory / "label.key")),
+            environment=state,
+        )
+        running.state = state
+        yield running
+        running.stop()
+
+
+async def approved(guard: RunningGuard, decision: str) -> None:
+    """Approve a call on the command line, which has an event loop of its own."""
+    command = ["approvals", "grant", decision]
+    done = await asyncio.to_thread(CliRunner().invoke, cli.app, command, env=guard.state)
+    assert done.exit_code == 0, done.output
+
+
+def refusal_in(result: object) -> dict[str, object]:
+    """Return the refusal's data in a tool result."""
+    return dict(result.meta["guard"])
+
+
+async def test_an_mcp_client_repeats_what_was_approved(guard: RunningGuard) -> None:
+    """The official SDK's second call has another id; it goes out once."""
+    url = f"http://127.0.0.1:{guard.port}/mcp"
+    call = ("echo", {"text": "new@partner.test"})
+    async with session(url, Client()) as mcp:
+        first = await mcp.call_tool(*call)
+        asked = refusal_in(first)
+        await approved(guard, str(asked["decision_id"]))
+        second, third = await mcp.call_tool(*call), await mcp.call_tool(*call)
+
+    assert asked["code"] == "approval_required"
+    assert "repeat this exact call" in first.content[0].text
+    assert not second.isError
+    assert call[1]["text"] in second.content[0].text
+    assert refusal_in(third)["code"] == "approval_required"
+
+
+async def test_a_session_that_the_server_named_keeps_its_grants(guard: RunningGuard) -> None:
+    """A grant holds in the session that asked, where the session's id is not the client's word."""
+    url = f"http://127.0.0.1:{guard.port}/mcp"
+    call = ("echo", {"text": "again@partner.test"})
+    async with session(url, Client()) as first:
+        asked = refusal_in(await first.call_tool(*call))
+        await approved(guard, str(asked["decision_id"]))
+        async with session(url, Client()) as second:
+            elsewhere = await second.call_tool(*call)
+        here = await first.call_tool(*call)
+
+    assert refusal_in(elsewhere)["code"] == "approval_required"
+    assert not here.isError
+
+
+async def test_a_grant_opens_no_other_call(guard: RunningGuard) -> None:
+    """The same tool with other arguments is asked about, and the grant waits for its call."""
+    url = f"http://127.0.0.1:{guard.port}/mcp"
+    async with session(url, Client()) as mcp:
+        asked = refusal_in(await mcp.call_tool("echo", {"text": "mine@partner.test"}))
+        await approved(guard, str(asked["decision_id"]))
+        other = await mcp.call_tool("echo", {"text": "other@partner.test"})
+        own = await mcp.call_tool("echo", {"text": "mine@partner.test"})
+
+    assert refusal_in(other)["code"] == "approval_required"
+    assert not own.isError

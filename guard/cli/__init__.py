@@ -25,6 +25,7 @@ Place = str | dict[str, tuple["Place", str]]
 COMMANDS: Final[dict[str, tuple[Place, str]]] = {
     "run": ("run:run", "Stand between agents and their tools until SIGTERM."),
     "stdio": ("stdio:stdio", "Wrap an MCP server that speaks on standard input and output."),
+    "federate": ("federate:federate", "Serve one MCP endpoint in front of several listeners."),
     "init": ("init:init", "Write a first policy with its tests, from the tools an agent has."),
     "learn": ("learn:learn", "Propose policy from recorded runs, with counts, as a diff."),
     "doctor": ("doctor:doctor", "Check that everything is in place, and say what to do."),

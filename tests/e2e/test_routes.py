@@ -8,11 +8,14 @@ import urllib.request
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from mcp import ClientSession
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import McpError
 
+from guard.adapters.federation import application
 from guard.adapters.loopback import Rig, free_port
 
 if TYPE_CHECKING:
@@ -83,6 +86,41 @@ async def test_an_older_server_is_reached_under_its_path(places: tuple[str, Path
 
     assert "echo" in tools
     assert "approv" in refused
+
+
+async def test_one_endpoint_federates_the_servers(places: tuple[str, Path]) -> None:
+    """Lists are merged under prefixes; each call is judged as one to its own server."""
+    at, audit = places
+    urls = {"web": f"http://{at}/web", "other": f"http://{at}/other"}
+    transport = httpx.ASGITransport(app := application(urls, ["federation"]))
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, timeout=60) as http,
+        streamable_http_client("http://federation/mcp", http_client=http) as streams,
+        ClientSession(streams[0], streams[1]) as session,
+    ):
+        await session.initialize()
+        tools = [tool.name for tool in (await session.list_tools()).tools]
+        answer = await session.call_tool("web__echo", {"text": "hello"})
+        refused = await session.call_tool("other__echo", {"text": "hello"})
+        with pytest.raises(McpError):
+            await session.call_tool("none__echo", {})
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        elsewhere = await http.post("http://evil.test/mcp", json=body)
+        other_path = await http.post("http://federation/web", json=body)
+
+    assert {"web__echo", "other__echo"} <= set(tools)
+    assert answer.content[0].text == "hello"
+    assert refused.isError
+    assert (elsewhere.status_code, other_path.status_code) == (421, 404)
+    assert "approv" in refused.content[0].text
+    lines = [json.loads(line) for line in audit.read_text("utf-8").splitlines()]
+    ours = [x for x in lines if str(x.get("session", "")).startswith("federated-")]
+    assert {line["server"] for line in ours if line.get("tool") == "echo"} == {
+        f"{at}/web",
+        f"{at}/other",
+    }
+    assert len({line["session"] for line in ours}) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,8 +85,7 @@ class Adjacency:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(NamedTuple):
     """A node that an incident reached."""
 
     place: int
@@ -187,7 +186,9 @@ class Graph:
         if not len(begin):
             return []
         hops = self.adjacency(Tier.LIKELY, up=up).reach(begin)
-        surely = self.adjacency(Tier.CONFIRMED, up=up).reach(begin)
+        surely = hops
+        if bool((self.kinds == Kind.RESEMBLANCE).any()):
+            surely = self.adjacency(Tier.CONFIRMED, up=up).reach(begin)
         reached = hops != UNREACHED
         unsure = bool((reached & (surely == UNREACHED)).any())
         confidence = self._confidence(hops, up=up) if unsure else {}

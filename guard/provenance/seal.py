@@ -120,6 +120,19 @@ class Seal:
         fits = hmac.compare_digest(sealed[:SEAL], self._mac(area.kind, area.owner, field, body))
         return body if fits else None
 
+    def opened_all(
+        self, area: LabelSet, field: bytes, records: Iterable[bytes]
+    ) -> list[bytes | None]:
+        """Return what :meth:`opened` does of each of many records at one place, faster."""
+        begun = self._begun(area.kind, area.owner).copy()
+        begun.update(len(field).to_bytes(4, "big") + field)
+        found: list[bytes | None] = []
+        for sealed in records:
+            body, state = sealed[SEAL:], begun.copy()
+            state.update(body)
+            found.append(body if hmac.compare_digest(sealed[:SEAL], state.digest()) else None)
+        return found
+
     def enciphered(self, area: LabelSet, field: bytes, text: bytes) -> bytes:
         """Return a text that only a holder of the key can read, and only at its place.
 

@@ -66,8 +66,8 @@ async def read_graph(store: RedisSessionStore, seal: Seal, tenant: str) -> Graph
         if not isinstance(page, list):
             msg = "redis answered the log of events with something else"
             raise StateError(msg)
-        for _, fields in page:
-            body = seal.opened(area, ENTRY, fields[1]) if len(fields) == 2 else None  # noqa: PLR2004
+        records = [fields[1] if len(fields) > 1 else b"" for _, fields in page]
+        for body in seal.opened_all(area, ENTRY, records):
             if body is not None and readable(body):
                 bodies.append(body)
             else:

@@ -29,7 +29,7 @@ EDGES: Final = 5
 """Edges that lead to each item."""
 LARGE: Final = 1_000_000
 TRIES: Final = 15
-BATCH: Final = 200
+BATCH: Final = 50
 
 
 def _event(number: int, chance: np.random.Generator) -> Event:
@@ -69,18 +69,20 @@ async def cost(redis: str, progress: Callable[[str, float], object]) -> list[Che
         key = store.key_of("default", area)
         used = await store.client.execute("MEMORY", "USAGE", key, "SAMPLES", 0)
         times: list[float] = []
+        busy: list[float] = []
         reached = 0
         for _ in range(TRIES):
-            started = time.perf_counter()
+            started, used_before = time.perf_counter(), time.process_time()
             graph = await read_graph(store, seal, "default")
             reached = len(graph.reach([0]))
             times.append((time.perf_counter() - started) * 1000)
+            busy.append((time.process_time() - used_before) * 1000)
         slowest = await _slowest_script(store)
     finally:
         await store.client.execute("UNLINK", store.key_of("default", area))
         await store.aclose()
     bytes_used = used if isinstance(used, int) else 0
-    p99 = quantiles(times, n=20)[-1]
+    p95 = quantiles(times, n=20)[-1]
     return [
         Check(
             id="reach_redis_10000_p50",
@@ -89,7 +91,10 @@ async def cost(redis: str, progress: Callable[[str, float], object]) -> list[Che
             n=reached,
             target="<= 50",
         ),
-        Check(id="reach_redis_10000_p95", value=round(p99, 2), unit="ms", n=TRIES),
+        # On a busy machine the one is mostly waiting; the other is what it would be on a free one,
+        # without what Redis does meanwhile.
+        Check(id="reach_redis_10000_cpu_p50", value=round(median(busy), 2), unit="ms", n=TRIES),
+        Check(id="reach_redis_10000_p95", value=round(p95, 2), unit="ms", n=TRIES),
         Check(
             id="bytes_per_edge",
             value=round(bytes_used / edges, 1),
@@ -103,7 +108,7 @@ async def cost(redis: str, progress: Callable[[str, float], object]) -> list[Che
 
 
 async def _slowest_script(store: RedisSessionStore) -> Check:
-    """Return how long the longest script of 200 events held Redis, on average per call."""
+    """Return how long a script that writes 50 events holds Redis; a call writes one or two."""
     reply = await store.client.execute("INFO", "commandstats")
     lines = reply.decode().splitlines() if isinstance(reply, bytes) else []
     per_call = [
@@ -112,7 +117,7 @@ async def _slowest_script(store: RedisSessionStore) -> Check:
         if line.startswith("cmdstat_evalsha")
     ]
     return Check(
-        id="script_ms_per_200_events",
+        id="script_ms_per_50_events",
         value=round(per_call[0] / 1000, 3) if per_call else None,
         unit="ms",
         target="<= 5",
@@ -129,11 +134,13 @@ def _in_memory(
     sources = (chance.random(len(targets)) * targets).astype(np.int32)
     adjacency = Adjacency.of(LARGE, sources, targets)
     times: list[float] = []
+    busy: list[float] = []
     reached = 0
     for _ in range(5):
-        started = time.perf_counter()
+        started, used_before = time.perf_counter(), time.process_time()
         hops = adjacency.reach(np.array([0], dtype=np.int32))
         times.append((time.perf_counter() - started) * 1000)
+        busy.append((time.process_time() - used_before) * 1000)
         reached = int((hops >= 0).sum())
     return [
         Check(
@@ -142,5 +149,6 @@ def _in_memory(
             unit="ms",
             n=reached,
             target="<= 300",
-        )
+        ),
+        Check(id="reach_memory_1000000_cpu_p50", value=round(median(busy), 1), unit="ms", n=5),
     ]

@@ -246,6 +246,8 @@ class RankedMapping:
     seeds: PathQuery
     """What the search begins with: into the arguments, or the result where ``seeds_in_result``."""
     seeds_in_result: bool = False
+    unless: PathQuery | None = None
+    """Into the arguments: what makes the store rank in a way that is not replayed."""
     names_in_text: bool = False
     """Whether the seeds are the nodes whose names stand in a text, and not names themselves."""
 

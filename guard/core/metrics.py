@@ -335,6 +335,7 @@ SELECTIONS: Final = Counter(
                 "fidelity",
                 "unread_answer",
                 "no_grounding",
+                "other_ranking",
                 "unwritten",
             ),
         ),

@@ -255,6 +255,8 @@ class Policy:
     """Servers that have tool mappings of their own."""
     warnings: tuple[PolicyProblem, ...] = field(default=(), compare=False)
     """What in them loads and may mean less than its author thinks."""
+    replays: bool = field(init=False, compare=False)
+    """Whether the answers of some store are replayed."""
     has_directories: bool = field(init=False, compare=False)
     """Whether some result field is a directory or an own record."""
     result_rules: tuple[JudgesResults, ...] = field(init=False, compare=False)
@@ -274,6 +276,8 @@ class Policy:
         declared = (one for tool in self.tools for one in tool.fields)
         vouch = any(one.channel in VOUCHING for one in declared)
         object.__setattr__(self, "has_directories", vouch)
+        ranked = any(selection.ranked for selection in self.selections.values())
+        object.__setattr__(self, "replays", ranked)
         picked = tuple(rule for rule in self.rules if isinstance(rule, JudgesResults))
         object.__setattr__(self, "result_rules", picked)
         kinds = product(Role, (False, True), (False, True), (False, True))

@@ -39,7 +39,12 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ToolResult, TracedCall
     from guard.core.labels import LabelSet, LabelWrite
-    from guard.core.mappings import RankedMapping, SelectionPolicy, StructureMapping
+    from guard.core.mappings import (
+        PathQuery,
+        RankedMapping,
+        SelectionPolicy,
+        StructureMapping,
+    )
     from guard.core.metrics import Metrics
     from guard.core.model import Json
     from guard.core.policy import Policy
@@ -164,6 +169,8 @@ class SelectionReplays:
         channel, reason = Channel.UNREPLAYED, "error"
         told: dict[str, Json] | None = None
         try:
+            if mapping.unless is not None and _is_given(mapping.unless, result):
+                raise UnreplayedError("other_ranking")
             ranked = read_ranked(mapping, result)
             task = asyncio.ensure_future(self._replayed(selection, mapping, result, ranked))
             task.add_done_callback(_end)
@@ -298,43 +305,32 @@ class SelectionReplays:
         served = [ledger.number(name) for name in ranked.names]
         if None in served:
             raise UnreplayedError("unknown_item")
-        numbers = [ledger.root(number) for number in served if number is not None]
+        known = [number for number in served if number is not None]
+        numbers = list(map(ledger.root, known))
         full, authentic = ledger.full, ledger.authentic
-        recall = Recall(seeds_of(mapping, result, ledger), top=len(numbers))
+        seeds = seeds_of(mapping, result, ledger)
+        recall = Recall(dict.fromkeys(map(ledger.root, seeds), 1.0), top=len(numbers))
+        # A stranger's merge must move neither where the authenticated walk begins nor its items.
+        own = [ledger.root(number, authentic=True) for number in known]
+        begin = dict.fromkeys((ledger.root(seed, authentic=True) for seed in seeds), 1.0)
+        unmerged = Recall(begin, top=len(numbers)), own
         alike = full is authentic
         if alike and replica.compared_at == len(ledger) and replica.recalls % CHECKED:
             found = replay(None, full, authentic, recall, numbers)
         else:
-            found = replay(selector, full, authentic, recall, numbers, compare=True)
-            found = self._before_writes(selector, replica, result, recall, found)
+            found = replay(
+                selector, full, authentic, recall, numbers, compare=True, unmerged=unmerged
+            )
+            if not found.faithful:
+                found = _before_writes(
+                    selector, ledger, result.call.call.at, found, unmerged, recall
+                )
             replica.compared_at = len(ledger)
             self._count(selection, replica, found)
         told = None
         if found.diverged:
             told = self._document(replica, ranked, recall, found, selector)
         return found, told
-
-    def _before_writes(
-        self,
-        selector: Selector,
-        replica: _Replica,
-        result: ToolResult,
-        recall: Recall,
-        found: Replay,
-    ) -> Replay:
-        """Compare with the graph before the writes since the recall was asked, where that differs.
-
-        Raises:
-            ValueError: the selector cannot rank it.
-        """
-        if found.faithful:
-            return found
-        ledger, asked = replica.ledger, result.call.call.at
-        late = ledger.since(asked)
-        if not late:
-            return found
-        before = replay(selector, ledger.without(late), ledger.authentic, recall, found.served)
-        return before if before.faithful else found
 
     def _count(self, selection: SelectionPolicy, replica: _Replica, found: Replay) -> None:
         recent = replica.faithful
@@ -448,6 +444,11 @@ def _names(value: Json) -> list[str]:
     return [one for one in values if isinstance(one, str) and one]
 
 
+def _is_given(query: PathQuery, result: ToolResult) -> bool:
+    arguments = dict(result.call.call.arguments)
+    return any(value not in {None, ""} for _, value in query.find(arguments))
+
+
 def _documents(content: Json) -> list[Json]:
     """Return the structures that an answer is: its texts parsed strictly, and its other forms."""
     found: list[Json] = []
@@ -482,8 +483,29 @@ def read_ranked(mapping: RankedMapping, result: ToolResult) -> Ranked:
     return next(iter(found.values()))
 
 
-def seeds_of(mapping: RankedMapping, result: ToolResult, ledger: Ledger) -> dict[int, float]:
-    """Return where the selection begins, each node alike.
+def _before_writes(
+    selector: Selector,
+    ledger: Ledger,
+    asked: float,
+    found: Replay,
+    unmerged: tuple[Recall, Sequence[int]],
+    recall: Recall,
+) -> Replay:
+    """Return the comparison with the graph before the writes since a time, if that is the same.
+
+    Raises:
+        ValueError: the selector cannot rank it.
+    """
+    late = ledger.since(asked)
+    if not late:
+        return found
+    full = ledger.without(late)
+    before = replay(selector, full, ledger.authentic, recall, found.served, unmerged=unmerged)
+    return before if before.faithful else found
+
+
+def seeds_of(mapping: RankedMapping, result: ToolResult, ledger: Ledger) -> list[int]:
+    """Return the nodes that the selection begins with, as they were before any merge.
 
     Raises:
         UnreplayedError: nothing names a node of the ledger.
@@ -503,7 +525,7 @@ def seeds_of(mapping: RankedMapping, result: ToolResult, ledger: Ledger) -> dict
         numbers = [number for name in texts if (number := ledger.number(name)) is not None]
     if not numbers:
         raise UnreplayedError("no_grounding")
-    return {ledger.root(number): 1.0 for number in numbers}
+    return numbers
 
 
 def whose_structure(

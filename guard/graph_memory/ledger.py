@@ -367,9 +367,9 @@ class Ledger:
             raise ValueError("an edge's weight is not a positive number")
         return view.made(len(self.names))
 
-    def root(self, node: int) -> int:
-        """Return what a node is in the full graph: what it was merged into."""
-        return self._full.root(node)
+    def root(self, node: int, *, authentic: bool = False) -> int:
+        """Return what a node was merged into, in the full graph or in the authenticated one."""
+        return (self._authentic if authentic else self._full).root(node)
 
     def without(self, numbers: Iterable[int]) -> Graph:
         """Return the full graph without the edges that some writes made."""

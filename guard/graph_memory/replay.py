@@ -39,7 +39,7 @@ class Replay:
         return self.faithful and place < len(self.stands) and self.stands[place]
 
 
-def replay(
+def replay(  # noqa: PLR0913  (what is compared with what, by name)
     selector: Selector | None,
     full: Graph,
     authentic: Graph,
@@ -47,6 +47,7 @@ def replay(
     served: Sequence[int] | None = None,
     *,
     compare: bool = False,
+    unmerged: tuple[Recall, Sequence[int]] | None = None,
 ) -> Replay:
     """Run a selector on both graphs and compare the order of what was served.
 
@@ -57,6 +58,8 @@ def replay(
         recall: what was asked.
         served: the store's answer, best first; None where the replica's own stands for it.
         compare: whether to run the selector although both graphs are one.
+        unmerged: the recall and the answer by the nodes of the authenticated graph, where merges
+            that do not count have made other nodes of them.
 
     Raises:
         ValueError: the selector cannot rank one of the graphs.
@@ -67,9 +70,10 @@ def replay(
     if selector is None:
         raise ValueError("a selection cannot be replayed without its selector")
     whole = selector.rank(full, recall)
-    alone = whole if full is authentic else selector.rank(authentic, recall)
     given = whole.items if served is None else tuple(served)
-    return Replay(given, alone.items, is_order(given, whole), stands(given, alone))
+    asked, own = unmerged or (recall, given)
+    alone = whole if full is authentic else selector.rank(authentic, asked)
+    return Replay(given, alone.items, is_order(given, whole), stands(own, alone))
 
 
 def is_order(served: Sequence[int], ranking: Ranking) -> bool:

@@ -203,6 +203,8 @@ class RankedEntry(_Strict):
     """Into an item: the name of its node."""
     seeds: SeedsEntry
     """What the search began with."""
+    unless: PathText | None = None
+    """Into the arguments: what makes the store rank in a way that is not replayed."""
 
 
 class AuthenticatedByEntry(_Strict):
@@ -439,11 +441,13 @@ def compile_selections(stores: Iterable[StoreEntry]) -> dict[str, SelectionPolic
     return {
         store.name: _selection(store, store.selection)
         for store in stores
-        if store.selection is not None
+        # Structure without a selection is on record, and nothing is replayed.
+        if store.selection is not None or any(write.structure for write in store.writes)
     }
 
 
-def _selection(store: StoreEntry, entry: SelectionEntry) -> SelectionPolicy:
+def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionPolicy:
+    entry = declared or SelectionEntry(selector="vector")
     by = entry.authenticated_by
     return SelectionPolicy(
         store=store.name,
@@ -456,10 +460,11 @@ def _selection(store: StoreEntry, entry: SelectionEntry) -> SelectionPolicy:
                 compile_path(read.ranked.id),
                 compile_path(read.ranked.seeds.path),
                 read.ranked.seeds.source == "result",
+                _query(read.ranked.unless),
                 read.ranked.seeds.match == "text",
             )
             for read in store.reads
-            if read.ranked is not None
+            if read.ranked is not None and declared is not None
         ),
         structure=tuple(
             StructureMapping(

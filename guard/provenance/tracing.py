@@ -203,7 +203,7 @@ class Tracing:
         self._call = classified
         self._identity, self._at = classified.call.identity, classified.call.at
         self._directories = policy.has_directories
-        self._selections = bool(policy.selections)
+        self._selections = policy.replays
         self._values: dict[str, bool] = {}
         """Whether a value may be attested, by value; the others only taint."""
         self._complete = classified.searched

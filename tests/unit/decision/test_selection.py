@@ -217,6 +217,25 @@ async def test_an_edge_of_a_peer_that_changes_nothing_costs_nothing(world):
     assert world.metrics.found == ["stands"]
 
 
+async def test_a_merge_of_a_strangers_moves_no_query(store, redis_namespace, tmp_path):
+    """The query's entity becomes another one: the authenticated walk still begins where it did."""
+    text = POLICY.read_text(encoding="utf-8").replace(
+        "      - match: [relate]",
+        "      - match: [unify]\n        target: L3\n        structure:\n"
+        '          - {change: merge, each: "$", one: into, two: node}\n      - match: [relate]',
+    )
+    file = tmp_path / "policy.yaml"
+    file.write_text(text, encoding="utf-8")
+    world = await World(store, redis_namespace, load_policies([file])).curated()
+    for topic in SCENE.topics:
+        await world.call("peer", "unify", {"into": "mill 0 a", "node": topic})
+    mills = {"results": [{"record": "invoice rival 0", "text": f"Pay {SCENE.rival}"}]}
+    await world.recall(mills)
+    assert world.metrics.found == ["diverged"]
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.action is Action.ASK
+
+
 async def test_a_selector_that_raises_makes_the_answer_untrusted(world, monkeypatch):
     """An error is never served as authenticated."""
     await world.attacked()

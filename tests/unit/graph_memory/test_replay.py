@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from guard.graph_memory.graph import Graph, Ranking, Recall
+from guard.graph_memory.ledger import Change, Ledger, Write, Writer
 from guard.graph_memory.replay import is_order, replay, stands
 from guard.graph_memory.selectors.pagerank import PageRank
 
@@ -73,3 +76,52 @@ def test_an_item_stands_where_its_authenticated_place_is_no_worse(served, expect
 def test_an_answer_with_other_items_is_no_order(served):
     """Repeated, missing or foreign items."""
     assert not is_order(served, Ranking((1, 2, 3)))
+
+
+NODES = 14
+ITEMS = range(9, NODES)
+ends = st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1))
+stranger = st.one_of(
+    st.tuples(st.just(Change.EDGE), ends, st.sampled_from([0.5, 1.0, 5.0, 100.0])),
+    st.tuples(st.just(Change.DELETE_EDGE), ends, st.just(1.0)),
+    st.tuples(st.just(Change.MERGE), ends, st.just(1.0)),
+    st.tuples(st.just(Change.DELETE_NODE), ends, st.just(1.0)),
+)
+
+
+def curated(edges):
+    """Return the curator's writes: every node, every item, and some edges."""
+    writes = [
+        Write(Change.NODE, f"n{n}", item=n in ITEMS, writer=Writer("curator")) for n in range(NODES)
+    ]
+    return writes + [
+        Write(Change.EDGE, f"n{a}", f"n{b}", writer=Writer("curator")) for a, b in edges
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ends, min_size=8, max_size=30), st.lists(stranger, max_size=8), st.data())
+def test_nothing_vouches_that_authenticated_structure_did_not_put_there(edges, attack, data):
+    """Whatever strangers write, an item that vouches has its place without them or a better."""
+    alone, ledger = (Ledger(lambda writer: writer.principal == "curator") for _ in range(2))
+    alone.extend(curated(edges))
+    ledger.extend(curated(edges))
+    ledger.extend(
+        Write(change, f"n{a}", f"n{b}", weight=weight, writer=Writer("peer"))
+        for change, (a, b), weight in attack
+    )
+    seeds = {data.draw(st.integers(0, 8)): 1.0, data.draw(st.integers(0, 8)): 1.0}
+    asked = Recall({ledger.root(node): 1.0 for node in seeds}, top=3)
+    served = PageRank().rank(ledger.full, asked).items
+    # No merge of the curator's: the authenticated graph numbers every node as it was written.
+    unmerged = Recall(seeds, top=3), served
+    found = replay(
+        PageRank(), ledger.full, ledger.authentic, asked, served, compare=True, unmerged=unmerged
+    )
+    without = PageRank().rank(alone.full, Recall(seeds, top=3))
+    assert found.faithful
+    for place, item in enumerate(served):
+        if found.vouches(place):
+            first = without.place(item)
+            assert first is not None
+            assert first <= place

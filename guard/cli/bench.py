@@ -188,6 +188,9 @@ def adopt(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     flows: Annotated[int, typer.Option(min=1, help="Honest flows, drawn evenly.")] = 120,
     full: Annotated[bool, typer.Option("--full", help="All of them.")] = False,
+    data: Annotated[
+        Path, typer.Option(help="Directory of recorded runs; without it, two figures are null.")
+    ] = Path("../shared/data/traces"),
     report: Annotated[
         list[Path] | None, typer.Option(help="JSON report whose figures belong in here; repeat.")
     ] = None,
@@ -195,6 +198,7 @@ def adopt(
     """The first hour: what `guard init` makes of real servers, commands to a guard that blocks."""
     # Here: the others need no composition root, whose import takes longer than their start.
     from guard.adapters.redis.embedded import EmbeddedRedis
+    from guard.in_process import Guard
     from guard.lab.adopt.bench import bench_adopt
     from guard.wiring import assemble
 
@@ -202,6 +206,8 @@ def adopt(
         found = bench_adopt(
             assemble,
             redis.url,
+            open_guard=Guard.open,
+            traces=data,
             flows=None if full else flows,
             reports=report or (),
             progress=told,

@@ -14,13 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.lab.adopt.honest import honest_courses
+from guard.lab.adopt.in_process_parity import compare
+from guard.lab.adopt.record_overhead import record_overhead
 from guard.lab.adopt.setup import commands_to_block
 from guard.lab.adopt.truth import judged
+from guard.lab.installed import MEGABYTE, installed_sizes
 from guard.lab.judged_runs import wilson
 from guard.replay.reports import Check, Report, machine
+from guard.replay.traces import read_traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from guard.lab.trust.flows import Course
     from guard.lab.trust.harness import Compose
@@ -30,20 +35,18 @@ ELSEWHERE: Final[Mapping[str, tuple[str, str]]] = {
     "refusals_readable": ("fraction", "= 1"),
     "clients": ("count", ""),
     "frameworks": ("count", ""),
-    "installed_mb": ("MB", "<= 260"),
-    "record_overhead_ratio": ("ratio", "<= 1.05"),
-    "inprocess_same_verdicts": ("fraction", "= 1"),
-    "inprocess_p50_ms": ("ms", ""),
 }
 """Figures of other measurements that belong into this report: unit and target."""
 NOT_GIVEN: Final = "measured elsewhere: name its report with `--report FILE`"
 
 
-def bench_adopt(
+def bench_adopt(  # noqa: PLR0913  (what is measured, and what with)
     compose: Compose,
     redis_url: str,
     *,
     flows: int | None,
+    open_guard: Callable[..., AbstractAsyncContextManager[Any]],
+    traces: Path | None,
     reports: Sequence[Path] = (),
     progress: Callable[[str, float], object],
 ) -> Report:
@@ -53,6 +56,8 @@ def bench_adopt(
         compose: the composition root.
         redis_url: of a server that nothing else uses.
         flows: honest tellings at most, drawn evenly; all if None.
+        open_guard: ``Guard.open`` of the in-process API.
+        traces: directory of recorded runs; None where there is none.
         reports: JSON reports of other measurements, whose figures are taken over by their ids.
         progress: is told the stage, and the share of it that is done.
     """
@@ -64,6 +69,14 @@ def bench_adopt(
         told[name] = asyncio.run(
             honest_courses(compose, redis_url, limit=flows, told=known, step=step)
         )
+    progress("recording", 0)
+    own = [record_overhead(lambda done: progress("recording", done)), _installed()]
+    progress("in process", 0)
+    files = sorted(traces.glob("*.jsonl*")) if traces is not None and traces.is_dir() else []
+    runs = list(read_traces(files))
+    step = _stepper(progress, "in process", max(1, len(runs)))
+    found = compare(compose, open_guard, redis_url, "default.yaml", runs, step)
+    own += asyncio.run(found).checks()
     progress("set-up", 0)
     setup, checked = _setup()
     progress("help", 0)
@@ -75,6 +88,7 @@ def bench_adopt(
             *_honest(told),
             *setup,
             Check(id="help_seconds", value=_help(), unit="s", n=HELP_RUNS, target="<= 0.3"),
+            *own,
             *_elsewhere(reports),
         ],
         details={
@@ -91,6 +105,12 @@ def bench_adopt(
             "set_up": checked,
         },
     )
+
+
+def _installed() -> Check:
+    """Return what a plain installation takes, of the distributions that are installed here."""
+    size = sum(installed_sizes().values()) / MEGABYTE
+    return Check(id="installed_mb", value=round(size, 1), unit="MB", target="<= 260")
 
 
 def _stepper(

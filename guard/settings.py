@@ -139,6 +139,14 @@ class Settings(BaseSettings):
     """OTLP receiver of spans, such as ``http://localhost:4318/v1/traces``; empty sends none."""
     record_days: float = Field(default=7.0, gt=0)
     """Days for which recordings are kept."""
+    console: str = ""
+    """``HOST:PORT`` of the console; empty serves none."""
+    console_people: Path | None = None
+    """TOML file of who may sign in, besides whoever has the printed link."""
+    console_url: str = ""
+    """Under which people reach it, where that is not its address."""
+    console_certificate: Path | None = None
+    """PEM file with certificate and key: the console speaks TLS."""
     models: Path | None = None
     credentials: Path | None = None
     """TOML file of principals and how they prove who they are, see
@@ -216,6 +224,13 @@ class Settings(BaseSettings):
         _address(value)
         return value
 
+    @field_validator("console")
+    @classmethod
+    def _console(cls, value: str) -> str:
+        if value:
+            _address(value)
+        return value
+
     @field_validator("body_limit", "held_limit", "record_limit", mode="before")
     @classmethod
     def _size(cls, value: object) -> object:
@@ -251,6 +266,16 @@ class Settings(BaseSettings):
     def admin_address(self) -> tuple[str, int]:
         """Host and port of the admin endpoint."""
         return _address(self.admin)
+
+    @property
+    def console_address(self) -> tuple[str, int]:
+        """Host and port of the console."""
+        return _address(self.console)
+
+    @property
+    def console_host(self) -> str:
+        """Name by which people reach the console."""
+        return urlsplit(self.console_url).hostname or self.console_address[0]
 
     @classmethod
     def settings_customise_sources(

@@ -57,6 +57,8 @@ class Supervisor:
         self._young_deaths = 0
         self._worker: subprocess.Popen[bytes] | None = None
         self._beating = False
+        self._console: subprocess.Popen[bytes] | None = None
+        self._console_from = 0.0
 
     def run(self) -> int:
         """Serve until SIGTERM or SIGINT; return the exit code."""
@@ -76,6 +78,9 @@ class Supervisor:
         finally:
             if note is not None:
                 note.remove()
+            if self._console is not None:
+                self._console.terminate()
+                self._console.wait()
             if self._redis is not None:
                 self._redis.stop()
             shutil.rmtree(directory, ignore_errors=True)
@@ -133,6 +138,8 @@ class Supervisor:
         del frame
         if self._worker is not None and self._beating:
             self._worker.send_signal(number)
+        if self._console is not None and self._console.poll() is None:
+            self._console.send_signal(number)
 
     def _watch(self, directory: Path, url: str) -> int:
         pulse = Heartbeat.create(directory / "pulse")
@@ -141,7 +148,7 @@ class Supervisor:
             started = time.monotonic()
             worker = self._worker = self._start(directory, url)
             self._beating = False
-            code = self._until_dead(worker, pulse, started)
+            code = self._until_dead(worker, pulse, started, directory, url)
             if self._stopping:
                 return 0 if code in {0, -signal.SIGTERM} else 1
             # A worker that never came up cannot use what it was given; another would not either.
@@ -161,23 +168,42 @@ class Supervisor:
                 "owner": f"{self._name}:{self._restarts}",
             }
         )
-        # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
-        command = [
-            sys.executable,
-            "-O",
-            "-m",
-            "guard.worker",
-            str(os.getpid()),
-            str(directory),
-            url,
-        ]
-        worker = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603  (our own module)
-        if worker.stdin is not None:
-            worker.stdin.write(settings.model_dump_json().encode() + b"\n")
-            worker.stdin.close()
-        return worker
+        return self._python(
+            "guard.worker", str(os.getpid()), str(directory), url, settings=settings
+        )
 
-    def _until_dead(self, worker: subprocess.Popen[bytes], pulse: Heartbeat, started: float) -> int:
+    @staticmethod
+    def _python(module: str, *arguments: str, settings: Settings) -> subprocess.Popen[bytes]:
+        """Start one of our modules, with the settings on its standard input."""
+        # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
+        command = [sys.executable, "-O", "-m", module, *arguments]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603  (our own module)
+        if process.stdin is not None:
+            process.stdin.write(settings.model_dump_json().encode() + b"\n")
+            process.stdin.close()
+        return process
+
+    def _keep_console(self, directory: Path, url: str) -> None:
+        """Start the console once a worker serves, and again where it ended."""
+        if not self._settings.console or not self._beating or self._stopping:
+            return
+        ended = self._console is None or self._console.poll() is not None
+        if not ended or time.monotonic() < self._console_from:
+            return
+        if self._console is not None:
+            self._note("guard.console_lost", {"exit_code": self._console.returncode})
+        self._console_from = time.monotonic() + YOUNG_SECONDS
+        where = (str(os.getpid()), url, str(directory))
+        self._console = self._python("guard.console.server", *where, settings=self._settings)
+
+    def _until_dead(
+        self,
+        worker: subprocess.Popen[bytes],
+        pulse: Heartbeat,
+        started: float,
+        directory: Path,
+        url: str,
+    ) -> int:
         """Wait for the worker's end; bring it about where the heartbeat stops."""
         stopped_at: float | None = None
         while True:
@@ -186,6 +212,7 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 pass
             self._keep_redis()
+            self._keep_console(directory, url)
             now = time.monotonic()
             if self._stopping and stopped_at is None:
                 worker.send_signal(signal.SIGTERM)

@@ -24,6 +24,7 @@ Place = str | dict[str, tuple["Place", str]]
 
 COMMANDS: Final[dict[str, tuple[Place, str]]] = {
     "run": ("run:run", "Stand between agents and their tools until SIGTERM."),
+    "console": ("console:console", "Serve the console, for guards that run elsewhere."),
     "stdio": ("stdio:stdio", "Wrap an MCP server that speaks on standard input and output."),
     "federate": ("federate:federate", "Serve one MCP endpoint in front of several listeners."),
     "init": ("init:init", "Write a first policy with its tests, from the tools an agent has."),

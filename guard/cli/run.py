@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -72,6 +73,18 @@ def run(
     otlp: Annotated[
         str | None, typer.Option(help="OTLP receiver of spans: http://localhost:4318/v1/traces.")
     ] = None,
+    console: Annotated[
+        str | None, typer.Option(help="HOST:PORT of the pages for people; needs --audit.")
+    ] = None,
+    console_people: Annotated[
+        Path | None, typer.Option(help="TOML file: who may sign in, and in which roles.")
+    ] = None,
+    console_url: Annotated[
+        str | None, typer.Option(help="Under which people reach the console, if not its address.")
+    ] = None,
+    console_certificate: Annotated[
+        Path | None, typer.Option(help="PEM file with certificate and key of the console.")
+    ] = None,
     models: Annotated[
         Path | None, typer.Option(help="Model directory with its manifest (default: shipped).")
     ] = None,
@@ -123,6 +136,10 @@ def run(
     if not settings.policy or not (settings.modes or settings.decisions):
         missing = "--policy FILE" if not settings.policy else "--reverse or --forward"
         raise InputError(f"nothing to do: give at least one {missing}")
+    if settings.console and settings.audit is None:
+        raise InputError("the console shows the audit log: give --audit as well")
+    if settings.console and not (find_spec("jinja2") and find_spec("pygal")):
+        raise InputError("the console: pip install agent-egress-guard[console]")
     load_policies(settings.policy)
     from guard.supervisor import Supervisor
 

@@ -1,0 +1,47 @@
+"""``guard console``: the pages for people, beside guards that run elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from guard.cli.running import Key, Redis
+from guard.core.errors import InputError
+from guard.settings import load_settings
+
+
+def console(
+    address: Annotated[str, typer.Argument(help="HOST:PORT to serve at.")],
+    audit: Annotated[Path, typer.Option(help="The guards' audit log; what people do goes there.")],
+    redis: Redis,
+    label_key: Key = None,
+    audit_key: Annotated[Path | None, typer.Option(help="Key file of the audit log.")] = None,
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option("--policy", "-p", help="The guards' policy; repeat to merge."),
+    ] = None,
+    people: Annotated[Path | None, typer.Option(help="TOML file: who may sign in.")] = None,
+    url: Annotated[str | None, typer.Option(help="Under which people reach it.")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="PEM file with certificate, key.")
+    ] = None,
+) -> None:
+    """Serve the console of guards that share one Redis and one audit log."""
+    try:
+        from guard.console.server import serve
+    except ImportError as error:
+        raise InputError("the console: pip install agent-egress-guard[console]") from error
+    settings = load_settings(
+        None,
+        console=address,
+        audit=audit,
+        audit_key=audit_key,
+        policy=policy,
+        console_people=people,
+        console_url=url,
+        console_certificate=certificate,
+    )
+    asyncio.run(serve(settings, redis, label_key))

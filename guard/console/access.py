@@ -1,0 +1,190 @@
+"""Who may do what on the console: people and their roles, signing in, sessions, rate limits.
+
+A person signs in with a link that was printed at the start (this machine's operator, every role),
+or with a secret of the people file, which the API takes as a bearer as well.  Sessions are kept in
+this process only: a restart signs everybody out.  All times are monotonic, so that a clock that
+jumps neither ends nor prolongs anything.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import hmac
+import secrets
+import tomllib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+SESSION_SECONDS: Final = 12 * 3600
+IDLE_SECONDS: Final = 2 * 3600
+LINK_SECONDS: Final = 15 * 60
+"""How long the printed link is good; it is good once."""
+SESSIONS: Final = 1000
+TRIES: Final = 10
+"""Attempts to sign in from one address, and per minute from then on."""
+ACTS: Final = 120
+"""Acts (answers, revocations, …) of one person, and per minute from then on."""
+_CLIENTS: Final = 10_000
+
+
+class Role(StrEnum):
+    """What a person may do; an approver and an author see what a viewer sees."""
+
+    VIEWER = "viewer"
+    """See decisions, sessions, requests and tools."""
+    APPROVER = "approver"
+    """Answer requests, revoke what is remembered, quarantine."""
+    AUTHOR = "author"
+    """Change policies."""
+    ADMIN = "admin"
+    """All of it, and accept changed tool definitions."""
+
+
+_HOLDS: Final = {
+    Role.VIEWER: {Role.VIEWER},
+    Role.APPROVER: {Role.VIEWER, Role.APPROVER},
+    Role.AUTHOR: {Role.VIEWER, Role.AUTHOR},
+    Role.ADMIN: set(Role),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who signed in."""
+
+    name: str
+    roles: frozenset[Role]
+
+    def may(self, role: Role) -> bool:
+        """Return whether one of the person's roles holds another."""
+        return any(role in _HOLDS[one] for one in self.roles)
+
+
+@dataclass(slots=True)
+class SignedIn:
+    """A session of a browser."""
+
+    person: Person
+    csrf: str
+    since: float
+    seen: float
+
+
+class Limiter:
+    """Token buckets by key: ``size`` at once, and ``size`` a minute from then on."""
+
+    def __init__(self, size: int, now: Callable[[], float]) -> None:
+        self._size = size
+        self._now = now
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allows(self, key: str) -> bool:
+        """Take one token; return whether there was one."""
+        at = self._now()
+        left, since = self._left.pop(key, (float(self._size), at))
+        left = min(self._size, left + (at - since) * self._size / 60)
+        self._left[key] = (max(0.0, left - 1), at)
+        while len(self._left) > _CLIENTS:
+            self._left.popitem(last=False)
+        return left >= 1
+
+
+@dataclass(slots=True)
+class Access:
+    """Signs people in.
+
+    Args:
+        people: by the SHA-256 of each person's secret, in hex.
+        now: monotonic seconds.
+    """
+
+    people: Mapping[str, Person]
+    now: Callable[[], float]
+    _sessions: OrderedDict[bytes, SignedIn] = field(default_factory=OrderedDict)
+    _link: tuple[bytes, float] | None = None
+
+    def link(self) -> str:
+        """Return a secret that signs this machine's operator in, once."""
+        secret = secrets.token_urlsafe(32)
+        self._link = (_digest(secret), self.now() + LINK_SECONDS)
+        return secret
+
+    def redeem(self, secret: str) -> str | None:
+        """Return the token of a new session for a link's or a person's secret."""
+        digest = _digest(secret)
+        link = self._link
+        if link is not None and hmac.compare_digest(digest, link[0]):
+            self._link = None
+            if self.now() <= link[1]:
+                return self.sign_in(Person(getpass.getuser(), frozenset({Role.ADMIN})))
+        person = self.bearer(secret)
+        return None if person is None else self.sign_in(person)
+
+    def bearer(self, secret: str) -> Person | None:
+        """Return the person whose secret this is."""
+        return self.people.get(_digest(secret).hex())
+
+    def sign_in(self, person: Person) -> str:
+        """Begin a session; return its token, of which only the digest is kept."""
+        token, at = secrets.token_urlsafe(32), self.now()
+        self._sessions[_digest(token)] = SignedIn(person, secrets.token_urlsafe(32), at, at)
+        while len(self._sessions) > SESSIONS:
+            self._sessions.popitem(last=False)
+        return token
+
+    def session(self, token: str) -> SignedIn | None:
+        """Return the session of a cookie, None where it has ended."""
+        digest, at = _digest(token), self.now()
+        found = self._sessions.get(digest)
+        if found is None:
+            return None
+        if at - found.since > SESSION_SECONDS or at - found.seen > IDLE_SECONDS:
+            del self._sessions[digest]
+            return None
+        found.seen = at
+        return found
+
+    def sign_out(self, token: str) -> None:
+        """End a session."""
+        self._sessions.pop(_digest(token), None)
+
+
+def load_people(path: Path | None) -> dict[str, Person]:
+    """Return people by the SHA-256 of their secret, from a TOML file.
+
+    A table per person: ``[people.alice]`` with ``secret = "SHA-256 in hex"``, ``roles = […]``.
+
+    Raises:
+        InputError: the file cannot be read, or a person is not described like that.
+    """
+    if path is None:
+        return {}
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))["people"]
+        people = {
+            str(one["secret"]).lower(): Person(name, frozenset(map(Role, one["roles"])))
+            for name, one in found.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = f"people file `{path}`: write [people.NAME] with `secret` and `roles` ({error})"
+        raise InputError(msg) from error
+    if len(people) != len(found) or any(len(digest) != _HEX for digest in people):
+        msg = f"people file `{path}`: each `secret` is a SHA-256 in hex, and a person's own"
+        raise InputError(msg)
+    return people
+
+
+_HEX: Final = 64
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

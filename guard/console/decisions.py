@@ -1,0 +1,364 @@
+"""An index over the audit log: SQLite, beside the log, made from it and remade whenever it is lost.
+
+Lines are read as they are appended, also across a rotation.  A line that is erased from the log is
+erased here as soon as the erasure's own line is read.  Rates and latencies come from counters per
+hour that are kept with each batch, so a page costs the same however long the log is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+import threading
+from collections import Counter
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.adapters.audit_log import EVENT_DECISION
+from guard.adapters.audit_tree import EVENT_ERASED, EVENT_ERASURE
+from guard.core.errors import AuditError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+VERSION: Final = 1
+"""Of the tables; an index of another version is made anew."""
+PAGE: Final = 100
+CHUNK: Final = 4 * 1024 * 1024
+"""Bytes of the log that one batch takes in."""
+FILTERS: Final = ("enforced", "principal", "session", "tool", "server")
+"""What decisions can be filtered by; each has an index."""
+_STEP: Final = math.log(1.15)
+"""Width of a latency bucket, as a logarithm: a percentile is right to 15 %."""
+_TABLES: Final = f"""
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS decisions (
+    id INTEGER PRIMARY KEY, at REAL, decision TEXT, tenant TEXT, principal TEXT, session TEXT,
+    server TEXT, tool TEXT, role TEXT, enforced TEXT, action TEXT, milliseconds REAL, score REAL,
+    detail TEXT, log TEXT, n INTEGER);
+CREATE INDEX IF NOT EXISTS decisions_decision ON decisions (decision);
+CREATE INDEX IF NOT EXISTS decisions_line ON decisions (log, n);
+{"".join(f"CREATE INDEX IF NOT EXISTS d_{x} ON decisions ({x});" for x in FILTERS)}
+CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL, event TEXT, detail TEXT);
+CREATE TABLE IF NOT EXISTS hours (
+    hour INTEGER, what TEXT, name TEXT, n INTEGER, PRIMARY KEY (hour, what, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS place (one INTEGER PRIMARY KEY CHECK (one = 1), inode INTEGER,
+    offset INTEGER);
+PRAGMA user_version = {VERSION};
+"""
+_DETAIL: Final = ("reasons", "decided_by", "errors", "targets", "facts", "policy", "mode")
+_COLUMNS: Final = (
+    "at", "decision", "tenant", "principal", "session", "server", "tool", "role", "enforced",
+    "action", "milliseconds", "score", "detail", "log", "n",
+)  # fmt: skip
+_INSERT: Final = (
+    f"INSERT INTO decisions ({', '.join(_COLUMNS)}) "  # noqa: S608  (names of our own)
+    f"VALUES ({', '.join('?' * len(_COLUMNS))})"
+)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Decisions of some hours."""
+
+    decisions: int
+    blocked: int
+    asked: int
+    p99: float | None
+    """Milliseconds of a decision; None where there was none."""
+
+    @property
+    def block_rate(self) -> float:
+        """Share of decisions that block."""
+        return self.blocked / self.decisions if self.decisions else 0.0
+
+    @property
+    def ask_rate(self) -> float:
+        """Share of decisions that ask."""
+        return self.asked / self.decisions if self.decisions else 0.0
+
+
+class DecisionIndex:
+    """Reads an audit log into SQLite, and answers the pages' questions.
+
+    Args:
+        log: the audit log; it need not exist yet.
+        path: the index; left out, ``LOG.index``.  Made anew where it is not one of this version.
+    """
+
+    def __init__(self, log: Path, path: Path | None = None) -> None:
+        self.log = log
+        self.path = path or log.with_name(log.name + ".index")
+        self._lock = threading.Lock()
+        self._make()
+        self._file: Any = None
+        self.unread = 0
+        """Lines that are no JSON object, since the process started."""
+
+    def close(self) -> None:
+        """Close the log; the index stays."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _make(self) -> None:
+        if not self._usable():
+            for suffix in ("", "-wal", "-shm"):
+                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        with self._connected() as db:
+            db.executescript(_TABLES)
+
+    def _usable(self) -> bool:
+        if not self.path.exists():
+            return True
+        try:
+            with self._connected() as db:
+                return bool(db.execute("PRAGMA user_version").fetchone()[0] in {0, VERSION})
+        except sqlite3.DatabaseError:
+            return False
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self.path, timeout=10)) as db:
+            db.row_factory = sqlite3.Row
+            db.execute("PRAGMA secure_delete = ON")
+            yield db
+
+    # --- taking in -------------------------------------------------------------------------------
+
+    def take_in(self) -> list[Row]:
+        """Read what was appended since, at most one batch; return its decisions, oldest first.
+
+        Raises:
+            AuditError: the log became shorter than what was read of it.
+            sqlite3.Error: the index cannot be written.
+        """
+        with self._lock, self._connected() as db:
+            inode, offset = db.execute("SELECT inode, offset FROM place").fetchone() or (0, 0)
+            data, inode, offset = self._read(inode, offset)
+            if not data:
+                return []
+            with db:
+                rows = self._insert(db, data)
+                db.execute("REPLACE INTO place VALUES (1, ?, ?)", (inode, offset))
+            return rows
+
+    def _read(self, inode: int, offset: int) -> tuple[bytes, int, int]:
+        """Return whole lines, the file that they stand in, and the place behind them."""
+        if self._file is None and not self._open():
+            return b"", inode, offset
+        held = os.fstat(self._file.fileno())
+        if held.st_ino != inode:
+            inode, offset = held.st_ino, 0
+        if held.st_size < offset:
+            msg = f"the audit log `{self.log}` became shorter; remove `{self.path}` to read it anew"
+            raise AuditError(msg)
+        self._file.seek(offset)
+        data = self._file.read(CHUNK)
+        whole = data[: data.rfind(b"\n") + 1]
+        if not whole and self._moved(held.st_ino):
+            # The old file is read to its end before the new one is opened.
+            self.close()
+        return whole, inode, offset + len(whole)
+
+    def _open(self) -> bool:
+        try:
+            self._file = self.log.open("rb")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _moved(self, inode: int) -> bool:
+        try:
+            return self.log.stat().st_ino != inode
+        except FileNotFoundError:
+            return False
+
+    def _insert(self, db: sqlite3.Connection, data: bytes) -> list[Row]:
+        rows: list[tuple[Any, ...]] = []
+        events: list[dict[str, Any]] = []
+        counts: Counter[tuple[int, str, str]] = Counter()
+        for line in data.split(b"\n"):
+            entry = _entry(line)
+            if entry is None:
+                self.unread += bool(line.strip())
+            elif entry.get("event") == EVENT_DECISION:
+                rows.append(_values(entry))
+                counts.update(_counted(entry, rows[-1][0]))
+            elif entry.get("event") not in {None, EVENT_ERASED}:
+                events.append(entry)
+        first = (db.execute("SELECT max(id) FROM decisions").fetchone()[0] or 0) + 1
+        db.executemany(_INSERT, rows)
+        db.executemany(
+            "INSERT INTO hours VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+            [(*key, count) for key, count in counts.items()],
+        )
+        # After the decisions: an erasure may be of lines of this very batch.
+        for entry in events:
+            _event(db, entry)
+        return [
+            _row({"id": first + number, **dict(zip(_COLUMNS, row, strict=True))})
+            for number, row in enumerate(rows)
+        ]
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def page(
+        self, wanted: Mapping[str, str], *, before: int = 0, after: int = -1, limit: int = PAGE
+    ) -> list[Row]:
+        """Return decisions, the newest first.
+
+        Args:
+            wanted: value by name of :data:`FILTERS`.
+            before: only those with a smaller id; 0 begins with the newest.
+            after: only those with a larger id.
+            limit: how many at most.
+        """
+        known = {name: value for name, value in wanted.items() if name in FILTERS and value}
+        # One index serves; `+` keeps the others from being chosen over the order by id.
+        first = next((n for n in ("session", "principal", "tool", "server") if n in known), None)
+        parts = [f"{'' if n == (first or n) else '+'}{n} = ?" for n in known]
+        values: list[Any] = [*known.values()]
+        if before:
+            parts.append("id < ?")
+            values.append(before)
+        if after >= 0:
+            parts.append("id > ?")
+            values.append(after)
+        where = f"WHERE {' AND '.join(parts)}" if parts else ""
+        query = f"SELECT * FROM decisions {where} ORDER BY id DESC LIMIT ?"  # noqa: S608  (closed)
+        with self._connected() as db:
+            return [_row(dict(one)) for one in db.execute(query, (*values, limit))]
+
+    def decision(self, identifier: str) -> Row | None:
+        """Return a decision by its id, the newest of several."""
+        query = "SELECT * FROM decisions WHERE decision = ? ORDER BY id DESC LIMIT 1"
+        with self._connected() as db:
+            found = db.execute(query, (identifier,)).fetchone()
+        return None if found is None else _row(dict(found))
+
+    def events(self, limit: int = PAGE) -> list[Row]:
+        """Return lines about other things than decisions, the newest first."""
+        with self._connected() as db:
+            found = db.execute("SELECT * FROM events ORDER BY id DESC LIMIT ?", (limit,))
+            return [{**dict(one), "detail": json.loads(one["detail"])} for one in found]
+
+    def tenants(self) -> list[str]:
+        """Return the tenants that have decisions on record."""
+        with self._connected() as db:
+            found = db.execute("SELECT DISTINCT name FROM hours WHERE what = 'tenant'")
+            return sorted({"default", *(one[0] for one in found)})
+
+    def rates(self, since: float, until: float) -> Rates:
+        """Return what was decided in the hours from ``since`` to ``until`` (seconds)."""
+        actions = dict(self.counts("enforced", since, until))
+        buckets = sorted((int(name), n) for name, n in self.counts("bucket", since, until))
+        return Rates(
+            decisions=sum(actions.values()),
+            blocked=actions.get("block", 0),
+            asked=actions.get("ask", 0),
+            p99=_percentile(buckets, 0.99),
+        )
+
+    def counts(self, what: str, since: float, until: float) -> list[tuple[str, int]]:
+        """Return counts by name, the largest first; ``what``: enforced, tool, reason, bucket."""
+        query = """SELECT name, sum(n) FROM hours WHERE hour >= ? AND hour < ? AND what = ?
+            GROUP BY name ORDER BY 2 DESC, 1"""
+        with self._connected() as db:
+            found = db.execute(query, (_hour(since), _hour(until), what)).fetchall()
+        return [(str(name), int(count)) for name, count in found]
+
+    def series(self, since: float, until: float) -> list[tuple[int, dict[str, int]]]:
+        """Return for each hour how many decisions did what."""
+        query = "SELECT hour, name, n FROM hours WHERE hour >= ? AND hour < ? AND what = 'enforced'"
+        found: dict[int, dict[str, int]] = {}
+        with self._connected() as db:
+            for hour, name, count in db.execute(query, (_hour(since), _hour(until))):
+                found.setdefault(hour, {})[name] = count
+        return [(hour, found.get(hour, {})) for hour in range(_hour(since), _hour(until))]
+
+
+def _hour(at: float) -> int:
+    return int(at // 3600)
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _at(entry: Mapping[str, Any]) -> float:
+    try:
+        return datetime.fromisoformat(str(entry.get("at", ""))).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _values(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    names = ("tenant", "principal", "session", "server", "tool", "role", "enforced", "action")
+    detail = {name: entry[name] for name in _DETAIL if entry.get(name)}
+    return (
+        _at(entry),
+        str(entry.get("decision_id", "")),
+        *(str(entry.get(name, "")) for name in names),
+        entry.get("milliseconds") or 0.0,
+        entry.get("score"),
+        json.dumps(detail, separators=(",", ":")),
+        entry.get("log", ""),
+        entry.get("n", -1),
+    )
+
+
+def _counted(entry: Mapping[str, Any], at: float) -> Iterator[tuple[int, str, str]]:
+    hour = _hour(at)
+    yield hour, "enforced", str(entry.get("enforced", ""))
+    yield hour, "tool", str(entry.get("tool", ""))
+    yield hour, "tenant", str(entry.get("tenant", ""))
+    yield hour, "policy", str(entry.get("policy", ""))[:12]
+    spent = max(float(entry.get("milliseconds") or 0.0), 1e-3)
+    yield hour, "bucket", str(math.ceil(math.log(spent) / _STEP))
+    for code in {str(one.get("code", "")) for one in entry.get("reasons", ())}:
+        yield hour, "reason", code
+
+
+def _event(db: sqlite3.Connection, entry: dict[str, Any]) -> None:
+    if entry["event"] == EVENT_ERASURE:
+        lines = [
+            pair for pair in entry.get("lines", ()) if isinstance(pair, list) and len(pair) > 1
+        ]
+        wanted = [(str(pair[0]), int(pair[1])) for pair in lines]
+        db.executemany("DELETE FROM decisions WHERE log = ? AND n = ?", wanted)
+        entry = {**entry, "lines": len(wanted)}
+    rest = {k: v for k, v in entry.items() if k not in {"event", "at", "log", "n"}}
+    db.execute(
+        "INSERT INTO events (at, event, detail) VALUES (?, ?, ?)",
+        (_at(entry), str(entry["event"]), json.dumps(rest)),
+    )
+
+
+def _row(found: Row) -> Row:
+    detail = json.loads(found.pop("detail"))
+    codes = dict.fromkeys(str(one.get("code", "")) for one in detail.get("reasons", ()))
+    shown = datetime.fromtimestamp(found["at"], UTC)
+    return {**found, **detail, "codes": list(codes), "time": shown.isoformat(" ", "seconds")[:19]}
+
+
+def _percentile(buckets: list[tuple[int, int]], share: float) -> float | None:
+    total = sum(count for _, count in buckets)
+    reached = 0
+    for bucket, count in buckets:
+        reached += count
+        if reached >= share * total:
+            return float(math.exp(bucket * _STEP))
+    return None

@@ -1,0 +1,200 @@
+"""The door of the console: every request passes it before a page sees it.
+
+A route answers only those whose role it was declared for; a route that was declared for nobody
+answers nobody.  What changes something needs, besides, a token that other sites cannot know, and
+comes from a page of this console.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse
+from starlette.routing import Match, Route
+
+from guard.console.access import ACTS, TRIES, Limiter, Role, SignedIn
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from guard.console.access import Access
+
+COOKIE: Final = "guard_console"
+CSRF_FIELD: Final = "csrf"
+CSRF_HEADER: Final = "x-csrf-token"
+BODY_LIMIT: Final = 1024 * 1024
+SAFE: Final = frozenset({"GET", "HEAD"})
+PUBLIC: Final = "public"
+"""Declared for everybody: signing in, and the files of the pages."""
+HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+
+
+class Gate:
+    """ASGI middleware that lets a request through, or answers it itself.
+
+    Args:
+        app: the pages.
+        routes: of the pages.
+        needs: by name of a route, the role that it is for, or :data:`PUBLIC`.
+        access: signs people in.
+        hosts: names by which the console is called; others are refused (DNS rebinding).
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        routes: Sequence[Route],
+        needs: Mapping[str, Role | str],
+        access: Access,
+        hosts: Collection[str],
+    ) -> None:
+        self._app = app
+        self._routes = routes
+        self._needs = needs
+        self._access = access
+        self._hosts = frozenset(hosts)
+        self._tries = Limiter(TRIES, access.now)
+        self._acts = Limiter(ACTS, access.now)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                fixed = [(k.encode(), v.encode()) for k, v in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(p for p in fixed if p[0] not in given)]
+            await send(message)
+
+        refused = await self._refused(Request(scope, receive), scope)
+        if refused is not None:
+            await refused(scope, receive, with_headers)
+            return
+        body: bytes = scope["state"].pop("body", b"")
+        waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return waiting.pop() if waiting else await receive()
+
+        again = receive if scope["method"] in SAFE else replay
+        await self._app(scope, again, with_headers)
+
+    async def _refused(self, request: Request, scope: Scope) -> Response | None:
+        """Return the answer to a request that does not pass; note what pages need of others."""
+        if (urlsplit(f"//{request.headers.get('host', '')}").hostname or "") not in self._hosts:
+            return PlainTextResponse("this console has another name", 421)
+        needed = self._needs.get(self._route(scope) or "")
+        signed_in, by_secret = self._who(request)
+        scope["state"] = {"signed_in": signed_in}
+        if needed != PUBLIC:
+            if signed_in is None:
+                return _unknown(request)
+            if not isinstance(needed, Role) or not signed_in.person.may(needed):
+                return _answer(request, 403 if needed else 404, "this is not for your role")
+        if request.method in SAFE:
+            return None
+        # Whoever signs in is nobody yet, whatever cookie comes along.
+        who = None if needed == PUBLIC else signed_in
+        return await self._unsafe(request, scope, who, by_secret=by_secret and who is not None)
+
+    async def _unsafe(
+        self, request: Request, scope: Scope, signed_in: SignedIn | None, *, by_secret: bool
+    ) -> Response | None:
+        allowed = (
+            self._acts.allows(signed_in.person.name)
+            if signed_in
+            else self._tries.allows(request.client.host if request.client else "")
+        )
+        if not allowed:
+            return _answer(request, 429, "too many in a minute; wait")
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > BODY_LIMIT:
+                return _answer(request, 413, "the request is too long")
+        form = _form(request, body)
+        scope["state"] |= {"body": body, "form": form}
+        if by_secret:
+            return None
+        if not self._same_origin(request):
+            return _answer(request, 403, "this came from another site")
+        if signed_in is not None:
+            given = request.headers.get(CSRF_HEADER) or next(iter(form.get(CSRF_FIELD, [])), "")
+            if not hmac.compare_digest(given.encode(), signed_in.csrf.encode()):
+                return _answer(request, 403, "the page was not this console's; load it anew")
+        return None
+
+    def _route(self, scope: Scope) -> str | None:
+        """Return the name of the route that a request would reach."""
+        for route in self._routes:
+            if route.matches(scope)[0] is Match.FULL:
+                return route.name
+        return None
+
+    def _who(self, request: Request) -> tuple[SignedIn | None, bool]:
+        """Return who asks, and whether by a secret that no browser sends on its own."""
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            person = self._access.bearer(secret.strip())
+            if person is not None:
+                return SignedIn(person, "", 0.0, 0.0), True
+            return None, False
+        return self._access.session(request.cookies.get(COOKIE, "")), False
+
+    def _same_origin(self, request: Request) -> bool:
+        """Return whether a page of this console sent it; browsers say so, in one header or both."""
+        site = request.headers.get("sec-fetch-site")
+        if site is not None and site not in {"same-origin", "none"}:
+            return False
+        origin = request.headers.get("origin")
+        if origin in {None, "null"}:
+            return origin is None and site is not None
+        return urlsplit(str(origin)).netloc == request.headers.get("host")
+
+
+def _form(request: Request, body: bytes) -> dict[str, list[str]]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        return {}
+    try:
+        return parse_qs(body.decode(), keep_blank_values=True, max_num_fields=500)
+    except ValueError:
+        return {}
+
+
+def _unknown(request: Request) -> Response:
+    pages = request.method in SAFE and not request.url.path.startswith("/api/")
+    if pages and "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse("/sign-in", 303)
+    return _answer(request, 401, "sign in first")
+
+
+def _answer(request: Request, status: int, text: str) -> Response:
+    headers: dict[str, Any] = {"www-authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004
+    if request.url.path.startswith("/api/"):
+        return JSONResponse({"error": text}, status, headers)
+    return PlainTextResponse(text, status, headers)

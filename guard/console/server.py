@@ -1,0 +1,176 @@
+"""The console's process: ``python -m guard.console.server PARENT REDIS_URL DIRECTORY``.
+
+The supervisor of ``guard run --console`` starts it with the settings as one JSON line on standard
+input; ``guard console`` serves in its own process, for guards that run elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+from guard.adapters.audit_log import open_audit_log
+from guard.adapters.credentials.label_key import audit_signer, load_label_key
+from guard.adapters.processes.child_process import die_with_parent
+from guard.adapters.redis.store import RedisSessionStore
+from guard.console.access import Access, load_people
+from guard.console.acts import Desk
+from guard.console.app import Console
+from guard.console.decisions import DecisionIndex
+from guard.core.errors import GuardError, InputError
+from guard.policy_files import load_policies
+from guard.provenance.seal import Seal
+from guard.settings import EMBEDDED, Settings, policy_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guard.core.policy import Policy
+
+STATE_SECONDS: Final = 5.0
+"""How long a question to Redis may take; nobody's call waits for it."""
+CHECKPOINT_SECONDS: Final = 2.0
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class PolicyInForce:
+    """The policy that a guard has read from the same files, read anew when they change.
+
+    Args:
+        files: of the policy; empty where this console was given none.
+    """
+
+    def __init__(self, files: list[Path]) -> None:
+        self._files = [policy_file(path) for path in files]
+        self._looks: tuple[tuple[int, int], ...] = ()
+        self._policy: Policy | None = None
+
+    def __call__(self) -> Policy | None:
+        """Return it, None where no files were given.
+
+        Raises:
+            GuardError: the files cannot be read, or are no policy.
+        """
+        try:
+            found = [path.stat() for path in self._files]
+        except OSError as error:
+            raise GuardError(f"a policy file cannot be read: {error.strerror}") from error
+        looks = tuple((one.st_mtime_ns, one.st_size) for one in found)
+        if looks != self._looks:
+            self._policy = load_policies(self._files)
+            self._looks = looks
+        return self._policy
+
+
+async def serve(settings: Settings, redis: str, key: Path | None) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Args:
+        settings: ``console`` and ``audit`` are given.
+        redis: URL of the state.
+        key: file of the label key; left out, the user's own.
+
+    Raises:
+        GuardError: a part cannot be used; nothing was served.
+    """
+    if settings.audit is None:
+        raise InputError("the console shows the audit log: give --audit")
+    host, port = settings.console_address
+    check_address(settings)
+    audit = open_audit_log(settings.audit, signer=audit_signer(settings.audit_key))
+    store = RedisSessionStore.at(redis, timeout=STATE_SECONDS)
+    access = Access(load_people(settings.console_people), time.monotonic)
+    secure = settings.console_certificate is not None or settings.console_url.startswith("https:")
+    console = Console(
+        DecisionIndex(settings.audit),
+        Desk(store, Seal(load_label_key(key)), audit, PolicyInForce(settings.policy)),
+        access,
+        hosts={*LOOPBACK, host, settings.console_host},
+        secure=secure,
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            console.app,
+            host=host,
+            port=port,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=2,
+            ssl_certfile=settings.console_certificate,
+        )
+    )
+    loop = asyncio.get_running_loop()
+    background = [
+        loop.create_task(_announce(server, access, settings)),
+        loop.create_task(_checkpoints(audit.checkpoint)),
+    ]
+    loop.add_signal_handler(signal.SIGHUP, audit.reopen)
+    try:
+        await server.serve()
+    finally:
+        for task in background:
+            task.cancel()
+        await store.aclose()
+        audit.close()
+
+
+def check_address(settings: Settings) -> None:
+    """Refuse to be reached in clear from other machines.
+
+    Raises:
+        InputError: the address is not this machine's own, and nothing says how TLS comes to it.
+    """
+    host, _ = settings.console_address
+    if host in LOOPBACK or settings.console_certificate is not None:
+        return
+    if not settings.console_url.startswith("https://"):
+        msg = f"`{host}` is reached from other machines: give --console-certificate (PEM with key)"
+        raise InputError(f"{msg}, or --console-url https://… of what ends TLS before it")
+
+
+async def _announce(server: uvicorn.Server, access: Access, settings: Settings) -> None:
+    while not server.started:  # noqa: ASYNC110  (uvicorn has no event for it)
+        await asyncio.sleep(0.02)
+    host, port = settings.console_address
+    if not port:
+        port = server.servers[0].sockets[0].getsockname()[1]
+    scheme = "http" if settings.console_certificate is None else "https"
+    where = settings.console_url.rstrip("/") or f"{scheme}://{host}:{port}"
+    sys.stderr.write(f"guard: console at {where}/sign-in/{access.link()} (once, within 15 min)\n")
+    sys.stderr.flush()
+
+
+async def _checkpoints(sign: Callable[[], str | None]) -> None:
+    while True:
+        await asyncio.sleep(CHECKPOINT_SECONDS)
+        await asyncio.to_thread(sign)
+
+
+def main() -> int:
+    """Serve for a supervisor; return the exit code."""
+    parent, redis, directory = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    settings = Settings.model_validate_json(sys.stdin.readline())
+    key = settings.label_key
+    if key is None and settings.redis == EMBEDDED and (directory / "label.key").exists():
+        key = directory / "label.key"
+    try:
+        die_with_parent(parent)
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(serve(settings, redis, key))
+    except (GuardError, OSError) as error:
+        sys.stderr.write(f"guard console: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

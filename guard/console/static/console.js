@@ -1,0 +1,35 @@
+// Live rows and keys; everything else works without it.
+"use strict";
+(() => {
+  const LIMIT = 200;
+  const csrf = document.querySelector("input[name=csrf]");
+  document.addEventListener("htmx:configRequest", (event) => {
+    if (csrf) event.detail.headers["x-csrf-token"] = csrf.value;
+  });
+  const body = document.querySelector("#live tbody");
+  if (body) {
+    const first = body.querySelector("tr[data-id]");
+    const feed = new EventSource("/feed?after=" + (first ? first.dataset.id : "0"));
+    let waiting = [];
+    feed.addEventListener("decision", (event) => {
+      waiting.push(event.data);
+      if (waiting.length === 1) requestAnimationFrame(() => {
+        // Rows come from the server's template, where all text is escaped.
+        body.insertAdjacentHTML("afterbegin", waiting.slice(-LIMIT).reverse().join(""));
+        waiting = [];
+        while (body.rows.length > LIMIT) body.deleteRow(-1);
+      });
+    });
+    feed.addEventListener("stale", () => { feed.close(); location.reload(); });
+  }
+  document.addEventListener("keydown", (event) => {
+    if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const page = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`);
+    if (page) { page.click(); return; }
+    const step = { j: 1, k: -1 }[event.key];
+    if (!step) return;
+    const stops = [...document.querySelectorAll("main tbody tr td:first-child a, main article h2 a")];
+    const next = stops[stops.indexOf(document.activeElement) + step];
+    if (next) next.focus();
+  });
+})();

@@ -1,0 +1,83 @@
+"""A console on a real Redis and a log in a file, called without a socket."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from guard.adapters.audit_log import AuditLogFile
+from guard.console.access import Access, Person, Role
+from guard.console.acts import Desk
+from guard.console.app import Console
+from guard.console.decisions import DecisionIndex
+from guard.provenance.seal import Seal
+from tests.guards import KEY
+
+NOW = 1_700_000_000.0
+
+
+def line(number, *, enforced="allow", tool="send", at="2023-11-14T22:00:00.000+00:00", **more):
+    """Return one line of an audit log."""
+    fields = {
+        "event": "guard.decision",
+        "decision_id": f"d{number}",
+        "at": at,
+        "principal": "alice",
+        "tenant": "default",
+        "session": "s1",
+        "server": "127.0.0.1:1",
+        "tool": tool,
+        "role": "send",
+        "action": enforced,
+        "enforced": enforced,
+        "reasons": [{"code": "unknown_tool", "rule": "r", "action": enforced, "detail": "why"}],
+        "milliseconds": 1.0,
+        "log": "L",
+        "n": number,
+    }
+    return json.dumps({**fields, **more}) + "\n"
+
+
+@pytest.fixture
+def clock():
+    """Seconds that only the test moves."""
+    return SimpleNamespace(at=1000.0)
+
+
+@pytest.fixture
+def log(tmp_path):
+    """An audit log with one decision of each verdict."""
+    path = tmp_path / "audit.jsonl"
+    verdicts = ("allow", "ask", "block")
+    path.write_text("".join(line(n, enforced=v) for n, v in enumerate(verdicts)), "utf-8")
+    return path
+
+
+@pytest.fixture
+def console(store, log, clock):
+    """The console; ``as_(*roles)`` returns a client of somebody, signed in."""
+    access = Access({}, lambda: clock.at)
+    index = DecisionIndex(log)
+    index.take_in()
+    audit = AuditLogFile(log)
+    desk = Desk(store, Seal(KEY), audit, now=lambda: NOW)
+    found = Console(index, desk, access, {"console"}, now=lambda: NOW)
+
+    def client(*roles, name="pat"):
+        person = Person(name, frozenset(map(Role, roles)))
+        cookies = {"guard_console": access.sign_in(person)} if roles else {}
+        headers = {"origin": "http://console", "sec-fetch-site": "same-origin"}
+        if roles:
+            held = access.session(cookies["guard_console"])
+            headers["x-csrf-token"] = held.csrf
+        transport = httpx.ASGITransport(app=found.app)
+        return httpx.AsyncClient(
+            transport=transport, base_url="http://console", cookies=cookies, headers=headers
+        )
+
+    yield SimpleNamespace(console=found, as_=client, access=access, index=index, desk=desk, log=log)
+    index.close()
+    audit.close()

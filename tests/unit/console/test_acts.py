@@ -1,0 +1,169 @@
+"""Answers on the console, on a real Redis, with real requests of a guard."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from guard.console.access import Person, Role
+from guard.console.acts import Answer, Decided, Desk
+from guard.core.calls import ToolResult
+from guard.core.errors import GuardError
+from guard.core.model import Identity, ToolCall
+from guard.policy_files import load_policies
+from guard.provenance.seal import Seal
+from tests.guards import KEY, guard_on
+from tests.unit.console.conftest import NOW
+
+POLICY = """
+version: 1
+name: office
+tools:
+  - {match: [send], role: send, destinations: ["$.to"], body: ["$.body"]}
+rules:
+  - {id: ask, type: provenance, roles: [send], rungs: [claimed, unknown, tainted], effect: ask}
+  - {id: ok, type: provenance, roles: [send], rungs: [granted, established], effect: allow}
+"""
+PAT = Person("pat", frozenset({Role.APPROVER}))
+
+
+@pytest.fixture
+def policy(tmp_path):
+    """The policy in force."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY, "utf-8")
+    return load_policies([path])
+
+
+@pytest.fixture
+def send(store, policy):
+    """Send to a stranger as alice; return the decision id and what became of it."""
+    guard = guard_on(store, policy)
+
+    async def once(number=1, to="drop@evil.test", body="figures", principal="alice"):
+        who = Identity(principal, "s")
+        arguments = {"to": to, "body": body}
+        call = ToolCall(f"deadbeef0{number}", who, "send", arguments, "test", NOW)
+        [(traced, verdict)] = await guard.authorize([call])
+        if verdict.enforced.forwards:
+            await guard.observe(ToolResult(traced, "sent", NOW))
+        return call.id, verdict.enforced.label
+
+    return once
+
+
+def _answers(log):
+    lines = [json.loads(one) for one in log.read_text("utf-8").splitlines()]
+    return [one["answer"] for one in lines if one["event"] == "guard.approval"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "again", "more"),
+    [("once", "allow", "ask"), ("remember", "allow", "allow"), ("deny", "ask", "ask")],
+)
+async def test_an_answer_is_for_what_was_asked(console, send, answer, again, more):
+    """Once releases this very call once; remember its receiver; deny nothing."""
+    decision, first = await send()
+    assert first == "ask"
+    async with console.as_("approver") as client:
+        shown = await client.get(f"/approvals/default/{decision}")
+        assert "drop@evil.test" in shown.text
+        form = {"answer": answer, "decision": f"default/{decision}", "period": "day"}
+        assert (await client.post("/approvals", data=form)).status_code == 303
+        late = await client.post("/approvals", data=form)
+
+    assert late.status_code == 409
+    assert (await send(2))[1] == again
+    assert (await send(3))[1] == more
+
+
+async def test_of_two_who_answer_at_once_one_is_heard(console, send):
+    """The other is told, and both answers are on record."""
+    decision, _ = await send()
+    decided = [Decided(Answer.ONCE), Decided(Answer.DENY)]
+    answers = [console.desk.answer(PAT, "default", decision, one) for one in decided]
+    results = await asyncio.gather(*answers, return_exceptions=True)
+
+    assert sum(isinstance(one, GuardError) for one in results) == 1
+    assert _answers(console.log).count("failed") <= 1
+
+
+async def test_nobody_approves_in_his_own_name(console, send):
+    """Who asks cannot grant, but can deny."""
+    decision, _ = await send(principal="pat")
+    async with console.as_("approver", name="pat") as client:
+        form = {"answer": "once", "decision": f"default/{decision}"}
+        refused = await client.post("/approvals", data=form)
+        denied = await client.post("/approvals", data={**form, "answer": "deny"})
+
+    assert (refused.status_code, denied.status_code) == (409, 303)
+
+
+async def test_a_request_of_another_policy_is_not_approved(store, console, send, policy, tmp_path):
+    """The policy changed meanwhile: judge anew."""
+    decision, _ = await send()
+    path = tmp_path / "other.yaml"
+    path.write_text(POLICY.replace("office", "office2"), "utf-8")
+    other = load_policies([path])
+    assert other.digest != policy.digest
+    desk = Desk(store, Seal(KEY), console.desk._audit, lambda: other, lambda: NOW)
+    with pytest.raises(GuardError, match="policy has changed"):
+        await desk.answer(PAT, "default", decision, Decided(Answer.ONCE))
+    assert (await send(2))[1] == "ask"
+
+
+async def test_like_requests_are_answered_together(console, send):
+    """Three alike are one entry of the queue, and one click."""
+    ids = [(await send(n, body=f"text {n}"))[0] for n in (1, 2, 3)]
+    async with console.as_("approver") as client:
+        queue = await client.get("/approvals")
+        assert queue.text.count('<article class="request">') == 1
+        assert "3 alike" in queue.text
+        form = {"answer": "once", "decision": [f"default/{one}" for one in ids]}
+        assert (await client.post("/approvals", data=form)).status_code == 303
+    assert [(await send(n + 3, body=f"text {n}"))[1] for n in (1, 2, 3)] == ["allow"] * 3
+
+
+async def test_without_its_record_nothing_is_released(console, send):
+    """An answer that cannot be written down is no answer."""
+    decision, _ = await send()
+    console.desk._audit.close()
+    async with console.as_("approver") as client:
+        form = {"answer": "once", "decision": f"default/{decision}"}
+        assert (await client.post("/approvals", data=form)).status_code == 503
+    assert (await send(2))[1] == "ask"
+
+
+async def test_without_redis_the_pages_say_so(console, own_server):
+    """Redis gone: Now says that calls are refused, and the queue is an error."""
+    from guard.adapters.redis.store import RedisSessionStore
+
+    store = RedisSessionStore.at(own_server.url, timeout=0.5)
+    own_server.stop()
+    console.console._desk = Desk(store, Seal(KEY), console.desk._audit, now=lambda: NOW)
+    async with console.as_("approver") as client:
+        now, queue = await client.get("/"), await client.get("/approvals")
+    await store.aclose()
+
+    assert now.status_code == 200
+    assert "cannot be reached" in now.text
+    assert queue.status_code == 503
+
+
+async def test_the_api_does_what_the_pages_do(console, send):
+    """Its description names every route under /api, and its answer releases the call."""
+    decision, _ = await send()
+    async with console.as_("approver") as client:
+        described = (await client.get("/api/openapi.json")).json()
+        [waiting] = (await client.get("/api/approvals")).json()["requests"]
+        path = f"/api/approvals/default/{decision}"
+        wrong = await client.post(path, json={"answer": "yes"})
+        good = await client.post(path, json={"answer": "once"})
+
+    assert waiting["calls"][0]["decision"] == decision
+    assert (wrong.status_code, good.status_code) == (400, 200)
+    assert (await send(2))[1] == "allow"
+    routes = {page.path for page in console.console.pages if page.path.startswith("/api/")}
+    assert set(described["paths"]) == routes

@@ -1,0 +1,90 @@
+"""The index over the audit log: appended lines, rotation, erasure, filters, sums."""
+
+from __future__ import annotations
+
+import json
+import stat
+from datetime import UTC, datetime
+
+import pytest
+
+from guard.console.decisions import DecisionIndex
+from tests.unit.console.conftest import line
+
+HOUR = datetime(2023, 11, 14, 22, tzinfo=UTC).timestamp()
+
+
+@pytest.fixture
+def opened():
+    """Open indexes; they are closed at the end of the test."""
+    found = []
+
+    def index(log):
+        found.append(DecisionIndex(log))
+        return found[-1]
+
+    yield index
+    for one in found:
+        one.close()
+
+
+def test_lines_are_taken_in_once_and_whole(log, opened):
+    """What was read is not read again, not by a new process either; half a line waits."""
+    index = opened(log)
+    assert [row["decision"] for row in index.take_in()] == ["d0", "d1", "d2"]
+    with log.open("a", encoding="utf-8") as file:
+        file.write(line(3)[:40])
+        file.flush()
+        assert index.take_in() == []
+        file.write(line(3)[40:])
+    again = opened(log)
+    assert [row["decision"] for row in again.take_in()] == ["d3"]
+    assert [row["decision"] for row in again.page({})] == ["d3", "d2", "d1", "d0"]
+    assert stat.S_IMODE(index.path.stat().st_mode) == 0o600
+
+
+def test_a_rotated_log_is_read_to_its_end_first(log, opened):
+    """Lines that came before the rotation and were not read yet are not lost."""
+    index = opened(log)
+    index.take_in()
+    with log.open("a", encoding="utf-8") as file:
+        file.write(line(3))
+    log.rename(log.with_name("audit.jsonl.1"))
+    log.write_text(line(4), "utf-8")
+    taken = [row["decision"] for _ in range(3) for row in index.take_in()]
+    assert taken == ["d3", "d4"]
+
+
+def test_what_is_erased_from_the_log_is_erased_here(log, opened):
+    """The erasure's line takes the decisions away, and their text from the file."""
+    index = opened(log)
+    index.take_in()
+    erasure = {"event": "guard.erasure", "reason": "asked for", "lines": [["L", 1]]}
+    with log.open("a", encoding="utf-8") as file:
+        file.write(line(3, principal="zoe-the-erased"))
+        file.write(json.dumps({**erasure, "lines": [["L", 1], ["L", 3]]}) + "\n")
+    index.take_in()
+    assert [row["decision"] for row in index.page({})] == ["d2", "d0"]
+    assert index.events()[0]["detail"]["lines"] == 2
+
+
+def test_filters_pages_and_sums(log, opened):
+    """Filters narrow, pages follow each other, rates count what was decided."""
+    index = opened(log)
+    index.take_in()
+    assert [row["decision"] for row in index.page({"enforced": "ask", "tool": "send"})] == ["d1"]
+    assert index.page({"session": "s1", "tool": "nothing"}) == []
+    assert [row["decision"] for row in index.page({}, before=3, limit=1)] == ["d1"]
+    rates = index.rates(HOUR, HOUR + 3600)
+    assert (rates.decisions, rates.blocked, rates.asked) == (3, 1, 1)
+    assert rates.p99 is not None
+    assert 0.85 < rates.p99 < 1.16
+    assert index.series(HOUR, HOUR + 3600)[0][1] == {"allow": 1, "ask": 1, "block": 1}
+
+
+def test_an_index_of_another_version_is_made_anew(log, opened):
+    """A file that is no index is replaced, never trusted."""
+    path = log.with_name("audit.jsonl.index")
+    path.write_bytes(b"no database" * 100)
+    index = opened(log)
+    assert len(index.take_in()) == 3

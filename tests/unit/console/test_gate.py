@@ -1,0 +1,122 @@
+"""The door of the console: every route as everybody, other sites, other names."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from guard.console.access import ACTS, LINK_SECONDS, SESSION_SECONDS, TRIES, Role
+from guard.console.gate import Gate
+
+MAY = {
+    None: set(),
+    "viewer": {Role.VIEWER},
+    "approver": {Role.VIEWER, Role.APPROVER},
+    "author": {Role.VIEWER, Role.AUTHOR},
+    "admin": set(Role),
+}
+
+
+@pytest.mark.parametrize("role", MAY, ids=str)
+async def test_every_route_answers_only_those_it_is_declared_for(console, role):
+    """Somebody without the role gets 401 or 403, on every route of the table."""
+    async with console.as_(*([role] if role else [])) as client:
+        for page in console.console.pages:
+            if page.path == "/feed" and role:
+                continue  # It never ends; the same door stands before it.
+            if page.path == "/sign-out":
+                continue
+            path = page.path.replace("{decision}", "d1").replace("{tenant}", "default")
+            path = path.replace("{name}", "console.css").replace("{secret}", "x")
+            answer = await client.request(page.method, path)
+            passes = page.needs == "public" or page.needs in MAY[role]
+            refused = answer.status_code in {401, 403} and page.path != "/sign-in"
+            assert refused is not passes or (page.path == "/sign-in"), (page, answer.status_code)
+
+
+async def test_a_route_that_nobody_was_declared_for_answers_nobody(console):
+    """A page that somebody adds and forgets to declare is denied, also to an administrator."""
+
+    async def page(_):
+        return PlainTextResponse("secret")
+
+    route = Route("/new", page, name="GET /new")
+    gate = Gate(route.app, [route], {}, console.access, {"console"})
+    console.console.app = gate
+    async with console.as_("admin") as client:
+        client._transport.app = gate
+        assert (await client.get("/new")).status_code == 404
+
+
+async def test_an_act_needs_the_token_and_the_origin_of_a_page(console):
+    """A form of another site, without the token or with another origin, changes nothing."""
+    form = {"answer": "deny", "decision": "default/d1"}
+    async with console.as_("admin") as client:
+        without = await client.post("/approvals", data=form, headers={"x-csrf-token": ""})
+        other = await client.post("/approvals", data=form, headers={"origin": "http://evil.test"})
+        cross = await client.post("/approvals", data=form, headers={"sec-fetch-site": "cross-site"})
+        good = await client.post("/approvals", data=form)
+
+    assert [one.status_code for one in (without, other, cross)] == [403, 403, 403]
+    assert good.status_code == 409  # Nothing waits under this id.
+
+
+async def test_another_name_for_the_console_is_refused(console):
+    """A site's name that was pointed at this machine shows it nothing."""
+    async with console.as_("admin") as client:
+        answer = await client.get("/", headers={"host": "evil.test"})
+
+    assert answer.status_code == 421
+
+
+async def test_the_link_is_good_once_and_for_a_while(console, clock):
+    """A used or old link signs nobody in; opening it does not use it."""
+    async with console.as_() as client:
+        secret = console.access.link()
+        assert (await client.get(f"/sign-in/{secret}")).status_code == 200
+        first = await client.post("/sign-in", data={"secret": secret})
+        again = await client.post("/sign-in", data={"secret": secret})
+        late = console.access.link()
+        clock.at += LINK_SECONDS + 1
+        old = await client.post("/sign-in", data={"secret": late})
+
+    assert [one.status_code for one in (first, again, old)] == [303, 401, 401]
+    assert "HttpOnly" in first.headers["set-cookie"]
+    assert "samesite=lax" in first.headers["set-cookie"].lower()
+
+
+async def test_sessions_end(console, clock):
+    """A session ends by sign-out and by time."""
+    async with console.as_("viewer") as client:
+        assert (await client.get("/")).status_code == 200
+        assert (await client.post("/sign-out")).status_code == 303
+        client.cookies.set("guard_console", "no")
+        assert (await client.get("/api/rates")).status_code == 401
+    async with console.as_("viewer") as client:
+        clock.at += SESSION_SECONDS + 1
+        assert (await client.get("/api/rates")).status_code == 401
+
+
+async def test_acts_and_tries_are_limited(console):
+    """Who guesses secrets, and who clicks like a machine, is told to wait."""
+    async with console.as_() as client:
+        tried = [
+            (await client.post("/sign-in", data={"secret": "no"})).status_code
+            for _ in range(TRIES + 1)
+        ]
+    async with console.as_("approver") as client:
+        acted = [(await client.post("/approvals")).status_code for _ in range(ACTS + 1)]
+
+    assert (tried[0], tried[-1]) == (401, 429)
+    assert (acted[0], acted[-1]) == (400, 429)
+
+
+async def test_every_page_forbids_inline_scripts_and_framing(console):
+    """The policy of the pages names no source but the console itself."""
+    async with console.as_("admin") as client:
+        for path in ("/", "/approvals", "/sessions", "/tools", "/record", "/nothing"):
+            policy = (await client.get(path)).headers["content-security-policy"]
+            assert "script-src 'self'" in policy
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy

@@ -7,6 +7,7 @@ will save has its label (docs/provenance.md).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -99,8 +100,22 @@ class _Slot(NamedTuple):
 
 
 _FIELD: Final = attrgetter("field")
-_Slots = tuple[_Slot, ...]
-_IN_SESSION: Final = (_Slot(READ, "", "read"),)
+
+
+class _Slots(NamedTuple):
+    """What is read of one label set, and its fields as the store is asked for them."""
+
+    slots: tuple[_Slot, ...]
+    fields: tuple[bytes, ...]
+
+
+def _slots(slots: Iterable[_Slot]) -> _Slots:
+    kept = tuple(slots)
+    return _Slots(kept, tuple(map(_FIELD, kept)))
+
+
+_NO_SLOTS: Final = _Slots((), ())
+_IN_SESSION: Final = _Slot(READ, "", "read")
 
 
 class _Plan(NamedTuple):
@@ -155,10 +170,18 @@ def _made_plan(
         if selections:
             taints.append(_Slot(mark + SELECTED, value, "selected"))
     in_buckets: list[tuple[int, _Slots, _Slots, _Slots, _Slots]] = []
-    for bucket, (own, memory, taints, written) in buckets.items():
-        of_bucket = tuple(own), tuple(memory), tuple(taints), tuple(written)
-        in_buckets.append((bucket, *of_bucket))
-    return _Plan(tuple(in_session), tuple(named), tuple(in_buckets))
+    for bucket, of_bucket in buckets.items():
+        own, memory, taints, written = of_bucket
+        in_buckets.append(
+            (
+                bucket,
+                _Slots(tuple(own), tuple(map(_FIELD, own))),
+                _Slots(tuple(memory), tuple(map(_FIELD, memory))),
+                _Slots(tuple(taints), tuple(map(_FIELD, taints))),
+                _Slots(tuple(written), tuple(map(_FIELD, written))),
+            )
+        )
+    return _Plan(_slots(in_session), _slots(named), tuple(in_buckets))
 
 
 _short_plan = lru_cache(maxsize=_PLANS)(_made_plan)
@@ -323,18 +346,20 @@ class Tracing:
         if self._item:
             mark = self._seal.fingerprint(self._item)
             area = self._sets.memory(self._identity.tenant, mark)
-            self._asked.append((area, (_Slot(mark + ITEM, "", "item"),)))
+            self._asked.append((area, _slots((_Slot(mark + ITEM, "", "item"),))))
         session = self._sets.session(self._identity)
-        in_session = _IN_SESSION + plan.in_session if self._store else plan.in_session
-        if in_session:
+        in_session = plan.in_session
+        if self._store:
+            in_session = _slots((_IN_SESSION, *in_session.slots))
+        if in_session.slots:
             self._asked.append((session, in_session))
         named = None
-        if plan.named:
+        if plan.named.slots:
             self._named = session, plan.named
-            named = LabelLookup(session, tuple(map(_FIELD, plan.named)))
+            named = LabelLookup(session, plan.named.fields)
         values: list[LabelLookup] = []
         for area, slots in self._asked:
-            values.append(LabelLookup(area, tuple(map(_FIELD, slots))))
+            values.append(LabelLookup(area, slots.fields))
         recalls = LabelLookup(session, (RECALLS,)) if self._store else None
         counters = None
         if self._carried:
@@ -346,9 +371,9 @@ class Tracing:
         epoch, asked = self._sets.epoch(self._at), self._asked
         for bucket, of_own, of_memory, of_taint, of_written in plan.in_buckets:
             own, memory, taints, written = self._sets.of_bucket(self._identity, bucket, epoch)
-            if of_own:
+            if of_own.slots:
                 asked.append((own, of_own))
-            if of_written:
+            if of_written.slots:
                 asked.append((written, of_written))
             asked.append((memory, of_memory))
             for taint in taints:
@@ -362,7 +387,8 @@ class Tracing:
             if mark not in self._receivers:
                 self._receivers[mark] = target
                 area = self._sets.established(self._identity.tenant, mark)
-                self._asked.append((area, (_Slot(mark + ESTABLISHED, "", _ESTABLISHED),)))
+                slot = _Slot(mark + ESTABLISHED, "", _ESTABLISHED)
+                self._asked.append((area, _Slots((slot,), (slot.field,))))
 
     def _ask_passages(self) -> None:
         """Ask whether a private source has returned passages of the body."""
@@ -372,7 +398,7 @@ class Tracing:
             area = self._sets.private(self._identity, mark)
             by_set.setdefault(id(area), (area, []))[1].append(_Slot(mark, "", _PRIVATE))
         for area, slots in by_set.values():
-            self._asked.append((area, tuple(slots)))
+            self._asked.append((area, _slots(slots)))
 
     def result(
         self, snapshot: Snapshot, grant: Grant | None = None, definition: str = ""
@@ -477,17 +503,19 @@ class Tracing:
     def _found(self, reply: LabelReply) -> dict[str, dict[str, LabelRecord]]:
         """Return the records that were found, by value and by place."""
         found: dict[str, dict[str, LabelRecord]] = {}
-        labels, place = reply.values, 0
-        for area, slots in self._asked:
-            for slot, raw in zip(slots, labels[place : place + len(slots)], strict=True):
-                if raw is not None:
-                    self._keep(found, area, slot, raw)
-            place += len(slots)
-        named_set, named = self._named or (None, ())
-        if place != len(labels) or len(reply.named) != len(named):
+        named_set, named = self._named or (None, _NO_SLOTS)
+        ends = [0]
+        for _, asked in self._asked:
+            ends.append(ends[-1] + len(asked.fields))
+        if ends[-1] != len(reply.values) or len(reply.named) != len(named.slots):
             raise ValueError("the store answered other look-ups than were asked")
+        for place, raw in enumerate(reply.values):
+            if raw is not None:
+                number = bisect_right(ends, place) - 1
+                area, slots = self._asked[number]
+                self._keep(found, area, slots.slots[place - ends[number]], raw)
         if named_set is not None:
-            for slot, answer in zip(named, reply.named, strict=True):
+            for slot, answer in zip(named.slots, reply.named, strict=True):
                 if answer is not None:
                     self._keep_named(found, named_set, slot, answer)
         return found

@@ -9,6 +9,8 @@ import asyncio
 import secrets
 import struct
 from contextlib import asynccontextmanager, suppress
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.connection import (
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 MINIMUM_VERSION: Final = (6, 2)
 _PAIR: Final = 2
+_AREA: Final = attrgetter("area")
+_FIELDS: Final = attrgetter("fields")
 COUNTERS: Final = 0x8000
 """Added to the number of an area's fields where they are counters with their amounts."""
 _PAGE: Final = 512
@@ -434,14 +438,14 @@ def _packed_lookups(
     lookups = [*query.values, *filter(None, (query.recalls, query.definition, counters, named))]
     if not lookups:
         return [], []
-    areas, sizes = [], []
-    fields: list[bytes | str | int] = [b"", 0 if named is None else len(named.fields)]
-    for lookup in lookups:
-        areas.append(lookup.area)
-        sizes.append(len(lookup.fields) + (COUNTERS if lookup is counters else 0))
-        fields += lookup.fields
-    fields[0] = struct.pack(f">{len(sizes)}H", *sizes)
-    return names.areas(tenant, areas), fields
+    asked = [*map(_FIELDS, lookups)]
+    sizes = [*map(len, asked)]
+    if counters is not None:
+        sizes[-1 if named is None else -2] += COUNTERS
+    packed = struct.pack(f">{len(sizes)}H", *sizes)
+    count = 0 if named is None else len(named.fields)
+    fields: list[bytes | str | int] = [packed, count, *chain.from_iterable(asked)]
+    return names.areas(tenant, [*map(_AREA, lookups)]), fields
 
 
 def _reply(query: LabelQuery, labels: list[object]) -> LabelReply:

@@ -24,9 +24,9 @@ import anyio
 from anyio.from_thread import start_blocking_portal
 from pydantic_core import to_jsonable_python
 
-from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.in_process import MEMORY, InProcessClient
 from guard.adapters.redis.operators import LabelOperator
+from guard.adapters.redis.topology import open_client
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
@@ -258,7 +258,7 @@ class Guard:
         )
         with TemporaryDirectory(prefix="guard-") as directory:
             client = (
-                RedisClient(parse_endpoint(state), timeout=settings.state_timeout)
+                open_client(state, timeout=settings.state_timeout, durability=settings.durability)
                 if kept
                 else InProcessClient()
             )

@@ -14,12 +14,20 @@ import os
 import re
 import shlex
 import tomllib
+from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -39,6 +47,24 @@ NOWHERE: Final = "http://127.0.0.1:1"
 _ROUTE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+class Durability(StrEnum):
+    """What a write must have reached before the call it belongs to goes on."""
+
+    RELAXED = "relaxed"
+    """The memory of one server: a crash loses what was not yet synced to its disk, a failover what
+    was not yet replicated."""
+    REPLICATED = "replicated"
+    """One replica as well (``WAIT 1`` behind each write): the loss of either loses nothing."""
+    FSYNC = "fsync"
+    """The server's disk (``appendfsync always``): its crash loses nothing once it is back, a
+    failover to a replica may."""
+
+    @property
+    def replicas(self) -> int:
+        """Replicas that must confirm each write."""
+        return 1 if self is Durability.REPLICATED else 0
 
 
 class Listener(BaseModel):
@@ -122,6 +148,7 @@ class Settings(BaseSettings):
     upstream_proxy: str | None = None
     """``http://[user:secret@]host:port`` that forward listeners go through."""
     redis: str = EMBEDDED
+    durability: Durability = Durability.RELAXED
     data: Path | None = None
     """Where the embedded Redis keeps its state; beside the label key where none is named, and in
     memory only where it is ``memory``."""
@@ -192,6 +219,14 @@ class Settings(BaseSettings):
                 msg = f"`{text}`: several servers at one address need a path each, and another one"
                 raise ValueError(msg)
             routes.add(one.route)
+        return value
+
+    @field_validator("durability")
+    @classmethod
+    def _kept(cls, value: Durability, info: ValidationInfo) -> Durability:
+        if value is Durability.REPLICATED and info.data.get("redis") == EMBEDDED:
+            msg = "the embedded redis has no replica; name yours with --redis URL"
+            raise ValueError(msg)
         return value
 
     @field_validator("forward")

@@ -25,7 +25,7 @@ from guard.adapters.processes.listening_ports import addresses, bind_error
 from guard.adapters.processes.run_note import RunNote
 from guard.adapters.redis.embedded import DirectoryInUseError, EmbeddedRedis
 from guard.core.errors import GuardError
-from guard.settings import EMBEDDED, MEMORY
+from guard.settings import EMBEDDED, MEMORY, Durability
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -107,10 +107,14 @@ class Supervisor:
         data = self._settings.data or _beside_key(self._settings.label_key, directory)
         if data == MEMORY:
             data = None
+        fsync = self._settings.durability is Durability.FSYNC
+        if fsync and data is None:
+            msg = "durability `fsync` needs a directory for the embedded redis; name it with --data"
+            raise GuardError(msg)
         try:
-            redis = EmbeddedRedis(data_dir=data).start()
+            redis = EmbeddedRedis(data_dir=data, fsync=fsync).start()
         except DirectoryInUseError as error:
-            if self._settings.data is not None:
+            if self._settings.data is not None or fsync:
                 raise
             sys.stderr.write(f"guard: {error}; this run keeps its state in memory\n")
             data, redis = None, EmbeddedRedis().start()

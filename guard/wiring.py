@@ -42,13 +42,13 @@ from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
 from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.recordings import Limits as RecordingLimits
 from guard.adapters.recordings import RecordingWriter
-from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
 from guard.adapters.redis.in_process import InProcessClient
 from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.operators import PinOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
+from guard.adapters.redis.topology import open_client
 from guard.adapters.stdio.decision_socket import DecisionServer
 from guard.core.errors import InputError, StateError
 from guard.core.metrics import AUDIT_LINES, CALLS_AWAITED, PREFIX_SCORE_EXPECTED, WORKER_RESTARTS
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from guard.adapters.mitm.addon import GuardAddon
     from guard.adapters.mitm.master import LeanMaster
     from guard.adapters.otel import SpanRecorder
+    from guard.adapters.redis.connection import RedisClient
     from guard.core.metrics import Metrics
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Clock
@@ -148,7 +149,9 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     audit = open_audit_log(settings.audit, signer=signer)
     if isinstance(audit, AuditLogFile):
         metrics.set(AUDIT_LINES, lambda: audit.size)
-    client = client or RedisClient(parse_endpoint(redis_url), timeout=settings.state_timeout)
+    client = client or open_client(
+        redis_url, timeout=settings.state_timeout, durability=settings.durability
+    )
     store, seal = label_store(settings, client, confdir, policy.limits, audit, metrics, clock.now)
     recorders = _recorders(settings, metrics)
     memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached)

@@ -17,8 +17,11 @@ from urllib.parse import urlsplit
 from guard.adapters.credentials.authority import read_authority
 from guard.adapters.onnx import load_models
 from guard.adapters.processes.listening_ports import addresses, bind_error
+from guard.adapters.redis.access import acl_rule
+from guard.adapters.redis.connection import CommandRefusedError
 from guard.adapters.redis.embedded import find_server
 from guard.adapters.redis.store import RedisSessionStore
+from guard.adapters.redis.topology import open_client
 from guard.core.errors import GuardError
 from guard.core.policy import StateLimits
 from guard.policy_files import load_policies
@@ -27,6 +30,7 @@ from guard.settings import EMBEDDED, models_directory
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from guard.adapters.redis.connection import RedisClient
     from guard.settings import Settings
 
 CONNECT_SECONDS: Final = 3.0
@@ -140,8 +144,12 @@ async def check_redis(settings: Settings) -> list[Checked]:
             return [Checked("redis", Status.FAIL, str(error), "install redis-server")]
     store = None
     try:
-        store = RedisSessionStore.at(settings.redis, limits=StateLimits(), timeout=CONNECT_SECONDS)
+        client = open_client(
+            settings.redis, timeout=CONNECT_SECONDS, durability=settings.durability
+        )
+        store = RedisSessionStore(client, limits=StateLimits())
         await store.verify()
+        access = await _access(client)
         before = time.time()  # noqa: TID251  (the clock itself is what is checked)
         reply = await store.client.execute("TIME")
     except GuardError as error:
@@ -150,7 +158,8 @@ async def check_redis(settings: Settings) -> list[Checked]:
     finally:
         if store is not None:
             await store.aclose()
-    found = [Checked("redis", Status.OK, "reachable, evicts nothing")]
+    detail = f"reachable, evicts nothing, durability {settings.durability.value}"
+    found = [Checked("redis", Status.OK, detail), access]
     if isinstance(reply, list) and reply:
         skew = abs(float(reply[0]) + float(reply[1]) / 1e6 - before)
         good = skew <= SKEW_SECONDS
@@ -158,6 +167,20 @@ async def check_redis(settings: Settings) -> list[Checked]:
         advice = "" if good else "synchronise both with NTP; windows of state use this clock"
         found.append(Checked("clock", Status.OK if good else Status.FAIL, detail, advice))
     return found
+
+
+async def _access(client: RedisClient) -> Checked:
+    """See as whom the guard is connected; the rule that is enough for it is part of the answer."""
+    rule = f"enough for the guard: {acl_rule()}"
+    try:
+        user = await client.execute("ACL", "WHOAMI")
+    except CommandRefusedError:
+        # A user without that right is one that somebody has restricted.
+        return Checked("redis access", Status.OK, f"restricted; {rule}")
+    if user == b"default":
+        detail = "connected as `default`, which may do everything"
+        return Checked("redis access", Status.WARN, detail, rule)
+    return Checked("redis access", Status.OK, f"a user of its own; {rule}")
 
 
 def check_clock() -> Checked:

@@ -23,6 +23,7 @@ def doctor(
     reverse: Annotated[list[str] | None, typer.Option("--reverse", "-r")] = None,
     forward: Annotated[list[str] | None, typer.Option("--forward", "-f")] = None,
     redis: Annotated[str | None, typer.Option()] = None,
+    durability: Annotated[str | None, typer.Option()] = None,
     admin: Annotated[str | None, typer.Option()] = None,
     models: Annotated[Path | None, typer.Option()] = None,
     ca: Annotated[Path | None, typer.Option()] = None,

@@ -44,11 +44,15 @@ def run(
     ] = None,
     redis: Annotated[
         str | None,
-        typer.Option(help="`embedded` (a private redis-server, the default) or a redis URL."),
+        typer.Option(help="`embedded` (the default), or a server's, Cluster's, Sentinels' URL."),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(help="Directory that the embedded Redis keeps its state in, or `memory`."),
+    ] = None,
+    durability: Annotated[
+        str | None,
+        typer.Option(help="What a write must reach: relaxed (default), replicated or fsync."),
     ] = None,
     admin: Annotated[
         str | None, typer.Option(help="HOST:PORT of /metrics, /healthz, /readyz.")

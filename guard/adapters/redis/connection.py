@@ -19,6 +19,7 @@ import hiredis
 from redis.connection import parse_url
 
 from guard.core.errors import StateError
+from guard.settings import Durability
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -44,6 +45,9 @@ _TLS_OPTIONS: Final = frozenset(
     }
 )
 _CLIENT_NAME: Final = "guard"
+_WAIT_SHARE: Final = 0.8
+"""Part of a reply's time that replicas get."""
+_NOT_PRIMARY: Final = frozenset({"READONLY", "MASTERDOWN"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,13 @@ class Endpoint:
     def opened(self) -> int:
         """Connections opened so far; behind a new one may be another server, or an empty one."""
         return self._count[0]
+
+    def accepts(self, reply: Reply) -> bool:
+        """Return whether this is an answer to the last command of the handshake.
+
+        Servers that forbid CLIENT refuse it, which does no harm.
+        """
+        return reply is not None
 
     @property
     def handshake(self) -> tuple[tuple[str, ...], ...]:
@@ -98,8 +109,8 @@ class Endpoint:
         return protocol
 
 
-def parse_endpoint(url: str) -> Endpoint:
-    """Return the endpoint of a ``redis://``, ``rediss://`` or ``unix://`` URL.
+def parse_url_options(url: str) -> Mapping[str, Any]:
+    """Return the options of a ``redis://``, ``rediss://`` or ``unix://`` URL, as redis-py has them.
 
     Raises:
         StateError: it is no such URL, or has an option the guard does not know; an option that
@@ -118,6 +129,17 @@ def parse_endpoint(url: str) -> Endpoint:
     if unknown:
         msg = f"the redis url has the unknown option `{min(unknown)}`; remove it"
         raise StateError(msg)
+    return options
+
+
+def parse_endpoint(url: str) -> Endpoint:
+    """Return the endpoint of a ``redis://``, ``rediss://`` or ``unix://`` URL.
+
+    Raises:
+        StateError: as :func:`parse_url_options`, or a certificate file cannot be used.
+    """
+    options = parse_url_options(url)
+    secure = url.lower().startswith("rediss://")
     return Endpoint(
         path=options.get("path", ""),
         host=options.get("host", "localhost"),
@@ -169,6 +191,8 @@ class Link(asyncio.BufferedProtocol):
     def __init__(self, timeout: float, lost: Callable[[Link], None]) -> None:
         self.writes = 0
         self.usable = True
+        self.replicas = 0
+        """Replicas that must have what was written before it is answered, from now on."""
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._timeout = timeout
@@ -177,7 +201,10 @@ class Link(asyncio.BufferedProtocol):
         self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE)
         self._transport: asyncio.WriteTransport | None = None
         self._queued: list[tuple[bytes, asyncio.Future[Reply]]] = []
-        self._sent: deque[tuple[asyncio.Future[Reply], float]] = deque()
+        self._sent: deque[tuple[asyncio.Future[Reply] | None, float]] = deque()
+        """None stands for the WAIT behind the commands of one write."""
+        self._unconfirmed: list[tuple[asyncio.Future[Reply], Reply]] = []
+        """Answers of Redis whose WAIT has not been answered."""
         self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, packed: bytes, *, waits: bool = False) -> asyncio.Future[Reply]:
@@ -210,10 +237,12 @@ class Link(asyncio.BufferedProtocol):
             self._timer.cancel()
         if self._transport is not None:
             self._transport.abort()
-        waiting = [future for future, _ in self._sent]
+        waiting = [future for future, _ in self._sent if future is not None]
         waiting += [future for _, future in self._queued]
+        waiting += [future for future, _ in self._unconfirmed]
         self._sent.clear()
         self._queued.clear()
+        self._unconfirmed.clear()
         for future in waiting:
             if not future.done():
                 future.set_exception(StateError(reason))
@@ -250,10 +279,27 @@ class Link(asyncio.BufferedProtocol):
                     self.drop("redis answered what nobody asked")
                     return
                 future, _ = self._sent.popleft()
-                if not future.done():
+                if future is None:
+                    self._confirm(reply)
+                elif self.replicas:
+                    self._unconfirmed.append((future, reply))
+                elif not future.done():
                     future.set_result(reply)
         except hiredis.HiredisError:
             self.drop("redis answered bytes that are not a reply")
+
+    def _confirm(self, replicas: Reply) -> None:
+        """Hand out what one write was answered if enough replicas have it, else fail it all."""
+        enough = isinstance(replicas, int) and replicas >= self.replicas
+        for future, reply in self._unconfirmed:
+            if future.done():
+                continue
+            if enough:
+                future.set_result(reply)
+            else:
+                msg = f"redis has the write, and fewer than {self.replicas} replicas do"
+                future.set_exception(StateError(msg))
+        self._unconfirmed.clear()
 
     def _flush(self) -> None:
         if not self._queued or self._transport is None:
@@ -265,6 +311,10 @@ class Link(asyncio.BufferedProtocol):
         for packed, future in self._queued:
             data.append(packed)
             self._sent.append((future, deadline))
+        if self.replicas:
+            # One for all commands of the write: it answers for everything sent before it.
+            data.append(pack(("WAIT", self.replicas, int(self._timeout * _WAIT_SHARE * 1000))))
+            self._sent.append((None, deadline))
         self._transport.write(b"".join(data))
         self.writes += 1
         self._queued.clear()
@@ -293,7 +343,8 @@ BACKOFF_FIRST: Final = 0.05
 BACKOFF_LAST: Final = 1.0
 """Seconds in which calls fail at once after a failed connect; doubles from first to last."""
 # The stub of hiredis allows tuples of one item only.
-_pack: Final = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
+pack: Final = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
+_ASKING: Final = pack(("ASKING",))
 
 
 class CommandRefusedError(StateError):
@@ -301,10 +352,12 @@ class CommandRefusedError(StateError):
 
     Attributes:
         code: the first word of the error, such as ``NOSCRIPT`` or ``NOPERM``.
+        text: the whole of it.
     """
 
     def __init__(self, text: str) -> None:
         self.code = text.partition(" ")[0]
+        self.text = text
         super().__init__(f"redis refused a command: `{text[:200]}`")
 
 
@@ -318,6 +371,7 @@ class RedisClient:
         endpoint: the server.
         timeout: seconds for one reply, and for opening a connection.
         backoff: seconds after a failed connect in which no other is tried, first and longest.
+        durability: what a write must have reached before its reply counts.
     """
 
     def __init__(
@@ -326,8 +380,10 @@ class RedisClient:
         *,
         timeout: float = TIMEOUT,
         backoff: tuple[float, float] = (BACKOFF_FIRST, BACKOFF_LAST),
+        durability: Durability = Durability.RELAXED,
     ) -> None:
         self.endpoint = endpoint
+        self.durability = durability
         self._timeout = timeout
         self._backoff_first, self._backoff_last = backoff
         self._backoff = self._backoff_first
@@ -337,6 +393,19 @@ class RedisClient:
         self._past_writes = 0
         self._closed = False
         self._together = 0
+
+    @property
+    def opened(self) -> int:
+        """Connections opened so far; see :attr:`Endpoint.opened`."""
+        return self.endpoint.opened
+
+    def record_tag(self, tenant_tag: str) -> str:  # noqa: ARG002  (a Cluster has one per tenant)
+        """Return the hash tag of the tenant's identity record; empty where one is for all."""
+        return ""
+
+    async def servers(self) -> list[RedisClient]:
+        """Return a client of each server that holds state: itself."""
+        return [self]
 
     @property
     def writes(self) -> int:
@@ -359,8 +428,7 @@ class RedisClient:
             CommandRefusedError: Redis answered with an error.
             StateError: there was no reply in time, or no connection.
         """
-        link = self._link or await self._connected()
-        return _checked(await link.submit(_pack(command), waits=self._together > 0))
+        return await self.ask(pack(command))
 
     async def run(self, script: Script, *arguments: Argument) -> Reply:
         """Run a script by its digest; a server that does not know it is taught once.
@@ -372,16 +440,46 @@ class RedisClient:
         Raises:
             StateError: as :meth:`execute`.
         """
-        command = _pack(("EVALSHA", script.sha, *arguments))
+        return await self.ask(pack(("EVALSHA", script.sha, *arguments)), script)
+
+    async def ask(
+        self, command: bytes, script: Script | None = None, *, asking: bool = False
+    ) -> Reply:
+        """Send a packed command; what :meth:`execute` and :meth:`run` have in common.
+
+        Args:
+            command: the command.
+            script: what it runs, sent along where the server does not know it.
+            asking: whether a slot is asked for that this server is about to get (Cluster's ASK).
+
+        Raises:
+            StateError: as :meth:`execute`.
+        """
         link = self._link or await self._connected()
-        reply = await link.submit(command, waits=self._together > 0)
-        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
+        if asking:
+            reply = await self._last(link, _ASKING, command)
+        else:
+            reply = await link.submit(command, waits=self._together > 0)
+        if not isinstance(reply, hiredis.ReplyError):
+            return reply
+        if script is not None and _code(reply) == "NOSCRIPT":
             # Redis did not run it, so sending it again counts the call once.
             link = self._link or await self._connected()
-            load = _pack(("SCRIPT", "LOAD", script.text))
-            loaded, reply = await asyncio.gather(link.submit(load), link.submit(command))
-            _checked(loaded)
-        return _checked(reply) if isinstance(reply, hiredis.ReplyError) else reply
+            before = (_ASKING,) if asking else ()
+            reply = await self._last(link, pack(("SCRIPT", "LOAD", script.text)), *before, command)
+        if _code(reply) in _NOT_PRIMARY:
+            # A failover has made it a replica; the next connection may lead to its successor.
+            link.drop("redis is a replica now")
+        return _checked(reply)
+
+    async def _last(self, link: Link, *commands: bytes) -> Reply:
+        """Send commands in one write; return the last one's reply if those before succeeded."""
+        *before, reply = await asyncio.gather(
+            *(link.submit(command, waits=True) for command in commands)
+        )
+        for one in before:
+            _checked(one)
+        return reply
 
     async def scan(self, prefix: str) -> AsyncIterator[list[bytes]]:
         """Yield the keys that begin with a prefix, a page at a time and in no order.
@@ -447,12 +545,16 @@ class RedisClient:
         link = await self.endpoint.connect(lambda: Link(self._timeout, self._forget))
         try:
             commands = self.endpoint.handshake
-            pending = [link.submit(_pack(command)) for command in commands]
+            pending = [link.submit(pack(command)) for command in commands]
             replies = await asyncio.gather(*pending)
             for reply in replies[:-1]:
                 if _checked(reply) != b"OK":
                     msg = "redis answered the handshake with something else than OK"
                     raise StateError(msg)
+            if not self.endpoint.accepts(replies[-1]):
+                msg = "redis answered the handshake with something else than is wanted"
+                raise StateError(msg)
+            link.replicas = self.durability.replicas
         except BaseException:
             link.drop("the redis handshake failed")
             raise
@@ -474,6 +576,17 @@ class RedisClient:
         self._past_writes += link.writes
         if self._link is link:
             self._link = None
+
+
+def _code(reply: Reply) -> str:
+    """Return the first word of an error, and nothing for any other reply.
+
+    A server before 7.0 puts the error that a script met behind its own words.
+    """
+    if not isinstance(reply, hiredis.ReplyError):
+        return ""
+    text = str(reply)
+    return "READONLY" if ": -READONLY " in text else text.partition(" ")[0]
 
 
 def _checked(reply: Any) -> Reply:

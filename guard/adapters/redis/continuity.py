@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.connection import CommandRefusedError
-from guard.adapters.redis.layout import load_script
+from guard.adapters.redis.layout import load_script, tenant_tag
 from guard.core.errors import AuditError, GuardError, StateError
 from guard.core.metrics import ERRORS, LABELS_INCOMPLETE
 from guard.provenance.store_continuity import (
@@ -58,7 +58,13 @@ class ContinuityNote:
     """
 
     def __init__(self, key: Path, store: str) -> None:
+        self._key = key
+        self._store = store
         self._path = key.with_name(f"{key.name}.{store}-birth")
+
+    def of(self, part: str) -> ContinuityNote:
+        """Return the note of one part of the store."""
+        return ContinuityNote(self._key, f"{self._store}-{part}")
 
     def read(self) -> LastSeen | None:
         """Return what was noted, None where nothing ever was.
@@ -113,6 +119,8 @@ class ContinuityCheck:
     at: float
     noted: bool
     """Whether the note beside the label key could be written."""
+    part: str = ""
+    """Which part of the store it was about, empty for all of it."""
 
     @property
     def incomplete(self) -> bool:
@@ -131,6 +139,7 @@ class ContinuityWatch:
         told: called with the outcome of every check.
         kept: whether the store is meant to outlive the guard; the embedded one is not.
         namespace: first part of every key.
+        part: hash tag of the tenant whose part of a Cluster it is about, empty for all of a store.
 
     Raises:
         GuardError: the note cannot be read.
@@ -146,9 +155,22 @@ class ContinuityWatch:
         told: Callable[[ContinuityCheck], None] = lambda _: None,
         kept: bool = True,
         namespace: str = "guard",
+        part: str = "",
     ) -> None:
         self._client = client
-        self._record = _IdentityRecord(client, seal, namespace)
+        self._record = _IdentityRecord(client, seal, namespace, part)
+        self._part = part
+        self._parts: dict[str, ContinuityWatch] = {}
+        self._beginning: Callable[[str], ContinuityWatch] = lambda tag: ContinuityWatch(
+            client,
+            seal=seal,
+            note=note.of(tag),
+            now=now,
+            told=told,
+            kept=kept,
+            namespace=namespace,
+            part=tag,
+        )
         self._note = note
         self._now = now
         self._told = told
@@ -160,6 +182,28 @@ class ContinuityWatch:
         another server."""
         self._looking = asyncio.Lock()
         self._coming: asyncio.Task[None] | None = None
+
+    def of(self, tenant: str) -> ContinuityWatch:
+        """Return the watch of a tenant's part: in a Cluster each shard can be lost by itself.
+
+        Raises:
+            GuardError: its note cannot be read.
+        """
+        tag = self._client.record_tag(tenant_tag(tenant))
+        if not tag:
+            return self
+        if tag not in self._parts:
+            self._parts[tag] = self._beginning(tag)
+        return self._parts[tag]
+
+    async def look_everywhere(self, lifetime: int) -> None:
+        """:meth:`look` at the record of every part; a part begins with its first call.
+
+        Raises:
+            StateError: as :meth:`look`.
+        """
+        parts = list(self._parts.values()) if self._client.record_tag("any") else [self]
+        await asyncio.gather(*(part.look(lifetime) for part in parts))
 
     async def look(self, lifetime: int) -> None:
         """Read the record, compare it with the one seen last, and write its successor.
@@ -181,7 +225,7 @@ class ContinuityWatch:
     async def _look(self, lifetime: int) -> None:
         async with self._looking:
             self._coming = None
-            opened = self._client.endpoint.opened
+            opened = self._client.opened
             at = self._now()
             for tried in range(_TRIES):
                 raw, found = await self._record.read()
@@ -201,16 +245,41 @@ class ContinuityWatch:
             self.incomplete_until = float(identity.incomplete_until)
             self._last_seen = LastSeen(identity.id, identity.serial)
             noted = await asyncio.to_thread(self._note.write, self._last_seen)
-            self._told(ContinuityCheck(identity, loss, at, noted))
+            self._told(ContinuityCheck(identity, loss, at, noted, self._part))
 
 
 async def accept_loss(client: RedisClient, seal: Seal, namespace: str = "guard") -> StoreIdentity:
-    """Declare the labels of a store complete again; return the record as it was.
+    """Declare the labels of a store complete again; return its record as it was.
+
+    Of a Cluster's several records, those that say so are replaced, and the last of them returned.
 
     Raises:
-        StateError: it does not say that labels are missing, or the store did not answer.
+        StateError: none says that labels are missing, or the store did not answer.
     """
-    record = _IdentityRecord(client, seal, namespace)
+    found: StoreIdentity | None = None
+    refusal: StateError | None = None
+    for part in await _parts(client, namespace):
+        try:
+            found = await _accept_loss(_IdentityRecord(client, seal, namespace, part))
+        except StateError as error:
+            refusal = error
+    if found is None:
+        raise refusal or StateError("the label store has no identity record")
+    return found
+
+
+async def _parts(client: RedisClient, namespace: str) -> list[str]:
+    """Return the hash tags under which identity records lie; one empty text for a single server."""
+    if not client.record_tag("any"):
+        return [""]
+    found: list[str] = []
+    async for keys in client.scan(f"{namespace}:{{"):
+        tags = (key.decode()[len(namespace) + 2 :].partition("}") for key in keys)
+        found += [tag for tag, _, rest in tags if rest == ":birth"]
+    return sorted(set(found))
+
+
+async def _accept_loss(record: _IdentityRecord) -> StoreIdentity:
     for _ in range(_TRIES):
         raw, found = await record.read()
         if isinstance(found, Loss):
@@ -229,10 +298,11 @@ async def accept_loss(client: RedisClient, seal: Seal, namespace: str = "guard")
 class _IdentityRecord:
     """The record in Redis."""
 
-    def __init__(self, client: RedisClient, seal: Seal, namespace: str) -> None:
+    def __init__(self, client: RedisClient, seal: Seal, namespace: str, part: str = "") -> None:
         self._client = client
         self._seal = seal
-        self._namespace = namespace
+        # A record that was copied to another tenant's place does not open there.
+        self._namespace = namespace = f"{namespace}:{{{part}}}" if part else namespace
         self._key = f"{namespace}:birth"
         self._script = load_script("birth")
 
@@ -286,13 +356,15 @@ class ContinuityReport:
         self._audit = audit
         self._metrics = metrics
         self._kept = kept
-        self._incomplete: bool | None = None
+        self._incomplete: dict[str, bool] = {}
+        """By part of the store."""
         self._noted = True
 
     def __call__(self, seen: ContinuityCheck) -> None:
         """Report one check.  Never raises: the outcome holds whether it can be recorded or not."""
-        before, self._incomplete = self._incomplete, seen.incomplete
-        self._metrics.set(LABELS_INCOMPLETE, 1 if seen.incomplete else 0)
+        before = self._incomplete.get(seen.part)
+        self._incomplete[seen.part] = seen.incomplete
+        self._metrics.set(LABELS_INCOMPLETE, 1 if any(self._incomplete.values()) else 0)
         if seen.loss is not Loss.NONE or (seen.incomplete and before is None):
             self._lost(seen)
         elif before and not seen.incomplete:

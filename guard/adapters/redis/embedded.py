@@ -51,6 +51,7 @@ class EmbeddedRedis:
             memory.  It is made if absent and must be its user's alone.
         binary: the server to run; None looks for one.
         ready_within: seconds to wait for the first answer.
+        fsync: whether each write is synced to disk before it is answered; needs ``data_dir``.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class EmbeddedRedis:
         data_dir: Path | None = None,
         binary: Path | None = None,
         ready_within: float = 10.0,
+        fsync: bool = False,
     ) -> None:
+        self._fsync = fsync
         self._data_dir = data_dir
         self._binary = binary
         self._tries = max(1, int(ready_within / _READY_PAUSE))
@@ -163,7 +166,7 @@ class EmbeddedRedis:
             "--dir": str((self._data_dir or self.directory).resolve()),
             "--save": "",
             "--appendonly": "yes" if persistent else "no",
-            "--appendfsync": "everysec",
+            "--appendfsync": "always" if self._fsync else "everysec",
             "--maxmemory-policy": "noeviction",
             "--daemonize": "no",
             "--loglevel": "warning",

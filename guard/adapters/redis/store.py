@@ -17,14 +17,15 @@ from guard.adapters.redis.connection import (
     TIMEOUT,
     CommandRefusedError,
     RedisClient,
-    parse_endpoint,
 )
 from guard.adapters.redis.layout import COUNTER_MAX, FRESH_WINDOW, Keys, decode_window, load_script
+from guard.adapters.redis.topology import open_client
 from guard.core.errors import StateError
 from guard.core.labels import LabelReply
 from guard.core.model import ROLES
 from guard.core.policy import StateLimits
 from guard.core.trajectory import Snapshot
+from guard.settings import Durability
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -86,24 +87,60 @@ def check_version(info: dict[str, str]) -> None:
         raise StateError(msg)
 
 
+class UnfitError(StateError):
+    """The server answers, and is not set to hold labels."""
+
+
 def check_eviction(settings: dict[str, str]) -> None:
     """Refuse a server that may drop keys to make room: a dropped label would look like none.
 
     Raises:
-        StateError: it may, or does not say.
+        UnfitError: it may, or does not say.
     """
     policy, limit = settings.get("maxmemory_policy", ""), settings.get("maxmemory", "")
     if policy == "noeviction":
         return
     if not policy or not limit.isdigit():
         msg = "redis does not say how it evicts; allow the guard CONFIG GET or INFO"
-        raise StateError(msg)
+        raise UnfitError(msg)
     if int(limit) > 0:
         msg = (
             f"redis may evict keys (maxmemory-policy `{policy}`) and with them what sessions did; "
             "run CONFIG SET maxmemory-policy noeviction, and set it in redis.conf"
         )
-        raise StateError(msg)
+        raise UnfitError(msg)
+
+
+async def _check_settings(client: RedisClient) -> None:
+    """Refuse a server that may drop labels, or that does not keep them as the operator wants.
+
+    Raises:
+        UnfitError: it may, or does not.
+        StateError: it does not answer.
+    """
+    check_eviction(await memory_settings(client))
+    if client.durability is Durability.FSYNC:
+        await _check_fsync(client)
+    elif client.durability is Durability.REPLICATED:
+        info = parse_info(await client.execute("INFO", "replication"))
+        if info.get("connected_slaves", "0") == "0":
+            msg = "durability is `replicated` and redis has no replica; attach one"
+            raise UnfitError(msg)
+
+
+async def _check_fsync(client: RedisClient) -> None:
+    wanted = {"appendonly": b"yes", "appendfsync": b"always"}
+    for name, value in wanted.items():
+        try:
+            reply = await client.execute("CONFIG", "GET", name)
+        except CommandRefusedError:
+            reply = None
+        if not isinstance(reply, list) or reply[1:] != [value]:
+            msg = (
+                f"durability is `fsync` and redis does not say `{name} {value.decode()}`; set it "
+                "in redis.conf and allow the guard CONFIG GET"
+            )
+            raise UnfitError(msg)
 
 
 def _text(reply: object) -> str:
@@ -181,7 +218,7 @@ class RedisSessionStore:
         Raises:
             StateError: the URL cannot be used.
         """
-        client = RedisClient(parse_endpoint(url), timeout=timeout)
+        client = open_client(url, timeout=timeout)
         return cls(client, namespace=namespace, limits=limits)
 
     async def attempt(self, attempt: Attempt) -> Snapshot:
@@ -217,9 +254,9 @@ class RedisSessionStore:
             msg = "redis answered an attempt with something else than windows and labels"
             raise StateError(msg)
         session, principal, full, taken, *labels = reply
-        continuity = self._continuity
+        continuity = self._continuity and self._continuity.of(identity.tenant)
         if continuity is not None and (
-            principal == FRESH_WINDOW or self.client.endpoint.opened != continuity.opened
+            principal == FRESH_WINDOW or self.client.opened != continuity.opened
         ):
             # A principal that is new to the store may be one that the store has lost.
             await continuity.look(self._labels)
@@ -350,18 +387,19 @@ class RedisSessionStore:
         Raises:
             StateError: it cannot be reached, is too old, or may evict what it was given.
         """
-        if await self.client.execute("PING") != b"PONG":
-            msg = "redis answered PING with something else than PONG"
-            raise StateError(msg)
-        check_version(parse_info(await self.client.execute("INFO", "server")))
-        check_eviction(await memory_settings(self.client))
-        for script in (self._attempt, self._complete, self._note):
-            sha = await self.client.execute("SCRIPT", "LOAD", script.text)
-            if sha != script.sha.encode():
-                msg = f"redis stored another `{script.name}` script than it was given"
+        for server in await self.client.servers():
+            if await server.execute("PING") != b"PONG":
+                msg = "redis answered PING with something else than PONG"
                 raise StateError(msg)
+            check_version(parse_info(await server.execute("INFO", "server")))
+            await _check_settings(server)
+            for script in (self._attempt, self._complete, self._note):
+                sha = await server.execute("SCRIPT", "LOAD", script.text)
+                if sha != script.sha.encode():
+                    msg = f"redis stored another `{script.name}` script than it was given"
+                    raise StateError(msg)
         if self._continuity is not None:
-            await self._continuity.look(self._labels)
+            await self._continuity.look_everywhere(self._labels)
 
     async def recheck(self) -> None:
         """Look once more whether the server may evict, and whether it is still the same store.
@@ -369,19 +407,18 @@ class RedisSessionStore:
         While it may evict, no call is judged.
         """
         try:
-            settings = await memory_settings(self.client)
+            for server in await self.client.servers():
+                await _check_settings(server)
+        except UnfitError as error:
+            self._unfit = str(error)
         except StateError:
             return  # Gone or slow: every call sees that by itself.
-        try:
-            check_eviction(settings)
-        except StateError as error:
-            self._unfit = str(error)
         else:
             self._unfit = ""
         if self._continuity is not None:
             # Gone or slow: every call sees that by itself.
             with suppress(StateError):
-                await self._continuity.look(self._labels)
+                await self._continuity.look_everywhere(self._labels)
 
     async def watch(self, seconds: float = RECHECK_SECONDS) -> None:
         """Recheck again and again: the server can be reconfigured, or replaced by its replica."""
@@ -492,7 +529,8 @@ async def fresh_store(url: str, limits: StateLimits) -> AsyncIterator[RedisSessi
             yield store
         finally:
             async for keys in store.client.scan(f"{namespace}:"):
-                if keys:
-                    await store.client.execute("UNLINK", *keys)
+                # One by one: those of a Cluster's node need not be of one slot.
+                with store.together():
+                    await asyncio.gather(*(store.client.execute("UNLINK", key) for key in keys))
     finally:
         await store.aclose()

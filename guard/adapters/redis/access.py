@@ -1,0 +1,34 @@
+"""What the guard's Redis user must be allowed to do, and no more (``guard doctor`` prints it)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMMANDS: Final = (
+    # Connections, and what a server is.
+    *("client|setname", "config|get", "info", "ping", "role", "select", "time"),
+    # Scripts; what they call is checked as well.
+    *("evalsha", "eval", "script|load"),
+    # State.
+    *("get", "set", "mget", "del", "unlink", "exists", "pexpire", "pttl", "scan"),
+    *("hget", "hgetall", "hmget", "hset", "hsetnx", "hdel", "hexists", "hincrby", "hlen", "hscan"),
+    *("lrange", "rpush", "sadd", "scard", "smembers", "xadd", "xrange", "xrevrange"),
+    *("zadd", "zrem", "zrangebyscore", "zrevrange", "zremrangebyrank", "zremrangebyscore"),
+    # Durability `replicated`.
+    "wait",
+    # A Cluster.
+    *("asking", "cluster|slots", "command"),
+)
+"""Commands and subcommands, as ACL rules name them."""
+
+
+def acl_rule(namespace: str = "guard") -> str:
+    """Return the rule of a user ``guard`` for ``ACL SETUSER`` or an ACL file; no password is in it.
+
+    Args:
+        namespace: first part of every key.
+    """
+    allowed = " ".join(f"+{command}" for command in COMMANDS)
+    return (
+        f"user guard on #SHA256-OF-PASSWORD resetkeys ~{namespace}:* resetchannels -@all {allowed}"
+    )

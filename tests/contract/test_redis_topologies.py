@@ -1,0 +1,416 @@
+"""The store on a real Cluster, under real Sentinels, over TLS, and under the printed ACL."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import shutil
+import signal
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+from redis.crc import key_slot
+
+from guard.adapters.redis.access import COMMANDS, acl_rule
+from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch, accept_loss
+from guard.adapters.redis.store import RedisSessionStore, UnfitError
+from guard.adapters.redis.topology import ClusterClient, open_client
+from guard.core.errors import StateError
+from guard.core.model import Identity, Role
+from guard.core.ports import Attempt, Completion
+from guard.core.trajectory import Snapshot
+from guard.lab.redis_servers import RedisServers, free_ports
+from guard.provenance.seal import Seal
+from guard.settings import Durability
+from tests.e2e.tls_upstream import issue
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("redis-cli") is None or shutil.which("redis-server") is None,
+    reason="needs redis-server and redis-cli of one's own",
+)
+COMMAND = re.compile(r"""(?:execute\(\s*|redis\.p?call\()["']([A-Z]+)["'](, ["']([A-Z]+)["'])?""")
+TENANTS = [f"tenant-{n}" for n in range(12)]
+
+
+def of(tenant: str, session: str = "one") -> Identity:
+    """Return a principal of a tenant."""
+    return Identity("alice", session, tenant=tenant)
+
+
+def attempt_of(tenant: str) -> Attempt:
+    """Return an attempted send."""
+    return Attempt("id", of(tenant), Role.SEND, 0.0)
+
+
+async def judged(store: RedisSessionStore, tenant: str) -> int:
+    """Attempt and execute one send; return how many were attempted before."""
+    snapshot = await store.attempt(attempt_of(tenant))
+    await store.complete(Completion("id", of(tenant), Role.SEND, 0.0, executed=True))
+    return sum(snapshot.session.attempted)
+
+
+async def eventually(call: Callable[[], Awaitable[object]], within: float = 30) -> object:
+    """Return the first answer of a call that may fail for a while; bounded, not timed."""
+    async with asyncio.timeout(within):
+        while True:
+            try:
+                return await call()
+            except StateError:
+                await asyncio.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServers]:
+    """Three primaries with a replica each."""
+    with RedisServers(tmp_path_factory.mktemp("cluster")) as servers:
+        servers.cluster()
+        yield servers
+
+
+@pytest.fixture
+async def clustered(
+    cluster: RedisServers, redis_namespace: str
+) -> AsyncIterator[RedisSessionStore]:
+    """A store on the Cluster."""
+    store = RedisSessionStore(open_client(cluster.url, timeout=5.0), namespace=redis_namespace)
+    yield store
+    await store.aclose()
+
+
+def counted(cluster: RedisServers) -> int:
+    """Return how many scripts all servers have run."""
+    return sum(
+        int(line.split("calls=")[1].partition(",")[0])
+        for server in cluster.servers
+        if server.pid
+        for line in server.cli("INFO", "commandstats").splitlines()
+        if line.startswith("cmdstat_evalsha:")
+    )
+
+
+async def test_tenants_are_spread_and_each_call_is_one_script_on_one_server(
+    cluster: RedisServers, clustered: RedisSessionStore
+) -> None:
+    """No call crosses a slot, none is redirected, and each direction is one round trip."""
+    await clustered.verify()
+    before = counted(cluster)
+    client = clustered.client
+    assert isinstance(client, ClusterClient)
+    for tenant in TENANTS:
+        assert await judged(clustered, tenant) == 0
+    assert await judged(clustered, TENANTS[0]) == 1
+
+    assert counted(cluster) - before == 2 * (len(TENANTS) + 1)
+    assert len({client._owners[key_slot(f"{{t:{tenant}}}".encode())] for tenant in TENANTS}) == 3
+
+
+async def test_calls_of_one_tick_travel_in_one_write_per_server(
+    clustered: RedisSessionStore,
+) -> None:
+    """Coalescing holds with several servers."""
+    await clustered.verify()
+    for tenant in TENANTS:
+        await clustered.attempt(attempt_of(tenant))
+    before = clustered.client.writes
+    with clustered.together():
+        await asyncio.gather(*(clustered.attempt(attempt_of(tenant)) for tenant in TENANTS * 3))
+
+    assert clustered.client.writes - before <= 3
+
+
+async def test_a_slot_that_moves_loses_no_call_and_refuses_none_after_the_move(
+    cluster: RedisServers, clustered: RedisSessionStore
+) -> None:
+    """ASK and MOVED are followed; what cannot be judged under way is refused, not passed."""
+    tenant = "moving"
+    await clustered.verify()
+    assert await judged(clustered, tenant) == 0
+    client = clustered.client
+    assert isinstance(client, ClusterClient)
+    slot = key_slot(f"{{t:{tenant}}}".encode())
+    source = next(s for s in cluster.servers if s.port == client._owners[slot][1])
+    target = next(
+        s for s in cluster.servers if s.port in {p for _, p in client._owners} and s != source
+    )
+    ids = {s.port: s.cli("CLUSTER", "MYID").strip() for s in (source, target)}
+    target.cli("CLUSTER", "SETSLOT", str(slot), "IMPORTING", ids[source.port])
+    source.cli("CLUSTER", "SETSLOT", str(slot), "MIGRATING", ids[target.port])
+
+    # Its keys are half here, half new: Redis cannot tell, so neither can the guard.
+    with pytest.raises(StateError, match="TRYAGAIN"):
+        await clustered.attempt(attempt_of(tenant))
+    keys = source.cli("CLUSTER", "GETKEYSINSLOT", str(slot), "1000").split()
+    source.cli("MIGRATE", "127.0.0.1", str(target.port), "", "0", "5000", "KEYS", *keys)
+    # ASK: all keys are gone from here, and one key at a time is followed to the other server.
+    window = next(key for key in keys if ":s:" in key)
+    assert await client.execute("EXISTS", window) == 1
+    with pytest.raises(StateError, match="TRYAGAIN"):
+        await clustered.attempt(attempt_of(tenant))
+    for server in (target, source):
+        server.cli("CLUSTER", "SETSLOT", str(slot), "NODE", ids[target.port])
+    # MOVED: the table is out of date.
+    assert await judged(clustered, tenant) == 1
+    assert await judged(clustered, tenant) == 2
+
+
+async def test_a_primary_that_dies_is_followed_by_its_replica(
+    tmp_path: Path, redis_namespace: str
+) -> None:
+    """Calls of its tenants are refused until the replica has taken over; what it knew is there."""
+    with RedisServers(tmp_path) as servers:
+        servers.cluster()
+        client = open_client(servers.url, timeout=1.0, durability=Durability.REPLICATED)
+        assert isinstance(client, ClusterClient)
+        store = RedisSessionStore(client, namespace=redis_namespace)
+        await store.verify()
+        for tenant in TENANTS:
+            await judged(store, tenant)
+        slots = {tenant: key_slot(f"{{t:{tenant}}}".encode()) for tenant in TENANTS}
+        dead = client._owners[slots[TENANTS[0]]]
+        hit = [tenant for tenant in TENANTS if client._owners[slots[tenant]] == dead]
+        next(s for s in servers.servers if s.port == dead[1]).kill()
+        with pytest.raises(StateError):
+            await store.attempt(attempt_of(hit[0]))
+
+        # REPLICATED: the promoted server has no replica, so nothing is acknowledged any more.
+        client.durability = Durability.RELAXED
+        snapshots = [await eventually(lambda t=t: store.attempt(attempt_of(t))) for t in hit]  # type: ignore[misc]
+        await store.aclose()
+
+    assert all(isinstance(s, Snapshot) and sum(s.session.attempted) >= 1 for s in snapshots)
+    assert all(
+        isinstance(s, Snapshot) and sum(s.session.trajectory.executed) == 1 for s in snapshots
+    )
+
+
+async def test_a_shard_that_comes_back_empty_is_a_loss_of_its_tenants_only(
+    cluster: RedisServers, redis_namespace: str, tmp_path: Path
+) -> None:
+    """Each tenant's part has an identity record of its own, and a note beside the label key."""
+    client = open_client(cluster.url, timeout=5.0)
+    seal = Seal(bytes(32))
+    watch = ContinuityWatch(
+        client,
+        seal=seal,
+        note=ContinuityNote(tmp_path / "label.key", "redis"),
+        now=lambda: 1000.0,
+        namespace=redis_namespace,
+    )
+    store = RedisSessionStore(client, namespace=redis_namespace, continuity=watch)
+    for tenant in ("lost", "kept"):
+        await store.attempt(attempt_of(tenant))
+    async for page in client.scan(f"{redis_namespace}:{{t:lost}}"):
+        for key in page:
+            await client.execute("UNLINK", key)
+
+    assert (await store.attempt(attempt_of("lost"))).incomplete
+    assert not (await store.attempt(attempt_of("kept"))).incomplete
+    await accept_loss(client, seal, redis_namespace)
+    await store.recheck()
+    assert not (await store.attempt(attempt_of("lost"))).incomplete
+    await store.aclose()
+
+
+async def test_a_cluster_is_scanned_whole(clustered: RedisSessionStore) -> None:
+    """Operators' tools see every tenant, wherever its keys are."""
+    for tenant in TENANTS:
+        await clustered.attempt(attempt_of(tenant))
+    found = {key async for page in clustered.client.scan(f"{clustered.namespace}:") for key in page}
+
+    assert len({key.split(b"}")[0] for key in found}) == len(TENANTS)
+
+
+async def test_a_sentinel_failover_is_followed_and_replicated_writes_are_all_there(
+    tmp_path: Path, redis_namespace: str
+) -> None:
+    """Every attempt that was acknowledged before the primary died is counted by its successor."""
+    with RedisServers(tmp_path) as servers:
+        primary, replica, _ = servers.watched()
+        client = open_client(servers.url, timeout=1.0, durability=Durability.REPLICATED)
+        store = RedisSessionStore(client, namespace=redis_namespace)
+        await store.verify()
+        acknowledged = 0
+        for _ in range(200):
+            await store.attempt(attempt_of("t"))
+            acknowledged += 1
+        os.kill(primary.pid, signal.SIGKILL)
+        with pytest.raises(StateError):
+            await store.attempt(attempt_of("t"))
+        replica.wait_for("role:master", "INFO", "replication")
+        # Nobody confirms writes now; the relaxed reader shows what the successor has.
+        other = RedisSessionStore(open_client(servers.url, timeout=1.0), namespace=redis_namespace)
+        snapshot = await eventually(lambda: other.attempt(attempt_of("t")))
+        await store.aclose()
+        await other.aclose()
+
+    assert isinstance(snapshot, Snapshot)
+    assert acknowledged == 200
+    assert sum(snapshot.session.attempted) >= acknowledged
+
+
+async def test_a_write_no_replica_has_is_an_error(tmp_path: Path, redis_namespace: str) -> None:
+    """A stopped replica stops calls under `replicated`, and none under `relaxed`."""
+    with RedisServers(tmp_path) as servers:
+        _, replica = servers.replicated()
+        strict = RedisSessionStore(
+            open_client(servers.url, timeout=0.5, durability=Durability.REPLICATED),
+            namespace=redis_namespace,
+        )
+        await strict.attempt(attempt_of("t"))
+        os.kill(replica.pid, signal.SIGSTOP)
+        with pytest.raises(StateError, match="fewer than 1 replicas"):
+            await strict.attempt(attempt_of("t"))
+        loose = RedisSessionStore.at(servers.url, namespace=redis_namespace)
+        assert isinstance(await loose.attempt(attempt_of("t")), Snapshot)
+        os.kill(replica.pid, signal.SIGCONT)
+        assert isinstance(await eventually(lambda: strict.attempt(attempt_of("t"))), Snapshot)
+        await strict.aclose()
+        await loose.aclose()
+
+
+async def test_many_replicated_writes_of_one_tick_wait_once(
+    tmp_path: Path, redis_namespace: str
+) -> None:
+    """WAIT rides behind the commands of a write: no further round trip, one for all."""
+    with RedisServers(tmp_path) as servers:
+        primary, _ = servers.replicated()
+        client = open_client(servers.url, timeout=5.0, durability=Durability.REPLICATED)
+        store = RedisSessionStore(client, namespace=redis_namespace)
+        await store.attempt(attempt_of("t"))
+        before = client.writes
+        primary.cli("CONFIG", "RESETSTAT")
+        with store.together():
+            await asyncio.gather(*(store.attempt(attempt_of("t")) for _ in range(50)))
+        stats = primary.cli("INFO", "commandstats")
+        await store.aclose()
+
+    assert client.writes - before == 1
+    assert "cmdstat_wait:calls=1," in stats
+    assert "cmdstat_evalsha:calls=50," in stats
+
+
+async def test_fsync_is_refused_where_the_server_does_not_sync(tmp_path: Path) -> None:
+    """The setting is a promise about the server, so the server is asked."""
+    with RedisServers(tmp_path) as servers:
+        lazy = servers.single("appendonly yes", "appendfsync everysec")
+        sure = servers.single("appendonly yes", "appendfsync always")
+        refused = RedisSessionStore(open_client(lazy.url, durability=Durability.FSYNC))
+        with pytest.raises(UnfitError, match="appendfsync always"):
+            await refused.verify()
+        held = RedisSessionStore(open_client(sure.url, durability=Durability.FSYNC))
+        await held.verify()
+        for _ in range(50):
+            await held.attempt(attempt_of("t"))
+        sure.kill()
+        sure.start()
+        snapshot = await eventually(lambda: held.attempt(attempt_of("t")))
+        await refused.aclose()
+        await held.aclose()
+
+    assert isinstance(snapshot, Snapshot)
+    assert sum(snapshot.session.attempted) == 50
+
+
+async def test_a_demoted_primary_is_left(tmp_path: Path, redis_namespace: str) -> None:
+    """READONLY drops the connection, so that the next one may lead to the successor."""
+    with RedisServers(tmp_path) as servers:
+        primary, _ = servers.replicated()
+        store = RedisSessionStore.at(servers.url, namespace=redis_namespace)
+        await store.attempt(attempt_of("t"))
+        opened = store.client.opened
+        primary.cli("REPLICAOF", "127.0.0.1", "1")
+        with pytest.raises(StateError, match="READONLY"):
+            await store.attempt(attempt_of("t"))
+        primary.cli("REPLICAOF", "NO", "ONE")
+        assert isinstance(await eventually(lambda: store.attempt(attempt_of("t"))), Snapshot)
+        assert store.client.opened > opened
+        await store.aclose()
+
+
+SECRET = "correct horse"
+RULE = acl_rule().replace("SHA256-OF-PASSWORD", hashlib.sha256(SECRET.encode()).hexdigest())
+
+
+async def test_the_printed_rule_is_enough_and_no_more(cluster: RedisServers) -> None:
+    """On a Cluster every kind of command passes under it; other keys and commands do not."""
+    for server in cluster.servers:
+        server.cli("ACL", "SETUSER", *RULE.split()[1:])
+    url = cluster.url.replace("://", f"://guard:{quote(SECRET)}@")
+    store = RedisSessionStore(open_client(url, timeout=5.0), namespace="guard")
+    await store.verify()
+    for tenant in TENANTS:
+        await judged(store, tenant)
+    found = [key async for page in store.client.scan("guard:") for key in page]
+    assert found
+    for command in (("GET", "other"), ("FLUSHALL",), ("CONFIG", "SET", "save", ""), ("KEYS", "*")):
+        with pytest.raises(StateError, match="NOPERM"):
+            await store.client.execute(*command)
+    await store.aclose()
+
+
+def test_the_rule_names_what_the_code_uses() -> None:
+    """A command that somebody adds is added to the rule, and one that goes is removed."""
+    called = {"client|setname", "select", "role", "asking", "wait", "evalsha"}
+    called |= {"cluster|slots", "command"}  # redis-py
+    root = files("guard")
+    sources = [
+        path.read_text(encoding="utf-8")
+        for folder in ("adapters", "in_process.py", "wiring.py", "replay", "cli")
+        for path in [Path(str(root)) / folder, *(Path(str(root)) / folder).rglob("*")]
+        if path.suffix in {".py", ".lua"}
+    ]
+    for text in sources:
+        for first, _, second in COMMAND.findall(text):
+            part = f"|{second}" if first in {"CONFIG", "SCRIPT"} else ""
+            called.add(f"{first}{part}".lower())
+
+    assert called - {"acl", "cluster"} == set(COMMANDS)
+
+
+async def test_tls_is_checked_on_every_connection(tmp_path: Path, redis_namespace: str) -> None:
+    """Client certificate demanded; a server of another authority is not talked to."""
+    chain = issue(tmp_path / "ca.pem", "localhost", "127.0.0.1")
+    issue(tmp_path / "other.pem", "localhost")
+    with RedisServers(tmp_path) as servers:
+        port = free_ports(2)
+        servers.single(
+            f"tls-port {port[0]}",
+            f"tls-cert-file {chain}",
+            f"tls-key-file {chain}",
+            f"tls-ca-cert-file {tmp_path / 'ca.pem'}",
+            "tls-auth-clients no",
+            port=port[1],
+        )
+        url = f"rediss://localhost:{port[0]}?ssl_ca_certs={tmp_path}"
+        store = RedisSessionStore.at(f"{url}/ca.pem", namespace=redis_namespace, timeout=5.0)
+        await store.verify()
+        assert await judged(store, "t") == 0
+        wrong = RedisSessionStore.at(f"{url}/other.pem", timeout=5.0)
+        with pytest.raises(StateError, match="cannot be reached"):
+            await wrong.verify()
+        await store.aclose()
+        await wrong.aclose()
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("redis+cluster://127.0.0.1:1/0", "has no path"),
+        ("redis+sentinel://127.0.0.1:1", "names no service"),
+        ("redis+other://127.0.0.1:1", "must begin with"),
+        ("redis+cluster://127.0.0.1:1?ssl_cert_reqs=none", "unknown option"),
+        ("redis+cluster://127.0.0.1:1?sentinel_password=x", "no option of a Sentinel"),
+    ],
+)
+def test_a_url_that_says_something_else_is_refused(url: str, message: str) -> None:
+    """No part of a URL is dropped in silence."""
+    with pytest.raises(StateError, match=message):
+        open_client(url)

@@ -264,7 +264,7 @@ async def test_a_write_no_replica_has_is_an_error(tmp_path: Path, redis_namespac
             open_client(servers.url, timeout=0.5, durability=Durability.REPLICATED),
             namespace=redis_namespace,
         )
-        await strict.attempt(attempt_of("t"))
+        await eventually(lambda: strict.attempt(attempt_of("t")))
         os.kill(replica.pid, signal.SIGSTOP)
         with pytest.raises(StateError, match="fewer than 1 replicas"):
             await strict.attempt(attempt_of("t"))

@@ -105,6 +105,16 @@ class Incident:
         """The step that was cut short, if there is one."""
         return next((one for one in self.steps if one.state in {PLANNED, UNDOING}), None)
 
+    def holds(self, nodes: Sequence[str]) -> bool:
+        """Return whether steps that are in force contain all of some nodes."""
+        held = {
+            node
+            for step in self.steps
+            if step.kind == "contain" and step.state == DONE
+            for node in step.nodes
+        }
+        return held.issuperset(nodes)
+
     def with_step(self, step: Step, at: float, by: str, what: str) -> Incident:
         """Return it with a step added or changed."""
         others = tuple(one for one in self.steps if one.number != step.number)

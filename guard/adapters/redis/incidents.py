@@ -26,6 +26,7 @@ from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
 from guard.destinations.values import find_values
 from guard.propagation.containment import EPOCH, contained_field, contained_set
+from guard.propagation.containment import ITEM as ITEM_FIELD
 from guard.propagation.events import MARK, server_of
 from guard.propagation.evidence import Tier, marks_of
 from guard.propagation.incident import (
@@ -310,9 +311,10 @@ class IncidentOperator:
             scope = scope_of(graph, _places(graph, incident.roots))
             tier = Tier.LIKELY if likely else Tier.CONFIRMED
             changes = await self._containing(graph, scope, tier)
-            if not changes:
-                break
             nodes = tuple(item.event.node.hex() for item in scope.nodes(tier))
+            # What another incident holds already is this one's to hold as well.
+            if not changes and incident.holds(nodes):
+                break
             incident = await self._take_step(incident, ("contain", nodes), changes, at, by)
         return incident
 
@@ -326,10 +328,42 @@ class IncidentOperator:
         step = next((one for one in incident.steps if one.number == number), None)
         if step is None or step.state != DONE:
             raise GuardError(f"step {number} of `{identifier}` is not one that can be undone")
+        for other, kept in (await self._kept_by_others(identifier)).items():
+            shared = [
+                change
+                async for changes in self._journal(identifier, number, backwards=False)
+                for change in changes
+                if change.name in kept
+            ]
+            if shared:
+                # From now on it is the other incident's to undo.
+                held = await self._resumed(other, at, by, closed=True)
+                await self._take_step(held, ("contain", ()), shared, at, by)
         incident = await self._change_step(
             incident, replace(step, state=UNDOING, undone_by=by, undone_at=at), at, by
         )
         return await self._finish(incident, at, by)
+
+    async def _kept_by_others(self, identifier: str) -> dict[str, set[bytes]]:
+        """Return the fields that other incidents want as they are, by incident."""
+        found: dict[str, set[bytes]] = {}
+        others = [one for one in await self.listed() if one.id != identifier]
+        if not others:
+            return found
+        graph = await self.graph()
+        for other in others:
+            nodes = [
+                node
+                for step in other.steps
+                if step.kind == "contain" and step.state == DONE
+                for node in step.nodes
+            ]
+            for place in _places(graph, nodes):
+                event = graph.event(place)
+                names = found.setdefault(other.id, set())
+                names |= {ITEM_FIELD + event.node, event.place + ITEM}
+                names |= {value + mark for value in event.values for mark in (TAINTED, ATTESTED)}
+        return found
 
     async def close(self, identifier: str, at: float, by: str) -> Incident:
         """Close an incident; what it contains stays contained."""
@@ -358,10 +392,12 @@ class IncidentOperator:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    async def _resumed(self, identifier: str, at: float, by: str) -> Incident:
+    async def _resumed(
+        self, identifier: str, at: float, by: str, *, closed: bool = False
+    ) -> Incident:
         """Return an incident with whatever was cut short before finished."""
         incident = await self.incident(identifier)
-        if incident.state == CLOSED:
+        if incident.state == CLOSED and not closed:
             raise GuardError(f"`{identifier}` is closed")
         return await self._finish(incident, at, by) if incident.unfinished else incident
 
@@ -405,8 +441,12 @@ class IncidentOperator:
         if step is None:
             return incident
         undoing, conflicts = step.state == UNDOING, 0
+        kept: set[bytes] = set()
+        if undoing:
+            kept = kept.union(*(await self._kept_by_others(incident.id)).values())
         async for changes in self._journal(incident.id, step.number, backwards=undoing):
-            made = [one.undone() for one in reversed(changes)] if undoing else changes
+            made = [one for one in changes if one.name not in kept]
+            made = [one.undone() for one in reversed(made)] if undoing else made
             conflicts += await self._make(made)
             self._reached("changed")
         key = self._store.key_of(self._tenant, contained_set(self._tenant))
@@ -440,6 +480,8 @@ class IncidentOperator:
                 one.ttl,
             ]
         keys = [one.key for one in changes]
+        if not keys:
+            return 0
         reply = await self._client.run(load_script("change"), len(keys), *keys, *arguments)
         return len(reply) if isinstance(reply, list) else len(changes)
 

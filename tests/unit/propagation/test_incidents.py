@@ -332,3 +332,24 @@ async def test_a_promotion_token_for_a_contained_text_is_spent(agent, operator, 
     await operator.undo(incident.id, 1, NOW, "op")
     facts = await staging.stage(replace(refused, id="third", nonce="third"), "r")
     assert facts.tokens[MemoryClass.L2] is TokenState.VALID
+
+
+async def test_what_two_incidents_contain_is_released_by_undoing_both(agent, operator, store):
+    """Undoing one leaves what the other contains; undoing that as well restores everything."""
+    await spread(agent)
+    before = await everything(store)
+    first = await operator.open(Given(item="rule", store="facts"), NOW, "op")
+    second = await operator.open(Given(item="summary", store="facts"), NOW, "op")
+    await operator.contain(first.id, NOW, "op")
+    await operator.contain(second.id, NOW, "op")
+    held = {name[1:].hex() for name in await operator._contained()}
+    await operator.undo(first.id, 1, NOW, "op")
+    left = {name[1:].hex() for name in await operator._contained()}
+    _, scope = await operator.scope(second.id)
+
+    assert len(held) == 2
+    assert left == {item.event.node.hex() for item in scope.items}
+
+    for step in reversed((await operator.incident(second.id)).steps):
+        await operator.undo(second.id, step.number, NOW, "op")
+    assert await everything(store) == before

@@ -276,7 +276,9 @@ class PrometheusMetrics(Metrics, Collector):
         try:
             return self._tool_labels[tool]
         except KeyError:
-            mapping = self._in_force.mapping(tool) if self._in_force else None
+            # Whichever server's tool it is: the name is the same.
+            tools = self._in_force.tools if self._in_force is not None else ()
+            mapping = next((one for one in tools if one.matches(tool)), None)
             label = mapping.pattern if mapping is not None else OTHER
             for pattern in mapping.patterns if mapping is not None else ():
                 if pattern.matches(tool) is True:

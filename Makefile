@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks dist wheels fuzz trace-call train lock clean
+.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks dist wheels test-lean fuzz trace-call train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ $(FRAMEWORKS)/.installed: $(FRAMEWORKS)/requirements.txt pyproject.toml | $(BIN)
 
 frameworks: $(FRAMEWORKS)/.installed ## agent frameworks with a guard in process
 	$(FRAMEWORKS)/.venv/bin/python -m pytest -q -c $(FRAMEWORKS)/pytest.ini $(FRAMEWORKS) $(ARGS)
+
+test-lean: $(DEV) ## the end-to-end tests with the lean PEP
+	GUARD_PEP=lean $(BIN)/python -m pytest -n $(WORKERS) tests/e2e $(ARGS)
 
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 	$(BIN)/python -m guard.lab.fuzz --inputs 1000000 $(ARGS)

@@ -128,6 +128,13 @@ class Listener(BaseModel):
         return f"reverse:{NOWHERE if self.route else self.upstream}@{self.host}:{self.port}"
 
 
+class PepKind(StrEnum):
+    """The enforcement points of reverse listeners; forward listeners always have mitmproxy."""
+
+    MITMPROXY = "mitmproxy"
+    LEAN = "lean"
+
+
 class Settings(BaseSettings):
     """All settings of ``guard run``."""
 
@@ -137,6 +144,8 @@ class Settings(BaseSettings):
 
     policy: list[Path] = Field(default_factory=list)
     reverse: list[str] = Field(default_factory=list)
+    pep: PepKind = PepKind.MITMPROXY
+    """What serves reverse listeners; ``lean`` speaks HTTP/1.1 in the clear, and nothing else."""
     forward: list[str] = Field(default_factory=list)
     """Listeners that are an agent's ``HTTPS_PROXY``, each ``HOST:PORT``."""
     ca: Path = Field(default_factory=lambda: state_directory() / "ca")

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from guard.adapters.admin_port import AdminServer, HealthReport, PromptChannel
 from guard.adapters.audit_log import AuditLogFile, open_audit_log
@@ -64,16 +64,15 @@ from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.provenance.seal import Seal
-from guard.settings import EMBEDDED, child_environment, models_directory
+from guard.settings import EMBEDDED, PepKind, child_environment, models_directory
 from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from guard.adapters.audit_log import NoAuditLog
-    from guard.adapters.mitm.addon import GuardAddon
-    from guard.adapters.mitm.master import LeanMaster
+    from guard.adapters.credentials.write_credentials import WriteCredential
     from guard.adapters.otel import SpanRecorder
     from guard.adapters.redis.connection import RedisClient
     from guard.core.metrics import Metrics
@@ -85,6 +84,22 @@ BEAT_SECONDS: Final = 0.1
 CHECKPOINT_SECONDS: Final = 2.0
 PROMPT_SECONDS: Final = 5.0
 """How long a front end waits until its prompt is stored."""
+
+
+class Pep(Protocol):
+    """An enforcement point as :func:`serve` starts and ends it."""
+
+    async def open(self) -> list[tuple[str, int]]:
+        """Listen, and return the addresses."""
+
+    async def ended(self) -> None:
+        """Wait until it has failed as a whole."""
+
+    async def drain(self, seconds: float) -> None:
+        """Stop listening, then give the calls in flight their time."""
+
+    async def close(self) -> None:
+        """End every connection."""
 
 
 class WallClock:
@@ -332,7 +347,7 @@ async def serve(
     await parts.store.verify()
     pins = PinOperator(parts.store, Pins(parts.seal))
     await pins.note_offers(parts.guard.offers, partial(_is_served, settings))
-    addon, master = _proxy(settings, parts, confdir)
+    peps = _peps(settings, parts, confdir)
     deciding = _decision_server(parts, settings)
     loop = asyncio.get_running_loop()
     admin = AdminServer(
@@ -353,25 +368,20 @@ async def serve(
     background.append(loop.create_task(_anchor(parts)))
     if settings.reload:
         background.append(loop.create_task(parts.reloader.watch(settings.reload)))
-    running = loop.create_task(master.run())
-    from guard.adapters.mitm.master import listening
-
     try:
-        addresses = await listening(master) if settings.modes else []
+        addresses = [address for pep in peps for address in await pep.open()]
         if deciding is not None:
             await deciding.start()
         _announce(addresses, admin, parts)
         if pulse:
             # Only now: what ends before it could not start, and another would not either.
             background.append(loop.create_task(_beat(pulse, parts.guard, settings.heartbeat)))
-        await asyncio.wait(
-            [running, loop.create_task(stopping.wait())], return_when=asyncio.FIRST_COMPLETED
-        )
-        await _drain(master, addon, settings.drain)
+        ends = [loop.create_task(one) for one in (stopping.wait(), *(p.ended() for p in peps))]
+        background += ends
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.gather(*(pep.drain(settings.drain) for pep in peps))
     finally:
-        master.shutdown()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
+        await asyncio.gather(*(pep.close() for pep in peps))
         for task in background:
             task.cancel()
         admin.close()
@@ -381,29 +391,66 @@ async def serve(
         parts.close()
 
 
-def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddon, LeanMaster]:
-    """Return the PEP; the authority that opens TLS exists only where a forward listener does."""
+def _peps(settings: Settings, parts: Parts, directory: Path) -> list[Pep]:
+    """Return the enforcement points of every listener.
+
+    Raises:
+        GuardError: a file cannot be used, or the lean one cannot do what is asked of it.
+    """
+    trust = None
+    if settings.upstream_ca:
+        from guard.adapters.credentials.authority import joined_trust
+
+        trust = joined_trust(settings.upstream_ca, directory)
+    credentials = load_write_credentials(settings.write_credentials, settings.forward)
+    if settings.pep is PepKind.MITMPROXY:
+        return [_mitm(settings, parts, directory, trust, credentials)]
+    peps: list[Pep] = []
+    if settings.reverse:
+        if asks_certificates(parts.enforcement.credentials.proofs):
+            msg = "certificates of clients need a listener that speaks TLS: --pep mitmproxy"
+            raise InputError(msg)
+        from guard.adapters.lean.pep import LeanPep
+
+        lean = LeanPep(
+            parts.enforcement,
+            parts.metrics,
+            settings.listeners,
+            credentials=credentials,
+            held_limit=settings.held_limit,
+            trust=trust,
+        )
+        peps.append(lean)
+    if settings.forward:
+        only = settings.model_copy(update={"reverse": []})
+        peps.append(_mitm(only, parts, directory, trust, credentials))
+    return peps
+
+
+def _mitm(
+    settings: Settings,
+    parts: Parts,
+    directory: Path,
+    trust: Path | None,
+    credentials: Mapping[str, WriteCredential],
+) -> Pep:
+    """Return mitmproxy; the authority that opens TLS exists only where a forward listener does."""
     # mitmproxy takes most of a start; a guard without a wire does without it.
-    from guard.adapters.credentials.authority import (
-        ensure_authority,
-        joined_trust,
-    )
+    from guard.adapters.credentials.authority import ensure_authority
     from guard.adapters.mitm.addon import GuardAddon
     from guard.adapters.mitm.forward import ForwardAddon
-    from guard.adapters.mitm.master import build_master
-    from guard.adapters.mitm.routes import Routes
+    from guard.adapters.mitm.master import MitmPep, build_master
+    from guard.adapters.routes import Routes
 
     def egress() -> EgressLimits:
         policy = parts.guard.policy
         return policy.egress if policy else EgressLimits()
 
-    confdir, trust = directory, None
+    confdir = directory
     asking = asks_certificates(parts.enforcement.credentials.proofs)
     if settings.forward or asking:
         ensure_authority(settings.ca)
         confdir = settings.ca
-    if settings.upstream_ca:
-        trust = joined_trust(settings.upstream_ca, directory)
     forward = ForwardAddon(
         parts.enforcement,
         parts.metrics,
@@ -411,7 +458,6 @@ def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddo
         authorization=settings.upstream_authorization,
         routes=Routes(settings.listeners),
     )
-    credentials = load_write_credentials(settings.write_credentials, settings.forward)
     addon = GuardAddon(parts.enforcement, parts.metrics, forward, credentials)
     master = build_master(
         addon,
@@ -422,7 +468,7 @@ def _proxy(settings: Settings, parts: Parts, directory: Path) -> tuple[GuardAddo
         trust=trust,
         ask_certificates=asking,
     )
-    return addon, master
+    return MitmPep(master, addon)
 
 
 def _note(guard: Guard, loop: asyncio.AbstractEventLoop) -> Callable[[str, str, str], None]:
@@ -475,14 +521,6 @@ async def _beat(pulse: Heartbeat, guard: Guard, limit: float) -> None:
         if not guard.is_stuck(_STUCK * limit):
             pulse.beat()
         await asyncio.sleep(BEAT_SECONDS)
-
-
-async def _drain(master: LeanMaster, addon: GuardAddon, seconds: float) -> None:
-    """Stop listening, then give the calls in flight their time."""
-    master.options.update(mode=[])
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await addon.idle()
 
 
 def _health(parts: Parts) -> HealthReport:

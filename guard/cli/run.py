@@ -10,7 +10,7 @@ import typer
 
 from guard.core.errors import InputError
 from guard.policy_files import load_policies
-from guard.settings import load_settings
+from guard.settings import PepKind, load_settings
 
 
 def run(
@@ -28,6 +28,10 @@ def run(
     forward: Annotated[
         list[str] | None,
         typer.Option("--forward", "-f", help="HOST:PORT: be an agent's HTTPS_PROXY; repeat."),
+    ] = None,
+    pep: Annotated[
+        PepKind | None,
+        typer.Option(help="What serves reverse listeners (default: mitmproxy)."),
     ] = None,
     model_api: Annotated[
         list[str] | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,8 @@ from guard.core.errors import MessageError
 from guard.enforcement.exchange import Place
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from guard.core.model import Json
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
@@ -25,6 +28,43 @@ _JOINED: Final = frozenset({"joined"})
 EARLIER: Final = 16
 TAIL: Final = 512
 """How many earlier messages, and characters of each, are joined with the next one."""
+
+
+_HANDSHAKE: Final = ("upgrade", "connection", "sec-websocket-key", "sec-websocket-version")
+_KEY_BYTES: Final = 16
+
+
+def opens_websocket(method: str, values: Callable[[str], Sequence[str]]) -> bool:
+    """Return whether a request without a body opens a WebSocket (RFC 6455, section 4.1).
+
+    Args:
+        method: of the request, which is HTTP/1.1.
+        values: of a header, by its name in lower case.
+    """
+    once = {name: values(name) for name in _HANDSHAKE}
+    if method != "GET" or any(len(found) != 1 for found in once.values()):
+        return False
+    wanted = once["upgrade"][0].lower() == "websocket" and once["sec-websocket-version"][0] == "13"
+    try:
+        key = base64.b64decode(once["sec-websocket-key"][0], validate=True)
+    except ValueError:
+        return False
+    return wanted and len(key) == _KEY_BYTES and "upgrade" in once["connection"][0].lower()
+
+
+def check_switch(values: Callable[[str], Sequence[str]], *, opens_socket: bool) -> None:
+    """Refuse an upstream that switches to what was not asked for.
+
+    Args:
+        values: of a header of its answer, by its name in lower case.
+        opens_socket: whether the request was a handshake that the policy accepts.
+
+    Raises:
+        MessageError: it does.
+    """
+    protocol = [value.lower() for value in values("upgrade")]
+    if not opens_socket or protocol != ["websocket"] or values("sec-websocket-extensions"):
+        raise MessageError("upgrade", "the upstream switches to a protocol nobody asked for")
 
 
 @dataclass(slots=True)

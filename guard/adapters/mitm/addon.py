@@ -22,7 +22,7 @@ from guard.adapters.mitm.layers import (
 from guard.adapters.mitm.translation import (
     answer,
     answer_later,
-    check_switch,
+    enter_route,
     is_handshake,
     outline,
     prepare_request,
@@ -35,7 +35,7 @@ from guard.adapters.mitm.translation import (
 from guard.core.errors import MessageError, OversizeError
 from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
 from guard.enforcement.exchange import Exchange, UnreadExchange
-from guard.enforcement.websocket_messages import WebSocketSession
+from guard.enforcement.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
 from guard.protocols.http.message import HttpReply
@@ -147,7 +147,7 @@ class GuardAddon:
         return HttpReply(ACCEPTED, "text/plain", b"Accepted")
 
     async def _judge(self, flow: http.HTTPFlow) -> Exchange | UnreadExchange | HttpReply:
-        self.forward.routes.enter(flow)
+        enter_route(flow, self.forward.routes)
         request = flow.request
         if request.trailers:
             raise MessageError("trailers", "request trailers are not accepted")
@@ -261,7 +261,7 @@ class GuardAddon:
             if exchange is None or flow.response is None or READER in flow.metadata:
                 return
             if flow.response.status_code == SWITCHING:
-                check_switch(flow.response, opens_socket=SOCKET in flow.metadata)
+                check_switch(flow.response.headers.get_all, opens_socket=SOCKET in flow.metadata)
             if isinstance(exchange, UnreadExchange):
                 return
             body, status = self._answer_body(flow.response, exchange), flow.response.status_code

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from mitmproxy.net.http.url import parse_authority
 from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
 
-from guard.adapters.mitm.routes import Routes
 from guard.adapters.mitm.translation import answer, outline, read_request
+from guard.adapters.routes import Routes
 from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
 from guard.core.model import Destination

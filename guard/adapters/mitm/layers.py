@@ -50,8 +50,8 @@ from OpenSSL import SSL
 from wsproto.connection import ConnectionState as WebSocketState
 from wsproto.utilities import ProtocolError
 
+from guard.adapters.message_budget import MessageBudget
 from guard.adapters.mitm.forward import NOT_CONNECTED
-from guard.adapters.mitm.message_budget import MessageBudget
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ Never ``mitmdump -s``: a syntax error saved into a script unloads it and traffic
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 from typing import TYPE_CHECKING, Final
@@ -20,9 +21,9 @@ from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy.layers import ClientTLSLayer, HttpLayer, ServerTLSLayer, TCPLayer
 from mitmproxy.proxy.layers.http import HTTPMode
 
+from guard.adapters.message_budget import LIMIT
 from guard.adapters.mitm import layers
 from guard.adapters.mitm.layers import show_certificate
-from guard.adapters.mitm.message_budget import LIMIT
 from guard.core.errors import GuardError
 from guard.destinations.canonical import canonical_host
 
@@ -195,6 +196,48 @@ def build_master(  # noqa: PLR0913  (the composition root passes every part once
         ssl_verify_upstream_trusted_ca=str(trust) if trust else None,
     )
     return master
+
+
+class MitmPep:
+    """The PEP as ``guard run`` starts and ends it.
+
+    Args:
+        master: serves.
+        addon: judges what is served.
+    """
+
+    def __init__(self, master: LeanMaster, addon: GuardAddon) -> None:
+        self._master = master
+        self._addon = addon
+        self._running: asyncio.Task[None] | None = None
+
+    async def open(self) -> list[tuple[str, int]]:
+        """Listen, and return the addresses.
+
+        Raises:
+            GuardError: a listener could not be opened.
+        """
+        self._running = asyncio.get_running_loop().create_task(self._master.run())
+        return await listening(self._master) if self._master.options.mode else []
+
+    async def ended(self) -> None:
+        """Wait until it has failed as a whole."""
+        if self._running is not None:
+            await asyncio.shield(self._running)
+
+    async def drain(self, seconds: float) -> None:
+        """Stop listening, then give the calls in flight their time."""
+        self._master.options.update(mode=[])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._addon.idle()
+
+    async def close(self) -> None:
+        """End every connection."""
+        self._master.shutdown()
+        if self._running is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._running
 
 
 async def listening(master: LeanMaster, tries: int = 3000) -> list[tuple[str, int]]:

@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from mitmproxy import http
 
-from guard.adapters.mitm.routes import ROUTE
+from guard.adapters.routes import address_of
 from guard.core.errors import MessageError
 from guard.enforcement.exchange import STRIPPED_HEADERS, STRIPPED_PREFIX
+from guard.enforcement.websocket_messages import opens_websocket
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.http.message import HttpReply, HttpRequest
 
 if TYPE_CHECKING:
     from mitmproxy.connection import Client
 
+    from guard.adapters.routes import Routes
+
 HTTPS_PORT: Final = 443
+ROUTE: Final = "guard.route"
+"""Where a flow's metadata has the path of its server, as ``/mail``."""
 PROXY_AUTHENTICATION: Final = 407
-_HANDSHAKE: Final = ("upgrade", "connection", "sec-websocket-key", "sec-websocket-version")
-_KEY_BYTES: Final = 16
 _LINE_ENDS: Final = re.compile(rb"[\r\n\x00]")
 """Where a lenient upstream ends a header: what follows would be a header, or a request, that nobody
 has judged."""
 UNCHANGED: Final = frozenset({"content-encoding", "content-length", "host", "transfer-encoding"})
 """Headers that are framed anew, or belong to the connection."""
+
+
+def enter_route(flow: http.HTTPFlow, routes: Routes) -> None:
+    """Send a request to the server whose path it is under, where its listener has several.
+
+    Raises:
+        MessageError: it is the path of none.
+    """
+    found = routes.find(flow.client_conn.sockname[1], flow.request.path)
+    if found is None:
+        return
+    server, flow.request.path = found
+    flow.request.scheme = urlsplit(server.upstream).scheme
+    flow.request.host, flow.request.port = address_of(server)
+    flow.metadata[ROUTE] = server.route
 
 
 def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
@@ -178,30 +196,7 @@ def answer_later(flow: http.HTTPFlow, reply: HttpReply) -> None:
 
 
 def is_handshake(request: http.Request) -> bool:
-    """Return whether a request opens a WebSocket (RFC 6455), and can be read as nothing else."""
-    once = {name: request.headers.get_all(name) for name in _HANDSHAKE}
-    if request.method != "GET" or not request.is_http11 or request.raw_content:
+    """Return whether a request opens a WebSocket, and can be read as nothing else."""
+    if not request.is_http11 or request.raw_content:
         return False
-    if any(len(values) != 1 for values in once.values()):
-        return False
-    wanted = once["upgrade"][0].lower() == "websocket" and once["sec-websocket-version"] == ["13"]
-    try:
-        key = base64.b64decode(once["sec-websocket-key"][0], validate=True)
-    except ValueError:
-        return False
-    return wanted and len(key) == _KEY_BYTES and "upgrade" in once["connection"][0].lower()
-
-
-def check_switch(response: http.Response, *, opens_socket: bool) -> None:
-    """Refuse an upstream that switches to what was not asked for.
-
-    Raises:
-        MessageError: it does.
-    """
-    headers = response.headers
-    if (
-        not opens_socket
-        or headers.get("upgrade", "").lower() != "websocket"
-        or "sec-websocket-extensions" in headers
-    ):
-        raise MessageError("upgrade", "the upstream switches to a protocol nobody asked for")
+    return opens_websocket(request.method, request.headers.get_all)

@@ -3,7 +3,8 @@
 import pytest
 from mitmproxy.test import tflow
 
-from guard.adapters.mitm.routes import ROUTE, Routes
+from guard.adapters.mitm.translation import ROUTE, enter_route
+from guard.adapters.routes import Routes
 from guard.core.errors import InputError, MessageError
 from guard.settings import Listener, load_settings
 
@@ -34,7 +35,7 @@ def flow_to(path):
 def test_a_request_goes_to_the_server_of_its_path(path, address, target):
     """The path alone is the server's endpoint; what follows it is the server's own."""
     flow = flow_to(path)
-    ROUTES.enter(flow)
+    enter_route(flow, ROUTES)
 
     assert (flow.request.scheme, flow.request.host, flow.request.port) == address
     assert flow.request.path == target
@@ -47,7 +48,7 @@ def test_a_request_goes_to_the_server_of_its_path(path, address, target):
 def test_any_other_path_is_refused(path):
     """In one spelling, and nobody climbs out."""
     with pytest.raises(MessageError) as caught:
-        ROUTES.enter(flow_to(path))
+        enter_route(flow_to(path), ROUTES)
 
     assert caught.value.code == "unknown_path"
 
@@ -56,7 +57,7 @@ def test_another_listener_is_left_alone():
     """It has one server."""
     flow = flow_to("/anything")
     flow.client_conn.sockname = ("127.0.0.1", 9002)
-    ROUTES.enter(flow)
+    enter_route(flow, ROUTES)
 
     assert (flow.request.path, ROUTE in flow.metadata) == ("/anything", False)
 

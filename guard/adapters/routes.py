@@ -15,12 +15,8 @@ from guard.core.errors import MessageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mitmproxy import http
-
     from guard.settings import Listener
 
-ROUTE: Final = "guard.route"
-"""Where a flow's metadata has its path, as ``/mail``."""
 _DOTS: Final = frozenset({".", ".."})
 
 
@@ -37,31 +33,31 @@ class Routes:
             if one.route:
                 self._at.setdefault(one.port, {})[one.route] = one
 
-    def enter(self, flow: http.HTTPFlow) -> None:
-        """Send a request to the server whose path it is under.
+    def find(self, port: int, target: str) -> tuple[Listener, str] | None:
+        """Return the server whose path a request is under, and the target of its own.
+
+        None where the listener has one server and no paths.
 
         Raises:
             MessageError: the listener has several servers, and this is the path of none.
         """
-        servers = self._at.get(flow.client_conn.sockname[1])
+        servers = self._at.get(port)
         if servers is None:
-            return
-        path, mark, query = flow.request.path.partition("?")
+            return None
+        path, mark, query = target.partition("?")
         name, slash, rest = path.removeprefix("/").partition("/")
         server = servers.get(f"/{name}")
         if server is None or not _DOTS.isdisjoint(rest.split("/")):
             message = f"there is no server under this path; {len(servers)} have one of their own"
             raise MessageError("unknown_path", message, status=404)
-        flow.request.scheme = urlsplit(server.upstream).scheme
-        flow.request.host, flow.request.port = _address(server)
-        flow.request.path = (f"/{rest}" if slash else server.endpoint or "/") + mark + query
-        flow.metadata[ROUTE] = server.route
+        return server, (f"/{rest}" if slash else server.endpoint or "/") + mark + query
 
     def lead_to(self, port: int, address: tuple[str, int]) -> bool:
         """Return whether one of the servers of a listener is at an address."""
-        return any(_address(one) == address for one in self._at.get(port, {}).values())
+        return any(address_of(one) == address for one in self._at.get(port, {}).values())
 
 
-def _address(server: Listener) -> tuple[str, int]:
+def address_of(server: Listener) -> tuple[str, int]:
+    """Return host and port of the server behind a listener."""
     parts = urlsplit(server.upstream)
     return str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)

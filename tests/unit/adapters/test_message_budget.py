@@ -1,6 +1,6 @@
 """What is held of unfinished messages, over all connections."""
 
-from guard.adapters.mitm.message_budget import MessageBudget
+from guard.adapters.message_budget import MessageBudget
 
 
 def test_many_large_messages_do_not_keep_short_ones_out():

@@ -1,0 +1,420 @@
+"""The two kinds of connections of the lean PEP: of clients, and to the upstream of each."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from guard.adapters.lean.messages import AnswerReader, RequestReader, chunk_bytes
+from guard.core.errors import MessageError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+    from ssl import SSLContext
+
+    from guard.adapters.lean.messages import RequestRead
+    from guard.adapters.message_budget import MessageBudget
+    from guard.settings import Listener
+
+MARK: Final = 256 * 1024
+"""Bytes that wait on one connection before no more are read from it."""
+PIPELINED: Final = 16
+"""Requests that wait behind one that is judged before no more are read."""
+LINGER_SECONDS: Final = 2.0
+"""How long a client is heard, and not listened to, that has yet to read why it was refused."""
+CONNECT_SECONDS: Final = 30.0
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class UpstreamLostError(Exception):
+    """An upstream has given no complete answer that can be read."""
+
+
+class Serves(Protocol):
+    """What a connection hands its requests to."""
+
+    budget: MessageBudget
+    body_limit: int
+
+    async def serve(self, client: ClientConnection, request: RequestRead) -> bool:
+        """Answer a request; return whether the connection may carry another one."""
+
+    async def refuse(self, client: ClientConnection, error: MessageError) -> None:
+        """Answer what could not be read as a request."""
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a task that lives no longer than the PEP."""
+
+    def came(self, client: ClientConnection) -> None:
+        """Note an open connection."""
+
+    def left(self, client: ClientConnection) -> None:
+        """Note one that has ended."""
+
+
+class Wire(asyncio.Protocol):
+    """What both kinds share: writing no faster than the other side reads, and raw bytes."""
+
+    transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self.is_lost = False
+        self._room: asyncio.Future[None] | None = None
+        self._news: asyncio.Future[None] | None = None
+        self.raw: list[bytes] | None = None
+        """Bytes of a WebSocket that nobody has taken; None while HTTP is spoken."""
+
+    def pause_writing(self) -> None:
+        """Hold back what is written."""
+        self._room = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._room = None
+
+    async def write(self, data: bytes) -> None:
+        """Write, once there is room.
+
+        Raises:
+            UpstreamLostError: the connection has ended.
+        """
+        if self.is_lost:
+            raise UpstreamLostError("the connection is gone")
+        self.transport.write(data)
+        if self._room is not None:
+            await self._room
+
+    async def news(self) -> None:
+        """Wait until something has arrived, or the connection has ended."""
+        self._news = asyncio.get_running_loop().create_future()
+        await self._news
+
+    def tell(self) -> None:
+        """Wake whoever waits for news."""
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    async def take_raw(self) -> bytes | None:
+        """Return bytes of a WebSocket, None at its end."""
+        while not self.raw:
+            if self.is_lost or self.has_ended or self.raw is None:
+                return None
+            await self.news()
+        taken = b"".join(self.raw)
+        self.raw.clear()
+        self.transport.resume_reading()
+        return taken
+
+    has_ended = False
+    """Whether the other side sends no more."""
+
+    def _add_raw(self, data: bytes) -> None:
+        if self.raw is not None:
+            self.raw.append(data)
+            if sum(map(len, self.raw)) > MARK:
+                self.transport.pause_reading()
+            self.tell()
+
+    def _gone(self) -> None:
+        self.is_lost = True
+        self.resume_writing()
+        self.tell()
+
+
+class ClientConnection(Wire):
+    """A connection of a client: its requests are served one after the other.
+
+    Args:
+        pep: serves them.
+        servers: the servers behind the address; several have a path each.
+    """
+
+    def __init__(self, pep: Serves, servers: Sequence[Listener]) -> None:
+        super().__init__()
+        self.id = secrets.token_hex(16)
+        self.servers = servers
+        self.sockname: tuple[str, int] = ("", 0)
+        self.heard = 0.0
+        """When it last sent something, or was answered, on the clock of the loop."""
+        self.upstream: UpstreamConnection | None = None
+        """The one that it used last, where it can be used again."""
+        self.streams = False
+        """Whether an answer of unknown length is on its way: who hangs up has left."""
+        self.answering = False
+        """Whether some of the answer to the request that is served has been sent."""
+        self.chunked = False
+        """Whether that answer goes out in chunks."""
+        self._pep = pep
+        self._reader = RequestReader(pep.body_limit)
+        self._serving: asyncio.Task[None] | None = None
+        self._refused = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request of it is being served."""
+        return self._serving is None
+
+    # --- told by asyncio -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        if isinstance(transport, asyncio.Transport):
+            self.transport = transport
+        self.sockname = transport.get_extra_info("sockname")[:2]
+        self.heard = asyncio.get_running_loop().time()
+        self._pep.came(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came; serve what is complete."""
+        self.heard = asyncio.get_running_loop().time()
+        if self.raw is not None:
+            self._add_raw(data)
+            return
+        reader = self._reader
+        if self._refused or reader.error is not None:
+            return
+        if reader.rest is not None:
+            self._wait_for_switch(data)
+            return
+        reader.feed(data)
+        if not self._pep.budget.hold(id(self), self._held()):
+            reader.error = no_room()
+        if reader.wants_continue and self._serving is None and not reader.complete:
+            reader.wants_continue = False
+            self.transport.write(CONTINUE)
+        if reader.complete or reader.error is not None:
+            if self._serving is None:
+                self._serving = self._pep.start(self._serve())
+            elif len(reader.complete) > PIPELINED:
+                self.transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """Answer what is complete; who hangs up while an answer streams has left."""
+        self.has_ended = True
+        self.tell()
+        return self._serving is not None and not self.streams
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop serving."""
+        del exc
+        self._gone()
+        if self._serving is not None:
+            self._serving.cancel()
+        self._forget_upstream()
+        self._pep.budget.release(id(self))
+        self._pep.left(self)
+
+    # --- serving -------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        reader = self._reader
+        keeps = True
+        try:
+            while reader.complete and keeps and not self.is_lost:
+                request = reader.complete.popleft()
+                keeps = await self._pep.serve(self, request)
+                self.heard = asyncio.get_running_loop().time()
+                self._pep.budget.hold(id(self), self._held())
+                self.transport.resume_reading()
+            if keeps and reader.error is not None and not self.is_lost:
+                keeps = False
+                await self._pep.refuse(self, reader.error)
+        except UpstreamLostError:  # Of the client: nobody is left to be told.
+            keeps = False
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._serving = None
+            if not reader.held and not reader.complete:
+                self._pep.budget.release(id(self))
+        if not keeps or self.has_ended:
+            self._hang_up()
+
+    def framed(self, data: bytes) -> bytes:
+        """Return bytes of an answer that streams, as this client is sent them."""
+        return chunk_bytes(data) if self.chunked else data
+
+    def switch(self) -> None:
+        """Take what follows as bytes of a WebSocket."""
+        self.raw = [rest] if (rest := self._reader.rest) else []
+
+    def abort(self) -> None:
+        """Break the connection off, so that nobody takes what was sent for a whole answer."""
+        self._refused = True
+        if not self.is_lost:
+            self.transport.abort()
+
+    async def upstream_to(
+        self, place: tuple[str, int], tls: SSLContext | None, *, fresh: bool
+    ) -> UpstreamConnection:
+        """Return a connection to an upstream that no other client uses.
+
+        Args:
+            place: host and port.
+            tls: None for an upstream in the clear.
+            fresh: whether it must be a new one, and is used once.
+
+        Raises:
+            OSError: there is none.
+            TimeoutError: likewise, after a while.
+        """
+        kept = self.upstream
+        if kept is not None and kept.is_free and kept.place == (place, tls) and not fresh:
+            return kept
+        self._forget_upstream()
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, made = await loop.create_connection(
+                lambda: UpstreamConnection(place, tls),
+                place[0],
+                place[1],
+                ssl=tls,
+                server_hostname=place[0] if tls is not None else None,
+            )
+        self.upstream = made
+        return made
+
+    def _wait_for_switch(self, data: bytes) -> None:
+        """Keep what a client says before it knows whether its WebSocket is accepted."""
+        self._reader.rest = (self._reader.rest or b"") + data
+        if not self._pep.budget.hold(id(self), self._held()):
+            self.abort()
+        elif len(self._reader.rest) > MARK:
+            self.transport.pause_reading()
+
+    def _held(self) -> int:
+        reader = self._reader
+        waiting = sum(len(one.body) for one in reader.complete)
+        return waiting + reader.held + len(reader.rest or b"")
+
+    def _forget_upstream(self) -> None:
+        if self.upstream is not None:
+            self.upstream.close()
+            self.upstream = None
+
+    def _hang_up(self) -> None:
+        """End the connection; what is still being sent is thrown away until the client leaves."""
+        self._refused = True
+        self._forget_upstream()
+        if self.is_lost:
+            return
+        if self.has_ended or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self.transport.resume_reading()
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self.transport.close)
+
+
+class UpstreamConnection(Wire):
+    """A connection to the server behind a listener, for one client.
+
+    Args:
+        place: host and port.
+        tls: how TLS is spoken, None where it is not.
+    """
+
+    def __init__(self, place: tuple[str, int], tls: SSLContext | None) -> None:
+        super().__init__()
+        self.place = place, tls
+        self._answer: AnswerReader | None = None
+        self.is_free = False
+        """Whether another request can be sent."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        if isinstance(transport, asyncio.Transport):
+            self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came."""
+        if self.raw is not None:
+            self._add_raw(data)
+        elif self._answer is None:
+            # Nobody has asked for anything.
+            self.close()
+        else:
+            self._answer.feed(data)
+            if self._answer.waiting > MARK:
+                self.transport.pause_reading()
+            self.tell()
+
+    def eof_received(self) -> None:
+        """Note that no more comes."""
+        self.has_ended = True
+        self.is_free = False
+        if self._answer is not None:
+            self._answer.end()
+        self.tell()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that it is gone."""
+        del exc
+        self.is_free = False
+        if self._answer is not None:
+            self._answer.end()
+        self._gone()
+
+    async def ask(self, method: str, data: bytes) -> AnswerReader:
+        """Send a request and return its answer as soon as its head is there.
+
+        Raises:
+            UpstreamLostError: no answer came that can be read.
+        """
+        self.is_free = False
+        self._answer = answer = AnswerReader(method)
+        await self.write(data)
+        while not answer.status:
+            self._check(answer)
+            await self.news()
+        return answer
+
+    async def take(self, answer: AnswerReader) -> bytes:
+        """Return what has arrived of the body, empty at its end.
+
+        Raises:
+            UpstreamLostError: the rest will not come.
+        """
+        while not answer.chunks:
+            if answer.is_complete:
+                return b""
+            self._check(answer)
+            await self.news()
+        taken = b"".join(answer.chunks)
+        answer.chunks.clear()
+        answer.waiting = 0
+        self.transport.resume_reading()
+        return taken
+
+    def switch(self, answer: AnswerReader) -> None:
+        """Take what follows as bytes of a WebSocket."""
+        self._answer = None
+        self.raw = [answer.rest] if answer.rest else []
+
+    def release(self, answer: AnswerReader) -> None:
+        """Keep the connection for another request, where its state is known; else close it."""
+        if answer.is_complete and answer.is_reusable and not answer.chunks and not self.is_lost:
+            self._answer = None
+            self.is_free = True
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """End it, whatever is on its way."""
+        self.is_free = False
+        if not self.is_lost:
+            self.transport.abort()
+
+    def _check(self, answer: AnswerReader) -> None:
+        if answer.error or self.is_lost or self.has_ended:
+            raise UpstreamLostError(answer.error or "the connection is gone")
+
+
+def no_room() -> MessageError:
+    """Return why a message is refused that is too much beside the others."""
+    message = "the guard holds too much of unfinished messages"
+    return MessageError("no_room", message, status=503)

@@ -1,0 +1,724 @@
+"""The lean PEP: reverse listeners over HTTP/1.1, each request judged before a byte of it goes on.
+
+A request is read whole, judged by :mod:`guard.enforcement`, and written anew for the upstream from
+what was read; so is its answer.  Nothing is relayed as it came.  Whatever fails here ends in a
+refusal, and the upstream has been sent nothing: its connection is opened after the verdict.
+
+One upstream connection belongs to one client connection: what an upstream says out of turn can be
+an answer to nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import certifi
+
+from guard.adapters.lean.connections import ClientConnection, UpstreamLostError, no_room
+from guard.adapters.lean.messages import (
+    SWITCHING,
+    chunk_bytes,
+    head_bytes,
+    without,
+)
+from guard.adapters.lean.websocket import Relay
+from guard.adapters.message_budget import LIMIT, MessageBudget
+from guard.adapters.routes import Routes, address_of
+from guard.core.errors import GuardError, MessageError
+from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
+from guard.enforcement.exchange import (
+    STRIPPED_HEADERS,
+    STRIPPED_PREFIX,
+    Exchange,
+    UnreadExchange,
+)
+from guard.enforcement.websocket_messages import WebSocketSession, check_switch
+from guard.protocols.framing.content_coding import decode_content
+from guard.protocols.framing.sse import message_event
+from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.refusals import UNREACHABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping, Sequence
+    from pathlib import Path
+
+    from guard.adapters.credentials.write_credentials import WriteCredential
+    from guard.adapters.lean.connections import UpstreamConnection
+    from guard.adapters.lean.messages import AnswerReader, Fields, RequestRead
+    from guard.core.metrics import Metrics
+    from guard.enforcement.handlers import Enforcement
+    from guard.enforcement.response import EventReader, ResponseHandler
+    from guard.settings import Listener
+
+HTTPS_PORT: Final = 443
+ACCEPTED: Final = 202
+PROXY_AUTHENTICATION: Final = 407
+IDLE_SECONDS: Final = 600.0
+"""How long a client may be silent: between requests, and within one."""
+SWEEP_SECONDS: Final = 15.0
+_HOP: Final = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding"}
+)
+"""Fields of one connection (RFC 9110, section 7.6.1); both sides get their own."""
+_FRAMED: Final = _HOP | {b"upgrade", b"expect", b"content-length", b"accept-encoding"}
+_ANSWER_FRAMED: Final = _HOP | {b"content-length", b"upgrade"}
+_UNCHANGED: Final = _HOP | {b"host", b"content-length"}
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_BODILESS: Final = frozenset({204, 304})
+
+
+class LeanPep:
+    """Serves reverse listeners.
+
+    Args:
+        enforcement: judges requests and observes answers.
+        metrics: for what fails outside it.
+        listeners: all of them.
+        credentials: write credentials of memory stores, by listener.
+        held_limit: bytes that are held of all unfinished messages together.
+        trust: PEM file of the authorities that upstreams' certificates may come from; None for
+            the public ones.
+    """
+
+    def __init__(
+        self,
+        enforcement: Enforcement,
+        metrics: Metrics,
+        listeners: Sequence[Listener],
+        *,
+        credentials: Mapping[str, WriteCredential] | None = None,
+        held_limit: int = LIMIT,
+        trust: Path | None = None,
+    ) -> None:
+        self.budget = MessageBudget(held_limit)
+        self.body_limit = enforcement.body_limit
+        self._enforcement = enforcement
+        self._metrics = metrics
+        self._listeners = listeners
+        self._routes = Routes(listeners)
+        self._credentials = credentials or {}
+        self._tls: dict[str, ssl.SSLContext] = {}
+        self._trust = str(trust or certifi.where())
+        self._servers: list[asyncio.Server] = []
+        self._clients: set[ClientConnection] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._streams: dict[tuple[str, str, str], ClientConnection] = {}
+        """Open event streams in which clients read their answers: listener, principal, session."""
+
+    # --- its life ------------------------------------------------------------------------------
+
+    async def open(self) -> list[tuple[str, int]]:
+        """Listen, and return the addresses.
+
+        Raises:
+            GuardError: a listener could not be opened.
+        """
+        loop = asyncio.get_running_loop()
+        at: dict[tuple[str, int], list[Listener]] = {}
+        for one in self._listeners:
+            at.setdefault((one.host, one.port), []).append(one)
+        for (host, port), servers in at.items():
+            try:
+                factory = partial(ClientConnection, self, tuple(servers))
+                opened = await loop.create_server(factory, host, port)
+            except OSError as error:
+                msg = f"a listener cannot be opened: {error}"
+                raise GuardError(msg) from error
+            self._servers.append(opened)
+        self.start(self._sweep())
+        return [s.getsockname()[:2] for server in self._servers for s in server.sockets]
+
+    async def ended(self) -> None:
+        """Wait for ever: no part of it can fail as a whole."""
+        await asyncio.get_running_loop().create_future()
+
+    async def drain(self, seconds: float) -> None:
+        """Stop listening, then give the calls in flight their time."""
+        for server in self._servers:
+            server.close()
+        for client in list(self._clients):
+            if client.is_idle:
+                client.transport.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+
+    async def close(self) -> None:
+        """End every connection and task."""
+        for server in self._servers:
+            server.close()
+        for client in list(self._clients):
+            client.abort()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a task that lives no longer than the PEP."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            # Whoever failed has broken its connection off already.
+            self._metrics.count(ERRORS, "hook")
+
+    def came(self, client: ClientConnection) -> None:
+        """Note an open connection."""
+        self._clients.add(client)
+
+    def left(self, client: ClientConnection) -> None:
+        """Note one that has ended."""
+        self._clients.discard(client)
+
+    async def _sweep(self) -> None:
+        """Close connections whose client is silent, and waits for nothing."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            before = asyncio.get_running_loop().time() - IDLE_SECONDS
+            for client in list(self._clients):
+                if client.is_idle and client.heard < before:
+                    client.abort()
+
+    # --- a request -----------------------------------------------------------------------------
+
+    async def refuse(self, client: ClientConnection, error: MessageError) -> None:
+        """Answer what could not be read as a request."""
+        client.answering = False
+        reply = self._enforcement.requests.refuse(error, None)
+        await self._reply(client, reply, None)
+
+    async def serve(self, client: ClientConnection, request: RequestRead) -> bool:
+        """Judge a request, forward it where it may go, and answer it.
+
+        Returns:
+            whether the connection may carry another one.
+        """
+        client.answering = False
+        server, message = client.servers[0], None
+        try:
+            server, request = self._routed(server, request)
+            message = _outline(client, server, request)
+            message = self._admitted(message, request)
+            outcome = await self._enforcement.requests.on_request(message)
+            if isinstance(outcome, HttpReply):
+                return await self._reply(client, self._where_it_is_read(outcome), request)
+            asked = self._asked(server, request, message, outcome)
+        except MessageError as error:
+            message = message or _outline(client, server, request)
+            reply = self._enforcement.requests.refuse(error, message)
+            return await self._reply(client, self._where_it_is_read(reply), request)
+        except UpstreamLostError:
+            raise
+        except Exception:  # noqa: BLE001  (a request that was not judged must not be sent)
+            return await self._fail(client, request, message)
+        return await self._forward(client, request, asked)
+
+    def _routed(self, server: Listener, request: RequestRead) -> tuple[Listener, RequestRead]:
+        """Return the server that a request goes to, and the request with a target of its own.
+
+        Raises:
+            MessageError: the listener has several servers, and this is the path of none.
+        """
+        found = self._routes.find(server.port, request.target)
+        return (server, request) if found is None else (found[0], replace(request, target=found[1]))
+
+    def _admitted(self, message: HttpRequest, request: RequestRead) -> HttpRequest:
+        """Return the request as it is to be judged (hop 1).
+
+        Raises:
+            MessageError: it cannot be judged, or must not be made.
+        """
+        if request.opens_socket and not self._enforcement.sockets.accepts:
+            raise MessageError("upgrade", "protocol upgrades are not accepted", status=403)
+        encoding = message.header("content-encoding")
+        if encoding is not None:
+            body = decode_content(request.body, encoding, limit=self.body_limit)
+            message = replace(message, body=body)
+        credential = self._credentials.get(message.server)
+        if credential is not None and credential.is_used_by(
+            (value for _, value in message.headers), message.target
+        ):
+            # The agent's side must not hold it; whoever has it has found a way around the guard.
+            raise MessageError("write_credential", "this credential is the guard's", status=403)
+        return message
+
+    def _asked(
+        self,
+        server: Listener,
+        request: RequestRead,
+        message: HttpRequest,
+        outcome: Exchange | UnreadExchange,
+    ) -> _Asked:
+        """Return what is sent upstream: framed anew, without what is the guard's or one hop's."""
+        fields, body, target = list(request.fields), request.body, message.target
+        if isinstance(outcome, Exchange) and outcome.rewritten is not None:
+            instead = outcome.rewritten
+            kept = [(n, v) for n, v in fields if n.lower() in _UNCHANGED]
+            fields = kept + [
+                (name.encode("latin-1"), value.encode("latin-1"))
+                for name, value in instead.headers
+                if name.encode("latin-1") not in _UNCHANGED and name != "content-encoding"
+            ]
+            body, target = instead.body, instead.target
+        fields = [(name, value) for name, value in fields if not _is_ours(name.lower())]
+        place, tls = address_of(server), None
+        if urlsplit(server.upstream).scheme == "https":
+            tls = self._context("")
+            # Behind a shared edge, a Host of the agent's choosing would reach another tenant.
+            host = f"[{place[0]}]" if ":" in place[0] else place[0]
+            host = host if place[1] == HTTPS_PORT else f"{host}:{place[1]}"
+            fields = [(n, v) for n, v in fields if n.lower() != b"host"]
+            fields.insert(0, (b"Host", host.encode("idna" if not host.isascii() else "ascii")))
+        if body or request.method in _WITH_BODY or _has(request.fields, b"content-length"):
+            fields.append((b"Content-Length", str(len(body)).encode()))
+        # The answer is read too: ask for one the guard never has to decompress.
+        fields.append((b"Accept-Encoding", b"identity"))
+        socket = None
+        if request.opens_socket and isinstance(outcome, Exchange):
+            socket = WebSocketSession(outcome, message.url, message.host)
+            fields += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
+            # What is compressed for the upstream would not be what is judged.
+            fields = [(n, v) for n, v in fields if n.lower() != b"sec-websocket-extensions"]
+        fresh = False
+        credential = self._credentials.get(message.server)
+        if credential is not None and isinstance(outcome, Exchange) and outcome.is_write:
+            target, fields, file = _with_credential(credential, target, fields, place)
+            fresh = bool(file)
+            tls = self._context(file) if file and tls is not None else tls
+        data = head_bytes(f"{request.method} {target} HTTP/1.1", fields) + body
+        return _Asked(message, outcome, data, place, tls, socket, fresh=fresh)
+
+    def _context(self, certificate: str) -> ssl.SSLContext:
+        """Return how TLS is spoken upstream, with the certificate of a writer where it is one's."""
+        made = self._tls.get(certificate)
+        if made is None:
+            made = ssl.create_default_context(cafile=self._trust)
+            made.set_alpn_protocols(["http/1.1"])
+            if certificate:
+                made.load_cert_chain(certificate)
+            self._tls[certificate] = made
+        return made
+
+    # --- its answer ----------------------------------------------------------------------------
+
+    async def _forward(self, client: ClientConnection, request: RequestRead, asked: _Asked) -> bool:
+        """Send a judged request and answer with what comes back, once that has been judged."""
+        self._in_flight += 1
+        self._idle.clear()
+        upstream: UpstreamConnection | None = None
+        exchange = asked.exchange
+        is_settled = False
+        try:
+            try:
+                upstream = await client.upstream_to(asked.place, asked.tls, fresh=asked.fresh)
+                started = time.perf_counter()
+                answer = await upstream.ask(request.method, asked.data)
+                self._metrics.observe(UPSTREAM_SECONDS, time.perf_counter() - started)
+                reply = await self._answered(client, request, asked, upstream, answer)
+            except (OSError, TimeoutError, UpstreamLostError) as error:
+                if client.is_lost:
+                    raise UpstreamLostError("the client is gone") from error
+                self._metrics.count(ERRORS, "upstream")
+                failure = MessageError(UNREACHABLE, "the tool server did not answer", status=502)
+                reply = self._responses.refuse(failure, exchange, asked.message)
+                await self._lost(exchange)
+            except MessageError as error:
+                await self._lost(exchange)
+                reply = self._responses.refuse(error, exchange, asked.message)
+            is_settled = True
+            if isinstance(reply, bool):
+                return reply
+            return await self._reply(client, self._where_it_is_read(reply), request)
+        except UpstreamLostError:
+            raise
+        except Exception:  # noqa: BLE001  (what was not judged must not be released)
+            return await self._fail(client, request, asked.message)
+        finally:
+            if not is_settled:
+                # The client has left, or the guard failed: nobody knows what became of the call.
+                self.start(self._lost(exchange))
+            if upstream is not None and not (upstream.is_free and upstream is client.upstream):
+                upstream.close()
+            self.budget.release(id(asked))
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._idle.set()
+
+    @property
+    def _responses(self) -> ResponseHandler:
+        return self._enforcement.responses
+
+    async def _lost(self, exchange: Exchange | UnreadExchange) -> None:
+        if isinstance(exchange, Exchange):
+            await self._responses.on_lost(exchange)
+
+    async def _answered(
+        self,
+        client: ClientConnection,
+        request: RequestRead,
+        asked: _Asked,
+        upstream: UpstreamConnection,
+        answer: AnswerReader,
+    ) -> bool | HttpReply:
+        """Release an answer as it is judged.
+
+        Returns:
+            whether the client's connection may carry another request, or what it is told instead.
+
+        Raises:
+            MessageError: the answer cannot be read one way only; nothing of it was released.
+            OSError, UpstreamLostError: likewise, it did not come.
+        """
+        exchange = asked.exchange
+        tokens = answer.all("mcp-session-id")
+        if isinstance(exchange, Exchange) and tokens:
+            self._responses.note_token(exchange, ", ".join(tokens))
+        if answer.status == SWITCHING:
+            check_switch(answer.all, opens_socket=asked.socket is not None)
+            return await self._relay(client, asked, upstream, answer)
+        kind = ", ".join(answer.all("content-type")).split(";", 1)[0].strip().lower()
+        if kind == "text/event-stream" and request.method != "HEAD":
+            reader = None
+            if isinstance(exchange, Exchange):
+                encoding = ", ".join(answer.all("content-encoding"))
+                reader = self._responses.event_reader(exchange, encoding)
+            stream = _Stream(client, request, asked, upstream, answer, reader)
+            return await self._stream(stream)
+        body = await self._whole(asked, upstream, answer)
+        fields = without(answer.fields, _ANSWER_FRAMED.__contains__)
+        if isinstance(exchange, Exchange):
+            instead = await self._responses.on_answer(
+                exchange, self._decoded(exchange, answer, body), answer.status
+            )
+            if instead is not None:
+                body = instead
+                dropped = {b"content-type", b"content-encoding"}
+                fields = [(n, v) for n, v in fields if n.lower() not in dropped]
+                fields.append((b"Content-Type", b"application/json"))
+        upstream.release(answer)
+        if request.method == "HEAD":
+            fields += [pair for pair in answer.fields if pair[0].lower() == b"content-length"]
+        elif answer.status not in _BODILESS:
+            fields.append((b"Content-Length", str(len(body)).encode()))
+        return await self._send(client, request, answer, fields, body)
+
+    async def _whole(
+        self, asked: _Asked, upstream: UpstreamConnection, answer: AnswerReader
+    ) -> bytes:
+        """Return the body of an answer.
+
+        Raises:
+            UpstreamLostError: it does not come, or there is no end of it.
+            MessageError: there is no room for it.
+        """
+        pieces: list[bytes] = []
+        size = 0
+        while piece := await upstream.take(answer):
+            pieces.append(piece)
+            size += len(piece)
+            if size > self.body_limit:
+                raise UpstreamLostError("the answer is larger than the guard's `--body-limit`")
+            if not self.budget.hold(id(asked), size):
+                raise no_room()
+        return b"".join(pieces)
+
+    def _decoded(self, exchange: Exchange, answer: AnswerReader, body: bytes) -> bytes:
+        """Return a body without its content coding.
+
+        Raises:
+            MessageError: it cannot be decoded: its reader might, and nothing in it has a label.
+        """
+        try:
+            encoding = ", ".join(answer.all("content-encoding"))
+            return decode_content(body, encoding, limit=self.body_limit)
+        except MessageError:
+            if exchange.reader is not None or not self._responses.passes:
+                raise
+            # The call is executed all the same; what it answered has simply not been read.
+            self._metrics.count(ERRORS, "parse")
+            return b""
+
+    async def _stream(self, stream: _Stream) -> bool:
+        """Let a stream of events through, each once it has been judged."""
+        client, exchange = stream.client, stream.asked.exchange
+        client.streams = True
+        try:
+            await stream.begin()
+            while True:
+                chunk = await stream.upstream.take(stream.answer)
+                if not await self._released(stream, chunk):
+                    await self._lost(exchange)
+                    client.abort()
+                    return False
+                if not chunk:
+                    stream.upstream.release(stream.answer)
+                    return await stream.end()
+                if isinstance(exchange, Exchange) and exchange.answers_for:
+                    self._streams[_stream_of(exchange)] = client
+        except (OSError, UpstreamLostError):
+            if client.is_lost:
+                raise
+            return await self._cut_off(stream)
+        finally:
+            client.streams = False
+            if isinstance(exchange, Exchange) and self._streams.get(_stream_of(exchange)) is client:
+                del self._streams[_stream_of(exchange)]
+
+    async def _released(self, stream: _Stream, chunk: bytes) -> bool:
+        """Pass on what may be released after a chunk; False where nothing more may be."""
+        reader, goes_on = stream.reader, True
+        try:
+            if reader is None:
+                released = [chunk]
+            else:
+                released = await (reader.feed(chunk) if chunk else reader.end())
+                if not self.budget.hold(id(stream.asked), reader.held):
+                    raise no_room()
+        except MessageError as error:
+            goes_on = False
+            released = reader.refuse(error) if reader is not None else []
+        except Exception:  # noqa: BLE001  (what was not judged must not be released)
+            self._metrics.count(ERRORS, "hook")
+            return False
+        for data in released:
+            await stream.write(data)
+        return goes_on
+
+    async def _cut_off(self, stream: _Stream) -> bool:
+        """Say in a stream whose upstream is gone why it ends, to whoever waits for an answer."""
+        self._metrics.count(ERRORS, "upstream")
+        exchange = stream.asked.exchange
+        told: list[bytes] = []
+        if isinstance(exchange, Exchange):
+            error = MessageError(UNREACHABLE, "the tool server did not answer", status=502)
+            told = self._responses.end_open(error, exchange)
+        await self._lost(exchange)
+        if not told:
+            stream.client.abort()
+            return False
+        await stream.write(b"".join(map(message_event, told)))
+        await stream.end()
+        return False
+
+    async def _relay(
+        self,
+        client: ClientConnection,
+        asked: _Asked,
+        upstream: UpstreamConnection,
+        answer: AnswerReader,
+    ) -> bool:
+        """Relay a WebSocket, message by message."""
+        if asked.socket is None:
+            raise MessageError("upgrade", "the upstream switches to a protocol nobody asked for")
+        await self._responses.on_answer(asked.socket.exchange, b"", SWITCHING)
+        client.streams = True
+        upstream.switch(answer)
+        client.switch()
+        dropped = _ANSWER_FRAMED | {b"sec-websocket-extensions"}
+        fields = without(answer.fields, dropped.__contains__)
+        fields += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
+        client.answering = True
+        await client.write(head_bytes("HTTP/1.1 101 Switching Protocols", fields))
+        relay = Relay(client, upstream, asked.socket, self._enforcement.sockets, self.budget)
+        try:
+            await relay.run(self.body_limit)
+        except Exception:  # noqa: BLE001  (what was not judged must not be released)
+            self._metrics.count(ERRORS, "hook")
+            client.abort()
+        return False
+
+    # --- answering -----------------------------------------------------------------------------
+
+    async def _send(
+        self,
+        client: ClientConnection,
+        request: RequestRead,
+        answer: AnswerReader,
+        fields: list[tuple[bytes, bytes]],
+        body: bytes,
+    ) -> bool:
+        keeps = request.keeps_alive
+        fields += _connection(request, keeps=keeps)
+        reason = answer.reason.decode("latin-1")
+        head = head_bytes(f"HTTP/1.1 {answer.status} {reason}", fields)
+        client.answering = True
+        await client.write(head if request.method == "HEAD" else head + body)
+        return keeps
+
+    async def _reply(
+        self, client: ClientConnection, reply: HttpReply, request: RequestRead | None
+    ) -> bool:
+        """Answer with words of the guard's own; return whether the connection lives on."""
+        if client.answering:
+            # Behind the head of another answer these words would be taken for its body.
+            client.abort()
+            return False
+        client.answering = True
+        keeps = request is not None and request.keeps_alive and not request.opens_socket
+        headers = {"content-type": reply.content_type, "cache-control": "no-store"}
+        if reply.status == PROXY_AUTHENTICATION:
+            headers["proxy-authenticate"] = 'Basic realm="egress guard"'
+        headers |= dict(reply.headers)
+        headers["content-length"] = str(len(reply.body))
+        fields = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in headers.items()]
+        fields += _connection(request, keeps=keeps)
+        phrase = HTTPStatus(reply.status).phrase
+        body = b"" if request is not None and request.method == "HEAD" else reply.body
+        await client.write(head_bytes(f"HTTP/1.1 {reply.status} {phrase}", fields) + body)
+        return keeps
+
+    async def _fail(
+        self, client: ClientConnection, request: RequestRead, message: HttpRequest | None
+    ) -> bool:
+        """Refuse what the guard failed on."""
+        self._metrics.count(ERRORS, "hook")
+        error = MessageError("guard_error", "the guard failed on this message", status=503)
+        try:
+            reply = self._enforcement.requests.refuse(error, message)
+        except Exception:  # noqa: BLE001  (what failed may be the message itself)
+            reply = self._enforcement.requests.refuse(error)
+        await self._reply(client, self._where_it_is_read(reply), request)
+        return False
+
+    def _where_it_is_read(self, reply: HttpReply) -> HttpReply:
+        """Send a reply into the open event stream of its client, where that is where it reads.
+
+        Without such a stream the reply is the answer to the request, which nobody else can read.
+        """
+        client = self._streams.get(reply.stream) if reply.stream is not None else None
+        if client is None or client.is_lost:
+            return reply
+        client.transport.write(client.framed(message_event(reply.body)))
+        return HttpReply(ACCEPTED, "text/plain", b"Accepted")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A judged request on its way."""
+
+    message: HttpRequest
+    """As it was judged."""
+    exchange: Exchange | UnreadExchange
+    data: bytes
+    """As it is sent."""
+    place: tuple[str, int]
+    tls: ssl.SSLContext | None
+    socket: WebSocketSession | None
+    """What its answer may open."""
+    fresh: bool
+    """Whether its connection shows a writer's certificate: nothing else may use that one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """An answer that is released event by event."""
+
+    client: ClientConnection
+    request: RequestRead
+    asked: _Asked
+    upstream: UpstreamConnection
+    answer: AnswerReader
+    reader: EventReader | None
+    """None where nothing was read of the request either (monitor mode)."""
+
+    async def begin(self) -> None:
+        """Send the head."""
+        dropped = _ANSWER_FRAMED
+        if self.reader is not None:
+            dropped |= {b"content-encoding"}
+        fields = without(self.answer.fields, dropped.__contains__)
+        self.client.chunked = self.request.is_http11
+        if self.request.is_http11:
+            fields.append((b"Transfer-Encoding", b"chunked"))
+        fields += _connection(self.request, keeps=self._keeps)
+        reason = self.answer.reason.decode("latin-1")
+        self.client.answering = True
+        await self.client.write(head_bytes(f"HTTP/1.1 {self.answer.status} {reason}", fields))
+
+    async def write(self, data: bytes) -> None:
+        """Send some of the body."""
+        if data:
+            await self.client.write(self.client.framed(data))
+
+    async def end(self) -> bool:
+        """End the body; return whether the connection may carry another request."""
+        if self.request.is_http11:
+            await self.client.write(chunk_bytes(b""))
+        return self._keeps
+
+    @property
+    def _keeps(self) -> bool:
+        return self.request.is_http11 and self.request.keeps_alive
+
+
+def _connection(request: RequestRead | None, *, keeps: bool) -> list[tuple[bytes, bytes]]:
+    """Return what a client is told about its connection."""
+    if not keeps:
+        return [(b"Connection", b"close")]
+    return [] if request is None or request.is_http11 else [(b"Connection", b"keep-alive")]
+
+
+def _outline(client: ClientConnection, server: Listener, request: RequestRead) -> HttpRequest:
+    """Return a request as far as it is known before its content coding is undone."""
+    parts, (host, port) = urlsplit(server.upstream), address_of(server)
+    headers = tuple(
+        (name.decode("ascii").lower(), value.decode("latin-1")) for name, value in request.fields
+    )
+    coded = _has(request.fields, b"content-encoding")
+    return HttpRequest(
+        method=request.method,
+        scheme=parts.scheme,
+        host=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        target=request.target,
+        headers=headers,
+        body=b"" if coded else request.body,
+        server="{}:{}{}".format(*client.sockname, server.route),
+        connection=client.id,
+    )
+
+
+def _has(fields: Fields, wanted: bytes) -> bool:
+    return any(name.lower() == wanted for name, _ in fields)
+
+
+def _is_ours(name: bytes) -> bool:
+    """Return whether a field of a request stays here: it is the guard's, or of one connection."""
+    text = name.decode("ascii")
+    return name in _FRAMED or text.startswith(STRIPPED_PREFIX) or text in STRIPPED_HEADERS
+
+
+def _with_credential(
+    credential: WriteCredential,
+    target: str,
+    fields: list[tuple[bytes, bytes]],
+    place: tuple[str, int],
+) -> tuple[str, list[tuple[bytes, bytes]], str]:
+    """Give a committed memory write what its store asks for: target, fields, certificate file."""
+    if not credential.is_for(*place):
+        return target, fields, ""
+    if credential.certificate is not None:
+        return target, fields, credential.certificate.file
+    if not credential.header:
+        return credential.target(target), fields, ""
+    name = credential.header.encode("latin-1")
+    kept = [(n, v) for n, v in fields if n.lower() != name]
+    return target, [*kept, (name, credential.value.encode("latin-1"))], ""
+
+
+def _stream_of(exchange: Exchange) -> tuple[str, str, str]:
+    return exchange.server, exchange.identity.principal, exchange.answers_for

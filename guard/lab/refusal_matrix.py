@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-SECONDS: Final = 40.0
+SECONDS: Final = 90.0
 """For one turn of a client, or for its start."""
 KINDS: Final = (
     "refused",

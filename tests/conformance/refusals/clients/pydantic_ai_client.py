@@ -28,7 +28,7 @@ def _transport(transport: str, where: Any) -> Any:
 @asynccontextmanager
 async def client(transport: str, where: Any) -> Any:
     """Yield how a tool is called."""
-    async with MCPToolset(_transport(transport, where)) as server:
+    async with MCPToolset(_transport(transport, where), init_timeout=60) as server:
 
         async def call(tool: str, arguments: dict[str, Any]) -> str:
             seen: list[str] = []

@@ -91,11 +91,13 @@ class Client:
     server: int
     needs: str = ""
     """Another environment that must be there."""
+    without: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Kinds that it cannot bring about, by transport."""
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """What it can be refused."""
-        return MODEL_KINDS if self.server == MODELS else KINDS
+    def kinds(self, transport: str) -> list[str]:
+        """Return what it can be refused."""
+        kinds = MODEL_KINDS if self.server == MODELS else KINDS
+        return [kind for kind in kinds if kind not in self.without.get(transport, ())]
 
     def forms(self, schemas: Sequence[str]) -> Sequence[str]:
         """Return the forms of what it calls."""
@@ -373,7 +375,7 @@ def _client(stage: Stage, client: Client, transport: str, schemas: Sequence[str]
     """Run one client over one transport; a server that was ended is started again."""
     # What a guard without its state refuses comes last, as it takes a moment to find it again; an
     # upstream dies once for each start.
-    usual = [kind for kind in client.kinds if kind not in LAST]
+    usual = [kind for kind in client.kinds(transport) if kind not in LAST]
     forms = client.forms(schemas)
     lives = [
         [(form, kind) for form in forms for kind in usual]

@@ -30,6 +30,8 @@ SMALL: Final = 5_000
 """Nodes up to which nothing is pushed."""
 NARROWER: Final = 6.0
 """By how much the bound of what is left narrows from one look at the order to the next."""
+NARROWEST: Final = 1e-8
+"""Share of the first bound below which nothing is pushed: what is not proved by then is a tie."""
 NEAR: Final = 256
 """Items whose order is looked at; where more can be among the first, the bound is too wide."""
 ROUNDING: Final = 1e-12
@@ -93,9 +95,10 @@ class PageRank(Selector):
         state = _State(np.zeros(graph.size), start * inverse)
         scores, left = state
         bound = float(left.max())
+        least = bound * NARROWEST
         # On a small graph a step over all of it costs less than to choose where to push.
         room = PUSHED * len(data) if graph.size > SMALL else 0
-        while room > 0:
+        while room > 0 and bound > least:
             bound /= NARROWER
             while room > 0 and len(active := np.flatnonzero(left > bound)):
                 spread = left[active]

@@ -40,7 +40,7 @@ AUDITED: Final = 25
 """Questions of a conversation that are audited."""
 COMPARED: Final = 40
 """Questions of a conversation whose order is compared with igraph's."""
-WIKI_ROWS: Final = 120
+WIKI_ROWS: Final = 60
 BLIND: Final = "> 0: the interval excludes it"
 PAPER: Final[dict[str, Json]] = {
     "table_1": {

@@ -123,3 +123,17 @@ def test_a_leaf_joined_to_every_seed_holds_a_third():
     heavy = graph_of([(0, 2, 1e7), (1, 2, 1e7), (0, 3, 1.0), (1, 3, 1.0)], 4, [2, 3])
     scores = PageRank().scores(heavy, Recall({0: 1.0, 1: 1.0}))
     assert scores[2] == pytest.approx(1 / 3, abs=1e-6)
+
+
+def test_a_tie_on_a_large_graph_is_not_pushed_for_ever(monkeypatch):
+    """What a narrow bound does not prove is equal: it is computed to full precision instead."""
+    monkeypatch.setattr(pagerank, "SMALL", 10)
+    pushed = []
+    entries = pagerank._entries
+    monkeypatch.setattr(pagerank, "_entries", lambda *given: pushed.append(1) or entries(*given))
+    leaves = [(0, leaf, 1.0) for leaf in range(1, 40)]
+    ranking = PageRank().rank(graph_of(leaves, 40, list(range(1, 40))), Recall({0: 1.0}))
+    assert not ranking.certified
+    assert ranking.items == (1, 2, 3, 4, 5)
+    assert ranking.place(39) == 0
+    assert len(pushed) < 200

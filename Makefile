@@ -99,7 +99,7 @@ $(SUITE)/.installed: $(SUITE)/package.json
 
 conformance: $(DEV) $(SUITE)/.installed $(ENVIRONMENTS) ## the official MCP suite, and what real clients make of refusals
 	$(BIN)/guard lab bench transparency --suite $(SUITE) $(ARGS)
-	$(BIN)/guard lab bench refusals --suite $(SUITE) $(ARGS)
+	$(BIN)/guard lab bench refusals --suite $(SUITE) --json $(ARGS) | tee $(SUITE)/refusals.json
 
 # The agent frameworks, each with its real package, in an environment of their own.
 FRAMEWORKS := tests/frameworks
@@ -149,6 +149,6 @@ lock: ## rewrite requirements/ from pyproject.toml (needs uv)
 	./requirements/lock.sh
 
 clean: ## remove what make made
-	rm -rf $(SUITE)/.environments $(SUITE)/node_modules $(SUITE)/.installed
+	rm -rf $(SUITE)/refusals.json $(SUITE)/.environments $(SUITE)/node_modules $(SUITE)/.installed
 	rm -rf $(VENV) $(VENV)-release .venv-newest build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

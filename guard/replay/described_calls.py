@@ -40,7 +40,7 @@ from guard.detectors import declared_facts
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.provenance import label_sets
-from guard.provenance.approvals import GRANT_FIELD
+from guard.provenance.approvals import GRANT_FIELD, Scope
 from guard.provenance.established import established_mark
 from guard.provenance.label_sets import ATTESTED, CLAIM, ESTABLISHED, ITEM, PROMPT, READ, REPLY
 from guard.provenance.ladder import values_asked
@@ -249,7 +249,8 @@ class DescribedStore:
         grant = None
         if self._granted and attempt.grant:
             area = label_sets.grant(attempt.grant, 1)
-            grant = SEAL.sealed(area, GRANT_FIELD, json.dumps({"expires": GRANT_ENDS}).encode())
+            body = {"expires": GRANT_ENDS, "definition": "", "scope": Scope.CALL, "until": 0.0}
+            grant = SEAL.sealed(area, GRANT_FIELD, json.dumps(body).encode())
         self.snapshot = Snapshot(
             _window(self._session, refused, attempt.role),
             _window(self._earlier + self._session, refused, attempt.role),

@@ -133,6 +133,21 @@ def propagation(
 
 
 @app.command()
+def chaos(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    faults: Annotated[int, typer.Option(min=1, help="How many parts are broken.")] = 44,
+    seed: Annotated[int, typer.Option(help="Of the order of faults.")] = 7,
+    full: Annotated[bool, typer.Option("--full", help="1,000 faults; takes an hour.")] = False,
+) -> None:
+    """Kill, stop and cut off parts while agents work; then check what every side saw."""
+    from guard.lab.chaos.bench import bench_chaos
+
+    with stages(Console(stderr=True)) as told:
+        report = bench_chaos(faults=1000 if full else faults, seed=seed, progress=told)
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
 def transparency(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     policy: Annotated[

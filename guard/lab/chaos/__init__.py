@@ -1,0 +1,1 @@
+"""Faults under load, and a checker of what agents, upstreams and the audit log saw meanwhile."""

@@ -1,0 +1,116 @@
+"""What each side saw while parts died, and which of it cannot be.
+
+One :class:`Event` is something one side saw of one call.  Every call has a name of its own, which
+agents, the upstream and the audit log all have, so the three views can be joined.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class Saw(StrEnum):
+    """What was seen, and by whom."""
+
+    ASKED = "asked"
+    """Agent: it sent the call."""
+    READ = "read"
+    """Agent: it got the result of a read, whose text names ``to``.  Its label is acknowledged."""
+    DONE = "done"
+    """Agent: it got the result of any other call."""
+    REFUSED = "refused"
+    """Agent: the guard refused, and said so."""
+    FAILED = "failed"
+    """Agent: anything else: no answer, no connection, an error of the way."""
+    RECEIVED = "received"
+    """Upstream: the call arrived."""
+    ALLOWED = "allowed"
+    """Audit log: a line with this verdict."""
+    STOPPED = "stopped"
+    """Audit log: a line with another verdict."""
+    GRANTED = "granted"
+    """Audit log: a line of a call that a person's grant allowed; ``to`` is the grant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that one side saw of one call."""
+
+    at: float
+    """Seconds since the epoch; all sides share the clock."""
+    saw: Saw
+    call: str
+    principal: str
+    to: str = ""
+    """The address that was read, or sent to; the grant that was used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What cannot be if the guard holds."""
+
+    rule: str
+    call: str
+
+
+_ANSWERED = (Saw.READ, Saw.DONE, Saw.REFUSED)
+_VERDICTS = (Saw.ALLOWED, Saw.STOPPED, Saw.GRANTED)
+
+
+def violations(events: Iterable[Event]) -> list[Violation]:
+    """Return everything in a history that a guard which holds cannot have let happen."""
+    by_call: dict[str, list[Event]] = defaultdict(list)
+    whole = sorted(events, key=lambda event: event.at)
+    for event in whole:
+        by_call[event.call].append(event)
+    found = [
+        Violation(rule, call) for call, seen in by_call.items() for rule in _wrong_in_call(seen)
+    ]
+    found += [Violation("tainted_became_clean", call) for call in _tainted_sends(whole)]
+    used = Counter(event.to for event in whole if event.saw is Saw.GRANTED)
+    found += [Violation("grant_used_twice", grant) for grant, times in used.items() if times > 1]
+    return found
+
+
+def _wrong_in_call(seen: list[Event]) -> Iterator[str]:
+    """Yield the rules that one call's events break; they come in order of time."""
+    kinds = Counter(event.saw for event in seen)
+    arrived = [event.at for event in seen if event.saw is Saw.RECEIVED]
+    allowed = [event.at for event in seen if event.saw in {Saw.ALLOWED, Saw.GRANTED}]
+    if arrived and (not allowed or min(allowed) > min(arrived)):
+        yield "received_without_earlier_allow"
+    if len(arrived) > 1:
+        yield "received_twice"
+    if kinds[Saw.REFUSED] and arrived:
+        yield "refused_and_received"
+    if (kinds[Saw.READ] or kinds[Saw.DONE]) and not arrived:
+        yield "answered_and_never_received"
+    if any(kinds[kind] for kind in _ANSWERED) and not any(kinds[kind] for kind in _VERDICTS):
+        yield "audit_line_lost"
+    if kinds[Saw.STOPPED] and (kinds[Saw.ALLOWED] or kinds[Saw.GRANTED]):
+        yield "two_verdicts"
+    if kinds[Saw.STOPPED] and (kinds[Saw.READ] or kinds[Saw.DONE]):
+        yield "stopped_and_answered"
+    if len({event.principal for event in seen}) > 1:
+        yield "crossed_principals"
+
+
+def _tainted_sends(whole: list[Event]) -> Iterator[str]:
+    """Yield calls that arrived although their receiver had been read as untrusted before."""
+    asked = {event.call: event.at for event in whole if event.saw is Saw.ASKED}
+    read: dict[tuple[str, str], float] = {}
+    for event in whole:
+        if event.saw is Saw.READ and event.to:
+            read.setdefault((event.principal, event.to), event.at)
+    granted = {event.call for event in whole if event.saw is Saw.GRANTED}
+    for event in whole:
+        if event.saw is Saw.RECEIVED and event.to and event.call not in granted:
+            since = read.get((event.principal, event.to))
+            if since is not None and since <= asked.get(event.call, event.at):
+                yield event.call

@@ -1,0 +1,120 @@
+"""The checker passes a sound history, and finds each of a dozen bugs that were put into one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from guard.lab.chaos.history import Event, Saw, violations
+
+
+def sound(count: int = 20) -> list[Event]:
+    """Return a history of reads, sends inside, and sends that were stopped."""
+    events: list[Event] = []
+    for n in range(count):
+        at, who = 10.0 * n, f"agent{n % 4}"
+        evil = f"x{n}@evil.test"
+        for step, (call, to, stop) in enumerate(
+            [(f"r{n}", evil, False), (f"s{n}", "bob@example.com", False), (f"t{n}", evil, True)]
+        ):
+            start = at + step
+            events.append(Event(start, Saw.ASKED, call, who, to))
+            events.append(Event(start + 0.1, Saw.STOPPED if stop else Saw.ALLOWED, call, who, to))
+            if stop:
+                events.append(Event(start + 0.4, Saw.REFUSED, call, who, to))
+            else:
+                sent = "" if call.startswith("r") else to
+                events.append(Event(start + 0.2, Saw.RECEIVED, call, who, sent))
+                done = Saw.READ if call.startswith("r") else Saw.DONE
+                events.append(Event(start + 0.4, done, call, who, to))
+    return events
+
+
+def changed(call: str, saw: Saw, **fields: object) -> Callable[[list[Event]], list[Event]]:
+    """Return a bug that changes one event."""
+    return lambda all_: [
+        replace(e, **fields) if (e.call, e.saw) == (call, saw) else e  # type: ignore[arg-type]
+        for e in all_
+    ]
+
+
+def without(call: str, *saw: Saw) -> Callable[[list[Event]], list[Event]]:
+    """Return a bug that loses events."""
+    return lambda all_: [e for e in all_ if e.call != call or e.saw not in saw]
+
+
+def more(*events: Event) -> Callable[[list[Event]], list[Event]]:
+    """Return a bug that adds events."""
+    return lambda all_: [*all_, *events]
+
+
+EVIL = "x7@evil.test"
+GRANT = Event(80.5, Saw.GRANTED, "g", "agent3", "grant-1")
+BUGS: dict[str, tuple[str, Callable[[list[Event]], list[Event]]]] = {
+    "a call passes unjudged": ("received_without_earlier_allow", without("s7", Saw.ALLOWED)),
+    "recorded after release": (
+        "received_without_earlier_allow",
+        changed("s7", Saw.ALLOWED, at=71.35),
+    ),
+    "a block is forwarded": (
+        "received_without_earlier_allow",
+        more(Event(72.2, Saw.RECEIVED, "t7", "agent3", EVIL)),
+    ),
+    "a label was lost": (
+        "tainted_became_clean",
+        more(
+            Event(300, Saw.ASKED, "u", "agent3", EVIL),
+            Event(300.1, Saw.ALLOWED, "u", "agent3", EVIL),
+            Event(300.2, Saw.RECEIVED, "u", "agent3", EVIL),
+        ),
+    ),
+    "an audit line of an answer was lost": ("audit_line_lost", without("r7", Saw.ALLOWED)),
+    "an audit line of a refusal was lost": ("audit_line_lost", without("t7", Saw.STOPPED)),
+    "refused, and forwarded all the same": (
+        "refused_and_received",
+        more(Event(72.2, Saw.RECEIVED, "t7", "agent3", "")),
+    ),
+    "forwarded again after a restart": (
+        "received_twice",
+        more(Event(71.9, Saw.RECEIVED, "s7", "agent3", "bob@example.com")),
+    ),
+    "an answer of another call": ("answered_and_never_received", without("s7", Saw.RECEIVED)),
+    "a grant is used twice": ("grant_used_twice", more(GRANT, replace(GRANT, call="h"))),
+    "two workers decide differently": (
+        "two_verdicts",
+        more(Event(71.15, Saw.STOPPED, "s7", "agent3", "bob@example.com")),
+    ),
+    "a stopped call is answered": (
+        "stopped_and_answered",
+        more(Event(72.5, Saw.DONE, "t7", "agent3", EVIL)),
+    ),
+    "a call of somebody else": ("crossed_principals", changed("s7", Saw.RECEIVED, principal="x")),
+}
+
+
+def test_a_sound_history_has_no_violation() -> None:
+    """No false alarm, in whatever order the events come."""
+    assert violations(sound()) == []
+    assert violations(reversed(sound())) == []
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_each_seeded_bug_is_found(bug: str) -> None:
+    """The rule that is broken is named, and what was put in is what was found."""
+    rule, seed = BUGS[bug]
+
+    assert rule in {violation.rule for violation in violations(seed(sound()))}
+
+
+def test_a_read_that_was_not_acknowledged_taints_nothing() -> None:
+    """What the agent never saw released is no label that could be lost."""
+    history = without("r7", Saw.READ)(sound())
+    late = [
+        Event(300, Saw.ASKED, "u", "agent3", EVIL),
+        Event(300.1, Saw.ALLOWED, "u", "agent3", EVIL),
+        Event(300.2, Saw.RECEIVED, "u", "agent3", EVIL),
+    ]
+
+    assert violations([*history, *late]) == []

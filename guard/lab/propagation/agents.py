@@ -50,6 +50,8 @@ SURE: Final = ("value", "run", "both")
 """Ways to derive an item in which a value or a run survives."""
 APART: Final = ("paraphrase", "summary", "split", "encoding")
 NOW: Final = 1_900_000_000.0
+TOLD: Final = 160
+"""Characters by which an item's text is told from another incident's: all begin alike."""
 BOILERPLATE: Final = "please let me know whether there is anything else that you need from us"
 _VOCABULARY: Final = """
     harbour ledger market orchard bridge winter signal garden copper meadow lantern river
@@ -420,10 +422,10 @@ class Trial:
         for item in (script.root, *script.derived):
             if self._mark(item) in held:
                 got = reader.call("memory_get", {"key": item.key}).text
-                self._tally.add("withheld_first_recall", hit=item.text[:40] not in got)
+                self._tally.add("withheld_first_recall", hit=item.text[:TOLD] not in got)
                 found = reader.call("memory_search", {"query": item.text}).text
-                self._tally.add("withheld_first_recall", hit=item.text[:40] not in found)
-                if item.text[:40] in got or item.text[:40] in found:
+                self._tally.add("withheld_first_recall", hit=item.text[:TOLD] not in found)
+                if item.text[:TOLD] in got or item.text[:TOLD] in found:
                     self._tally.wrong.append(f"{item.key} ({item.how}) was released")
         for item in script.honest:
             got = reader.call("memory_get", {"key": item.key}).text

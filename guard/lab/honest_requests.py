@@ -58,7 +58,7 @@ def honest_requests(count: int, seed: int, runs: Sequence[Path]) -> dict[str, li
         "definition": _definitions(),
         "command": [*dict.fromkeys(line for text in texts for line in _commands(text))],
         "url": [*dict.fromkeys(url.rstrip(".,;:") for text in texts for url in _URL.findall(text))],
-        "api": [call for path in runs for call in _calls(path)],
+        "api": _distinct(call for path in runs for call in _calls(path)),
     }
     draw = random.Random(seed)  # noqa: S311  (a draw that can be repeated)
     for values in found.values():
@@ -69,6 +69,11 @@ def honest_requests(count: int, seed: int, runs: Sequence[Path]) -> dict[str, li
             if found[kind]:
                 taken[kind].append(found[kind].pop())
     return taken
+
+
+def _distinct(calls: Iterable[Json]) -> list[Json]:
+    """Return each request once: recorded runs repeat a task with many models."""
+    return list({json.dumps(call, sort_keys=True): call for call in calls}.values())
 
 
 def eval_honest(requests: dict[str, list[Json]], progress: Callable[[], object]) -> Report:

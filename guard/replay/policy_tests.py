@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import BaseModel, Field
 
 from guard.core.errors import PolicyError, PolicyProblem
+from guard.core.policy import JudgesResults
 from guard.policy_files.compile import load_policies
 from guard.policy_files.field_types import Version
 from guard.policy_files.schema import validate
@@ -26,7 +27,7 @@ from guard.replay.described_calls import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from guard.core.policy import Policy, Verdict
+    from guard.core.policy import Policy, Rule, Verdict
     from guard.core.ports import Detector
     from guard.policy_files.yaml_loader import Document
 
@@ -95,9 +96,14 @@ class Coverage:
     mappings: set[int] = field(default_factory=set)
 
     @property
+    def _rules(self) -> list[Rule]:
+        """Those about calls: a test describes a call, never a result."""
+        return [rule for rule in self.policy.rules if not isinstance(rule, JudgesResults)]
+
+    @property
     def missed(self) -> tuple[str, ...]:
         """Rules that gave no test a reason, and mappings that claimed no test's tool."""
-        rules = (f"rule `{r.id}`" for r in self.policy.rules if r.id not in self.rules)
+        rules = (f"rule `{r.id}`" for r in self._rules if r.id not in self.rules)
         mappings = (
             f"tool mapping `{mapping.pattern}` (line {mapping.line})"
             for index, mapping in enumerate(self.policy.tools)
@@ -108,7 +114,7 @@ class Coverage:
     @property
     def share(self) -> float:
         """The share of rules and mappings that were used, from 0 to 1."""
-        total = len(self.policy.rules) + len(self.policy.tools)
+        total = len(self._rules) + len(self.policy.tools)
         return 1 - len(self.missed) / total if total else 1.0
 
 

@@ -117,7 +117,7 @@ def test_a_repeated_session_header_is_refused() -> None:
 
 def test_an_operator_can_name_the_principal_of_a_listener() -> None:
     """Two agents on two listeners need not share a past."""
-    credentials = Credentials(listeners={8080: "mail-agent"})
+    credentials = Credentials(listeners={"8080": "mail-agent"})
 
     assert identify(request(), Message(), credentials).principal == "mail-agent"
     assert credentials.unauthenticated("127.0.0.1:9090") == "anonymous"

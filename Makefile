@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks dist wheels test-lean fuzz trace-call train lock clean
+.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks dist wheels test-lean fuzz fuzz-peps trace-call train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,9 @@ test-lean: $(DEV) ## the end-to-end tests with the lean PEP
 
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 	$(BIN)/python -m guard.lab.fuzz --inputs 1000000 $(ARGS)
+
+fuzz-peps: $(DEV) ## a million connections, read by both enforcement points
+	$(BIN)/python -m guard.lab.fuzz --target peps --inputs 1000000 $(ARGS)
 
 trace-call: $(DEV) ## files, functions and calls that one send executes (ARGS=-v lists them)
 	@$(BIN)/python tests/trace_call.py $(ARGS)

@@ -50,6 +50,26 @@ def proxy(
 
 
 @app.command()
+def scale(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of one load.")] = 4.0,
+) -> None:
+    """Both enforcement points against stock mitmdump, start, memory; what else is planned."""
+    from guard.lab.bench_scale import bench_scale
+
+    with stages(Console(stderr=True)) as told:
+        report = bench_scale(
+            policy or policies_directory() / "default.yaml",
+            rounds=rounds,
+            seconds=seconds,
+            progress=told,
+        )
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
 def stream(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,

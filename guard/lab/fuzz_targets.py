@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from guard.core.errors import MessageError
 from guard.destinations.canonical import canonical_host, read_destinations, read_url
+from guard.lab.fuzz_peps import connection, disagreement
 from guard.protocols.base import discover_protocols
 from guard.protocols.framing.content_coding import StreamDecoder, decode_content
 from guard.protocols.framing.json_messages import parse_json
@@ -176,6 +177,17 @@ def _coded(mutator: Mutator) -> tuple[str, bytes, list[bytes]]:
 
 
 _PROTOCOLS: Final[tuple[ProtocolModule, ...]] = discover_protocols()
+
+
+def run_peps(pieces: list[bytes]) -> None:
+    """The bytes of a connection: both enforcement points read the same requests, or one refuses."""
+    both, difference = disagreement(pieces)
+    if difference:
+        raise DisagreementError(difference)
+    if not both:
+        raise MessageError("bad_http", "one of them reads no request")
+
+
 TARGETS: Final = {
     one.name: one
     for one in (
@@ -185,5 +197,6 @@ TARGETS: Final = {
         Target("coding", _coded, run_coding),
         Target("url", lambda m: m.url(), run_url),
         Target("destinations", lambda m: m.recipients(), run_destinations),
+        Target("peps", connection, run_peps),
     )
 }

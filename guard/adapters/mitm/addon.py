@@ -22,6 +22,7 @@ from guard.adapters.mitm.layers import (
 from guard.adapters.mitm.translation import (
     answer,
     answer_later,
+    check_framing,
     enter_route,
     is_handshake,
     outline,
@@ -149,16 +150,8 @@ class GuardAddon:
     async def _judge(self, flow: http.HTTPFlow) -> Exchange | UnreadExchange | HttpReply:
         enter_route(flow, self.forward.routes)
         request = flow.request
-        if request.trailers:
-            raise MessageError("trailers", "request trailers are not accepted")
         opens_socket = self._enforcement.sockets.accepts and is_handshake(request)
-        if ("upgrade" in request.headers and not opens_socket) or (
-            "http2-settings" in request.headers
-        ):
-            raise MessageError("upgrade", "protocol upgrades are not accepted", status=403)
-        coding = request.headers.get("transfer-encoding", "identity").strip().lower()
-        if coding not in {"identity", "chunked"}:
-            raise MessageError("bad_transfer_encoding", "only chunked bodies are accepted")
+        check_framing(request, opens_socket=opens_socket)
         message = self.forward.enter(flow, read_request(flow, self._enforcement.body_limit))
         credential = self._credentials.get(message.server)
         if credential is not None and credential.is_used_by(

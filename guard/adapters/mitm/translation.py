@@ -83,6 +83,25 @@ def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
     )
 
 
+def check_framing(request: http.Request, *, opens_socket: bool) -> None:
+    """Refuse what the upstream could frame, or go on with, otherwise.
+
+    Args:
+        request: complete.
+        opens_socket: whether it is a handshake that the policy accepts.
+
+    Raises:
+        MessageError: it has trailers, another transfer coding, or asks for another protocol.
+    """
+    if request.trailers:
+        raise MessageError("trailers", "request trailers are not accepted")
+    if ("upgrade" in request.headers and not opens_socket) or "http2-settings" in request.headers:
+        raise MessageError("upgrade", "protocol upgrades are not accepted", status=403)
+    coding = request.headers.get("transfer-encoding", "identity").strip().lower()
+    if coding not in {"identity", "chunked"}:
+        raise MessageError("bad_transfer_encoding", "only chunked bodies are accepted")
+
+
 def outline(flow: http.HTTPFlow) -> HttpRequest:
     """Return a request as far as it is known, for the words of its refusal; never to judge it."""
     request = flow.request

@@ -1,0 +1,167 @@
+"""``guard lab bench scale``: both enforcement points beside stock mitmdump, in one run, as ratios.
+
+Rounds alternate between the contestants, so a noisy machine is noisy for all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from guard.adapters.loopback import Rig, free_port
+from guard.lab.load import UPSTREAM, find_mitmdump, generator, run_load
+from guard.replay.reports import Check, Report, machine
+
+if TYPE_CHECKING:
+    from guard.adapters.loopback import Child
+    from guard.lab.load import Progress
+
+PEPS: Final = ("lean", "mitmproxy")
+CONNECTIONS: Final = (16, 1)
+STARTS: Final = 5
+_PEER: Final = "peers are not started by this command"
+_WORKERS: Final = "`guard run` has one worker: what is in flight is not shared between processes"
+_PLANNED: Final = {
+    "ratio_two_workers": (">= 1.4", _WORKERS),
+    "envoy_ratio_vs_mitmdump_c16": (">= 2.0", "there is no decision service for Envoy"),
+    "ratio_vs_fastmcp_proxy": (">= 6", _PEER),
+    "ratio_vs_litellm": (">= 80", _PEER),
+    "cpu_us_per_call_ratio": ("<= 0.55", "the earlier revision is not part of the package"),
+    "result_10k_ratio": ("<= 0.25", "the earlier revision is not part of the package"),
+    "result_100k_ratio": ("<= 0.25", "the earlier revision is not part of the package"),
+    "p99_small_while_1mb": ("<= 2", "the load generator has no calls of two sizes at once"),
+    "failover_seconds": (None, "no replicated Redis is started by this command"),
+    "lost_acknowledged": ("0", "no replicated Redis is started by this command"),
+    "chaos_violations": ("0", "there is no chaos run"),
+    "soak_slope": (None, "there is no soak run"),
+    "overload_goodput": (">= 0.9", "there is no overload run"),
+}
+"""What the plan asks for and this command does not measure: target and why."""
+
+Rates = dict[tuple[str, int], list[float]]
+"""Requests per second of each contestant and number of connections, round by round."""
+
+
+def bench_scale(policy: Path, *, rounds: int, seconds: float, progress: Progress) -> Report:
+    """Run everything and return the report.
+
+    Args:
+        policy: of every guard.
+        rounds: alternating ones.
+        seconds: length of one load.
+        progress: is told what is going on and which share is done.
+
+    Raises:
+        GuardError: a part could not be started.
+    """
+    with ExitStack() as stack:
+        rig = stack.enter_context(Rig())
+        upstream, plain = rig.server(UPSTREAM), free_port()
+        mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{plain}"
+        confdir = f"confdir={rig.directory / 'mitm'}"
+        stock = rig.start("mitmdump", find_mitmdump(), "-q", "--mode", mode, "--set", confdir)
+        ports = {"direct": upstream, "mitmdump": plain}
+        guards: dict[str, Child] = {}
+        for pep in PEPS:
+            ports[pep], guards[pep] = _guard(stack.enter_context(Rig()), policy, upstream, pep)
+        stock.wait_listening(plain)
+        rates, errors = _rates(ports, rounds, seconds, progress)
+        memory = {pep: _worker_mb(child.process.pid) for pep, child in guards.items()}
+        progress("starting again and again", 0.9)
+        starts = {pep: _starts(policy, upstream, pep) for pep in PEPS}
+    checks = [
+        _ratio("ratio_vs_mitmdump_c16", rates, "lean", 16, ">= 2.5"),
+        _ratio("ratio_vs_mitmdump_c1", rates, "lean", 1, ">= 1.8"),
+        _ratio("ratio_vs_mitmdump_c16_mitmproxy", rates, "mitmproxy", 16, ">= 1.4"),
+        Check(
+            id="start_to_ready_s",
+            value=round(median(starts["lean"]), 2),
+            unit="s",
+            n=STARTS,
+            target="<= 1.0",
+        ),
+        Check(
+            id="rss_mb_per_worker",
+            value=memory["lean"],
+            unit="MB",
+            target="<= 120",
+            reason=None if memory["lean"] is not None else "/proc does not tell",
+        ),
+        *(
+            Check(id=name, value=None, unit="", target=target, reason=reason)
+            for name, (target, reason) in _PLANNED.items()
+        ),
+    ]
+    details = {
+        "generator": generator(),
+        "rounds": {f"{name}_c{number}": found for (name, number), found in rates.items()},
+        "errors": errors,
+        "start_to_ready_s": starts,
+        "rss_mb_per_worker": memory,
+        "durability": "embedded redis, nothing persisted",
+    }
+    return Report(name="scale", machine=machine(), checks=checks, details=details)
+
+
+def _guard(rig: Rig, policy: Path, upstream: int, pep: str) -> tuple[int, Child]:
+    """Return the port of a guard that serves, and its supervisor."""
+    port = free_port()
+    listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
+    words = ("--policy", str(policy.resolve()), "--reverse", listener, "--pep", pep)
+    child = rig.begin_guard(*words)
+    child.wait_ready()
+    return port, child
+
+
+def _rates(
+    ports: dict[str, int], rounds: int, seconds: float, progress: Progress
+) -> tuple[Rates, dict[str, int]]:
+    """Load the contestants in turns; return what each did, and how many answers were errors."""
+    rates: Rates = {(name, number): [] for number in CONNECTIONS for name in ports}
+    errors = dict.fromkeys(ports, 0)
+    for port in ports.values():
+        run_load(port, 16, 1.0)
+    for done in range(rounds):
+        progress(f"round {done + 1} of {rounds}", 0.05 + 0.8 * done / rounds)
+        for name, number in rates:
+            load = run_load(ports[name], number, seconds)
+            rates[name, number].append(load.per_second)
+            errors[name] += load.errors
+    return rates, errors
+
+
+def _ratio(name: str, rates: Rates, pep: str, number: int, target: str) -> Check:
+    """Return the median over rounds of a PEP's rate by mitmdump's."""
+    pairs = zip(rates[pep, number], rates["mitmdump", number], strict=True)
+    ratios = sorted(ours / theirs for ours, theirs in pairs)
+    return Check(
+        id=name, value=round(median(ratios), 3), unit="ratio", n=len(ratios), target=target
+    )
+
+
+def _starts(policy: Path, upstream: int, pep: str) -> list[float]:
+    """Return the seconds from the start of ``guard run`` to its ready line, several times."""
+    taken: list[float] = []
+    for _ in range(STARTS):
+        with Rig() as rig:
+            started = time.perf_counter()
+            _guard(rig, policy, upstream, pep)
+            taken.append(round(time.perf_counter() - started, 2))
+    return taken
+
+
+def _worker_mb(supervisor: int) -> float | None:
+    """Return the resident megabytes of the worker of a supervisor; None where nobody tells."""
+    try:
+        children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii").split()
+        for child in children:
+            if b"guard.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                for line in Path(f"/proc/{child}/status").read_text("ascii").splitlines():
+                    if line.startswith("VmRSS:"):
+                        return round(int(line.split()[1]) / 1024, 1)
+    except OSError:
+        pass
+    return None

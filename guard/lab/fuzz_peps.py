@@ -75,7 +75,7 @@ _BODIES: Final = (
         b"",
         b"hello",
         b"hello!",
-        b"hel",
+        b"hell",
         b"5\r\nhello\r\n0\r\n\r\n",
         b"0\r\n\r\n",
         b"5\nhello\n0\n\n",

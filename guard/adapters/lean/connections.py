@@ -339,7 +339,7 @@ class UpstreamConnection(Wire):
             self.close()
         else:
             self._answer.feed(data)
-            if self._answer.waiting > MARK:
+            if len(self._answer.waiting) > MARK:
                 self.transport.pause_reading()
             self.tell()
 
@@ -379,14 +379,13 @@ class UpstreamConnection(Wire):
         Raises:
             UpstreamLostError: the rest will not come.
         """
-        while not answer.chunks:
+        while not answer.waiting:
             if answer.is_complete:
                 return b""
             self._check(answer)
             await self.news()
-        taken = b"".join(answer.chunks)
-        answer.chunks.clear()
-        answer.waiting = 0
+        taken = bytes(answer.waiting)
+        answer.waiting.clear()
         self.transport.resume_reading()
         return taken
 
@@ -397,7 +396,7 @@ class UpstreamConnection(Wire):
 
     def release(self, answer: AnswerReader) -> None:
         """Keep the connection for another request, where its state is known; else close it."""
-        if answer.is_complete and answer.is_reusable and not answer.chunks and not self.is_lost:
+        if answer.is_complete and answer.is_reusable and not answer.waiting and not self.is_lost:
             self._answer = None
             self.is_free = True
         else:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 HEAD_LIMIT: Final = 64 * 1024
 """Bytes that the head of a message may have."""
+_FIELD_BYTES: Final = 4
+"""Of a field besides name and value: colon, space and the end of the line."""
 SWITCHING: Final = 101
 _FIRST_FINAL: Final = 200
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
@@ -73,7 +75,7 @@ class _Head:
         """
         if self.is_complete:
             raise MessageError("bad_http", "trailers are not accepted")
-        self.grow(len(name) + len(value))
+        self.grow(len(name) + len(value) + _FIELD_BYTES)
         value = value.strip(b" \t")
         self.fields.append((name, value))
         key = name.decode("ascii").lower()
@@ -143,13 +145,12 @@ class RequestReader:
         self._parser = HttpRequestParser(self)
         self._head: _Head | None = None
         self._url = b""
-        self._body: list[bytes] = []
-        self._size = 0
+        self._body = bytearray()
 
     @property
     def held(self) -> int:
         """Bytes of the request that is not complete."""
-        return 0 if self._head is None else self._head.held + self._size
+        return 0 if self._head is None else self._head.held + len(self._body)
 
     def feed(self, data: bytes) -> None:
         """Read what has arrived; never raises, see :attr:`error`."""
@@ -180,7 +181,7 @@ class RequestReader:
 
     def on_message_begin(self) -> None:
         """Begin a request."""
-        self._head, self._url, self._size = _Head(), b"", 0
+        self._head, self._url = _Head(), b""
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the target."""
@@ -220,11 +221,11 @@ class RequestReader:
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
-        self._size += len(body)
-        if self._size > self._limit:
+        if len(self._body) + len(body) > self._limit:
             raise _oversize()
         self.wants_continue = False
-        self._body.append(body)
+        # Not a list: a body in chunks of one byte would take fifty times its size.
+        self._body += body
 
     def on_message_complete(self) -> None:
         """Finish a request."""
@@ -237,7 +238,7 @@ class RequestReader:
                 method=parser.get_method().decode("ascii"),
                 target=_path(self._url).decode("ascii"),
                 fields=tuple(head.fields),
-                body=b"".join(self._body),
+                body=bytes(self._body),
                 is_http11=parser.get_http_version() == "1.1",
                 keeps_alive=parser.should_keep_alive(),
                 opens_socket=bool(head.all("upgrade")),
@@ -273,10 +274,8 @@ class AnswerReader:
         self.status = 0
         """Of the final answer, once its head is there."""
         self.reason = b""
-        self.chunks: deque[bytes] = deque()
-        """Pieces of the body that nobody has taken."""
-        self.waiting = 0
-        """Bytes of them."""
+        self.waiting = bytearray()
+        """What has arrived of the body and nobody has taken."""
         self.is_complete = False
         self.is_reusable = False
         """Whether the connection can carry another request once the answer is complete."""
@@ -360,8 +359,7 @@ class AnswerReader:
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
         if not self._is_head:
-            self.chunks.append(body)
-            self.waiting += len(body)
+            self.waiting += body
 
     def on_message_complete(self) -> None:
         """Finish the final answer."""

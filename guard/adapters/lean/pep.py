@@ -426,16 +426,14 @@ class LeanPep:
             UpstreamLostError: it does not come, or there is no end of it.
             MessageError: there is no room for it.
         """
-        pieces: list[bytes] = []
-        size = 0
+        body = bytearray()
         while piece := await upstream.take(answer):
-            pieces.append(piece)
-            size += len(piece)
-            if size > self.body_limit:
+            body += piece
+            if len(body) > self.body_limit:
                 raise UpstreamLostError("the answer is larger than the guard's `--body-limit`")
-            if not self.budget.hold(id(asked), size):
+            if not self.budget.hold(id(asked), len(body)):
                 raise no_room()
-        return b"".join(pieces)
+        return bytes(body)
 
     def _decoded(self, exchange: Exchange, answer: AnswerReader, body: bytes) -> bytes:
         """Return a body without its content coding.

@@ -7,6 +7,7 @@ data.  Frames are read and written by wsproto.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from wsproto.connection import Connection, ConnectionState, ConnectionType
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
 POLICY_VIOLATION: Final = 1008
 UNREADABLE: Final = 1002
 GONE: Final = 1006
+_PIECE_BYTES: Final = 40
 _OPEN: Final = frozenset({ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING})
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """A message that is not complete."""
+
+    content: bytearray = field(default_factory=bytearray)
+    ends: list[int] = field(default_factory=list)
+    """Where its pieces end: it goes on in the same ones."""
 
 
 class Relay:
@@ -73,7 +84,7 @@ class Relay:
     async def _pump(self, place: int, limit: int) -> int:
         """Pass on what is released of one side; return the code with which the socket ends."""
         wire, source = self._sides[place]
-        pieces: list[Message[Any]] = []
+        message = _Pieces()
         try:
             while (data := await wire.take_raw()) is not None:
                 source.receive_data(data)
@@ -83,7 +94,7 @@ class Relay:
                     if isinstance(event, Ping):
                         await wire.write(source.send(event.response()))
                     elif isinstance(event, Message) and not await self._message(
-                        place, event, pieces, limit
+                        place, event, message, limit
                     ):
                         return POLICY_VIOLATION
         except (ProtocolError, UnicodeError):
@@ -92,15 +103,16 @@ class Relay:
             return GONE
         return GONE
 
-    async def _message(
-        self, place: int, event: Message[Any], pieces: list[Message[Any]], limit: int
-    ) -> bool:
+    async def _message(self, place: int, event: Message[Any], message: _Pieces, limit: int) -> bool:
         """Take a piece of a message; return False where the message must not go on."""
         source = self._sides[place][1]
         target, other = self._sides[1 - place]
-        pieces.append(event)
-        content = b"".join(_bytes(piece) for piece in pieces)
-        if len(content) > limit or not self._budget.hold(id(source), len(content)):
+        data = event.data.encode() if isinstance(event.data, str) else bytes(event.data)
+        message.content += data
+        message.ends.append(len(message.content))
+        # A piece costs memory however short it is.
+        held = len(message.content) + _PIECE_BYTES * len(message.ends)
+        if held > limit or not self._budget.hold(id(source), held):
             self._handler.refuse(
                 "body_too_large", "a message of a websocket is not accepted", self._socket
             )
@@ -109,12 +121,21 @@ class Relay:
             return True
         self._budget.release(id(source))
         judge = self._handler.from_client if place == 0 else self._handler.from_server
+        content = bytes(message.content)
         if not await judge(self._socket, content):
             return False
-        for piece in pieces:
-            kind = TextMessage if isinstance(piece.data, str) else BytesMessage
-            await target.write(other.send(kind(piece.data, message_finished=piece is event)))
-        pieces.clear()
+        start = sent = 0
+        for end in message.ends:
+            part, sent = content[start:end], sent + 1
+            whole = (
+                TextMessage(part.decode()) if isinstance(event.data, str) else BytesMessage(part)
+            )
+            await target.write(
+                other.send(replace(whole, message_finished=sent == len(message.ends)))
+            )
+            start = end
+        message.content.clear()
+        message.ends.clear()
         return True
 
     async def _close(self, code: int) -> None:
@@ -125,7 +146,3 @@ class Relay:
                     wire.transport.write(state.send(CloseConnection(code=code)))
                 except LocalProtocolError:
                     continue
-
-
-def _bytes(piece: Message[Any]) -> bytes:
-    return piece.data.encode() if isinstance(piece.data, str) else bytes(piece.data)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
+from guard.adapters.processes.child_process import SHIM
 from guard.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,8 +88,10 @@ class RedisProcess:
             config.write_text("\n".join(lines).replace("''", '""') + "\n", encoding="utf-8")
         log = (self.directory / "log").open("ab")
         with log:
+            # Ends with this process, however that ends.
+            shim = (sys.executable, "-I", "-S", "-c", SHIM, str(os.getpid()))
             self._process = subprocess.Popen(  # noqa: S603  (a found binary, our own file)
-                [binary, str(config), *(["--sentinel"] if self.sentinel else [])],
+                [*shim, binary, str(config), *(["--sentinel"] if self.sentinel else [])],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

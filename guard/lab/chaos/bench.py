@@ -34,10 +34,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.adapters.loopback import Child
+    from guard.lab.redis_servers import RedisProcess
 
 AGENTS: Final = 16
 POLICY: Final = Path(__file__).with_name("policy.yaml")
 _SERVE_SECONDS: Final = 60.0
+_DOWN_MILLISECONDS: Final = 1500
+"""Silence after which Sentinels begin a failover; a busy machine is silent for a while, too."""
 _POLL: Final = 0.05
 _PAUSE: Final = 0.4
 """Seconds that a stopped process stays stopped, and that all work between two faults."""
@@ -152,7 +155,9 @@ class Stage(Rig):
     def begin(self) -> None:
         """Start everything."""
         options = ("appendonly yes", "maxmemory-policy noeviction")
-        self.primary, self.replica, self.sentinels = self._redis.watched(*options)
+        self.primary, self.replica, self.sentinels = self._redis.watched(
+            *options, down_after=_DOWN_MILLISECONDS
+        )
         self._start_upstream()
         self._start_guard()
 
@@ -214,6 +219,10 @@ class Stage(Rig):
 
     def kill_primary(self) -> None:
         """Kill -9; the replica is promoted, and the dead server comes back as its replica."""
+        for server in (self.primary, self.replica):
+            # Sentinels may have changed roles by themselves while something was stopped.
+            if "slave" not in server.cli("ROLE"):
+                self.primary, self.replica = server, self._other(server)
         dead, heir = self.primary, self.replica
         dead.kill()
         heir.wait_for("role:master", "INFO", "replication")
@@ -225,6 +234,9 @@ class Stage(Rig):
         self.primary, self.replica = heir, dead
         for sentinel in self.sentinels:
             sentinel.wait_for(str(heir.port), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+
+    def _other(self, server: RedisProcess) -> RedisProcess:
+        return self.replica if server is self.primary else self.primary
 
     def stop_primary(self) -> None:
         """SIGSTOP and SIGCONT, too short for a failover."""

@@ -16,6 +16,7 @@ from guard.lab.bench_provenance import Size, bench_provenance
 from guard.lab.bench_proxy import bench_proxy
 from guard.lab.bench_stream import bench_stream
 from guard.lab.bench_transparency import bench_transparency
+from guard.lab.console.bench import DECISIONS, PARTS, bench_console
 from guard.lab.propagation.bench import FULL, bench_propagation
 from guard.lab.propagation.bench import Size as PropagationSize
 from guard.lab.refusal_matrix import bench_refusals
@@ -98,6 +99,32 @@ def provenance(
     size = Size(values=values, calls=calls, rounds=rounds, seconds=seconds)
     with stages(Console(stderr=True)) as told:
         report = bench_provenance(policy or policies_directory() / "default.yaml", size, told)
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def console(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    decisions: Annotated[int, typer.Option(min=1000, help="Of the long log.")] = DECISIONS,
+    browser_modules: Annotated[
+        Path | None, typer.Option(help="Where npm installed playwright-core and axe-core.")
+    ] = None,
+    part: Annotated[
+        list[str] | None, typer.Option("--part", help="Only this part; may be repeated.")
+    ] = None,
+) -> None:
+    """Pages over a long log, the feed, approvals, routes, hostile texts in a real browser."""
+    if unknown := set(part or ()) - set(PARTS):
+        raise InputError(f"no part {', '.join(sorted(unknown))}: {', '.join(PARTS)}")
+    with stages(Console(stderr=True)) as told:
+        report = bench_console(
+            policy or policies_directory() / "default.yaml",
+            parts=tuple(part or PARTS),
+            decisions=decisions,
+            modules=browser_modules,
+            progress=told,
+        )
     show(report, command="guard lab bench", as_json=json)
 
 

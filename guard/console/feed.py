@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from guard.console.decisions import DecisionIndex, Row
 
 POLL_SECONDS: Final = 0.05
-BEHIND: Final = 64
+BEHIND: Final = 16
 """Batches that wait for one browser before it is sent away."""
 BROWSERS: Final = 200
 MISSED: Final = 2000
@@ -78,7 +78,8 @@ class Feed:
             except asyncio.QueueFull:
                 self._browsers.discard(browser)
                 self.dropped += 1
-                browser.waiting.get_nowait()
+                while not browser.waiting.empty():
+                    browser.waiting.get_nowait()
                 browser.waiting.put_nowait(None)
 
     @property

@@ -1,0 +1,1 @@
+"""Measurements of the console: hostile texts, a real browser, a long log, the feed."""

@@ -1,0 +1,94 @@
+// Views pages of a console in Chromium: node browse.mjs < JSON, with playwright-core and axe-core in NODE_PATH.
+// In: {url, secret, pages: [...], axe: bool, shots: {page: file}, control: [texts]}.
+// Out: {executed, control, violations: [...], foreign: [...], viewed}.
+import { createRequire } from "node:module";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const modules = process.env.BROWSER_MODULES;
+const require = createRequire(join(modules, "x.js"));
+const { chromium } = require("playwright-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const asked = JSON.parse(readFileSync(0, "utf8"));
+const profile = mkdtempSync(join(tmpdir(), "console-browser-"));
+const found = { executed: 0, control: 0, violations: [], foreign: [], viewed: 0, opened: 0, rows: 0 };
+
+async function watched(context, count) {
+  await context.exposeFunction("xss", () => { count(); });
+  context.on("page", (page) => page.on("dialog", async (dialog) => { count(); await dialog.dismiss(); }));
+}
+
+const browser = await chromium.launchPersistentContext(profile, {
+  executablePath: process.env.CHROMIUM || "/usr/bin/chromium",
+  headless: true,
+  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync"],
+  bypassCSP: false,
+});
+try {
+  let control = false;
+  await watched(browser, () => { control ? found.control++ : found.executed++; });
+  const page = await browser.newPage();
+  page.on("request", (request) => {
+    const where = new URL(request.url());
+    if (!["data:", "about:"].includes(where.protocol) && where.origin !== asked.url && !control) found.foreign.push(where.origin);
+  });
+  await page.goto(asked.url + "/sign-in");
+  await page.fill("input[name=secret]", asked.secret);
+  await page.click("main button");
+  await page.waitForURL(asked.url + "/");
+  const look = async () => {
+    // axe needs to be evaluated by the driver, not by the page: its policy forbids inline scripts.
+    await page.evaluate(axe);
+    const result = await page.evaluate(() => globalThis.axe.run(document));
+    for (const one of result.violations) found.violations.push(`${new URL(page.url()).pathname}: ${one.id}: ${one.nodes[0].target}`);
+  };
+  for (const path of asked.pages) {
+    await page.goto(asked.url + path, { waitUntil: "load" });
+    found.viewed++;
+    if (asked.axe) {
+      for (const scheme of ["light", "dark"]) for (const width of [1200, 390]) {
+        await page.emulateMedia({ colorScheme: scheme });
+        await page.setViewportSize({ width, height: 800 });
+        await look();
+        found.opened++;
+      }
+      await page.setViewportSize({ width: 1200, height: 800 });
+      await page.emulateMedia({ colorScheme: "light" });
+    } else {
+      // What waits for a click, a focus or the pointer.
+      await page.evaluate(() => {
+        for (const one of document.querySelectorAll("main *")) {
+          for (const kind of ["click", "focus", "mouseover", "pointerenter", "animationstart", "toggle", "error", "load"]) {
+            if (kind !== "click" || !one.closest("a, button")) one.dispatchEvent(new Event(kind, { bubbles: false }));
+          }
+        }
+        for (const one of document.querySelectorAll("main a")) if (/^\s*(javascript|data|vbscript):/i.test(one.getAttribute("href"))) globalThis.xss();
+      });
+      await page.waitForTimeout(30);
+    }
+    const file = asked.shots?.[path];
+    if (file) await page.screenshot({ path: file });
+  }
+  if (asked.live) {
+    // The live rows: decisions that come in while the page is open.
+    await page.goto(asked.url + "/", { waitUntil: "load" });
+    process.stdout.write("LIVE\n");
+    await page.waitForFunction((n) => [...document.querySelectorAll("#live tbody tr")].filter((r) => r.innerText.includes("live-row")).length >= n, asked.live, { timeout: 20000 });
+    found.rows = await page.locator("#live tbody tr").count();
+  }
+  if (asked.control) {
+    control = true;
+    const plain = await browser.newPage();
+    for (const text of asked.control) {
+      await plain.setContent(`<main><p>${text}</p></main>`, { waitUntil: "commit" }).catch(() => {});
+      await plain.waitForTimeout(5);
+    }
+    await plain.waitForTimeout(300);
+  }
+} finally {
+  await browser.close();
+  rmSync(profile, { recursive: true, force: true });
+}
+process.stdout.write(JSON.stringify(found) + "\n");

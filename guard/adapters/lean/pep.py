@@ -551,7 +551,7 @@ class LeanPep:
         body: bytes,
     ) -> bool:
         keeps = request.keeps_alive
-        fields += _connection(request, keeps=keeps)
+        fields += _connection(request, answer, keeps=keeps)
         reason = answer.reason.decode("latin-1")
         head = head_bytes(f"HTTP/1.1 {answer.status} {reason}", fields)
         client.answering = True
@@ -574,7 +574,7 @@ class LeanPep:
         headers |= dict(reply.headers)
         headers["content-length"] = str(len(reply.body))
         fields = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in headers.items()]
-        fields += _connection(request, keeps=keeps)
+        fields += _connection(request, None, keeps=keeps)
         phrase = HTTPStatus(reply.status).phrase
         body = b"" if request is not None and request.method == "HEAD" else reply.body
         await client.write(head_bytes(f"HTTP/1.1 {reply.status} {phrase}", fields) + body)
@@ -643,7 +643,7 @@ class _Stream:
         self.client.chunked = self.request.is_http11
         if self.request.is_http11:
             fields.append((b"Transfer-Encoding", b"chunked"))
-        fields += _connection(self.request, keeps=self._keeps)
+        fields += _connection(self.request, self.answer, keeps=self._keeps)
         reason = self.answer.reason.decode("latin-1")
         self.client.answering = True
         await self.client.write(head_bytes(f"HTTP/1.1 {self.answer.status} {reason}", fields))
@@ -664,11 +664,17 @@ class _Stream:
         return self.request.is_http11 and self.request.keeps_alive
 
 
-def _connection(request: RequestRead | None, *, keeps: bool) -> list[tuple[bytes, bytes]]:
+def _connection(
+    request: RequestRead | None, answer: AnswerReader | None, *, keeps: bool
+) -> list[tuple[bytes, bytes]]:
     """Return what a client is told about its connection."""
     if not keeps:
         return [(b"Connection", b"close")]
-    return [] if request is None or request.is_http11 else [(b"Connection", b"keep-alive")]
+    # HTTP/1.1 need not say so; it does where the server did, so that clients see no difference.
+    says = answer is not None and [one.lower() for one in answer.all("connection")]
+    if request is None or (request.is_http11 and says != ["keep-alive"]):
+        return []
+    return [(b"Connection", b"keep-alive")]
 
 
 def _outline(client: ClientConnection, server: Listener, request: RequestRead) -> HttpRequest:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.routing import Match, Route
 
 from guard.console.access import ACTS, TRIES, Limiter, Role, SignedIn
@@ -45,6 +45,11 @@ HEADERS: Final = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
+
+_REFUSED: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Not done</title>
+<link rel="stylesheet" href="/static/console.css"></head><body><main><h1>Not done</h1>
+<p role="alert">{text}</p><p><a href="/">Now</a></p></main></body></html>"""
+"""Shows fixed texts of this module only."""
 
 
 class Gate:
@@ -197,4 +202,6 @@ def _answer(request: Request, status: int, text: str) -> Response:
     headers: dict[str, Any] = {"www-authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004
     if request.url.path.startswith("/api/"):
         return JSONResponse({"error": text}, status, headers)
+    if "text/html" in request.headers.get("accept", ""):
+        return HTMLResponse(_REFUSED.format(text=text), status, headers)
     return PlainTextResponse(text, status, headers)

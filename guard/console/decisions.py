@@ -97,13 +97,19 @@ class DecisionIndex:
         self.log = log
         self.path = path or log.with_name(log.name + ".index")
         self._lock = threading.Lock()
+        self._closed = False
         self._make()
         self._file: Any = None
         self.unread = 0
         """Lines that are no JSON object, since the process started."""
 
     def close(self) -> None:
-        """Close the log; the index stays."""
+        """Close the log for good; the index stays."""
+        with self._lock:
+            self._closed = True
+            self._let_go()
+
+    def _let_go(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -142,6 +148,8 @@ class DecisionIndex:
             sqlite3.Error: the index cannot be written.
         """
         with self._lock, self._connected() as db:
+            if self._closed:
+                return []
             inode, offset = db.execute("SELECT inode, offset FROM place").fetchone() or (0, 0)
             data, inode, offset = self._read(inode, offset)
             if not data:
@@ -166,7 +174,7 @@ class DecisionIndex:
         whole = data[: data.rfind(b"\n") + 1]
         if not whole and self._moved(held.st_ino):
             # The old file is read to its end before the new one is opened.
-            self.close()
+            self._let_go()
         return whole, inode, offset + len(whole)
 
     def _open(self) -> bool:

@@ -46,7 +46,8 @@ HEADERS: Final = {
     "cache-control": "no-store",
 }
 
-_REFUSED: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Not done</title>
+_REFUSED: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8">
+<title>Not done</title>
 <link rel="stylesheet" href="/static/console.css"></head><body><main><h1>Not done</h1>
 <p role="alert">{text}</p><p><a href="/">Now</a></p></main></body></html>"""
 """Shows fixed texts of this module only."""

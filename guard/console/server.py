@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 STATE_SECONDS: Final = 5.0
 """How long a question to Redis may take; nobody's call waits for it."""
 CHECKPOINT_SECONDS: Final = 2.0
+NICE: Final = 15
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -164,6 +166,8 @@ def main() -> int:
         key = directory / "label.key"
     try:
         die_with_parent(parent)
+        # Calls come first where processors are few.
+        os.nice(NICE)
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(serve(settings, redis, key))
     except (GuardError, OSError) as error:

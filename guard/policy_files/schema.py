@@ -15,9 +15,11 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainValidator,
     SerializerFunctionWrapHandler,
+    Tag,
     ValidationError,
     model_serializer,
     model_validator,
@@ -358,7 +360,13 @@ class PolicyDocument(_Strict):
     """``enforce`` refuses what the rules refuse; ``monitor`` records it and lets it pass."""
     internal_domains: tuple[InternalText, ...] = ()
     """``example.com`` is that domain alone, ``*.example.com`` is everything below it."""
-    allow: tuple[AllowedText | AllowedEntry, ...] = ()
+    allow: tuple[
+        Annotated[
+            Annotated[AllowedText, Tag("allow")] | Annotated[AllowedEntry, Tag("entry")],
+            Discriminator(lambda value: "allow" if isinstance(value, str) else "entry"),
+        ],
+        ...,
+    ] = ()
     """Destinations outside that may receive data, as narrow as they can be; ``{to, until}`` for a
     while."""
     deny: tuple[DestinationText, ...] = ()
@@ -446,6 +454,8 @@ class PolicyFile:
         for later in ("http_tools", "stores", "identity", "servers", "propagation"):
             if not content[later]:
                 del content[later]
+        if content["recording"] == "optional":
+            del content["recording"]
         for server in content.get("servers", ()):
             for later in ("profile", "pins"):
                 if not server[later]:

@@ -220,7 +220,7 @@ def test_a_guard_that_goes_away_stops_requests(wrap: Any, tmp_path: Path):
     answer = _ask(wrapper, "ping", {}, 2)
     wrapper.stdin.close()
 
-    assert answer["error"]["message"].startswith("the guard is not available")
+    assert answer["error"]["message"].startswith("the egress guard is not available")
     assert wrapper.stdout.read() == b""
     wrapper.wait(20)
     upstream.close()

@@ -325,7 +325,9 @@ class GuardAddon:
                 if told:
                     flow.metadata[LOST] = b"".join(map(message_event, told))
             return
-        refused = self.forward.refused.pop(flow.server_conn.id, None)
+        # The flow's connection is not the one that was not opened: that one never became its own.
+        asked = flow.client_conn.id, flow.request.host, flow.request.port
+        refused = self.forward.refused.pop(asked, None)
         if refused is not None:
             reply = self._enforcement.requests.refuse(refused[0], outline(flow), refused[1])
         else:

@@ -105,7 +105,7 @@ class ForwardAddon:
         self._egress = egress
         self._authorization = authorization
         self._tunnels: dict[str, Tunnel] = {}
-        self.refused: dict[str, tuple[MessageError, str]] = {}
+        self.refused: dict[tuple[str, str, int], tuple[MessageError, str]] = {}
         """Why connections to upstreams were not opened, and the decision id, by connection."""
         self.principals: dict[str, str] = {}
         """Who spoke last on a client connection."""
@@ -281,7 +281,7 @@ class ForwardAddon:
             decision_id = self._enforcement.requests.note(
                 error, self._place(data.client, host, port)
             )
-            self.refused[data.server.id] = error, decision_id
+            self.refused[data.client.id, host, port] = error, decision_id
             data.server.error = f"{NOT_CONNECTED}: {error}"
         except (OSError, TimeoutError, UnicodeError):
             data.server.error = "the name of the upstream cannot be resolved"

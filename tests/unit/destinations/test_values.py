@@ -22,11 +22,11 @@ QUICK = [
 ]
 LINES = re.compile(decoder._LINES.pattern)
 CODED = [
-    (decoder._MAYBE_WRAPPED, LINES),
+    (decoder._MAYBE_LINES, LINES),
     (decoder._MAYBE_WRAPPED, decoder._WRAPPED64),
-    (decoder._MAYBE_CODED, decoder._TOKEN16),
-    (decoder._MAYBE_CODED, decoder._TOKEN32),
-    (decoder._MAYBE_CODED, decoder._NUMBERS),
+    (decoder._MAYBE_HEX, decoder._TOKEN16),
+    (decoder._MAYBE_CODES, decoder._NUMBERS),
+    (decoder._MAYBE_BITS, decoder._BITS),
 ]
 IN_WORDS = [
     (".", values._HOST),

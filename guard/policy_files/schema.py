@@ -373,7 +373,7 @@ class PolicyDocument(_Strict):
     """Destinations that may never receive data; a deny beats every allow."""
     state: StateEntry | None = None
     """How long the guard remembers."""
-    recording: Literal["required", "optional"] = "optional"
+    recording: Literal["required", "optional"] | None = None
     """``required``: a call goes out only once it stands in the recording (``--record DIR``)."""
     memory: MemoryEntry | None = None
     """The memory gate."""
@@ -451,11 +451,9 @@ class PolicyFile:
             mode="json", exclude={"rules", "revision", "extends", "recognised_by"}
         )
         # Older policies keep their digest, which audit lines and grants name.
-        for later in ("http_tools", "stores", "identity", "servers", "propagation"):
+        for later in ("http_tools", "stores", "identity", "servers", "propagation", "recording"):
             if not content[later]:
                 del content[later]
-        if content["recording"] == "optional":
-            del content["recording"]
         for server in content.get("servers", ()):
             for later in ("profile", "pins"):
                 if not server[later]:

@@ -24,7 +24,6 @@ from guard.core.mappings import (
 from guard.core.memory import DEFAULT_STORE, MemoryClass, Permission, SecondLook, SourceType
 from guard.core.model import Integrity
 from guard.core.tool_patterns import claims_any
-from guard.graph_memory.selectors import discover_selectors
 from guard.policy_files.field_types import Duration, Label, PathText
 from guard.rules.base import Pattern
 
@@ -240,6 +239,9 @@ class SelectionEntry(_Strict):
 
     @model_validator(mode="after")
     def _selector_is_known(self) -> Self:
+        # Selectors bring NumPy along: only a policy that has one waits for that.
+        from guard.graph_memory.selectors import discover_selectors
+
         known = discover_selectors()
         if self.selector not in known:
             raise ValueError(

@@ -62,7 +62,7 @@ async def test_the_store_behind_a_listener_is_asked_with_the_arguments():
     """Over MCP, by the recall that the policy names."""
     with Rig() as rig:
         port = rig.server("guard.lab.fixture_server")
-        questions = StoreProbe({8080: f"http://127.0.0.1:{port}"})
+        questions = StoreProbe({"8080": f"http://127.0.0.1:{port}"})
 
         assert "the red door" in await questions.ask("x:8080", ECHO, {"text": "the red door"})
         with pytest.raises(OSError, match="did not say"):

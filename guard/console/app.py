@@ -8,18 +8,14 @@ import difflib
 import json
 import sqlite3
 import time
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING, Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import (
-    HTMLResponse,
     JSONResponse,
     RedirectResponse,
     Response,
@@ -32,16 +28,17 @@ from guard.console.acts import AT_ONCE, Answer, Decided, like
 from guard.console.decisions import FILTERS, PAGE
 from guard.console.feed import Feed
 from guard.console.gate import COOKIE, PUBLIC, Gate
+from guard.console.pages import Page, Templates, field_of, number, person_of
 from guard.core import VERSION
 from guard.core.errors import AuditError, GuardError, InputError, StateError
 from guard.provenance.approvals import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
     from starlette.requests import Request
 
-    from guard.console.access import Access, Person, SignedIn
+    from guard.console.access import Access
     from guard.console.acts import Desk
     from guard.console.decisions import DecisionIndex, Row
     from guard.tool_pins.pins import Pin
@@ -63,17 +60,6 @@ class AnswerBody(BaseModel):
     answer: Answer
     scope: Scope = Scope.PRINCIPAL
     seconds: int = Field(default=0, ge=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One route."""
-
-    path: str
-    endpoint: Callable[[Request], Awaitable[Response]]
-    needs: Role | Literal["public"]
-    method: str = "GET"
-    body: type[BaseModel] | None = None
 
 
 class Console:
@@ -103,16 +89,9 @@ class Console:
         self._access = access
         self._secure = secure
         self._now = now
-        self._pages = Environment(
-            loader=PackageLoader("guard.console"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._pages.filters["minute"] = _minute
-        self._pages.globals["link"] = _link
-        shown: Any = self._pages.get_template("rows.html.jinja").module
+        self.templates = Templates()
+        self._shown = self.templates.shown
+        shown: Any = self.templates.environment.get_template("rows.html.jinja").module
         self.feed = Feed(index, lambda row: str(shown.decision(row)))
         self.pages = self._table()
         routes = [
@@ -179,7 +158,7 @@ class Console:
     async def now(self, request: Request) -> Response:
         """Live decisions, rates, what is wrong, what is new since yesterday."""
         wanted = {name: request.query_params.get(name, "") for name in FILTERS}
-        before = _number(request.query_params.get("before", ""))
+        before = number(request.query_params.get("before", ""))
         at = self._now()
         rows = await asyncio.to_thread(self._index.page, wanted, before=before)
         today, yesterday, news = await asyncio.to_thread(self._compared, at)
@@ -225,7 +204,7 @@ class Console:
         last = request.headers.get("last-event-id") or request.query_params.get("after", "")
         token = request.cookies.get(COOKIE, "")
         events = self.feed.events(
-            _number(last) if last else None,
+            number(last) if last else None,
             lambda: not token or self._access.session(token) is not None,
         )
         return StreamingResponse(events, media_type="text/event-stream")
@@ -274,7 +253,7 @@ class Console:
         for one in wanted:
             tenant, _, decision = one.rpartition("/")
             try:
-                await self._desk.answer(self._person(request), tenant, decision, decided)
+                await self._desk.answer(person_of(request), tenant, decision, decided)
             except (StateError, AuditError):
                 raise
             except GuardError as error:
@@ -328,14 +307,14 @@ class Console:
 
     async def accept(self, request: Request) -> Response:
         """Pin a changed definition."""
-        names = [_one(request.state.form, n) for n in ("tenant", "upstream", "tool", "digest")]
-        await self._desk.accept(self._person(request), *names)
+        names = [field_of(request.state.form, n) for n in ("tenant", "upstream", "tool", "digest")]
+        await self._desk.accept(person_of(request), *names)
         return RedirectResponse("/tools", 303)
 
     async def revoke(self, request: Request) -> Response:
         """Take an established receiver away."""
-        names = [_one(request.state.form, name) for name in ("tenant", "mark")]
-        await self._desk.revoke(self._person(request), *names)
+        names = [field_of(request.state.form, name) for name in ("tenant", "mark")]
+        await self._desk.revoke(person_of(request), *names)
         return RedirectResponse("/tools", 303)
 
     async def record(self, request: Request) -> Response:
@@ -353,7 +332,7 @@ class Console:
 
     async def signed_in(self, request: Request) -> Response:
         """Begin a session."""
-        token = self._access.redeem(_one(request.state.form, "secret"))
+        token = self._access.redeem(field_of(request.state.form, "secret"))
         if token is None:
             return self._shown(request, "sign_in", 401, secret="", wrong=True)
         answer = RedirectResponse("/", 303)
@@ -428,7 +407,7 @@ class Console:
     async def api_decisions(self, request: Request) -> Response:
         """Decisions, the newest first, a page at a time (`before`)."""
         wanted = {name: request.query_params.get(name, "") for name in FILTERS}
-        before = _number(request.query_params.get("before", ""))
+        before = number(request.query_params.get("before", ""))
         rows = await asyncio.to_thread(self._index.page, wanted, before=before)
         return JSONResponse({"decisions": rows})
 
@@ -461,7 +440,7 @@ class Console:
         decided = Decided(body.answer, body.scope, body.seconds)
         path = request.path_params
         asked = await self._desk.answer(
-            self._person(request), path["tenant"], path["decision"], decided
+            person_of(request), path["tenant"], path["decision"], decided
         )
         return JSONResponse({"answered": asked.decision, "answer": body.answer})
 
@@ -497,22 +476,6 @@ class Console:
     async def _waiting(self) -> list[Any]:
         return await self._desk.waiting(await asyncio.to_thread(self._index.tenants))
 
-    @staticmethod
-    def _person(request: Request) -> Person:
-        signed_in: SignedIn = request.state.signed_in
-        return signed_in.person
-
-    def _shown(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:
-        signed_in: SignedIn | None = request.state.signed_in
-        text = self._pages.get_template(f"{name}.html.jinja").render(
-            path=request.url.path,
-            person=signed_in.person if signed_in else None,
-            csrf=signed_in.csrf if signed_in else "",
-            may=signed_in.person.may if signed_in else lambda _: False,
-            **{"wrong": False, **values},
-        )
-        return HTMLResponse(text, status)
-
     async def _failed(self, request: Request, error: Exception) -> Response:
         """Say what was not done, and why; nothing was released by it."""
         status = 409 if isinstance(error, GuardError) else 500
@@ -531,28 +494,11 @@ class Console:
 
 def _decided(form: Mapping[str, list[str]]) -> Decided:
     try:
-        answer = Answer(_one(form, "answer"))
-        scope = Scope(_one(form, "scope") or Scope.PRINCIPAL)
-        return Decided(answer, scope, _PERIODS[_one(form, "period")])
+        answer = Answer(field_of(form, "answer"))
+        scope = Scope(field_of(form, "scope") or Scope.PRINCIPAL)
+        return Decided(answer, scope, _PERIODS[field_of(form, "period")])
     except (ValueError, KeyError) as error:
         raise InputError("this is no answer") from error
-
-
-def _one(form: Mapping[str, list[str]], name: str) -> str:
-    return next(iter(form.get(name, [])), "")
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0  # noqa: PLR2004
-
-
-def _minute(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def _link(path: str, **values: Any) -> str:
-    given = {name: value for name, value in values.items() if value}
-    return f"{path}?{urlencode(given)}" if given else path
 
 
 def _parameter(name: str, where: str) -> dict[str, Any]:

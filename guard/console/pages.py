@@ -1,0 +1,89 @@
+"""What every page of the console is made with: its route, its template, the fields of its form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from typing import Literal
+
+    from pydantic import BaseModel
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from guard.console.access import Person, Role, SignedIn
+
+_DIGITS: Final = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One route."""
+
+    path: str
+    endpoint: Callable[[Request], Awaitable[Response]]
+    needs: Role | Literal["public"]
+    method: str = "GET"
+    body: type[BaseModel] | None = None
+    """What the API takes there."""
+
+
+class Templates:
+    """The templates of the pages; what they are given is text, and escaped."""
+
+    def __init__(self) -> None:
+        self.environment = Environment(
+            loader=PackageLoader("guard.console"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self.environment.filters["minute"] = minute
+        self.environment.globals["link"] = link
+
+    def shown(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:
+        """Return a page with what every page shows, and values of its own."""
+        signed_in: SignedIn | None = request.state.signed_in
+        text = self.environment.get_template(f"{name}.html.jinja").render(
+            path=request.url.path,
+            person=signed_in.person if signed_in else None,
+            csrf=signed_in.csrf if signed_in else "",
+            may=signed_in.person.may if signed_in else lambda _: False,
+            **{"wrong": False, **values},
+        )
+        return HTMLResponse(text, status)
+
+
+def person_of(request: Request) -> Person:
+    """Return who sent a request that the door has let in."""
+    signed_in: SignedIn = request.state.signed_in
+    return signed_in.person
+
+
+def field_of(form: Mapping[str, list[str]], name: str) -> str:
+    """Return the first value of a form's field; empty where there is none."""
+    return next(iter(form.get(name, [])), "")
+
+
+def number(text: str) -> int:
+    """Return a text of digits as a number, 0 for any other."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else 0
+
+
+def minute(at: float) -> str:
+    """Return a time as UTC, to the minute."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def link(path: str, **values: Any) -> str:
+    """Return a path with those values as its query that are not empty."""
+    given = {name: value for name, value in values.items() if value}
+    return f"{path}?{urlencode(given)}" if given else path

@@ -17,7 +17,18 @@ from rich.table import Table
 
 from guard.adapters.redis.incidents import Given, IncidentOperator, Texts
 from guard.cli.outcome import Code, given_input, plain
-from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, minute, now, on_record
+from guard.cli.running import (
+    Audit,
+    Key,
+    Redis,
+    ResultT,
+    State,
+    Tenant,
+    act_on,
+    minute,
+    now,
+    on_record,
+)
 from guard.core.errors import InputError
 from guard.propagation.export import (
     FORMATS,
@@ -51,16 +62,49 @@ app = typer.Typer(
 )
 
 
-def _act(
-    redis: str,
-    tenant: str,
-    label_key: Path | None,
-    act: Callable[[IncidentOperator], Awaitable[Any]],
-) -> Any:
-    async def with_operator(state: State) -> Any:
-        return await act(IncidentOperator(state.store, state.seal, tenant))
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where an operator looks and acts.
 
-    return act_on(redis, with_operator, label_key=label_key, timeout=SECONDS)
+    Args:
+        redis: URL of the guard's state.
+        tenant: whose incidents.
+        label_key: file of the guard's key.
+        audit: the log that acts are recorded in; None records nothing, and says so.
+    """
+
+    redis: str
+    tenant: str
+    label_key: Path | None
+    audit: Path | None = None
+
+    def ask(self, act: Callable[[IncidentOperator], Awaitable[ResultT]]) -> ResultT:
+        """Return what an operator sees."""
+
+        async def with_operator(state: State) -> ResultT:
+            return await act(IncidentOperator(state.store, state.seal, self.tenant))
+
+        return act_on(self.redis, with_operator, label_key=self.label_key, timeout=SECONDS)
+
+    def act(
+        self,
+        incident: str,
+        name: str,
+        act: Callable[[IncidentOperator, str], Awaitable[ResultT]],
+        **more: object,
+    ) -> ResultT:
+        """Have an operator act on an incident, on record before anything is changed.
+
+        Args:
+            incident: its id.
+            name: of the act.
+            act: is given the operator and who it is.
+            more: of the act, for the record.
+        """
+        by = getpass.getuser()
+        with on_record(self.audit) as log:
+            log.event(EVENT, {"incident": incident, "act": name, "by": by, **more})
+            return self.ask(lambda operator: act(operator, by))
 
 
 @app.command("open")
@@ -98,9 +142,9 @@ def open_incident(
         since=_moment(since, 0.0),
         until=_moment(until, float("inf")),
     )
-    by = getpass.getuser()
+    by, target = getpass.getuser(), Target(redis, tenant, label_key, audit)
     with on_record(audit) as log:
-        incident = _act(redis, tenant, label_key, lambda o: o.open(given, now(), by, note))
+        incident = target.ask(lambda o: o.open(given, now(), by, note))
         log.event(EVENT, {"incident": incident.id, "act": "open", "by": by})
     typer.echo(f"{incident.id}: opened from {len(incident.roots)} events")
     typer.echo(f"see what they reached: guard incident scope {incident.id}")
@@ -110,7 +154,7 @@ def open_incident(
 def list_incidents(redis: Redis, label_key: Key = None, tenant: Tenant = "default") -> None:
     """List the incidents, the oldest first."""
     table = Table("id", "opened", "by", "about", "roots", "state", "steps")
-    for one in _act(redis, tenant, label_key, lambda operator: operator.listed()):
+    for one in Target(redis, tenant, label_key).ask(lambda operator: operator.listed()):
         about = ", ".join(f"{name} {value}" for name, value in one.selectors.items())
         steps = ", ".join(f"{step.number} {step.kind} {step.state}" for step in one.steps)
         cells = (one.id, minute(one.opened_at), one.opened_by, about, str(len(one.roots)))
@@ -124,7 +168,7 @@ def scope(
     tenant: Tenant = "default",
 ) -> None:  # fmt: skip
     """Show what an incident reached, and what is not known; nothing is changed."""
-    graph, found = _act(redis, tenant, label_key, lambda operator: operator.scope(incident))
+    graph, found = Target(redis, tenant, label_key).ask(lambda o: o.scope(incident))
     show_scope(graph, found, as_json=as_json)
 
 
@@ -140,12 +184,12 @@ def contain(
     audit: Audit = None,
 ) -> None:
     """Withhold what was reached from every recall, and lower what followed from it."""
-    by = getpass.getuser()
-    with on_record(audit) as log:
-        log.event(EVENT, {"incident": incident, "act": "contain", "by": by, "likely": likely})
-        done = _act(
-            redis, tenant, label_key, lambda o: o.contain(incident, now(), by, likely=likely)
-        )
+    done = Target(redis, tenant, label_key, audit).act(
+        incident,
+        "contain",
+        lambda o, by: o.contain(incident, now(), by, likely=likely),
+        likely=likely,
+    )
     _steps(done)
 
 
@@ -159,11 +203,8 @@ def undo(
     audit: Audit = None,
 ) -> None:
     """Take one step back: every field is as it was before."""
-    by = getpass.getuser()
-    with on_record(audit) as log:
-        log.event(EVENT, {"incident": incident, "act": "undo", "step": step, "by": by})
-        done = _act(redis, tenant, label_key, lambda o: o.undo(incident, step, now(), by))
-    _steps(done)
+    target = Target(redis, tenant, label_key, audit)
+    _steps(target.act(incident, "undo", lambda o, by: o.undo(incident, step, now(), by), step=step))
 
 
 @app.command()
@@ -176,11 +217,8 @@ def release(
     audit: Audit = None,
 ) -> None:
     """Let contained items that were cleared be recalled again."""
-    by = getpass.getuser()
-    with on_record(audit) as log:
-        log.event(EVENT, {"incident": incident, "act": "release", "by": by})
-        done = _act(redis, tenant, label_key, lambda o: o.release(incident, node, now(), by))
-    _steps(done)
+    target = Target(redis, tenant, label_key, audit)
+    _steps(target.act(incident, "release", lambda o, by: o.release(incident, node, now(), by)))
 
 
 @app.command()
@@ -192,10 +230,8 @@ def close(
     audit: Audit = None,
 ) -> None:
     """Close an incident; what it contains stays contained."""
-    by = getpass.getuser()
-    with on_record(audit) as log:
-        log.event(EVENT, {"incident": incident, "act": "close", "by": by})
-        _act(redis, tenant, label_key, lambda operator: operator.close(incident, now(), by))
+    target = Target(redis, tenant, label_key, audit)
+    target.act(incident, "close", lambda o, by: o.close(incident, now(), by))
     typer.echo(f"{plain(incident)} is closed")
 
 
@@ -218,12 +254,8 @@ def repair(
     What is written goes through the guard like any other write.  What cannot be written stays
     withheld.
     """
-    chosen = dict(_pair(one) for one in pick or ())
-
-    async def look(operator: IncidentOperator) -> tuple[list[Proposal], Texts]:
-        return await operator.proposals(incident)
-
-    found, texts = _act(redis, tenant, label_key, look)
+    chosen, target = dict(_pair(one) for one in pick or ()), Target(redis, tenant, label_key)
+    found, texts = target.ask(lambda operator: operator.proposals(incident))
     by, written = getpass.getuser(), []
     with on_record(audit) as log:
         for one in found:
@@ -234,29 +266,18 @@ def repair(
             outcome = one.action if not node or not server else ""
             if not outcome:
                 log.event(EVENT, {"incident": incident, "act": "repair", "by": by, **document})
-                outcome = _rewrite(
-                    IncidentTarget(redis, tenant, label_key), server, one, node, texts
-                )
+                outcome = _rewrite(target, server, one, node, texts)
                 written += [one.contained.hex()] if outcome == "written" else []
             typer.echo(f"item {one.item.hex()}: {outcome}; {one.why}")
             for other in one.neighbours:
                 typer.echo(f"  neighbour {other.node.hex()} ({other.label.name.lower()})")
     if written:
-        _act(redis, tenant, label_key, lambda o: o.repaired(incident, written, now(), by))
-    for event in _act(redis, tenant, label_key, lambda operator: operator.offered(incident)):
+        target.ask(lambda o: o.repaired(incident, written, now(), by))
+    for event in target.ask(lambda o: o.offered(incident)):
         typer.echo(f"may be released: {event.node.hex()}; nothing of the incident leads to it now")
 
 
-@dataclass(frozen=True, slots=True)
-class IncidentTarget:
-    """Where an operator acts."""
-
-    redis: str
-    tenant: str
-    label_key: Path | None
-
-
-def _rewrite(target: IncidentTarget, server: str, one: Proposal, node: bytes, texts: Texts) -> str:
+def _rewrite(target: Target, server: str, one: Proposal, node: bytes, texts: Texts) -> str:
     """Save a text as an item, through the guard; return what came of it."""
     from guard.adapters.mcp_client.store_recall import recall
 
@@ -269,7 +290,7 @@ def _rewrite(target: IncidentTarget, server: str, one: Proposal, node: bytes, te
     async def arguments(operator: IncidentOperator) -> dict[str, Any]:
         return operator.arguments(one.item, store, own, text)
 
-    asked = _act(target.redis, target.tenant, target.label_key, arguments)
+    asked = target.ask(arguments)
     try:
         asyncio.run(recall(server, tool, asked))
     except OSError as error:

@@ -2,39 +2,31 @@
 
 import pytest
 
+from guard.adapters.redis.incidents import IncidentOperator
 from guard.adapters.redis.propagation import read_graph
-from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
-from tests.guards import KEY, guard_on
-from tests.unit.provenance.agents import POLICY, Agent
+from tests.guards import KEY
+from tests.unit.provenance.agents import agent, guard, policy
 
-GRAPH = POLICY + "propagation: {events: 1000}\n"
-
-
-@pytest.fixture
-def policy(tmp_path):
-    """Return the policy of these tests."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(GRAPH, encoding="utf-8")
-    return load_policies([path])
+__all__ = ["agent", "guard", "policy"]
 
 
 @pytest.fixture
-def guard(policy, store):
-    """Return a guard on the fresh store."""
-    return guard_on(store, policy)
-
-
-@pytest.fixture
-def agent(guard):
-    """Return an agent of the principal alice in session one."""
-    return Agent(guard)
+def sections():
+    """Return what the policy has besides."""
+    return "propagation: {events: 1000}\n"
 
 
 @pytest.fixture
 def seal():
     """Return the deployment's seal."""
     return Seal(KEY)
+
+
+@pytest.fixture
+def operator(store, seal):
+    """Return the operator's side of the deployment."""
+    return IncidentOperator(store, seal)
 
 
 @pytest.fixture

@@ -30,12 +30,6 @@ HONEST = "the finance team meets every tuesday in the large room on the second f
 NOW = 1_700_000_500.0
 
 
-@pytest.fixture
-def operator(store, seal):
-    """Return the operator's side of the deployment."""
-    return IncidentOperator(store, seal)
-
-
 async def spread(agent):
     """Have alice save poison, bob recall it and save a summary, and carol save something honest."""
     await agent.call("read", {"page": "x"}, POISON)

@@ -7,9 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from guard.adapters.redis.incidents import Given, IncidentOperator
+from guard.adapters.redis.incidents import Given
 from guard.adapters.redis.propagation import read_texts
-from guard.policy_files import load_policies
 from guard.propagation.events import texts_of
 from guard.propagation.export import (
     as_csv,
@@ -19,29 +18,13 @@ from guard.propagation.export import (
     document_of,
     is_signed,
 )
-from tests.guards import guard_on
 from tests.unit.propagation.test_incidents import HONEST, NOW, POISON, spread
-from tests.unit.provenance.agents import POLICY, Agent
 
 
 @pytest.fixture
-def policy(tmp_path):
-    """Return a policy that keeps the texts of saves."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY + "propagation: {events: 1000, versions: 100}\n", encoding="utf-8")
-    return load_policies([path])
-
-
-@pytest.fixture
-def agent(policy, store):
-    """Return an agent of the principal alice in session one."""
-    return Agent(guard_on(store, policy))
-
-
-@pytest.fixture
-def operator(store, seal):
-    """Return the operator's side of the deployment."""
-    return IncidentOperator(store, seal)
+def sections():
+    """Return what keeps the texts of saves."""
+    return "propagation: {events: 1000, versions: 100}\n"
 
 
 async def contained(operator, **given):

@@ -1,12 +1,19 @@
-"""Agents that call tools through a real guard on a real store, for tests of provenance."""
+"""Agents that call tools through a real guard on a real store, and the fixtures that start them.
+
+A ``conftest.py`` that imports the fixtures may override ``sections``.
+"""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
 
+import pytest
+
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
+from guard.policy_files import load_policies
+from tests.guards import guard_on
 
 POLICY = """
 version: 1
@@ -106,3 +113,29 @@ def why(verdict):
         for r in verdict.reasons
         if r.action is verdict.action and r.code.startswith("provenance_")
     )
+
+
+@pytest.fixture
+def sections():
+    """Return what the policy has besides."""
+    return ""
+
+
+@pytest.fixture
+def policy(tmp_path, sections):
+    """Return the policy of these tests."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY + sections, encoding="utf-8")
+    return load_policies([path])
+
+
+@pytest.fixture
+def guard(policy, store):
+    """Return a guard on the fresh store."""
+    return guard_on(store, policy)
+
+
+@pytest.fixture
+def agent(guard):
+    """Return an agent of the principal alice in session one."""
+    return Agent(guard)

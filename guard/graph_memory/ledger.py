@@ -259,7 +259,7 @@ class Ledger:
         self._derived: dict[str, list[int]] = defaultdict(list)
         """Numbers of the writes that were derived from a node."""
         self._fallen: set[int] = set()
-        """Writes that counted until something that they were derived from did not."""
+        """Writes of writers who count, derived from something that does not, or no longer does."""
         self._folded: dict[str, list[int]] = {}
         self._folded_to = 0
         self.uncounted = 0
@@ -288,9 +288,10 @@ class Ledger:
         one = self._node(write.one)
         two = self._node(write.two) if write.two else one
         self._full.apply(write, number, one, two)
-        counts = self._counts(write.writer) and all(
-            self._counted.get(parent, False) for parent in write.parents
-        )
+        counts = self._counts(write.writer)
+        if counts and not all(self._counted.get(parent, False) for parent in write.parents):
+            self._fallen.add(number)
+            counts = False
         for parent in write.parents:
             self._derived[parent].append(number)
         if counts:
@@ -301,10 +302,11 @@ class Ledger:
 
     def _say(self, write: Write, *, counts: bool) -> None:
         """Note whether all that has been said of a node counts; what was derived falls with it."""
-        named = (write.one,) if write.change is Change.NODE else (write.one, write.two)[2:]
-        falling = [name for name in named if self._counted.get(name, True) and not counts]
-        for name in named:
-            self._counted[name] = self._counted.get(name, True) and counts
+        if write.change is not Change.NODE:
+            return
+        before = self._counted.get(write.one, True)
+        self._counted[write.one] = before and counts
+        falling = [write.one] if before and not counts else []
         fallen: set[int] = set()
         while falling:
             for number in self._derived.get(falling.pop(), ()):
@@ -330,12 +332,7 @@ class Ledger:
 
     def is_counted(self, number: int) -> bool:
         """Return whether a write is part of the authenticated graph."""
-        write = self._writes[number]
-        return (
-            number not in self._fallen
-            and self._counts(write.writer)
-            and all(parent in self._counted for parent in write.parents)
-        )
+        return number not in self._fallen and self._counts(self._writes[number].writer)
 
     def _node(self, name: str) -> int:
         number = self._numbers.get(name)

@@ -146,6 +146,23 @@ def test_what_was_derived_falls_when_a_stranger_writes_to_its_source():
     assert edges(made, made.authentic) == [("a", "c", 1.0)]
 
 
+def test_what_never_counted_does_not_count_when_something_else_falls():
+    """A stranger who makes one derivation fall brings no other one in."""
+    made = ledger(
+        Write(Change.NODE, "theirs", writer=PEER),
+        edge("a", "b", parents=("theirs",)),
+        edge("a", "c", parents=("not yet",)),
+        Write(Change.NODE, "not yet", writer=US),
+        Write(Change.NODE, "ours", writer=US),
+        edge("a", "d", parents=("ours",)),
+        edge("a", "e"),
+    )
+    assert edges(made, made.authentic) == [("a", "d", 1.0), ("a", "e", 1.0)]
+    made.extend([Write(Change.NODE, "ours", writer=PEER)])
+    assert edges(made, made.authentic) == [("a", "e", 1.0)]
+    assert not any(made.is_counted(number) for number in (1, 2, 5))
+
+
 def test_without_strangers_there_is_one_graph():
     """Nothing to replay."""
     made = ledger(edge("a", "b"))

@@ -14,7 +14,7 @@ from guard.cli.outcome import plain
 from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, minute, now, on_record
 from guard.core.errors import InputError
 from guard.core.policy import StateLimits
-from guard.provenance.approvals import Grant, Scope
+from guard.provenance.approvals import Approver, Grant, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,8 @@ def grant(
             typer.confirm(f"remember these receivers ({whose})?", abort=True)
 
     async def approve(state: State) -> ApprovalRequest:
-        return await label_operator(state, tenant).approve(decision, now(), given)
+        by = Approver(getpass.getuser(), "machine", getpass.getuser())
+        return await label_operator(state, tenant).approve(decision, now(), given, by)
 
     with on_record(audit) as log:
         asked = act_on(redis, approve, label_key=label_key)

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import InputError
+from guard.provenance.approvals import Approver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,6 +64,17 @@ class Person:
 
     name: str
     roles: frozenset[Role]
+    realm: str = "people"
+    """How: ``people`` (the file's), ``link``, ``certificate``, or the issuer of OpenID Connect."""
+    subject: str = ""
+    """What he is known by there; his name where that is it."""
+    names: frozenset[str] = frozenset()
+    """Further names that are his."""
+
+    @property
+    def approver(self) -> Approver:
+        """As whom the person answers requests."""
+        return Approver(self.name, self.realm, self.subject or self.name, self.names)
 
     def may(self, role: Role) -> bool:
         """Return whether one of the person's roles holds another."""
@@ -125,7 +137,7 @@ class Access:
         if link is not None and hmac.compare_digest(digest, link[0]):
             self._link = None
             if self.now() <= link[1]:
-                return self.sign_in(Person(getpass.getuser(), frozenset({Role.ADMIN})))
+                return self.sign_in(Person(getpass.getuser(), frozenset({Role.ADMIN}), "link"))
         person = self.bearer(secret)
         return None if person is None else self.sign_in(person)
 

@@ -15,7 +15,7 @@ from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.adapters.redis.operators import LabelOperator, PinOperator
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
-from guard.provenance.approvals import Grant, Scope
+from guard.provenance.approvals import Approvals, Grant, Scope
 from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
@@ -128,14 +128,18 @@ class Desk:
         at = self._now()
         denies = given.answer in {Answer.DENY, Answer.QUARANTINE}
         if not denies:
-            self._check(person, asked)
+            self._check(person, asked, at)
         fields = self._recorded(person, asked, given, at)
         self._audit.event(EVENT, fields)
         try:
             if denies:
                 await operator.deny(decision)
             else:
-                await operator.approve(decision, at, _grant(given, asked, at))
+                grant = _grant(given, asked, at)
+                asked = await operator.approve(decision, at, grant, person.approver)
+                if asked.people > 1:
+                    both = "granted" if asked.released else "first of two"
+                    self._audit.event(EVENT, {**fields, "answer": both, "first": asked.first})
         except GuardError as error:
             self._audit.event(EVENT, {**fields, "answer": "failed", "error": str(error)[:200]})
             raise
@@ -143,27 +147,32 @@ class Desk:
             await self._quarantine(person, tenant, asked, at)
         return asked
 
-    def _check(self, person: Person, asked: ApprovalRequest) -> None:
+    def _check(self, person: Person, asked: ApprovalRequest, at: float) -> None:
+        """Refuse, before it is on record, what the store would refuse."""
         policy = self._policy()
         if policy is not None and policy.digest != asked.policy:
             msg = "the policy has changed since: deny this, and have the agent ask again"
             raise GuardError(msg)
-        if person.name == asked.principal:
-            msg = f"`{person.name}` cannot approve what is asked in the same name"
-            raise GuardError(msg)
+        try:
+            Approvals.check(asked, at, person.approver)
+        except ValueError as error:
+            raise GuardError(str(error)) from error
 
     @staticmethod
     def _recorded(
         person: Person, asked: ApprovalRequest, given: Decided, at: float
     ) -> dict[str, Json]:
+        denies = given.answer in {Answer.DENY, Answer.QUARANTINE}
+        approves = "granted" if asked.people == 1 else "approved"
         return {
-            "answer": "denied" if given.answer in {Answer.DENY, Answer.QUARANTINE} else "granted",
+            "answer": "denied" if denies else approves,
             "how": given.answer.value,
             "decision_id": asked.decision,
             "principal": asked.principal,
             "tenant": asked.tenant,
             "tool": ", ".join(call.tool for call in asked.calls),
             "by": person.name,
+            "realm": person.realm,
             "waited": round(max(0.0, at - asked.at), 3),
         }
 

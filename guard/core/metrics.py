@@ -135,6 +135,7 @@ STAGES: Final = (
 """Parts that can fail."""
 DECIDED_WITHOUT_RULE: Final = frozenset(
     {
+        "asks_paused",
         "egress_not_allowed",
         "no_policy",
         "guard_error",
@@ -148,7 +149,7 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
     | {"redaction_failed", *GATE_REASONS}
 )
 """Reason codes of verdicts that no rule decided; they stand in the ``rule`` label."""
-OWN_REASONS: Final = DECIDED_WITHOUT_RULE | {"granted", "rule_error"}
+OWN_REASONS: Final = DECIDED_WITHOUT_RULE | {"break_glass", "granted", "rule_error"}
 """Reason codes that no rule type declares."""
 REFUSAL_CODES: Final = frozenset(
     {

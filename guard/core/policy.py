@@ -17,7 +17,7 @@ from guard.core.labels import VOUCHING
 from guard.core.model import DestinationStatus, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from guard.core.calls import ClassifiedCall, Target, TracedCall
     from guard.core.errors import PolicyProblem
@@ -194,6 +194,30 @@ class StateLimits:
     approved to be remembered."""
 
 
+@dataclass(frozen=True, slots=True)
+class ApprovalRules:
+    """Who may answer what is asked, and how often may be asked; all times in seconds."""
+
+    two_people: frozenset[str] | None = frozenset()
+    """Ids of the rules whose asks two people have to approve; None: every ask."""
+    own: bool = False
+    """Whether somebody may approve what is asked in his own name."""
+    asks: int = 0
+    """Asks of a principal within ``within`` after which it is paused; 0: it never is."""
+    within: int = 600
+    lasts: int = 3600
+    """How long a pause lasts."""
+    break_glass: int = 0
+    """For how long two people may let a principal do what would be asked, at most; 0: they may
+    not."""
+
+    def people(self, asked: Sequence[Verdict]) -> int:
+        """Return how many people have to approve what the verdicts of one message ask."""
+        rules = self.two_people
+        two = rules is None or any(not rules.isdisjoint(one.decided_by) for one in asked)
+        return 2 if two else 1
+
+
 def nothing(destination: Destination) -> bool:
     """Return False: an empty list matches no destination."""
     del destination
@@ -228,6 +252,7 @@ class Policy:
     allowed_until: tuple[tuple[Callable[[Destination], bool], float], ...] = ()
     """Destinations that are allowed for a while, each with the seconds since the epoch it ends."""
     limits: StateLimits = StateLimits()
+    approvals: ApprovalRules = ApprovalRules()
     fold: Callable[[str], str] | None = None
     """Makes one value of those that the policy declares to be one receiver; None: none are."""
     memory: MemoryPolicy | None = None
@@ -257,6 +282,8 @@ class Policy:
     """What in them loads and may mean less than its author thinks."""
     replays: bool = field(init=False, compare=False)
     """Whether the answers of some store are replayed."""
+    has_standing: bool = field(init=False, compare=False)
+    """Whether it matters that a principal is paused, or that a break-glass is open for it."""
     has_directories: bool = field(init=False, compare=False)
     """Whether some result field is a directory or an own record."""
     result_rules: tuple[JudgesResults, ...] = field(init=False, compare=False)
@@ -276,6 +303,8 @@ class Policy:
         declared = (one for tool in self.tools for one in tool.fields)
         vouch = any(one.channel in VOUCHING for one in declared)
         object.__setattr__(self, "has_directories", vouch)
+        standing = bool(self.approvals.asks or self.approvals.break_glass)
+        object.__setattr__(self, "has_standing", standing)
         ranked = any(selection.ranked for selection in self.selections.values())
         object.__setattr__(self, "replays", ranked)
         picked = tuple(rule for rule in self.rules if isinstance(rule, JudgesResults))

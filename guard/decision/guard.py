@@ -48,6 +48,7 @@ from guard.provenance.label_sets import label_sets, pin_mark
 from guard.provenance.prompts import claim_writes, prompt_writes
 from guard.provenance.saved_values import written_labels
 from guard.provenance.seal import KEY_BYTES, Seal
+from guard.provenance.standing import AskCounter, Standing
 from guard.provenance.tracing import Tracing
 from guard.tool_pins.pins import Pins, ToolOffers
 
@@ -144,6 +145,7 @@ class Guard:
         self._recorders = tuple(recorders)
         self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
         self._approvals = Approvals(self._seal)
+        self._asking = AskCounter()
         self._selections = SelectionReplays(ledger, self._seal, audit, metrics)
         self._pins = Pins(self._seal)
         self._containment = Containment(self._seal, store)
@@ -216,8 +218,9 @@ class Guard:
             classified = await self.aside(self._classified, policy, call, errors)
         else:
             classified = self._classified(policy, call, errors)
-        tracing, spread, snapshot = await self._attempt(policy, classified, errors)
-        given = policy, classified, (tracing, spread), snapshot, errors
+        begun, snapshot = await self._attempt(policy, classified, errors)
+        spread = begun[1]
+        given = policy, classified, begun, snapshot, errors
         if is_large:
             traced, verdict = await self.aside(self._decided, *given)
         else:
@@ -267,7 +270,7 @@ class Guard:
         self,
         policy: Policy | None,
         classified: ClassifiedCall,
-        begun: tuple[Tracing | None, Spread | None],
+        begun: tuple[Tracing | None, Spread | None, Standing | None],
         snapshot: Snapshot,
         errors: list[str],
     ) -> tuple[TracedCall, Verdict]:
@@ -278,6 +281,8 @@ class Guard:
         findings = self._detect(policy, classified, snapshot, errors)
         situation = Situation(traced, snapshot, tuple(findings), tuple(errors), granted)
         verdict = decide(policy, situation)
+        if begun[2] is not None and verdict.action is Action.ASK:
+            verdict = begun[2].judged(verdict)
         if self._entering is not None:
             self._entering(None)
         if len(verdict.errors) > len(errors):
@@ -304,7 +309,7 @@ class Guard:
 
     async def _attempt(
         self, policy: Policy | None, classified: ClassifiedCall, errors: list[str]
-    ) -> tuple[Tracing | None, Spread | None, Snapshot]:
+    ) -> tuple[tuple[Tracing | None, Spread | None, Standing | None], Snapshot]:
         """Append a call as attempted; return what is traced of it, and the state before it.
 
         Never raises: without state nothing is traced, and the error that is noted blocks the call.
@@ -314,7 +319,7 @@ class Guard:
         owner = (call.identity.tenant, call.identity.principal)
         marks = self._unlabelled.pop(owner, 0)
         started = time.perf_counter()
-        tracing, spread, query, grant = None, None, LabelQuery(), ""
+        tracing, spread, standing, query, grant = None, None, None, LabelQuery(), ""
         try:
             if policy is not None:
                 tracing = Tracing(self._seal, policy, classified)
@@ -323,16 +328,20 @@ class Guard:
                 if policy.propagation is not None:
                     spread = Spread.of(self._seal, policy, classified)
                     query = query if spread is None else spread.extended(query)
+                if policy.has_standing:
+                    standing = Standing(self._seal, call, policy.approvals)
+                    query = standing.extended(query)
             snapshot = await self._store.attempt(
                 Attempt(call.id, call.identity, classified.role, call.at, marks, query, grant)
             )
+            snapshot = snapshot if standing is None else standing.taken(snapshot)
             snapshot = snapshot if spread is None else spread.taken(snapshot)
         except Exception as error:  # noqa: BLE001  (no state, no decision: block)
             self._mark_unlabelled(owner, marks)
             errors.append(f"state: {type(error).__name__}")
             self._metrics.count(ERRORS, "state")
             self._metrics.set(FAIL_CLOSED, 1, "state")
-            return None, None, Snapshot()
+            return (None, None, None), Snapshot()
         self._metrics.observe(REDIS_SECONDS, time.perf_counter() - started)
         self._metrics.set(FAIL_CLOSED, 0, "state")
         self._metrics.observe(SESSION_CALLS, sum(snapshot.session.attempted) + 1)
@@ -340,18 +349,18 @@ class Guard:
         self._metrics.observe(LABEL_SATURATION, snapshot.full, "source")
         if marks:
             self._metrics.set(UNLABELLED_MARKS, sum(self._unlabelled.values()))
-        return tracing, spread, snapshot
+        return (tracing, spread, standing), snapshot
 
     def _traced(
         self,
         policy: Policy | None,
         classified: ClassifiedCall,
-        asked: tuple[Tracing | None, Spread | None],
+        begun: tuple[Tracing | None, Spread | None, Standing | None],
         snapshot: Snapshot,
         errors: list[str],
     ) -> tuple[TracedCall, bool]:
         """Return the call with the rung of each value, and whether a human granted it."""
-        tracing, spread = asked
+        tracing, spread, _ = begun
         if policy is None or tracing is None:
             return untraced(classified), False
         try:
@@ -473,12 +482,9 @@ class Guard:
             requests = self._approvals.requests(policy, asked)
         for traced, verdict in refused:
             call, role = traced.classified.call, traced.classified.role
-            is_asked = requests and verdict.action is Action.ASK
             writes: tuple[LabelWrite, ...] = ()
-            if is_asked:
-                writes = (requests.pop(0),)
-                if policy is not None and policy.propagation is not None:
-                    writes += asked_writes(self._seal, traced.on_executed)
+            if policy is not None and requests and verdict.action is Action.ASK:
+                writes = (requests.pop(0), *self._further(policy, traced))
             ends.append(
                 Completion(call.id, call.identity, role, call.at, executed=False, writes=writes)
             )
@@ -487,6 +493,15 @@ class Guard:
         elif ends:
             with self._store.together():
                 await asyncio.gather(*(self._complete(end) for end in ends))
+
+    def _further(self, policy: Policy, asked: TracedCall) -> tuple[LabelWrite, ...]:
+        """Return what is stored of an asked call besides the request."""
+        writes: tuple[LabelWrite, ...] = ()
+        if policy.propagation is not None:
+            writes = asked_writes(self._seal, asked.on_executed)
+        if policy.approvals.asks:
+            writes += self._asking.noted(self._seal, policy, asked.call)
+        return writes
 
     # --- a result comes back ---------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from guard.core.mappings import (
     ToolMapping,
 )
 from guard.core.model import Integrity
-from guard.core.policy import EgressLimits, Policy, StateLimits
+from guard.core.policy import ApprovalRules, EgressLimits, Policy, StateLimits
 from guard.core.tool_patterns import claims_any
 from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.destinations.folds import Folds
@@ -34,7 +34,14 @@ from guard.detectors import declared_facts
 from guard.policy_files.inheritance import with_inherited
 from guard.policy_files.lint import lint, open_readers, uncounted, undeclared
 from guard.policy_files.memory_schema import compile_memory, compile_selections
-from guard.policy_files.schema import NESTED, PolicyDocument, PolicyFile, suggestion, validate
+from guard.policy_files.schema import (
+    NESTED,
+    PauseEntry,
+    PolicyDocument,
+    PolicyFile,
+    suggestion,
+    validate,
+)
 from guard.policy_files.yaml_loader import load_document
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.rules import discover_rule_types
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from guard.policy_files.schema import (
+        ApprovalsEntry,
         EgressEntry,
         FieldEntry,
         LinksEntry,
@@ -184,6 +192,9 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         is_denied=PatternSet.parse((d for f in files for d in f.content.deny), folds_tags=True),
         rules=tuple(rule for file in files for rule in file.rules),
         limits=_limits(state),
+        approvals=_approvals(
+            next((f.content.approvals for f in files if f.content.approvals), None)
+        ),
         fold=None if folds == Folds() else folds,
         propagation=_propagation(files),
         selections=compile_selections(store for f in files for store in f.content.stores),
@@ -324,6 +335,20 @@ def _limits(state: StateEntry | None) -> StateLimits:
         state.labels,
         state.approval,
         state.established,
+    )
+
+
+def _approvals(entry: ApprovalsEntry | None) -> ApprovalRules:
+    if entry is None:
+        return ApprovalRules()
+    pause = entry.pause or PauseEntry(asks=1)
+    return ApprovalRules(
+        two_people=None if entry.two_people == "all" else frozenset(entry.two_people or ()),
+        own=entry.own == "allow",
+        asks=pause.asks if entry.pause else 0,
+        within=pause.within,
+        lasts=pause.lasts,
+        break_glass=entry.break_glass or 0,
     )
 
 

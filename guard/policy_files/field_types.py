@@ -34,6 +34,18 @@ def duration_seconds(value: Json) -> int:
     return seconds
 
 
+def short_seconds(value: Json) -> int:
+    """Return a duration of a day at most in seconds.
+
+    Raises:
+        ValueError: it is none.
+    """
+    seconds = duration_seconds(value)
+    if seconds > _SECONDS["d"]:
+        raise ValueError("it lasts a day at most: `24h`")
+    return seconds
+
+
 def _version(value: Json) -> Json:
     # True equals 1 in Python, and so it would in a Literal.
     if isinstance(value, bool):
@@ -117,6 +129,15 @@ Duration = Annotated[
     ),
     PlainSerializer(lambda seconds: seconds),
 ]
+ShortDuration = Annotated[
+    int,
+    PlainValidator(
+        short_seconds,
+        json_schema_input_type=Annotated[str, Field(pattern=f"^{_DURATION.pattern}$")],
+    ),
+    PlainSerializer(lambda seconds: seconds),
+]
+"""A duration of a day at most."""
 ReceiverPath = Annotated[str, PlainValidator(_receiver_path, json_schema_input_type=str)]
 PathText = Annotated[str, PlainValidator(_path, json_schema_input_type=str)]
 DestinationText = Annotated[str, PlainValidator(_destination, json_schema_input_type=str)]

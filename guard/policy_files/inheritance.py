@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from guard.policy_files.yaml_loader import Location
     from guard.rules.base import RuleConfig
 
-_STANDS_ALONE: Final = ("state", "egress", "identity")
+_STANDS_ALONE: Final = ("state", "egress", "identity", "approvals")
 """Sections that are taken whole from the first file that has them."""
 
 

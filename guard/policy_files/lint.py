@@ -20,6 +20,7 @@ from guard.policy_files.memory_schema import (
     declared_writes,
     settings_of,
 )
+from guard.policy_files.schema import suggestion
 from guard.protocols.http.tools import UrlTemplate
 from guard.rules.base import MappingOutline, PolicyOutline
 
@@ -166,6 +167,26 @@ def _settings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                 message = "`state` differs from that of an earlier file; keep one"
                 yield _problem(file, ("state",), message)
             state = state or file.content.state
+    yield from _approvals(files)
+
+
+def _approvals(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """One section says who may answer, and the rules that it names ask."""
+    asking = {r.id for f in files for r in f.rules if r.effect is Action.ASK}
+    first: PolicyFile | None = None
+    for file in files:
+        section = file.content.approvals
+        if section is None:
+            continue
+        if first is not None and section != first.content.approvals:
+            message = f"`approvals` differs from that of `{first.source.path}`; keep one"
+            yield _problem(file, ("approvals",), message)
+        first = first or file
+        named = section.two_people if isinstance(section.two_people, tuple) else ()
+        for index, name in enumerate(named):
+            if name not in asking:
+                message = f"no rule `{name}` has effect `ask`" + suggestion(name, asking)
+                yield _problem(file, ("approvals", "two_people", index), message)
 
 
 def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:

@@ -40,6 +40,7 @@ from guard.policy_files.field_types import (
     Port,
     PrivateText,
     ReceiverPath,
+    ShortDuration,
     Version,
 )
 from guard.policy_files.memory_schema import (
@@ -113,6 +114,31 @@ class StateEntry(_Strict):
     established: Duration = 90 * 86400
     """How long a principal may send again, with the same tool, to a receiver that its user named or
     a person approved to be remembered."""
+
+
+class PauseEntry(_Strict):
+    """When a principal that asks again and again is refused without being asked about."""
+
+    asks: Annotated[int, Field(ge=1, le=10_000)]
+    """So many asks …"""
+    within: ShortDuration = 600
+    """… within so long pause it."""
+    lasts: ShortDuration = 3600
+    """For so long what would be asked is blocked, unless somebody ends the pause."""
+
+
+class ApprovalsEntry(_Strict):
+    """Who may answer what is asked, and how often may be asked."""
+
+    two_people: Literal["all"] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Rules (ids) whose asks two different people have to approve, or ``all``."""
+    own: Literal["refuse", "allow"] = "refuse"
+    """Whether somebody may approve what an agent asks that runs in his own name."""
+    pause: PauseEntry | None = None
+    """Pauses a principal that asks too often."""
+    break_glass: ShortDuration | None = None
+    """For how long, at most, two people may let a principal do what would be asked: never what is
+    blocked.  Left out, they may not."""
 
 
 class PropagationEntry(_Strict):
@@ -373,6 +399,8 @@ class PolicyDocument(_Strict):
     """Destinations that may never receive data; a deny beats every allow."""
     state: StateEntry | None = None
     """How long the guard remembers."""
+    approvals: ApprovalsEntry | None = None
+    """Who may answer what is asked."""
     recording: Literal["required", "optional"] | None = None
     """``required``: a call goes out only once it stands in the recording (``--record DIR``)."""
     memory: MemoryEntry | None = None
@@ -451,7 +479,15 @@ class PolicyFile:
             mode="json", exclude={"rules", "revision", "extends", "recognised_by"}
         )
         # Older policies keep their digest, which audit lines and grants name.
-        for later in ("http_tools", "stores", "identity", "servers", "propagation", "recording"):
+        for later in (
+            "http_tools",
+            "stores",
+            "identity",
+            "servers",
+            "propagation",
+            "recording",
+            "approvals",
+        ):
             if not content[later]:
                 del content[later]
         for server in content.get("servers", ()):
@@ -495,6 +531,8 @@ NESTED: Final[dict[Location, type[BaseModel]]] = {
     ("tools", "inert"): InertEntry,
     ("identity",): IdentityEntry,
     ("state",): StateEntry,
+    ("approvals",): ApprovalsEntry,
+    ("approvals", "pause"): PauseEntry,
     ("propagation",): PropagationEntry,
     **NESTED_MEMORY,
     ("egress",): EgressEntry,

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from guard.provenance.seal import Seal
 
 REQUEST_FIELD: Final = b"q"
+FIRST_FIELD: Final = b"y"
+"""Beside a request that two people have to approve: the first one's yes."""
 GRANT_FIELD: Final = b"g"
 RECEIVERS_SHOWN: Final = 20
 EXCERPT: Final = 400
@@ -61,6 +63,28 @@ class Grant:
     scope: Scope = Scope.CALL
     until: float = 0.0
     """When ends what is remembered, in seconds since the epoch."""
+
+
+UNNAMED: Final = frozenset({"machine", "link"})
+"""Realms that prove an account of a machine, which several people or one may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approver:
+    """Somebody who answers a request."""
+
+    name: str
+    realm: str
+    """How he proved who he is: two subjects are two people within one realm only."""
+    subject: str
+    """What he is known by there, whatever he is called."""
+    names: frozenset[str] = frozenset()
+    """Names under which an agent may run as his."""
+
+    def is_principal(self, principal: str) -> bool:
+        """Return whether an agent that runs as this principal runs in his name."""
+        known = {name.casefold() for name in (self.name, self.subject, *self.names)}
+        return principal.casefold() in known
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +158,19 @@ class ApprovalRequest:
     """Seconds for which the policy lets a receiver be remembered at most."""
     calls: tuple[AskedCall, ...]
     """All asked calls of the message; they are released together."""
+    people: int = 1
+    """How many people have to approve it."""
+    own: bool = False
+    """Whether somebody may approve it in whose name the agent runs."""
+    first: str = ""
+    """Who has approved it already, where two people have to; kept beside the request."""
+    released: bool = False
+    """Whether it has just been granted."""
+
+    @property
+    def key(self) -> str:
+        """The decision id under which the first of two answers is kept, whichever was answered."""
+        return min(call.decision for call in self.calls)
 
     @property
     def decision(self) -> str:
@@ -207,6 +244,8 @@ class Approvals:
             expires=first.at + policy.limits.approval,
             remembered_for=policy.limits.established,
             calls=tuple(calls),
+            people=policy.approvals.people([verdict for _, verdict in asked]),
+            own=policy.approvals.own,
         )
         writes: list[LabelWrite] = []
         for number, call in enumerate(calls):
@@ -249,6 +288,70 @@ class Approvals:
             raise ValueError("the record is another decision's")
         return asked
 
+    @staticmethod
+    def check(request: ApprovalRequest, at: float, by: Approver | None) -> None:
+        """Refuse an approval that is not this person's to give.
+
+        Args:
+            request: what is asked.
+            at: now.
+            by: who answers; None for a program that holds the key.
+
+        Raises:
+            ValueError: it has expired, is asked in his own name, or needs people of whom it is
+                known that they are two.
+        """
+        if request.expires < at:
+            raise ValueError("this decision can no longer be approved; have the agent ask again")
+        if by is not None and not request.own and by.is_principal(request.principal):
+            raise ValueError(f"`{by.name}` cannot approve what is asked in the same name")
+        if request.people > 1 and (by is None or by.realm in UNNAMED):
+            raise ValueError(
+                "two people have to approve this, each signed in on the console by name: the "
+                "command line and the printed link prove a machine's account, not a person"
+            )
+
+    def first(self, request: ApprovalRequest, by: Approver, at: float, grant: Grant) -> bytes:
+        """Return the sealed yes of the first of two people."""
+        area = label_sets.request(request.tenant, request.key, 1)
+        body = {**asdict(by), "names": [], "at": at, "scope": grant.scope, "until": grant.until}
+        return self._seal.sealed(area, FIRST_FIELD, json.dumps(body).encode())
+
+    def first_of(self, request: ApprovalRequest, raw: bytes) -> tuple[Approver, Grant] | None:
+        """Return who was the first of two to approve a request, None where that was altered."""
+        area = label_sets.request(request.tenant, request.key, 1)
+        body = self._seal.opened(area, FIRST_FIELD, raw)
+        if body is None:
+            return None
+        found = json.loads(body)
+        by = Approver(found["name"], found["realm"], found["subject"])
+        return by, Grant(Scope(found["scope"]), float(found["until"]))
+
+    def second(self, request: ApprovalRequest, raw: bytes, by: Approver, grant: Grant) -> Grant:
+        """Return for how much the yes of two people holds: the less of what they said.
+
+        Args:
+            request: what is asked.
+            raw: the first one's yes, as the store has it.
+            by: the second.
+            grant: for how much the second said it.
+
+        Raises:
+            ValueError: the record was altered, or it is not known that they are two.
+        """
+        found = self.first_of(request, raw)
+        if found is None:
+            raise ValueError("the first approval was altered, or sealed with another key: deny it")
+        first, given = found
+        if first.realm != by.realm:
+            raise ValueError(
+                f"`{first.name}` signed in otherwise ({first.realm}); that you are two people is "
+                "known only of those who sign in alike"
+            )
+        if first.subject == by.subject:
+            raise ValueError("you have approved it already; another person has to as well")
+        return narrower(given, grant)
+
     def answer(self, request: ApprovalRequest, at: float, grant: Grant) -> list[LabelWrite]:
         """Return the grants that a person's yes becomes, one for each call of the message.
 
@@ -256,12 +359,7 @@ class Approvals:
             request: what is asked.
             at: now.
             grant: for how much it holds.
-
-        Raises:
-            ValueError: the request has expired.
         """
-        if request.expires < at:
-            raise ValueError("this decision can no longer be approved; have the agent ask again")
         ttl = max(1, int(request.expires - request.at))
         writes: list[LabelWrite] = []
         for call in request.calls:
@@ -294,6 +392,14 @@ class Approvals:
         if found.get("expires", 0.0) < call.at or found.get("definition") != definition:
             return None
         return Grant(Scope(found["scope"]), float(found["until"]))
+
+
+def narrower(one: Grant, other: Grant) -> Grant:
+    """Return what both of two grants allow."""
+    if Scope.CALL in {one.scope, other.scope}:
+        return Grant()
+    scope = Scope.SESSION if Scope.SESSION in {one.scope, other.scope} else Scope.PRINCIPAL
+    return Grant(scope, min(one.until, other.until))
 
 
 def _receiver(target: Target) -> AskedReceiver:

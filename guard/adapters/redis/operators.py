@@ -14,7 +14,7 @@ from guard.core.errors import GuardError
 from guard.core.labels import LabelSet
 from guard.core.model import Identity
 from guard.destinations.values import find_values, leaf_value
-from guard.provenance.approvals import REQUEST_FIELD, Approvals, Grant
+from guard.provenance.approvals import FIRST_FIELD, REQUEST_FIELD, Approvals, Grant
 from guard.provenance.established import read_established, read_sent, sent_mark
 from guard.provenance.imports import import_writes
 from guard.provenance.intake import excerpt_naming
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelRecord
     from guard.core.model import Integrity
     from guard.core.policy import StateLimits
-    from guard.provenance.approvals import ApprovalRequest, AskedReceiver
+    from guard.provenance.approvals import ApprovalRequest, Approver, AskedReceiver
     from guard.provenance.established import Established
     from guard.provenance.lineage import Entries, Hop, Step
     from guard.provenance.seal import Seal
@@ -53,6 +53,12 @@ if TYPE_CHECKING:
 
 KINDS: Final = {ATTESTED: "value", TAINTED: "value", ITEM: "item"}
 ONCE: Final = Grant()
+_FIRST: Final = """
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 1 then return 1 end
+return redis.call('HGET', KEYS[1], ARGV[1])"""
+"""Keeps the first of two answers to a request that waits: 0 where none waits, 1 where it was the
+first, else the answer that was."""
 _COUNT: Final = 256
 """Records that one import writes at a time."""
 
@@ -133,26 +139,52 @@ class LabelOperator:
         await self._take(asked)
         return asked
 
-    async def approve(self, decision_id: str, at: float, grant: Grant = ONCE) -> ApprovalRequest:
+    async def approve(
+        self, decision_id: str, at: float, grant: Grant = ONCE, by: Approver | None = None
+    ) -> ApprovalRequest:
         """Grant the calls of one message, once; return what was asked.
 
         Args:
             decision_id: of the call that was asked about.
             at: now.
             grant: for how much it holds.
+            by: who says so; None for a program that holds the key.
+
+        Returns:
+            what was asked; ``released`` is false where a second person has to approve it as well.
 
         Raises:
-            GuardError: no such request waits, it was altered, or it has expired.
+            GuardError: no such request waits, it was altered, it has expired, or it is not this
+                person's to approve.
         """
         asked = await self._request(decision_id)
         try:
-            writes = self._approvals.answer(asked, at, grant)
+            self._approvals.check(asked, at, by)
+            if asked.people > 1 and by is not None:
+                raw = await self._first(asked, self._approvals.first(asked, by, at, grant))
+                if raw is None:
+                    return replace(asked, first=by.name)
+                grant = self._approvals.second(asked, raw, by, grant)
         except ValueError as error:
             raise GuardError(str(error)) from error
+        writes = self._approvals.answer(asked, at, grant)
         # Taken before the grants are written: of two answers that race, one finds the request.
         await self._take(asked)
         await self._store.note(Identity("", "", tenant=self._tenant), writes)
-        return asked
+        return replace(asked, released=True)
+
+    async def _first(self, asked: ApprovalRequest, sealed: bytes) -> bytes | None:
+        """Keep the first of two answers; return the one that is there already, None for none.
+
+        Raises:
+            GuardError: the request was answered meanwhile.
+        """
+        key = self._store.key_of(self._tenant, request(self._tenant, asked.key, 1))
+        reply = await self._store.client.execute("EVAL", _FIRST, "1", key, FIRST_FIELD, sealed)
+        if reply == 0:
+            msg = f"`{asked.decision}` has just been answered by somebody else"
+            raise GuardError(msg)
+        return reply if isinstance(reply, bytes) else None
 
     async def _request(self, decision_id: str) -> ApprovalRequest:
         key = self._store.key_of(self._tenant, request(self._tenant, decision_id, 1))
@@ -161,9 +193,15 @@ class LabelOperator:
             msg = f"no call waits for approval under `{decision_id}`; it may have expired"
             raise GuardError(msg)
         try:
-            return self._approvals.read(self._tenant, decision_id, raw)
+            asked = self._approvals.read(self._tenant, decision_id, raw)
         except ValueError as error:
             raise GuardError(str(error)) from error
+        if asked.people > 1:
+            key = self._store.key_of(self._tenant, request(self._tenant, asked.key, 1))
+            raw = await self._store.client.execute("HGET", key, FIRST_FIELD)
+            found = self._approvals.first_of(asked, raw) if isinstance(raw, bytes) else None
+            asked = replace(asked, first=found[0].name if found else "")
+        return asked
 
     async def _take(self, asked: ApprovalRequest) -> None:
         """Take the requests of one message away, in one step.

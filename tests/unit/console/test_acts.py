@@ -7,12 +7,16 @@ import json
 
 import pytest
 
+from guard.adapters.redis.operators import LabelOperator
 from guard.console.access import Person, Role
 from guard.console.acts import Answer, Decided, Desk
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
+from guard.core.policy import StateLimits
 from guard.policy_files import load_policies
+from guard.provenance.approvals import Approver
+from guard.provenance.label_sets import request
 from guard.provenance.seal import Seal
 from tests.guards import KEY, guard_on
 from tests.unit.console.conftest import NOW
@@ -52,6 +56,103 @@ def send(store, policy):
         return call.id, verdict.enforced.label
 
     return once
+
+
+TWO = POLICY.replace("rules:", "approvals: {two_people: [ask]}\nrules:")
+
+
+@pytest.fixture
+def send_for_two(store, tmp_path):
+    """Send to a stranger under a policy that needs two people; return the decision id."""
+    path = tmp_path / "two.yaml"
+    path.write_text(TWO, "utf-8")
+    policy = load_policies([path])
+    guard = guard_on(store, policy)
+
+    async def once(number=1, principal="alice"):
+        who = Identity(principal, "s")
+        call = ToolCall(f"cafe{number:04}", who, "send", {"to": "drop@evil.test"}, "test", NOW)
+        [(_, verdict)] = await guard.authorize([call])
+        return call.id, verdict.enforced.label
+
+    return once
+
+
+def _person(name, realm="https://issuer.test", **more):
+    return Person(name, frozenset({Role.APPROVER}), realm, **more)
+
+
+async def test_two_people_release_what_one_alone_does_not(console, send_for_two):
+    """The first yes keeps the call asked about, the second releases it, and both are on record."""
+    decision, _ = await send_for_two()
+    one = await console.desk.answer(_person("ann"), "default", decision, Decided(Answer.REMEMBER))
+    assert (one.released, one.first) == (False, "ann")
+    assert (await send_for_two(2))[1] == "ask"
+    [shown] = [a for a in await console.desk.waiting(["default"]) if a.decision == decision]
+    assert shown.first == "ann"
+    two = await console.desk.answer(_person("bea"), "default", decision, Decided(Answer.ONCE))
+
+    assert two.released
+    assert (await send_for_two(3))[1] == "allow"
+    assert (await send_for_two(4))[1] == "ask", "the narrower of both answers holds"
+    assert _answers(console.log)[:4] == ["approved", "first of two", "approved", "granted"]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        _person("ann"),
+        _person("Ann Other", subject="ann"),
+        _person("bea", realm="people"),
+        _person("bea", realm="link"),
+        _person("alice"),
+        _person("bea", names=frozenset({"Alice"})),
+    ],
+    ids=["same", "renamed", "other-realm", "link", "asker", "asker-by-another-name"],
+)
+async def test_one_person_is_not_two(console, send_for_two, second):
+    """Not the same person, nor one who may be, nor the agent's own: none is a second one."""
+    decision, _ = await send_for_two()
+    await console.desk.answer(_person("ann"), "default", decision, Decided(Answer.ONCE))
+    with pytest.raises(GuardError):
+        await console.desk.answer(second, "default", decision, Decided(Answer.ONCE))
+    assert (await send_for_two(2))[1] == "ask"
+
+
+async def test_two_first_answers_at_once_are_two_people(console, send_for_two):
+    """Whoever comes second finds the other's, however close they were."""
+    decision, _ = await send_for_two()
+    given = Decided(Answer.ONCE)
+    people = [_person(name) for name in ("ann", "bea")]
+    answers = await asyncio.gather(
+        *(console.desk.answer(one, "default", decision, given) for one in people)
+    )
+    assert sorted(one.released for one in answers) == [False, True]
+    assert (await send_for_two(2))[1] == "allow"
+
+
+async def test_a_first_answer_that_was_forged_or_outlives_its_request_is_none(
+    console, store, send_for_two
+):
+    """Who writes to Redis is nobody's second pair of eyes; denied is denied."""
+    decision, _ = await send_for_two()
+    key = store.key_of("default", request("default", decision, 1))
+    await store.client.execute("HSET", key, "y", b"12345678" + b'{"name":"bea"}')
+    with pytest.raises(GuardError, match="altered"):
+        await console.desk.answer(_person("ann"), "default", decision, Decided(Answer.ONCE))
+    await console.desk.answer(_person("ann"), "default", decision, Decided(Answer.DENY))
+    with pytest.raises(GuardError, match="no call waits"):
+        await console.desk.answer(_person("bea"), "default", decision, Decided(Answer.ONCE))
+    assert await store.client.execute("EXISTS", key) == 0
+
+
+async def test_what_needs_two_people_no_program_with_the_key_approves(store, send_for_two):
+    """The command line holds the label key, and is one account of one machine."""
+    decision, _ = await send_for_two()
+    operator = LabelOperator(store, Seal(KEY), StateLimits())
+    for by in (None, Approver("root", "machine", "root")):
+        with pytest.raises(GuardError, match="two people"):
+            await operator.approve(decision, NOW, by=by)
 
 
 def _answers(log):
@@ -99,6 +200,17 @@ async def test_nobody_approves_in_his_own_name(console, send):
         denied = await client.post("/approvals", data={**form, "answer": "deny"})
 
     assert (refused.status_code, denied.status_code) == (409, 303)
+
+
+async def test_a_policy_may_let_people_approve_for_their_own_agents(console, store, tmp_path):
+    """With `own: allow` the name is no obstacle."""
+    path = tmp_path / "own.yaml"
+    path.write_text(POLICY.replace("rules:", "approvals: {own: allow}\nrules:"), "utf-8")
+    guard = guard_on(store, load_policies([path]))
+    call = ToolCall("cafe", Identity("pat", "s"), "send", {"to": "drop@evil.test"}, "test", NOW)
+    await guard.authorize([call])
+    asked = await console.desk.answer(PAT, "default", "cafe", Decided(Answer.ONCE))
+    assert asked.released
 
 
 async def test_a_request_of_another_policy_is_not_approved(store, console, send, policy, tmp_path):

@@ -1,0 +1,162 @@
+"""What operators do about a principal as a whole: end a pause, open and close a break-glass."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import GuardError
+from guard.core.model import Identity
+from guard.provenance.approvals import UNNAMED
+from guard.provenance.label_sets import BUCKETS
+from guard.provenance.standing import (
+    ASKED_SECONDS,
+    GLASS,
+    PAUSE,
+    Glass,
+    Pause,
+    asked_set,
+    mark_of,
+    read,
+    sealed,
+    standing_set,
+    write,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.labels import LabelSet
+    from guard.provenance.approvals import Approver
+    from guard.provenance.seal import Seal
+
+_KINDS: Final = {PAUSE: Pause, GLASS: Glass}
+_KEEP: Final = """
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 1"""
+_WAITING: Final = 100
+"""Break-glasses that may wait for a second person at a time."""
+
+
+class StandingOperator:
+    """Works on what is on record of the principals of one tenant.
+
+    Args:
+        store: connected.
+        seal: the deployment's key.
+        tenant: whose principals.
+    """
+
+    def __init__(self, store: RedisSessionStore, seal: Seal, tenant: str) -> None:
+        self._store = store
+        self._seal = seal
+        self._tenant = tenant
+
+    async def pauses(self, at: float) -> list[Pause]:
+        """Return the pauses in force."""
+        return [one async for one in self._records() if isinstance(one, Pause) and one.until > at]
+
+    async def open_glasses(self, at: float) -> list[Glass]:
+        """Return the break-glasses in force."""
+        return [one async for one in self._records() if isinstance(one, Glass) and one.until > at]
+
+    async def asked_glasses(self, at: float) -> list[Glass]:
+        """Return the break-glasses for which a second person is missing."""
+        area = asked_set(self._tenant)
+        fields = await self._store.fields(Identity("", "", tenant=self._tenant), area)
+        found = [read(self._seal, area, name, raw, Glass) for name, raw in fields.items()]
+        return [one for one in found if one is not None and one.at + ASKED_SECONDS > at]
+
+    async def resume(self, principal: str) -> bool:
+        """End the pause of a principal; return whether there was one."""
+        return await self._drop(principal, PAUSE)
+
+    async def close_glass(self, principal: str) -> bool:
+        """End the break-glass of a principal; return whether there was one."""
+        return await self._drop(principal, GLASS)
+
+    async def ask_glass(self, glass: Glass, by: Approver, at: float) -> Glass:
+        """Keep a break-glass until a second person opens it; return it with its id.
+
+        Args:
+            glass: principal, tool, seconds and why.
+            by: who asks for it.
+            at: now.
+
+        Raises:
+            GuardError: it is not this person's to ask for, or too many wait.
+        """
+        _check(glass.principal, by)
+        asked = replace(
+            glass,
+            id=secrets.token_hex(6),
+            at=at,
+            until=0.0,
+            first=by.name,
+            realm=by.realm,
+            subject=by.subject,
+        )
+        if len(await self.asked_glasses(at)) >= _WAITING:
+            raise GuardError("too many wait for a second person")
+        area, field = asked_set(self._tenant), asked.id.encode()
+        body = sealed(self._seal, area, field, asked)
+        await self._store.client.execute("EVAL", _KEEP, "1", self._key(area), field, body, area.ttl)
+        return asked
+
+    async def open_glass(self, identifier: str, by: Approver, at: float, longest: int) -> Glass:
+        """Open a break-glass that another person asked for; return it.
+
+        Args:
+            identifier: of what was asked for.
+            by: the second person.
+            at: now.
+            longest: seconds, by the policy.
+
+        Raises:
+            GuardError: none waits, or this person cannot be the second.
+        """
+        area, field = asked_set(self._tenant), identifier.encode()
+        raw = await self._store.client.execute("HGET", self._key(area), field)
+        asked = read(self._seal, area, field, raw, Glass)
+        if asked is None or asked.at + ASKED_SECONDS <= at:
+            raise GuardError("no break-glass waits under this id; it may have expired")
+        _check(asked.principal, by)
+        if (asked.realm, asked.subject) == (by.realm, by.subject) or asked.realm != by.realm:
+            raise GuardError("another person has to open it, who signed in as the first did")
+        # Taken first: of two who open it at once, one finds it.
+        if await self._store.client.execute("HDEL", self._key(area), field) != 1:
+            raise GuardError("somebody else has just opened it")
+        until = at + min(asked.seconds, longest)
+        opened = replace(asked, at=at, until=until, second=by.name)
+        identity = Identity("", "", tenant=self._tenant)
+        await self._store.note(identity, [write(self._seal, self._tenant, GLASS, opened)])
+        return opened
+
+    async def _drop(self, principal: str, kind: bytes) -> bool:
+        mark = mark_of(self._seal, principal)
+        key = self._key(standing_set(self._tenant, mark))
+        return await self._store.client.execute("HDEL", key, mark + kind) == 1
+
+    async def _records(self) -> AsyncIterator[Pause | Glass]:
+        identity = Identity("", "", tenant=self._tenant)
+        for bucket in range(BUCKETS):
+            area = standing_set(self._tenant, bytes([bucket]))
+            for field, raw in (await self._store.fields(identity, area)).items():
+                kind = _KINDS.get(field[-1:])
+                found = read(self._seal, area, field, raw, kind) if kind else None
+                if found is not None:
+                    yield found
+
+    def _key(self, area: LabelSet) -> bytes:
+        return self._store.key_of(self._tenant, area)
+
+
+def _check(principal: str, by: Approver) -> None:
+    if by.realm in UNNAMED:
+        msg = "a break-glass needs two people who sign in by name, not by the printed link"
+        raise GuardError(msg)
+    if by.is_principal(principal):
+        raise GuardError(f"`{by.name}` cannot open what an agent in the same name would do")

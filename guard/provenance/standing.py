@@ -1,0 +1,222 @@
+"""What people decided of a principal as a whole: a pause of its asks, an open break-glass.  Pure.
+
+Both are enciphered records of the tenant, each with its end, and both are about calls that would be
+*asked* about, never about one that is blocked: a pause turns the ask into a block, so that nobody
+is asked; a break-glass turns it into an allow, because two people have said so beforehand.  They
+are read with the attempt of a call, and only where the policy has them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
+from guard.core.policy import Action, Reason
+from guard.provenance.approvals import Approvals
+from guard.provenance.label_sets import BUCKET_LIMIT, BUCKETS
+
+if TYPE_CHECKING:
+    from guard.core.labels import LabelQuery
+    from guard.core.model import ToolCall
+    from guard.core.policy import ApprovalRules, Policy, Verdict
+    from guard.core.trajectory import Snapshot
+    from guard.provenance.seal import Seal
+
+STANDING_KIND: Final = "a"
+PAUSE: Final = b"P"
+GLASS: Final = b"G"
+KEPT_MILLISECONDS: Final = 48 * 3600 * 1000
+"""How long the records are kept; each ends by itself within a day."""
+ASKED_PART: Final = "asked"
+"""Part of the set that holds break-glasses which one person has asked for."""
+ASKED_SECONDS: Final = 900.0
+"""How long a second person may take."""
+PRINCIPALS: Final = 4096
+"""Principals whose asks are counted at a time; the one that asked longest ago goes first."""
+RecordT = TypeVar("RecordT", "Pause", "Glass")
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A principal that asked too often."""
+
+    principal: str
+    asks: int
+    """Different calls that it asked for."""
+    at: float
+    until: float
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glass:
+    """A break-glass: what a principal may do for a while that would be asked about."""
+
+    id: str
+    principal: str
+    tool: str
+    """The one tool that it is about; empty for every tool."""
+    why: str
+    seconds: int
+    at: float
+    """When it was asked for, then when it was opened."""
+    until: float
+    """0 while it is only asked for."""
+    first: str
+    realm: str
+    subject: str
+    """Who asked for it, as an ``Approver``."""
+    second: str = ""
+    """Who opened it."""
+
+    def concerns(self, call: ToolCall) -> bool:
+        """Return whether it is about a call."""
+        return self.tool in {"", call.tool} and self.at <= call.at < self.until
+
+
+class Standing:
+    """What is on record of the principal of one call.
+
+    Args:
+        seal: the deployment's key.
+        call: that is judged.
+        rules: of the policy in force.
+    """
+
+    __slots__ = ("_area", "_call", "_fields", "_found", "_rules", "_seal")
+
+    def __init__(self, seal: Seal, call: ToolCall, rules: ApprovalRules) -> None:
+        self._seal, self._call, self._rules = seal, call, rules
+        mark = mark_of(seal, call.identity.principal)
+        self._area = standing_set(call.identity.tenant, mark)
+        self._fields = mark + PAUSE, mark + GLASS
+        self._found: tuple[object, ...] = ()
+
+    def extended(self, query: LabelQuery) -> LabelQuery:
+        """Return the query with what is on record of the principal."""
+        return replace(query, values=(*query.values, LabelLookup(self._area, self._fields)))
+
+    def taken(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot without it."""
+        values = snapshot.labels.values
+        self._found = values[-len(self._fields) :]
+        labels = replace(snapshot.labels, values=values[: -len(self._fields)])
+        return replace(snapshot, labels=labels)
+
+    def judged(self, verdict: Verdict) -> Verdict:
+        """Return the verdict of a call that would be asked about, after a pause or break-glass."""
+        if len(self._found) != len(self._fields):
+            return verdict
+        call, (paused, opened) = self._call, self._found
+        glass = read(self._seal, self._area, self._fields[1], opened, Glass)
+        # A shorter limit that has come into force since counts.
+        longest = self._rules.break_glass
+        if glass is not None and glass.concerns(call) and glass.until <= glass.at + longest:
+            return released(verdict, glass)
+        pause = read(self._seal, self._area, self._fields[0], paused, Pause)
+        if self._rules.asks and pause is not None and call.at < pause.until:
+            return verdict.blocked(
+                Reason(
+                    "asks_paused",
+                    "",
+                    Action.BLOCK,
+                    "this principal has asked too often, so nobody is asked for now",
+                    remedy="do something else; an operator can end the pause",
+                )
+            )
+        return verdict
+
+
+class AskCounter:
+    """Counts the different calls for which each principal asked lately, in this process.
+
+    A call that is repeated is asked for once: people answer it once.
+    """
+
+    def __init__(self) -> None:
+        self._asked: OrderedDict[tuple[str, str], OrderedDict[str, float]] = OrderedDict()
+
+    def noted(self, seal: Seal, policy: Policy, call: ToolCall) -> tuple[LabelWrite, ...]:
+        """Count an ask; return the record of the pause where it was one too many.
+
+        Args:
+            seal: the deployment's key.
+            policy: in force; it has a pause.
+            call: that is asked about.
+        """
+        rules, identity, at = policy.approvals, call.identity, call.at
+        digest = Approvals(seal).digest(policy, call)
+        owner = identity.tenant, identity.principal
+        asked = self._asked.pop(owner, None) or OrderedDict()
+        self._asked[owner] = asked
+        if len(self._asked) > PRINCIPALS:
+            self._asked.popitem(last=False)
+        asked.setdefault(digest, at)
+        while asked and next(iter(asked.values())) <= at - rules.within:
+            asked.popitem(last=False)
+        if len(asked) < rules.asks:
+            return ()
+        del self._asked[owner]
+        pause = Pause(identity.principal, len(asked), at, at + rules.lasts)
+        return (write(seal, identity.tenant, PAUSE, pause),)
+
+
+def released(verdict: Verdict, glass: Glass) -> Verdict:
+    """Return the verdict of a call that would be asked about, without its asks."""
+    others = [one.action for one in verdict.reasons if one.action is not Action.ASK]
+    action = max((Action.ALLOW, *others))
+    detail = f"break-glass {glass.id} of {glass.first} and {glass.second}"
+    return replace(
+        verdict,
+        action=action,
+        reasons=(Reason("break_glass", "", Action.ALLOW, detail), *verdict.reasons),
+        decided_by=tuple(one.rule for one in verdict.reasons if one.action is action and one.rule),
+    )
+
+
+def mark_of(seal: Seal, principal: str) -> bytes:
+    """Return the mark of a principal in the fields of its records."""
+    return seal.fingerprint(f"standing:{principal}")
+
+
+def standing_set(tenant: str, mark: bytes) -> LabelSet:
+    """Return where the records of a principal lie."""
+    return _set(tenant, f"{mark[0] % BUCKETS:x}")
+
+
+def asked_set(tenant: str) -> LabelSet:
+    """Return where break-glasses lie for which a second person is missing, by their ids."""
+    return _set(tenant, ASKED_PART)
+
+
+def _set(tenant: str, part: str) -> LabelSet:
+    return LabelSet(STANDING_KIND, (tenant,), part, KEPT_MILLISECONDS, BUCKET_LIMIT)
+
+
+def write(seal: Seal, tenant: str, kind: bytes, record: Pause | Glass) -> LabelWrite:
+    """Return what puts a record in force."""
+    mark = mark_of(seal, record.principal)
+    area, field = standing_set(tenant, mark), mark + kind
+    return LabelWrite(area, LabelWriteMode.REPLACE, ((field, sealed(seal, area, field, record)),))
+
+
+def sealed(seal: Seal, area: LabelSet, field: bytes, record: Pause | Glass) -> bytes:
+    """Return a record as it is stored at its place."""
+    return seal.enciphered(area, field, json.dumps(asdict(record)).encode())
+
+
+def read(
+    seal: Seal, area: LabelSet, field: bytes, raw: object, kind: type[RecordT]
+) -> RecordT | None:
+    """Return a record, None where there is none, or it was altered or lay elsewhere."""
+    body = seal.deciphered(area, field, raw) if isinstance(raw, bytes) else None
+    if body is None:
+        return None
+    fields: dict[str, Any] = json.loads(body)
+    try:
+        return kind(**fields)
+    except TypeError:
+        return None  # Of another version of the guard.

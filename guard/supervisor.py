@@ -55,8 +55,8 @@ class Supervisor:
         self._restarts = 0
         self._name = secrets.token_hex(8)
         self._young_deaths = 0
-        self._worker: subprocess.Popen[bytes] | None = None
         self._beating = False
+        self._hangup = False
         self._console: subprocess.Popen[bytes] | None = None
         self._console_from = 0.0
 
@@ -138,19 +138,27 @@ class Supervisor:
         self._stopping = True
 
     def _on_hangup(self, number: int, frame: FrameType | None) -> None:
-        # The worker owns policy and audit log; before its first heartbeat it has no handler.
-        del frame
-        if self._worker is not None and self._beating:
-            self._worker.send_signal(number)
+        del number, frame
+        self._hangup = True
+
+    def _pass_on_hangup(self, worker: subprocess.Popen[bytes]) -> None:
+        """Tell the processes that own policy and audit log of a SIGHUP.
+
+        It is kept until the worker's first heartbeat was seen: before, SIGHUP would end the worker.
+        """
+        if not self._hangup or not self._beating:
+            return
+        self._hangup = False
+        worker.send_signal(signal.SIGHUP)
         if self._console is not None and self._console.poll() is None:
-            self._console.send_signal(number)
+            self._console.send_signal(signal.SIGHUP)
 
     def _watch(self, directory: Path, url: str) -> int:
         pulse = Heartbeat.create(directory / "pulse")
         while True:
             pulse.reset()
             started = time.monotonic()
-            worker = self._worker = self._start(directory, url)
+            worker = self._start(directory, url)
             self._beating = False
             code = self._until_dead(worker, pulse, started, directory, url)
             if self._stopping:
@@ -225,6 +233,7 @@ class Supervisor:
                 worker.kill()
             beat = pulse.last_beat()
             self._beating = bool(beat)
+            self._pass_on_hangup(worker)
             limit = self._settings.heartbeat if beat else START_SECONDS
             if stopped_at is None and now - (beat or started) > limit:
                 worker.kill()

@@ -15,7 +15,7 @@ _ORDERS: Final = r"(?:instruct\w*|prompts?|rules?|directi\w+|guidelines?|guardra
 SENDS: Final = r"(?:send|sends|post|upload|forward|transmit|exfiltrate|email|e-mail|submit|deliver|leak|report|relay|append|attach|pass|include|write)"
 _TAKES: Final = r"(?:read|open|cat|collect|gather|dump|extract|get|fetch|retrieve|list|access|copy|find|search for|print|export)"
 SECRETS: Final = r"(?:api[ _-]?keys?|secrets?|credentials?|passwords?|access tokens?|auth(?:entication)? tokens?|private keys?|ssh keys?|system prompt|environment variables?|env(?:ironment)? vars?|session (?:data|tokens?|history)|conversation(?: history)?|chat history|contents? of|file contents?|user(?:'s)? data|its contents?|the contents?|the output|the results?)"
-_FILES: Final = r"(?:/etc/\w+|~?/?\.(?:ssh|aws|env|kube|gnupg|netrc|npmrc|docker|git-credentials|cursor)\b|id_(?:rsa|ed25519)|/proc/|mcp\.json)"
+_FILES: Final = r"(?:/etc/\w+|~?/?(?:\.env|\B\.(?:ssh|aws|kube|gnupg|netrc|npmrc|docker|git-credentials|cursor))\b|id_(?:rsa|ed25519)|/proc/|mcp\.json)"
 WHERE: Final = r"(?:https?://|wss?://|ftp://|[\w.+-]+@[\w-]+\.\w+)"
 MODEL: Final = r"(?:an? |the |any |all )?(?:ai|llm|language model|assistants?|agents?|chatbots?|ai model|copilot|claude|chatgpt|gpt|gemini)s?"
 
@@ -57,7 +57,18 @@ SIGNALS: Final = (
     (
         "override",
         3,
-        rf"\b{_OVERRIDE}\s+(?:all\s+|everything\s+|anything\s+)(?:of\s+)?(?:your\s+|the\s+|that\s+|you\s+)(?:\w+\s+){{0,3}}?(?:{_ORDERS}|above|before|told|said)",
+        rf"\b{_OVERRIDE}\s+(?:all\s+|everything\s+|anything\s+)(?:of\s+)?(?:your\s+|the\s+|that\s+|you\s+)(?:\w+\s+){{0,3}}?(?:{_ORDERS}|told|said)",
+    ),
+    # What stands above is given up where it is ordered; "you can ignore all of the above" allows it.
+    (
+        "override",
+        3,
+        rf"(?:^|[^\w\s][\s\"'*_>]*|\n\s*|\b(?:please|now|must|should|shall|will|to|and|then|instead|but|so),?\s+){_OVERRIDE}\s+(?:all\s+|everything\s+|anything\s+)(?:of\s+)?(?:your\s+|the\s+|that\s+|you\s+|that is\s+)?(?:\w+\s+){{0,3}}?(?:above|before)\b",
+    ),
+    (
+        "override",
+        2,
+        rf"\b{_OVERRIDE}\s+(?:all\s+|everything\s+|anything\s+)(?:of\s+)?(?:your\s+|the\s+|that\s+|you\s+)(?:\w+\s+){{0,3}}?(?:above|before)\b",
     ),
     ("override", 3, rf"\b{_OVERRIDE}\s+(?:all\s+)?your\s+(?:\w+\s+){{0,2}}?{_ORDERS}"),
     (
@@ -106,7 +117,7 @@ SIGNALS: Final = (
     (
         "conceal",
         3,
-        r"\b(?:silently|secretly|quietly|covertly|discreetly|stealthily|invisibly|in the background,?)\s+(?:\w+\s+){0,2}?(?:execut\w+|runs?\b|send\w*|post\w*|forward\w*|call\w*|upload\w*|cop(?:y|ies)|read\w*|append\w*|includ\w+|add|fetch\w*|transmit\w*|exfiltrat\w+|email\w*|collect\w*|bcc)",
+        r"\b(?:silently|secretly|quietly|covertly|discreetly|stealthily|invisibly|in the background,?)\s+(?:(?:\w+ly|also|and|then|always|first|be|to|will|must|should|may),?\s+){0,2}?(?:execut\w+|runs?\b|send\w*|post\w*|forward\w*|call\w*|upload\w*|cop(?:y|ies)|read\w*|append\w*|includ\w+|add|fetch\w*|transmit\w*|exfiltrat\w+|email\w*|collect\w*|bcc)",
     ),
     (
         "conceal",

@@ -82,9 +82,9 @@ _TOKEN: Final = re2.compile(r"[A-Za-z0-9+_=-]{24,}")
 _DRAWN: Final = 40
 """Characters of a part of a URL that may be an id, drawn at random."""
 _DRAWN_BITS: Final = 4.4
-_PARTING: Final = re2.compile(r"[_-]")
+_PARTING: Final = re2.compile(r"[_+-]")
 _PART: Final = re2.compile(r"[A-Za-z]?[a-z]+|[A-Z]+|[0-9]+")
-"""Words and numbers between hyphens and underscores: those of a page's name."""
+"""Words and numbers between hyphens, underscores and plus signs: those of a page's name."""
 _WORDS: Final = re2.compile(r"[^\W\d_]{2,}[ ,;:.]+[^\W\d_]{2,}[ ,;:.]+[^\W\d_]{2,}")
 _KEY_ID: Final = re2.compile(r"a(?:kia|sia)[a-z0-9]{16}")
 

@@ -48,7 +48,7 @@ _OPENS: Final = (
 )
 _SENDS_OUT: Final = (
     r"\b(?:curl|wget|nc|ncat|telnet)\b[^\n]*(?:\$\(|`|<\()",
-    r"\b(?:curl|wget)\b[^\n;|]*(?:-T|--upload-file|-F\s*\S*=@|--form\s*\S*=@|-d\s*@|--data\S*\s*@|--post-file)",
+    r"\b(?:curl|wget)\b[^\n;|]*\s(?:-[A-Za-z]*T|--upload-file|-[A-Za-z]*F\s*\S*=@|--form\s*\S*=@|-[A-Za-z]*d\s*@|--data\S*\s*@|--post-file)",
     r"\b(?:scp|rsync)\b[^\n;|]*\s(?:~|/root|/home/\w+|/etc|\$HOME)/?\s+[\w.@-]+:",
     r"\b(?:printenv|env|export -p)\s*\|",
     r"(?i)\b(?:command|cmd|script|shell|code|args?)=\s*(?:printenv|env|export -p)\s*(?:$|[;>&])",

@@ -32,17 +32,19 @@ SCHEMAS: Final = ("inputSchema", "input_schema", "parameters", "outputSchema")
 PARAMETERS: Final = 256
 """Parameters that are looked at on their own, nested ones included."""
 
-_OBLIGES: Final = r"(?:must|shall|should|always|also|additionally|in addition|then|first|be sure to|make sure to|ensure|remember to|required to|expected to|ha(?:s|ve) to|need(?:s|ed)? to|automatically)"
+_DUTY: Final = r"(?:must|shall|should|always|also|additionally|in addition|first|be sure to|make sure to|ensure|remember to|required to|expected to|ha(?:s|ve) to|need(?:s|ed)? to|automatically)"
+_OBLIGES: Final = rf"(?:{_DUTY}|then)"
 _OCCASION: Final = (
     r"(?:before|after|when(?:ever)?|if|prior to|each time|every time|once|upon|as soon as)"
 )
 _OTHERS: Final = r"(?:[a-z]+_[a-z_]+|`[a-z][\w.-]+`|(?:any |all |every |each |an|the )?other (?:tools?|servers?|readers?|functions?)|(?:any|every|each|all) tools?(?: calls?)?)"
 _WHOLE: Final = r"(?:(?:full|entire|complete|whole|current|raw|verbatim|recent|all(?: of)?(?: the| your)?|ongoing) )*"
+_EARLIER: Final = r"(?:previous|prior|earlier|preceding|other|last|all(?: the)?) (?:user |tool |function |assistant )?(?:results?|outputs?|responses?|messages?|calls?|turns?)\b"
 _SESSION: Final = (
     rf"(?:{_WHOLE}(?:conversation|chat|message|session|dialog\w*|prompt|interaction)s?(?:'s)? (?:history|context|transcript|log|dump|so far|contents?|state)"
     r"|(?:whole|entire|full|complete|unabridged) (?:conversation|dialog\w*|chat|session|interaction)\b"
     r"|(?:system|initial|original|developer|hidden) (?:prompt|instructions?|messages?)|user'?s? (?:prompts?|instructions?|messages?)"
-    r"|(?:previous|prior|earlier|preceding|other|last|all(?: the)?) (?:user |tool |function |assistant )?(?:results?|outputs?|responses?|messages?|calls?|turns?)\b"
+    rf"|{_EARLIER}"
     r"|tool (?:results?|outputs?|responses?)|(?:arguments|results?|outputs?|responses?)(?: and (?:arguments|results?|outputs?))? of (?:all |any |every |each |the )*(?:other|previous|earlier) (?:tools?|tool calls?|calls?)"
     r"|(?:everything|anything|all|whatever|what) (?:that )?(?:the user|the human|they|you) (?:(?:has|have|had|was|were) )?(?:said|typed|wrote|written|told|asked|remember\w*|seen|shared|knows?|known)"
     r"|(?:everything|all|anything|whatever)(?: that is)? (?:remembered|known|stored|saved) (?:about|of|on|for) the user|(?:user's |your )?(?:entire |whole |full )?memory (?:store|dump|contents?)"
@@ -54,10 +56,11 @@ _CREDENTIAL: Final = (
     r"(?:(?:ssh|private|signing|cloud|aws|api|access|gpg) (?:keys?|credentials?)|(?:api|access|auth\w*|oauth|session|bearer) tokens?|credentials?|passwords?|secrets?|cookies?"
     r"|(?:recovery|seed|mnemonic) (?:phrase|words?)|(?:2fa|mfa|one-time|verification) codes?|id_(?:rsa|ed25519)|(?:environment|env) (?:var\w*|secrets?))"
 )
-_FILES: Final = r"(?:/etc/\w+|(?:~|\$home|%userprofile%)?[/\\]?\.(?:ssh|aws|env|netrc|kube|gnupg|git-credentials|cursor|npmrc|docker|config/\w+)\b|id_(?:rsa|ed25519)|/proc/|mcp\.json|claude_desktop_config|keychain|wallet\.dat)"
+_FILES: Final = r"(?:/etc/\w+|(?:~|\$home|%userprofile%)?[/\\]?(?:\.env|\B\.(?:ssh|aws|netrc|kube|gnupg|git-credentials|cursor|npmrc|docker|config/\w+))\b|id_(?:rsa|ed25519)|/proc/|mcp\.json|claude_desktop_config|keychain|wallet\.dat)"
+_FILE: Final = re2.compile(f"(?i){_FILES}")
 _HELD: Final = r"(?:(?:from|in|of|on|out of) (?:the |your |their |its )?(?:\w+ )?(?:session|environment|env|browser|home|local|profile|machine|host|disk|user\b|user's|memory|context|conversation|config\w*|keychain)|you (?:have |can )?(?:seen?|know|find|found|hold)|(?:seen|found|stored|available|known) (?:in|on|so far))"
 """Where a model would have to take it from: what a user gives stands in no such place."""
-_MOVES: Final = r"(?:hand (?:it|them|this|that|these|its contents?) (?:over|in|to)|pass|include|put|place|copy|insert|paste|provide|append|attach|supply|embed|encode|set|populate|fill|add|give|hand over|share|write|summari[sz]e|capture|record|send|forward|post|upload|submit|transmit|mention|insert|collect\w*|store\w*|stash|relay|report)"
+_MOVES: Final = r"(?:hand (?:it|them|this|that|these|its contents?) (?:over|in|to)|pass|include|put|place|copy|insert|paste|provide|append|attach|supply|embed|encode|set\b[^.\n]{1,60}?\bto|populate|fill|add|give|hand over|share|write|summari[sz]e|capture|record|send|forward|post|upload|submit|transmit|mention|insert|collect\w*|store\w*|stash|relay|report)"
 _BROKEN: Final = r"(?:deprecated|broken|insecure|unsafe|disabled|obsolete|compromised|unreliable|no longer|out ?dated|leaks?|leaking|corrupts?|must not be|should (?:no longer|not) be|have been found to|has been found to|not (?:to be )?trusted)"
 _GENERIC: Final = r"(?:other|built-?in|default|native|standard|existing|original|legacy|regular)"
 _ESTABLISHED: Final = rf"(?:{_GENERIC}|[a-z]+_\w+|`[a-z][\w.-]+`)"
@@ -69,7 +72,7 @@ _SIGNALS: Final = tuple(
         ("held", 3, rf"\b{_MOVES}\b[^.\n]{{0,60}}\b{_CREDENTIAL}\b[^.\n]{{0,40}}\b{_HELD}"),
         ("held", 3, rf"\b{_CREDENTIAL}\b[^.\n]{{0,30}}\b(?:taken|read|copied|extracted|loaded|obtained|gathered|collected)\b[^.\n]{{0,20}}\b{_HELD}"),
         ("held", 3, rf"\b(?:inspect|look up|look for|collect|gather|search for|read out|harvest|enumerate|dump)\b[^.\n]{{0,40}}\b{_CREDENTIAL}\b[^.\n]{{0,60}}\b(?:and|then)\b[^.\n]{{0,20}}\b{_MOVES}\b"),
-        ("steer", 1, rf"\b{_OCCASION}\b[^.\n]{{0,60}}\b(?:tools?|functions?|calls?|requests?|messages?|responses?|answer\w*|repl\w+)\b[^\n]{{0,60}}\b{_OBLIGES}\b"),
+        ("steer", 1, rf"\b{_OCCASION}\b[^.\n]{{0,60}}\b(?:tools?|functions?|calls?|requests?|messages?|responses?|answer\w*|repl\w+)\b[^\n]{{0,60}}\b{_DUTY}\b"),
         ("steer", 1, r"\b(?:must|always|should)\s+(?:first\s+)?(?:be\s+)?(?:called?|invoked?|used?|run)\s+(?:\w+\s+){0,3}?(?:first|before|after|for every|on every|with every|at the (?:start|end|beginning))"),
         ("told", 2, r"\b(?:note|message|instructions?|hint|reminder|p\.?\s?s\.?)\s*(?:to|for)?\s*(?:the |all |any )?(?:ai |language )?(?:models?|assistants?|llms?|agents?)\b|\bthe (?:ai |language )?(?:model|assistant|llm|agent) (?:must|shall|should|has to|is (?:expected|required|supposed) to|needs to|will)\b|(?:^|[.\n]\s*)p\.\s?s\.\s|\bsystem\s*:\s*you\b|\byou are (?:now )?(?:operating )?in \w+ mode\b"),
         ("obey", 3, r"\b(?:obey|comply with|follow|execute|carry out)\b[^.\n]{0,40}\b(?:hidden|embedded|its|the operator|directives?|orders?)\b[^.\n]{0,60}\b(?:before|operator|tool|reply|answer|user)\b|\b(?:directives?|orders?|instructions?)\b[^.\n]{0,20}\b(?:that )?you (?:have to|must|should|shall|need to) (?:obey|follow|execute|comply)"),
@@ -97,7 +100,7 @@ _SIGNALS: Final = tuple(
 )  # fmt: skip
 _CLASSES: Final = {
     "session": (
-        rf"\b{_SESSION}|\b(?:earlier|previous|prior) (?:steps?|data|tool results?|answers?)\b|\b(?:word for word|verbatim)\b"
+        rf"\b{_SESSION}|\b(?:earlier|previous|prior) (?:steps|data|tool results?|answers?)\b|\b(?:outputs?|results?|answers?) of (?:the |an? )?(?:earlier|previous|prior) step\b|\b(?:word for word|verbatim)\b"
         r"|\b(?:anything|everything|whatever|all)\b[^.\n]{0,20}\b(?:confidential|private|sensitive|you (?:came|come|have|know|saw|see|read))\b|\b(?:every|each|any|all) (?:file|document|page|message)s? (?:that )?you (?:open|read|see|write|receive)\b"
         r"|\b(?:shows? up|appears?|mentioned|seen|shared) in (?:the|this|your) (?:chat|conversation|session)\b|\b(?:values?|contents?) of (?:all |every |the |any )*(?:environment|env)\b|\b(?:output|result) of `?env\b|\brun `?(?:env|printenv)\b"
         r"|\bwhat (?:the user|you)(?: and (?:the user|you))? (?:have|has|had|were|was|are)\b|\b(?:this|our|the) (?:dialog\w*|conversation|chat)\b|\b(?:assistant|model|agent)'s (?:own )?(?:instructions?|prompt|context|memory|rules)\b|\bthe user'?s (?:private |personal )?(?:files?|documents?|data|inbox|mails?|repository|home)\b|\b(?:full |complete |whole )?list of (?:the |all )*tools you\b|\bnames? of (?:the |all )*tools you\b"
@@ -112,7 +115,7 @@ _CLASSES: Final = {
     "addressed": r"\b(?:the user|the human|you|your|agents?|models?|assistants?)\b",
     "other": rf"(?:\b|`){_OTHERS}|\b(?:another|other) (?:tools?|servers?)\b|\bold (?:ones?|tools?|versions?)\b",
     "discredited": rf"\b(?:{_BROKEN}|fails?|los(?:e|es|ing) data|wrong (?:data|results?)|not maintained|no longer maintained|outdated|wrong unless|stale|silently|incorrect)\b",
-    "claims": r"\b(?:this tool|through here|go through|instead of it|use (?:only )?this|calls? (?:it|this)|called in its place|replaces)\b",
+    "claims": r"\b(?:this tool|through here|go through|instead of it|use (?:only )?this|calls? (?:it|this)|called in its place)\b|(?:^|[.;:\n]\s*|\b(?:tool|function|server|version|it|this|that|which|one)\s+)(?:\w+ly\s+)?replaces\b",
     "changes": r"\b(?:rewrite|replac\w+|change|rout(?:e|ed)|redirect|substitut\w+|swap)\b[^.\n]{0,40}\b(?:it|them|recipients?|address(?:es)?|links?|accounts?|destinations?|payees?|channels?|amounts?|messages?|calls?)\b|\bregardless of the\b",
     "receiver": rf"{WHERE}|\b0x[0-9a-f]{{40}}\b|(?-i:\b[A-Z]{{2}}[0-9]{{2}}[A-Z0-9]{{12,28}}\b)|\b(?-i:bc1|[13])[a-km-zA-HJ-NP-Z1-9]{{25,40}}\b",
     "everything": r"\b(?:every|each|all|any) (?:\w+ )?(?:files?|messages?|outputs?|results?|requests?|answers?|documents?|inputs?|mails?|e-mails?|pages?)\b|\beverything\b",
@@ -142,9 +145,18 @@ _FRAMES: Final = Frames(
 """What is spoken of together where a model is steered."""
 _UNSEEN: Final = re2.compile(
     r"[\x{200B}\x{200C}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2064}\x{2066}-\x{2069}\x{FEFF}\x{E0001}-\x{E007F}]"
-    r"|<!--|\x1b\[|(?:\n[ \t]*){12}\S|[ \t\x{A0}\x{2003}]{80}\S"
+    r"|\x1b\[|(?:\n[ \t]*){12}\S|[ \t\x{A0}\x{2003}]{80}\S"
 )
 """What a person who is shown a definition does not see, or sees below the fold."""
+_CODE_INDENT: Final = ("    ", "\t")
+_FENCE: Final = ("```", "~~~")
+_OWNED: Final = re2.compile(rf"(?i)\b([a-z]+)'s {_EARLIER}")
+_SESSION_OWNERS: Final = frozenset(
+    """agent assistant bot call chat client conversation function human llm model request run server
+    session step thread tool turn user""".split()  # noqa: SIM905
+)
+"""Whose earlier output is part of what the session knows; a container's is what its tool returns."""
+_LETTERS: Final = re2.compile(r"[a-z]+")
 _SUBJECT: Final = re2.compile(
     rf"(?is)\b{_SESSION}|\b(?:environment|env) var\w* (?:of|from|on) the (?:host|system|machine|user|agent|client)\b"
 )
@@ -195,15 +207,20 @@ def steers(definition: Mapping[str, Json]) -> bool:
     name = str(definition["name"])
     texts = (item.text for item in argument_texts(dict(definition)) if item.name != "type")
     raw = "\n".join(texts)[:LIMIT]
-    if _UNSEEN.search(raw) or (not name.isascii() and fold(name).isascii()):
+    if _UNSEEN.search(raw) or _comments_unseen(raw) or (not name.isascii() and fold(name).isascii()):
         return True
-    text = fold(raw)
     parameters = _parameters(definition)
+    raw = _without_owned(raw)
+    text = fold(raw)
     if _is_framed(name, raw):
         return True
     if any(_is_side_sink(*parameter) or _takes(name, *parameter) for parameter in parameters):
         return True
-    found = {group: weight for group, weight, form in _ordered() if form.search(text)}
+    found = {
+        group: weight
+        for group, weight, form in _ordered()
+        if form.search(text) and not (group == "takes" and _is_subject(name, form, text))
+    }
     # An order is excused by what the tool is called, a parameter also by what it is said to do.
     ordered = found.pop("carry", 0) and not _TOPIC.search(name)
     if ordered or _asks(definition, parameters):
@@ -219,6 +236,42 @@ def _is_framed(name: str, text: str) -> bool:
         frozenset(frame) for frame, topic in _EXCUSED.items() if topic.search(name) is not None
     }
     return any(frame not in excused for frame in _FRAMES.found(text))
+
+
+def _comments_unseen(text: str) -> bool:
+    """Return whether a comment stands where a reader of Markdown does not see it: not as code.
+
+    Code is fenced, or indented by four spaces behind an empty line (CommonMark 4.4 and 4.5).
+    """
+    if "<!--" not in text:
+        return False
+    fenced = in_code = False
+    before = "x"
+    for line in text.split("\n"):
+        bare = line.strip()
+        fenced ^= bare.startswith(_FENCE)
+        if bare:
+            in_code = line.startswith(_CODE_INDENT) and (in_code or not before)
+        if "<!--" in line and not (fenced or in_code):
+            return True
+        before = bare
+    return False
+
+
+def _without_owned(text: str) -> str:
+    """Return a text without earlier output of something that is no part of a session."""
+    if "'s " not in text:
+        return text
+    return _OWNED.sub(
+        lambda m: m.group() if m.group(1).lower() in _SESSION_OWNERS else "its own", text
+    )
+
+
+def _is_subject(tool: str, form: re2._Regexp, text: str) -> bool:
+    """Return whether every file that a signal speaks of is what the tool's name says it is about."""
+    files = (file for match in form.finditer(text) for file in _FILE.findall(match.group()))
+    named = tool.lower()
+    return all("".join(_LETTERS.findall(file.lower())) in named for file in files)
 
 
 def _ordered() -> Iterator[tuple[str, int, re2._Regexp]]:

@@ -199,13 +199,11 @@ def _maybe_ipv6(literal: str) -> bool:
 
 VALUE_LIMIT: Final = 2000
 """Values taken from one text."""
-TEXT_LIMIT: Final = 128 * 1024
-"""Characters of one text that are looked through."""
 PIECE: Final = 32 * 1024
 OVERLAP: Final = 512
 """A text is looked through in pieces, which overlap so that no value is cut in two unseen."""
 VIEWED_LIMIT: Final = 64 * 1024
-"""Characters of other readings that are looked through per text."""
+"""Characters of other readings that are looked through per text, or as many as a longer text has."""
 SAID: Final = "said:"
 """First part of the value that a sentence of a prompt is (see guard/provenance/saved_values.py)."""
 LINK: Final = "link:"
@@ -370,9 +368,9 @@ def find_values(text: str, *, disguised: bool = True) -> Found:
         text: anything.
         disguised: whether other readings are looked through as well.
     """
-    found = Found(overflow=len(text) > TEXT_LIMIT)
-    budget = Budget(VIEWED_LIMIT)
-    for start in range(0, min(len(text), TEXT_LIMIT), PIECE - OVERLAP):
+    found = Found()
+    budget = Budget(max(VIEWED_LIMIT, len(text)))
+    for start in range(0, len(text), PIECE - OVERLAP):
         piece = text[start : start + PIECE]
         _scan(piece, found.plain, found)
         if disguised:
@@ -518,7 +516,7 @@ def number_value(text: str) -> str | None:
 def find_numbers(text: str) -> dict[str, None]:
     """Return the numbers in a text that are not too common to say where one came from."""
     found: dict[str, None] = {}
-    for match in islice(_AMOUNT.finditer(text[:TEXT_LIMIT]), NUMBER_LIMIT):
+    for match in islice(_AMOUNT.finditer(text), NUMBER_LIMIT):
         value = number_value(match[0].replace(",", ""))
         if value is not None and ("." in value or len(value) > len("number:9")):
             found[value] = None

@@ -73,8 +73,8 @@ if TYPE_CHECKING:
 
 RESULT_VALUES: Final = 2000
 """Values of one result that are labelled."""
-RESULT_TEXT: Final = 256 * 1024
-"""Characters of one result that are looked through."""
+RESULT_TEXT: Final = 1024 * 1024
+"""Characters of one result that are looked through; what is beyond counts as read, and unknown."""
 MESSAGE_LIMIT: Final = 200
 NAME_LIMIT: Final = 8
 """Messages of one result, and names of one message or place, that a user may mean."""
@@ -183,8 +183,10 @@ class ResultIntake:
         private = self.policy.traces_private and mapping is not None and mapping.private
         read_untrusted = False
         for root in roots:
-            for leaf in map(vouched, leaves_of(root, mapping, default, only)):
-                if not self._room_for(leaf.text):
+            for whole in map(vouched, leaves_of(root, mapping, default, only)):
+                leaf = self._within_room(whole)
+                if leaf is None:
+                    read_untrusted = True
                     break
                 self._take(leaf)
                 if private:
@@ -227,11 +229,17 @@ class ResultIntake:
             whole and mapping.source is not Integrity.ADVISORY,
         )
 
-    def _room_for(self, text: str) -> bool:
-        self._text += len(text)
-        full = self._text > RESULT_TEXT + len(text) or len(self._untrusted) > RESULT_VALUES
-        self._overflow |= full
-        return not full
+    def _within_room(self, leaf: Leaf) -> Leaf | None:
+        """Return what there is room for of a text; None where there is none."""
+        room = RESULT_TEXT - self._text
+        if room <= 0 or len(self._untrusted) > RESULT_VALUES:
+            self._overflow = True
+            return None
+        self._text += len(leaf.text)
+        if len(leaf.text) <= room:
+            return leaf
+        self._overflow = True
+        return replace(leaf, text=leaf.text[:room])
 
     def _taint(self, values: Iterable[str], origin: bytes, *, says_who: bool = False) -> None:
         for value in values:

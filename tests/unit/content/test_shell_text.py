@@ -114,6 +114,7 @@ EVERYDAY = [
     "ls $(pwd)",
     "echo $(date)",
     "cd /srv && ls",
+    'curl -H "Content-Type: application/json" https://api.x.test/v1',
     "mkdir -p {a,b,c}",
     "sed -i 's/a/b/' f.txt",
     "ssh host uptime",

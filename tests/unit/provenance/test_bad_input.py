@@ -1,5 +1,6 @@
 """Large, binary, hostile and deeply nested results: bounded work, no crash, no higher label."""
 
+import base64
 import json
 import threading
 
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.core.model import Integrity
-from guard.destinations.values import TEXT_LIMIT, VALUE_LIMIT, find_values
+from guard.destinations.values import VALUE_LIMIT, find_values
 from guard.provenance.intake import result_writes
 from guard.provenance.result_documents import leaves_of, parsed, roots_of
 from tests.unit.provenance.agents import rung
@@ -65,12 +66,32 @@ async def test_odd_arguments_of_saves_are_labelled_or_refused(agent, value):
 
 
 def test_the_values_of_one_text_are_bounded():
-    """Neither the number of values nor the length looked at grows with the text."""
+    """Their number does not grow with the text."""
     found = find_values(" ".join(f"u{n}@h{n}.test" for n in range(50_000)))
     assert found.overflow
     assert len(found.plain) <= VALUE_LIMIT
     assert len(found.disguised) <= VALUE_LIMIT
-    assert find_values(" " * (TEXT_LIMIT + 1)).overflow
+
+
+@pytest.mark.parametrize("shown", [ATTACKER, base64.b64encode(ATTACKER.encode()).decode()])
+def test_a_text_is_looked_through_to_its_end(shown):
+    """However long: in clear, and in a coding."""
+    found = find_values("words of a page. " * 60_000 + shown)
+
+    assert f"mail:{ATTACKER}" in {**found.plain, **found.disguised}
+    assert not found.overflow
+
+
+@pytest.mark.parametrize(("words", "rung"), [(200_000, "tainted"), (300_000, "unknown")])
+async def test_an_address_at_the_end_of_a_long_result_is_tainted_or_may_be(agent, words, rung):
+    """A megabyte of words in front of it changes nothing; what is beyond may be anything."""
+    await agent.call("read", {}, "word " * words + ATTACKER)
+
+    classified, verdict = await agent.ask("send", {"to": ATTACKER, "body": "b"})
+    found = classified.targets[0].attestation
+    assert verdict.action.label != "allow"
+    assert found.rung.label == rung
+    assert found.saturated == (rung == "unknown")
 
 
 def test_a_value_that_is_repeated_takes_no_room_from_others():

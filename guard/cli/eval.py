@@ -36,7 +36,7 @@ from guard.lab.dataset import Labelling, Reading
 from guard.lab.drift import drift_checks, drift_details, read_card, read_metrics, since
 from guard.lab.egress_rewrite import rewritten
 from guard.lab.eval_ablation import eval_ablation
-from guard.lab.eval_egress import eval_egress, read_cases
+from guard.lab.eval_egress import REWRITTEN, TARGET, eval_egress, read_cases
 from guard.lab.eval_provenance import Options as ProvenanceOptions
 from guard.lab.eval_provenance import eval_provenance
 from guard.lab.eval_trust import eval_trust
@@ -422,10 +422,10 @@ def egress_bench(
     read = read_cases(cases)
     if rewrite is not None:
         read = rewritten(read, rewrite, copies)
+    judged = policy or policies_directory() / "examples" / "strict.yaml"
+    target = TARGET if rewrite is None else REWRITTEN
     with bar(console, "cases", len(read)) as advance:
-        report = eval_egress(
-            read, policy or policies_directory() / "examples" / "strict.yaml", progress=advance
-        )
+        report = eval_egress(read, judged, progress=advance, target=target)
     show(report, command="guard lab eval", as_json=json)
     if not json:
         table = Table("category", "attacks", "blocked", "benign", "blocked", "errors")

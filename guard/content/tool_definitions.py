@@ -207,7 +207,11 @@ def steers(definition: Mapping[str, Json]) -> bool:
     name = str(definition["name"])
     texts = (item.text for item in argument_texts(dict(definition)) if item.name != "type")
     raw = "\n".join(texts)[:LIMIT]
-    if _UNSEEN.search(raw) or _comments_unseen(raw) or (not name.isascii() and fold(name).isascii()):
+    if (
+        _UNSEEN.search(raw)
+        or _comments_unseen(raw)
+        or (not name.isascii() and fold(name).isascii())
+    ):
         return True
     parameters = _parameters(definition)
     raw = _without_owned(raw)

@@ -203,7 +203,7 @@ PIECE: Final = 32 * 1024
 OVERLAP: Final = 512
 """A text is looked through in pieces, which overlap so that no value is cut in two unseen."""
 VIEWED_LIMIT: Final = 64 * 1024
-"""Characters of other readings that are looked through per text, or as many as a longer text has."""
+"""Characters of other readings that are looked through per text; as many as it has, of a longer."""
 SAID: Final = "said:"
 """First part of the value that a sentence of a prompt is (see guard/provenance/saved_values.py)."""
 LINK: Final = "link:"

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from guard.lab.egress_routes import Case, Outcome
 
 TARGET: Final = 0.95
+REWRITTEN: Final = 0.92
+"""Target for cases that nobody has seen: those of the public benchmark, told again."""
 
 
 def read_cases(path: Path) -> list[Case]:
@@ -47,15 +49,23 @@ def read_cases(path: Path) -> list[Case]:
     return cases
 
 
-def eval_egress(cases: Sequence[Case], policy: Path, *, progress: Callable[[], object]) -> Report:
-    """Send every case through a guard of its own and return the report.
+def eval_egress(
+    cases: Sequence[Case], policy: Path, *, progress: Callable[[], object], target: float = TARGET
+) -> Report:
+    """Send every case through a running guard, as a principal of its own, and return the report.
+
+    Args:
+        cases: of the benchmark, or rewritten ones.
+        policy: that the guard has in force.
+        progress: called after each case.
+        target: share of the attacks that are to be blocked.
 
     Raises:
         GuardError: the guard did not start.
     """
     with Rig() as rig:
         outcomes = asyncio.run(_travel(cases, policy, rig, progress))
-    return _report(cases, outcomes, policy)
+    return _report(cases, outcomes, policy, target)
 
 
 async def _travel(
@@ -92,7 +102,9 @@ def _start(world: World, policy: Path, rig: Rig, secrets: Sequence[str]) -> Road
     return Roads(world, forward, reverse, decisions, policy, authority, directory)
 
 
-def _report(cases: Sequence[Case], outcomes: Sequence[Outcome], policy: Path) -> Report:
+def _report(
+    cases: Sequence[Case], outcomes: Sequence[Outcome], policy: Path, target: float
+) -> Report:
     pairs = list(zip(cases, outcomes, strict=True))
     attacks = [(c, o) for c, o in pairs if c["expected_verdict"] != "allow"]
     benign = [(c, o) for c, o in pairs if c["expected_verdict"] == "allow"]
@@ -109,7 +121,7 @@ def _report(cases: Sequence[Case], outcomes: Sequence[Outcome], policy: Path) ->
                 unit="fraction",
                 n=len(attacks),
                 interval=wilson(blocked, len(attacks)) if attacks else None,
-                target=f">= {TARGET}",
+                target=f">= {target}",
                 reason=None if attacks else "the file has no attacks",
             ),
             Check(id="benign_blocked", value=wrong, unit="count", n=len(benign), target="= 0"),

@@ -128,7 +128,10 @@ def test_a_host_that_is_data_is_told_from_a_name(host: str, hidden: bool) -> Non
         ("https://x.test/commit/9fceb02d0ae598e95dc970b74767f19372d61af8", False),
         ("https://x.test/graph?after=Y3Vyc29yOnYyOpHOAAE", False),
         ("https://x.test/resources/550e8400-e29b-41d4-a716-446655440000/details", False),
-        ("https://x.test/wiki/pages/1409/LF+AI+Day+-+ONNX+Community+Workshop+-+2020+October+14", False),
+        (
+            "https://x.test/wiki/pages/1409/LF+AI+Day+-+ONNX+Community+Workshop+-+2020+October+14",
+            False,
+        ),
         ("https://x.test/docs/a-very-long-but-readable-page-name-about-nothing.html", False),
     ],
 )

@@ -25,6 +25,9 @@ LIMIT: Final = 16 * 1024
 """Characters of one joined text; what is longer is not cut to be hidden."""
 PIECES: Final = 500
 _PARTED: Final = re2.compile(r"[\s.|+'\"-]+")
+_SIGNS: Final = "-_.+| "
+_SPREAD: Final = 4
+"""One sign in so many characters, or more, stands between letters and not between words."""
 _TURNED: Final = 4
 """Pieces, or fewer, that are joined in every order; more of them as they follow and backwards."""
 _PIECE: Final = re2.compile(r"[A-Za-z0-9_+/=.-]{3,}")
@@ -66,7 +69,10 @@ def join_pieces(pieces: Sequence[str]) -> Iterator[str]:
 
 
 def guises(text: str) -> Iterator[str]:
-    """Yield a text as it reads backwards, turned by 13 letters, and without what parts letters."""
+    """Yield a text as it reads backwards, turned by 13 letters, and without what parts letters.
+
+    A sign that stands behind every letter is left out alone as well: other signs may be the text's.
+    """
     if len(text) > LIMIT:
         return
     yield text[::-1]
@@ -74,6 +80,9 @@ def guises(text: str) -> Iterator[str]:
     bare = _PARTED.sub("", text)
     if bare != text:
         yield bare
+    for sign in _SIGNS:
+        if text.count(sign) * _SPREAD >= len(text) > _SPREAD:
+            yield text.replace(sign, "")
 
 
 def _url(text: str) -> SplitResult | None:

@@ -266,9 +266,10 @@ def _without_owned(text: str) -> str:
     """Return a text without earlier output of something that is no part of a session."""
     if "'s " not in text:
         return text
-    return _OWNED.sub(
+    left: str = _OWNED.sub(
         lambda m: m.group() if m.group(1).lower() in _SESSION_OWNERS else "its own", text
     )
+    return left
 
 
 def _is_subject(tool: str, form: re2._Regexp, text: str) -> bool:

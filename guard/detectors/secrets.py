@@ -55,6 +55,9 @@ _TELLING: Final = frozenset(
         "sendgrid_key",
         "pypi_token",
         "telegram_token",
+        "vault_token",
+        "doppler_token",
+        "age_key",
         "private_key",
         "jwt",
     }

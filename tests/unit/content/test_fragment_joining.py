@@ -66,6 +66,8 @@ TOKEN = FIRST + SECOND
         codecs.encode(TOKEN, "rot13"),
         "AKIA-QWER-TYUI-OPAS-DFGH",
         ".".join("AKIAQWERTYUIOPASDFGH"),
+        "https://a-b.test/x?ref=" + "-".join("hvs.T1YTKJj36paEXSpakcbL2xXdd9F"),
+        "https://a.test/?t=" + "-".join("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"),
     ],
 )
 def test_a_secret_in_a_simple_guise_is_found(text: str) -> None:

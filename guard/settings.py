@@ -183,6 +183,8 @@ class Settings(BaseSettings):
     """Under which people reach it, where that is not its address."""
     console_certificate: Path | None = None
     """PEM file with certificate and key: the console speaks TLS."""
+    console_commit: bool = False
+    """Whether the console may write the policy files and commit them in their Git repository."""
     models: Path | None = None
     credentials: Path | None = None
     """TOML file of principals and how they prove who they are, see

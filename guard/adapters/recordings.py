@@ -135,6 +135,7 @@ class RecordingWriter:
                 **_who(call.identity),
                 "id": call.id,
                 "server": call.server,
+                "upstream": call.upstream,
                 "protocol": call.protocol,
                 "tool": call.tool,
                 "arguments": dict(call.arguments),

@@ -28,6 +28,13 @@ def console(
     certificate: Annotated[
         Path | None, typer.Option(help="PEM file with certificate, key.")
     ] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="The guards' recordings, to try policies on.")
+    ] = None,
+    record_key: Annotated[Path | None, typer.Option(help="Key file of the recordings.")] = None,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="It may commit changes of the policy files.")
+    ] = False,
 ) -> None:
     """Serve the console of guards that share one Redis and one audit log."""
     try:
@@ -43,5 +50,8 @@ def console(
         console_people=people,
         console_url=url,
         console_certificate=certificate,
+        record=record,
+        record_key=record_key,
+        console_commit=commit,
     )
     asyncio.run(serve(settings, redis, label_key))

@@ -91,12 +91,14 @@ async def _tested(
 
     from guard.cli.policy import shipped_detectors
     from guard.replay.diff import find_flips
+    from guard.replay.traces import read_traces
 
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / output.name
         path.write_text(text, encoding="utf-8")
         after = load_policies([*(p for p in policy if p != output), path])
-    flips, _ = await find_flips((before, after), traces, url, shipped_detectors(None))
+    detectors = shipped_detectors(None)
+    flips, _ = await find_flips((before, after), lambda: read_traces(traces), url, detectors)
     return Counter(f"{flip['before']} -> {flip['after']}" for flip in flips)
 
 

@@ -232,7 +232,8 @@ def diff(
     runs = sum(1 for _ in read_traces(traces))
     with ExitStack() as stack:
         url = stack.enter_context(EmbeddedRedis()).url if redis == EMBEDDED else redis
-        flips, calls = asyncio.run(find_flips(policies, traces, url, shipped_detectors(models)))
+        job = find_flips(policies, lambda: read_traces(traces), url, shipped_detectors(models))
+        flips, calls = asyncio.run(job)
     for flip in flips:
         print(json_module.dumps(flip) if json else plain(sentence(flip)))
     kinds = Counter(f"{flip['before']} -> {flip['after']}" for flip in flips)

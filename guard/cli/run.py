@@ -93,6 +93,12 @@ def run(
     console_certificate: Annotated[
         Path | None, typer.Option(help="PEM file with certificate and key of the console.")
     ] = None,
+    console_commit: Annotated[
+        bool | None,
+        typer.Option(
+            "--console-commit", help="The console may commit changes of the policy files."
+        ),
+    ] = None,
     models: Annotated[
         Path | None, typer.Option(help="Model directory with its manifest (default: shipped).")
     ] = None,

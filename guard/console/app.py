@@ -28,13 +28,13 @@ from guard.console.acts import AT_ONCE, Answer, Decided, like
 from guard.console.decisions import FILTERS, PAGE
 from guard.console.feed import Feed
 from guard.console.gate import COOKIE, PUBLIC, Gate
-from guard.console.pages import Page, Templates, field_of, number, person_of
+from guard.console.pages import Page, PagesOf, Templates, field_of, number, person_of
 from guard.core import VERSION
 from guard.core.errors import AuditError, GuardError, InputError, StateError
 from guard.provenance.approvals import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from starlette.requests import Request
 
@@ -70,17 +70,19 @@ class Console:
         desk: acts on its state.
         access: signs people in.
         hosts: names by which the console is called.
+        parts: makes further pages.
         secure: whether it is reached by TLS only.
         now: seconds since the epoch.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
         self,
         index: DecisionIndex,
         desk: Desk,
         access: Access,
         hosts: Collection[str],
         *,
+        parts: Callable[[Templates], Sequence[PagesOf]] = lambda _: (),
         secure: bool = False,
         now: Callable[[], float] = time.time,  # noqa: TID251  (the edge where time comes in)
     ) -> None:
@@ -91,6 +93,7 @@ class Console:
         self._now = now
         self.templates = Templates()
         self._shown = self.templates.shown
+        self._parts = parts(self.templates)
         shown: Any = self.templates.environment.get_template("rows.html.jinja").module
         self.feed = Feed(index, lambda row: str(shown.decision(row)))
         self.pages = self._table()
@@ -139,6 +142,7 @@ class Console:
             Page("/api/approvals/{tenant}/{decision}", self.api_answer, act, "POST", AnswerBody),
             Page("/api/established", self.api_established, view),
             Page("/api/tools", self.api_tools, view),
+            *(page for part in self._parts for page in part.table()),
         ]
 
     @contextlib.asynccontextmanager

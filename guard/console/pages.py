@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -33,6 +33,13 @@ class Page:
     method: str = "GET"
     body: type[BaseModel] | None = None
     """What the API takes there."""
+
+
+class PagesOf(Protocol):
+    """A part of the console with pages of its own."""
+
+    def table(self) -> list[Page]:
+        """Return its routes."""
 
 
 class Templates:

@@ -25,6 +25,8 @@ from guard.console.access import Access, load_people
 from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
+from guard.console.policy_pages import PolicyPages
+from guard.console.workbench import Workbench
 from guard.core.errors import GuardError, InputError
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
@@ -90,11 +92,15 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     store = RedisSessionStore.at(redis, timeout=STATE_SECONDS)
     access = Access(load_people(settings.console_people), time.monotonic)
     secure = settings.console_certificate is not None or settings.console_url.startswith("https:")
+    bench = Workbench(
+        settings.policy, settings.record, settings.record_key, commits=settings.console_commit
+    )
     console = Console(
         DecisionIndex(settings.audit),
         Desk(store, Seal(load_label_key(key)), audit, PolicyInForce(settings.policy)),
         access,
         hosts={*LOOPBACK, host, settings.console_host},
+        parts=lambda templates: (PolicyPages(bench, templates, audit, time.time),),  # noqa: TID251  (the edge where time comes in)
         secure=secure,
     )
     server = uvicorn.Server(
@@ -121,6 +127,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     finally:
         for task in background:
             task.cancel()
+        await bench.aclose()
         await store.aclose()
         audit.close()
 

@@ -6,20 +6,31 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from guard.replay.run import Replay, fresh_store
-from guard.replay.traces import read_traces
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Sequence
 
     from guard.core.policy import Policy
     from guard.core.ports import Detector
+    from guard.replay.traces import Run
 
 
 async def find_flips(
-    policies: tuple[Policy, Policy], traces: list[Path], url: str, detectors: Sequence[Detector]
+    policies: tuple[Policy, Policy],
+    runs: Callable[[], Iterable[Run]],
+    url: str,
+    detectors: Sequence[Detector],
+    judged: Callable[[int, dict[str, Any]], object] = lambda _, __: None,
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return the calls that flip, in the order of the traces, and how many calls there were."""
+    """Return the calls that flip, in the order of the runs, and how many calls there were.
+
+    Args:
+        policies: the one before, the one after.
+        runs: yields the recorded runs; asked once for each policy.
+        url: a Redis for the state of the replays.
+        detectors: as in live traffic.
+        judged: told 0 or 1 for the policy, and the line of each call, as they come.
+    """
     old: list[tuple[str, tuple[str, ...]]] = []
     flips: list[dict[str, Any]] = []
     position = 0
@@ -27,12 +38,14 @@ async def find_flips(
     def remember(text: str) -> None:
         line = json.loads(text)
         old.append((line["action"], _deciding(line)))
+        judged(0, line)
 
     def compare(text: str) -> None:
         nonlocal position
         line = json.loads(text)
         action, rules = old[position]
         position += 1
+        judged(1, line)
         if line["action"] != action:
             flips.append(
                 {
@@ -46,7 +59,7 @@ async def find_flips(
 
     for policy, emit in zip(policies, (remember, compare), strict=True):
         async with fresh_store(url, policy.limits) as store:
-            await Replay(policy, store, detectors).run(read_traces(traces), emit)
+            await Replay(policy, store, detectors).run(runs(), emit)
     return flips, len(old)
 
 

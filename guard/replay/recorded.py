@@ -124,6 +124,10 @@ def _run(
             "verdict": call["action"],
             "forwarded": call["forwarded"],
             "reasons": call["reasons"],
+            "policy": call["policy"],
+            "server": call["server"],
+            "upstream": call.get("upstream", ""),
+            "protocol": call["protocol"],
         }
         if not alone:
             entry["agent"] = call["principal"]

@@ -223,8 +223,10 @@ def recorded_call(run: Run, call: Call, at: float) -> ToolCall:
         identity=_identity(run, call),
         tool=call.tool,
         arguments=call.args,
-        protocol=PROTOCOL,
+        protocol=call.protocol or PROTOCOL,
         at=at,
+        server=call.server,
+        upstream=call.upstream,
         index=call.i,
     )
 

@@ -93,6 +93,11 @@ class Call(_Record):
     tool: str
     args: dict[str, Any]
     result: str | dict[str, Any] | list[Any] | None = None
+    server: str = ""
+    """The listener it came through; beyond the format, as are the next two: recordings have them,
+    and a policy may map the tools of each server apart."""
+    upstream: str = ""
+    protocol: str = ""
 
 
 class Run(_Record):

@@ -22,6 +22,26 @@
     });
     feed.addEventListener("stale", () => { feed.close(); location.reload(); });
   }
+  // A problem's line in the editor; the reference of fields by what is typed.
+  document.addEventListener("click", (event) => {
+    const at = event.target.closest("button[data-line]");
+    const text = document.querySelector("textarea#text");
+    if (!at || !text) return;
+    const lines = text.value.split("\n");
+    const line = Math.max(1, Math.min(lines.length, Number(at.dataset.line)));
+    const start = lines.slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0);
+    text.focus();
+    text.setSelectionRange(start, start + lines[line - 1].length);
+    text.scrollTop = (line - 4) * (text.scrollHeight / lines.length);
+  });
+  document.querySelector("#look-up")?.addEventListener("input", (event) => {
+    const wanted = event.target.value.trim().toLowerCase();
+    for (const one of document.querySelectorAll("#reference details")) {
+      const found = one.textContent.toLowerCase().includes(wanted);
+      one.hidden = !found;
+      one.open = Boolean(wanted) && found;
+    }
+  });
   document.addEventListener("keydown", (event) => {
     if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
     const page = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`);

@@ -29,6 +29,7 @@ from guard.console.decisions import DecisionIndex
 from guard.core.errors import GuardError
 from guard.lab.audit_tampering import attempts
 from guard.lab.console.hostile_texts import hostile_texts
+from guard.lab.console.time_travel import travelled
 from guard.lab.load import UPSTREAM, run_load
 from guard.replay.reports import Check, Report, machine
 from guard.settings import child_environment
@@ -50,10 +51,9 @@ roles = ["viewer"]
 """
 DECISIONS: Final = 1_000_000
 BROWSE: Final = Path(__file__).with_name("browse.mjs")
-PARTS: Final = ("release", "pages", "feed", "routes", "tamper", "ratio", "browser")
+PARTS: Final = ("release", "pages", "feed", "routes", "tamper", "travel", "ratio", "browser")
 OPEN: Final = {
     "held_calls": "calls are not held open yet: an asked call is refused and comes again",
-    "timetravel_calls_per_second": "the console has no time travel yet (`guard policy diff` has)",
     "elicitation": "the guard does not elicit yet",
 }
 IDS: Final = {
@@ -62,6 +62,7 @@ IDS: Final = {
     "feed": ("feed_events_per_second",),
     "routes": ("routes_denied_by_default",),
     "tamper": ("tamper_found",),
+    "travel": ("timetravel_calls_per_second",),
     "ratio": ("requests_ratio_with_console",),
     "browser": ("axe_violations", "xss_executed"),
 }
@@ -120,6 +121,7 @@ def bench_console(
         "feed": lambda: _feed(figures),
         "routes": lambda: _routes(policy, figures),
         "tamper": lambda: _tampering(figures),
+        "travel": lambda: _time_travel(policy, figures),
         "ratio": lambda: _ratio(policy, figures),
         "browser": lambda: _browser(policy, figures, modules),
     }
@@ -426,6 +428,18 @@ def _tampering(figures: Figures, count: int = 100) -> None:
     with tempfile.TemporaryDirectory() as place:
         found = sum(one.found for one in attempts(Path(place), count))
     figures.add("tamper_found", found, "attempts", n=count, target="== 100")
+
+
+def _time_travel(policy: Path, figures: Figures, calls: int = 3000) -> None:
+    """Replay a recording under the policy in force and under one whose asks are blocks."""
+    found = travelled(policy, calls)
+    figures.add(
+        "timetravel_calls_per_second", found["calls_per_second"], "1/s", n=found["replayed"]
+    )
+    figures.details["time_travel"] = {
+        "each_call_is_judged": "by both policies, on fresh state, one tenant after the other",
+        **{name: found[name] for name in ("calls", "flips", "kinds", "compared", "as_recorded")},
+    }
 
 
 def _ratio(policy: Path, figures: Figures, rounds: int = 8, seconds: float = 3.0) -> None:

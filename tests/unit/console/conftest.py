@@ -13,10 +13,32 @@ from guard.console.access import Access, Person, Role
 from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
+from guard.console.policy_pages import PolicyPages
+from guard.console.workbench import Workbench
 from guard.provenance.seal import Seal
 from tests.guards import KEY
 
 NOW = 1_700_000_000.0
+POLICY = """version: 1
+name: mail
+internal_domains: [corp.example]
+tools:
+  - {match: [send], role: send, destinations: ["$.to"], body: ["$.body"]}
+rules:
+  - {id: inside, type: destination, status: [internal], effect: allow}
+  - {id: outside, type: destination, status: [external], effect: block}
+"""
+TESTS = """version: 1
+tests:
+  - name: mail inside passes
+    call: {tool: send, arguments: {to: a@corp.example, body: hi}}
+    verdict: allow
+    reasons: [inside]
+  - name: mail outside is refused
+    call: {tool: send, arguments: {to: a@evil.test, body: hi}}
+    verdict: block
+    reasons: [outside]
+"""
 
 
 def line(number, *, enforced="allow", tool="send", at="2023-11-14T22:00:00.000+00:00", **more):
@@ -57,14 +79,32 @@ def log(tmp_path):
 
 
 @pytest.fixture
-def console(store, log, clock):
+def policy_file(tmp_path):
+    """A policy that can be edited, with a test beside it, in no repository."""
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "mail_test.yaml").write_text(TESTS, "utf-8")
+    path = tmp_path / "policy" / "mail.yaml"
+    path.write_text(POLICY, "utf-8")
+    return path
+
+
+@pytest.fixture
+def console(store, log, clock, policy_file):
     """The console; ``as_(*roles)`` returns a client of somebody, signed in."""
     access = Access({}, lambda: clock.at)
     index = DecisionIndex(log)
     index.take_in()
     audit = AuditLogFile(log)
     desk = Desk(store, Seal(KEY), audit, now=lambda: NOW)
-    found = Console(index, desk, access, {"console"}, now=lambda: NOW)
+    bench = Workbench([policy_file])
+    found = Console(
+        index,
+        desk,
+        access,
+        {"console"},
+        parts=lambda templates: (PolicyPages(bench, templates, audit, lambda: NOW),),
+        now=lambda: NOW,
+    )
 
     def client(*roles, name="pat"):
         person = Person(name, frozenset(map(Role, roles)))
@@ -78,6 +118,8 @@ def console(store, log, clock):
             transport=transport, base_url="http://console", cookies=cookies, headers=headers
         )
 
-    yield SimpleNamespace(console=found, as_=client, access=access, index=index, desk=desk, log=log)
+    yield SimpleNamespace(
+        bench=bench, console=found, as_=client, access=access, index=index, desk=desk, log=log
+    )
     index.close()
     audit.close()

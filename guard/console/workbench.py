@@ -1,0 +1,314 @@
+"""Drafts of a policy: edited on the console, rehearsed in a process of their own, put into Git.
+
+Drafts live in the memory of the console's process, the last few only.  Nothing here changes what a
+guard decides: the files do, once they were committed, and a trial (docs/console.md) for a share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import secrets
+import sys
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.console.history import PolicyHistory
+from guard.core.errors import GuardError, InputError, PolicyError
+from guard.policy_files import load_policies
+from guard.replay.policy_tests import SUFFIX
+from guard.replay.rehearsal import Job, read_draft
+from guard.settings import BUILTIN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from guard.console.access import Person
+    from guard.core.policy import Policy
+
+DRAFTS: Final = 50
+TEXT_BYTES: Final = 1 << 20
+WAITING: Final = 4
+"""Rehearsals that wait for the one that runs."""
+SECONDS: Final = 1800.0
+"""A rehearsal that takes longer is ended."""
+_LINE: Final = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Rehearsal:
+    """What tests and recordings say of a draft, as far as that is known."""
+
+    what: str
+    """``tests``, or the hours of recordings in words."""
+    done: int = 0
+    of: int = 0
+    result: dict[str, Any] | None = None
+    error: str = ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self.result is None and not self.error
+
+
+@dataclass(slots=True)
+class Draft:
+    """Changed texts of policy files, and of the tests beside them."""
+
+    id: str
+    by: str
+    at: float
+    texts: dict[str, str]
+    """By path, only those that differ from the file."""
+    base: dict[str, str]
+    """Digest by path of the file that each was made from."""
+    rehearsals: dict[str, Rehearsal] = field(default_factory=dict)
+    """``tests`` and ``travel``, of the texts as they are now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the loader says of a draft."""
+
+    policy: Policy | None
+    problems: tuple[tuple[str, int, str], ...]
+    """File, line and message; empty where the policy is valid."""
+    warnings: tuple[tuple[str, int, str], ...] = ()
+
+
+class Workbench:
+    """Drafts of one policy.
+
+    Args:
+        policy: the files that make it, as the guard is given them.
+        recordings: directory of ``--record``; None: there is no past to replay.
+        key: of the recordings; None for the user's own.
+        commits: whether the console may write the files and commit.
+    """
+
+    def __init__(
+        self,
+        policy: Sequence[Path],
+        recordings: Path | None = None,
+        key: Path | None = None,
+        *,
+        commits: bool = False,
+    ) -> None:
+        self.policy = list(policy)
+        self.recordings = recordings
+        self._key = key
+        own = [path for path in policy if not str(path).startswith(BUILTIN)]
+        tests = [path.with_name(path.stem + SUFFIX) for path in own]
+        self.files = [*own, *(path for path in tests if path.is_file())]
+        """What can be edited: policy files, then the tests beside them."""
+        self.history = PolicyHistory(self.files)
+        self.commits = commits and self.history.kept
+        self._drafts: OrderedDict[str, Draft] = OrderedDict()
+        self._turn = asyncio.Semaphore(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def file(self, text: str) -> Path:
+        """Return the file of a name that a form sent.
+
+        Raises:
+            InputError: it is none of those that can be edited.
+        """
+        found = next((path for path in self.files if str(path) == text), None)
+        if found is None:
+            raise InputError("this file is not one of the policy's")
+        return found
+
+    def text(self, path: Path) -> str:
+        """Return a file as it is now.
+
+        Raises:
+            GuardError: it cannot be read.
+        """
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise GuardError(f"`{path}` cannot be read ({type(error).__name__})") from error
+
+    def drafts(self) -> list[Draft]:
+        """Return the drafts, the newest first."""
+        return list(reversed(self._drafts.values()))
+
+    def draft(self, identifier: str) -> Draft:
+        """Return a draft.
+
+        Raises:
+            InputError: there is none of this id, any more.
+        """
+        found = self._drafts.get(identifier)
+        if found is None:
+            raise InputError("this draft is gone; drafts live as long as the console's process")
+        return found
+
+    def begin(self, person: Person, at: float, texts: dict[str, str]) -> Draft:
+        """Begin a draft with new texts by path."""
+        draft = Draft(secrets.token_hex(8), person.name, at, {}, {})
+        self.edit(draft, texts)
+        self._drafts[draft.id] = draft
+        while len(self._drafts) > DRAFTS:
+            self._drafts.popitem(last=False)
+        return draft
+
+    def edit(self, draft: Draft, texts: dict[str, str]) -> None:
+        """Take other texts into a draft; what was rehearsed of the ones before is forgotten.
+
+        Raises:
+            InputError: a text is too long, or of no file of the policy.
+        """
+        for name, given in texts.items():
+            path = self.file(name)
+            # A form sends other line ends than files have.
+            text = given.replace("\r\n", "\n")
+            if len(text.encode("utf-8", "replace")) > TEXT_BYTES:
+                raise InputError("the text is longer than a policy file may be")
+            now = self.text(path)
+            draft.base.setdefault(name, _digest(now))
+            draft.texts.pop(name, None)
+            if text != now:
+                draft.texts[name] = text
+        draft.rehearsals.clear()
+
+    def discard(self, draft: Draft) -> None:
+        """Forget a draft."""
+        self._drafts.pop(draft.id, None)
+
+    def check(self, texts: dict[str, str]) -> Checked:
+        """Return what the loader says of new texts by path."""
+        try:
+            policy = read_draft(self.policy, texts)
+        except PolicyError as error:
+            found = [(Path(p.path).name, p.line, p.message) for p in error.problems]
+            return Checked(None, tuple(found))
+        except (GuardError, OSError, UnicodeError) as error:
+            return Checked(None, (("", 0, str(error)),))
+        warnings = [(Path(p.path).name, p.line, p.message) for p in policy.warnings]
+        return Checked(policy, (), tuple(warnings))
+
+    def in_force(self) -> Policy:
+        """Return the policy that the files hold now.
+
+        Raises:
+            GuardError: they hold none.
+        """
+        return load_policies(self.policy)
+
+    def patch(self, draft: Draft) -> str:
+        """Return a draft as a patch."""
+        return self.history.patch(draft.texts)
+
+    def commit(self, draft: Draft, message: str, who: str) -> str:
+        """Write a draft into its files and commit them; return the commit's id.
+
+        Raises:
+            InputError: the console may not, or a file has changed since the draft was begun.
+            GuardError: the draft has a problem, or Git refused; nothing was changed.
+        """
+        if not self.commits:
+            raise InputError("this console does not commit (--console-commit); take the patch")
+        if self.stale(draft):
+            raise InputError("a file has changed since this draft was begun; begin anew")
+        checked = self.check(draft.texts)
+        if checked.policy is None:
+            raise InputError(f"the draft has a problem: {checked.problems[0][2]}")
+        return self.history.commit(draft.texts, message, who)
+
+    def stale(self, draft: Draft) -> bool:
+        """Return whether a file is another than the one that the draft was made from."""
+        return any(_digest(self.text(self.file(name))) != was for name, was in draft.base.items())
+
+    # --- rehearsals ------------------------------------------------------------------------------
+
+    def rehearse(self, draft: Draft, *, since: float | None = None, until: float = 0.0) -> None:
+        """Begin the tests of a draft, or its replay over what was recorded since then.
+
+        Raises:
+            InputError: there are no recordings, or too many rehearsals wait.
+        """
+        if since is not None and self.recordings is None:
+            raise InputError("nothing is recorded: guard run --record")
+        if len(self._tasks) > WAITING:
+            raise InputError("other rehearsals wait already; try again later")
+        job = Job(
+            policy=[path.resolve() if path in self.files else path for path in self.policy],
+            drafts={str(Path(name).resolve()): text for name, text in draft.texts.items()},
+            tests=since is None,
+        )
+        name, what = "tests", "tests"
+        if since is not None:
+            job = job.model_copy(
+                update={
+                    "recordings": self.recordings,
+                    "key": self._key,
+                    "since": since,
+                    "until": until,
+                }
+            )
+            name, what = "travel", f"{(until - since) / 3600:g} hours"
+        rehearsal = draft.rehearsals[name] = Rehearsal(what)
+        task = asyncio.get_running_loop().create_task(self._rehearsed(job, rehearsal))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _rehearsed(self, job: Job, rehearsal: Rehearsal) -> None:
+        try:
+            async with self._turn, asyncio.timeout(SECONDS):
+                await self._run(job, rehearsal)
+        except TimeoutError:
+            rehearsal.error = "it took too long; choose fewer hours"
+        except (OSError, ValueError) as error:
+            rehearsal.error = f"it could not be run: {type(error).__name__}"
+        if rehearsal.runs:
+            rehearsal.error = "its process ended without a result"
+
+    @staticmethod
+    async def _run(job: Job, rehearsal: Rehearsal) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "guard.replay.rehearsal",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            limit=_LINE,
+        )
+        try:
+            if process.stdin is not None:
+                process.stdin.write(job.model_dump_json().encode() + b"\n")
+                await process.stdin.drain()
+                process.stdin.close()
+            while process.stdout is not None and (line := await process.stdout.readline()):
+                told = json.loads(line)
+                rehearsal.done = told.get("done", rehearsal.done)
+                rehearsal.of = told.get("of", rehearsal.of)
+                rehearsal.result = told.get("result", rehearsal.result)
+                rehearsal.error = told.get("error", rehearsal.error)
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+
+    async def settled(self) -> None:
+        """Wait until no rehearsal runs."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def aclose(self) -> None:
+        """End what runs."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

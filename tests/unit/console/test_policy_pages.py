@@ -1,0 +1,103 @@
+"""Editing a policy on the console: drafts, problems by line, patches, and who may."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.unit.console.conftest import POLICY
+
+LOOSER = POLICY.replace("effect: block", "effect: ask")
+
+
+def _draft(answer):
+    assert answer.status_code == 303, answer.text
+    return answer.headers["location"]
+
+
+async def test_a_problem_is_shown_with_its_line(console, policy_file):
+    """What the loader would refuse is said while the text is written, and links to its line."""
+    broken = POLICY.replace("effect: allow", "efect: allow")
+    async with console.as_("author") as client:
+        form = {"file": str(policy_file), "text": broken, "draft": ""}
+        answer = await client.post("/policies/check", data=form)
+        good = await client.post("/policies/check", data={**form, "text": POLICY})
+
+    assert 'data-line="7"' in answer.text
+    assert "did you mean `effect`?" in answer.text
+    assert "Valid: 1 tool mappings, 2 rules" in good.text
+
+
+async def test_a_draft_shows_what_it_changes_and_changes_nothing(console, policy_file):
+    """The file in force stays as it is; the draft has the difference and the patch."""
+    async with console.as_("author") as client:
+        form = {"file": str(policy_file), "text": LOOSER.replace("\n", "\r\n"), "draft": ""}
+        path = _draft(await client.post("/policies/drafts", data=form))
+        page = await client.get(path)
+        patch = await client.get(f"{path}/patch")
+
+    assert policy_file.read_text("utf-8") == POLICY
+    assert "status: [external], effect: ask}" in page.text
+    assert "+  - {id: outside, type: destination, status: [external], effect: ask}" in patch.text
+    assert "\r" not in patch.text
+
+
+async def test_a_viewer_reads_and_does_not_write(console, policy_file):
+    """Everybody who sees the console sees the policy; authors change it."""
+    form = {"file": str(policy_file), "text": LOOSER, "draft": ""}
+    async with console.as_("viewer") as client:
+        page = await client.get("/policies/edit", params={"file": str(policy_file)})
+        refused = await client.post("/policies/drafts", data=form)
+
+    assert "readonly" in page.text
+    assert "internal_domains" in page.text
+    assert refused.status_code == 403
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../audit.jsonl", ""])
+async def test_only_the_policys_own_files_are_read_and_written(console, name):
+    """A name of another file is refused, wherever it points."""
+    async with console.as_("admin") as client:
+        read = await client.get("/policies/edit", params={"file": name})
+        written = await client.post("/policies/drafts", data={"file": name, "text": "x"})
+
+    assert (read.status_code, written.status_code) == (400, 400)
+
+
+async def test_a_console_that_may_not_commit_does_not(console, policy_file):
+    """Without --console-commit, or without a repository, the patch is what there is."""
+    async with console.as_("author") as client:
+        form = {"file": str(policy_file), "text": LOOSER, "draft": ""}
+        path = _draft(await client.post("/policies/drafts", data=form))
+        answer = await client.post(f"{path}/commit", data={"message": "looser"})
+        nothing = await client.post(f"{path}/commit", data={"message": " "})
+
+    assert (answer.status_code, nothing.status_code) == (400, 400)
+    assert policy_file.read_text("utf-8") == POLICY
+    acts = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
+    acts = [one["act"] for one in acts if one["event"] == "guard.policy_change"]
+    assert acts == ["commit", "failed"]
+
+
+async def test_without_recordings_there_is_no_past(console, policy_file):
+    """Time travel says what it needs."""
+    async with console.as_("author") as client:
+        form = {"file": str(policy_file), "text": LOOSER, "draft": ""}
+        path = _draft(await client.post("/policies/drafts", data=form))
+        answer = await client.post(f"{path}/travel", data={"hours": "24"})
+        wrong = await client.post(f"{path}/travel", data={"hours": "-1"})
+
+    assert (answer.status_code, wrong.status_code) == (400, 400)
+    assert "guard run --record" in answer.text
+
+
+async def test_the_editor_knows_every_field_of_the_language(console, policy_file):
+    """Beside the text stands what the schema says, rule types included."""
+    async with console.as_("viewer") as client:
+        page = await client.get("/policies/edit", params={"file": str(policy_file)})
+        schema = (await client.get("/policies/schema.json")).json()
+
+    for field in ("internal_domains", "destinations", "rule `provenance`"):
+        assert field in page.text
+    assert "rules" in schema["properties"]

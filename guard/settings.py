@@ -154,6 +154,9 @@ class Settings(BaseSettings):
     """PEM file of authorities to trust upstream, besides the public ones."""
     model_api: list[str] = Field(default_factory=lambda: list(MODEL_APIS))
     """Hosts (``HOST`` or ``HOST:PORT``) whose requests are conversations with a model."""
+    authorization_server: list[str] = Field(default_factory=list)
+    """Issuers (``https://login.example.com``) at which clients of reverse listeners may log in,
+    besides a listener's own server."""
     upstream_proxy: str | None = None
     """``http://[user:secret@]host:port`` that forward listeners go through."""
     redis: str = EMBEDDED
@@ -238,6 +241,17 @@ class Settings(BaseSettings):
         if value is Durability.REPLICATED and info.data.get("redis") == EMBEDDED:
             msg = "the embedded redis has no replica; name yours with --redis URL"
             raise ValueError(msg)
+        return value
+
+    @field_validator("authorization_server")
+    @classmethod
+    def _issuers(cls, value: list[str]) -> list[str]:
+        for text in value:
+            parts = urlsplit(text)
+            is_open = parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1", "localhost"}
+            if not parts.hostname or (parts.scheme != "https" and not is_open) or parts.query:
+                msg = f"`{text}` is no issuer, for example https://login.example.com"
+                raise ValueError(msg)
         return value
 
     @field_validator("forward")

@@ -11,12 +11,15 @@ import contextlib
 import secrets
 import shlex
 import signal
+import ssl
 import sys
 import time
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
+
+import certifi
 
 from guard.adapters.admin_port import AdminServer, HealthReport, PromptChannel
 from guard.adapters.audit_log import AuditLogFile, open_audit_log
@@ -33,6 +36,7 @@ from guard.adapters.credentials.label_key import (
     recording_key_path,
 )
 from guard.adapters.credentials.write_credentials import load_write_credentials
+from guard.adapters.login import ServerLogin
 from guard.adapters.memory_stores.checker import CommandChecker
 from guard.adapters.memory_stores.fate_probe import StoreProbe
 from guard.adapters.memory_stores.recovery import Recovery
@@ -78,6 +82,7 @@ if TYPE_CHECKING:
     from guard.core.metrics import Metrics
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Clock
+    from guard.enforcement.exchange import Login
     from guard.settings import Settings
 
 BEAT_SECONDS: Final = 0.1
@@ -183,6 +188,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         recorders=recorders,
         ledger=RedisLedger(store),
     )
+    login = _login(settings, seal, audit, clock)
     enforcement = Enforcement(
         guard=guard,
         protocols=discover_protocols(
@@ -197,10 +203,12 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         credentials=Credentials(
             load_proofs(settings.credentials, clock.now),
             {x.key: x.principal for x in settings.listeners if x.principal},
+            login,
         ),
         body_limit=settings.body_limit,
         model_apis=settings.model_api,
         declarations=DeclarationHandler(guard, store, seal, metrics, clock),
+        login=login,
     )
     metrics.set(CALLS_AWAITED, enforcement.in_flight.awaited)
 
@@ -214,6 +222,27 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     recovery = memory.recovery
     return Parts(
         guard, enforcement, store, metrics, audit, policy, reloader, recovery, seal, recorders
+    )
+
+
+def _login(settings: Settings, seal: Seal, audit: AuditLog, clock: Clock) -> Login | None:
+    """Return what logs clients in at the servers of reverse listeners, None without listeners."""
+    if not settings.listeners:
+        return None
+
+    def trust() -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=certifi.where())
+        if settings.upstream_ca is not None:
+            context.load_verify_locations(settings.upstream_ca)
+        return context
+
+    return ServerLogin(
+        settings.listeners,
+        settings.authorization_server,
+        seal=seal,
+        audit=audit,
+        clock=clock.now,
+        trust=trust,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from guard.core.errors import MessageError
+from guard.protocols.http.oauth import WELL_KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from guard.settings import Listener
 
 _DOTS: Final = frozenset({".", ".."})
+DEPTH: Final = 3
+"""Slashes in the path of a well-known document of a server itself: ``/.well-known/NAME/mail``."""
 
 
 class Routes:
@@ -45,6 +48,12 @@ class Routes:
         if servers is None:
             return None
         path, mark, query = target.partition("?")
+        for document in WELL_KNOWN:
+            if path.startswith(f"{document}/"):
+                # Well-known documents of what lies under a path stand before it (RFC 8615).
+                found = self.find(port, path.removeprefix(document) + mark + query)
+                rest = found[1] if found and path.count("/") > DEPTH else mark + query
+                return found and (found[0], document + rest)
         name, slash, rest = path.removeprefix("/").partition("/")
         server = servers.get(f"/{name}")
         if server is None or not _DOTS.isdisjoint(rest.split("/")):

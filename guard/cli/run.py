@@ -37,6 +37,10 @@ def run(
         list[str] | None,
         typer.Option(help="HOST[:PORT] of a model API (default: the three well-known); repeat."),
     ] = None,
+    authorization_server: Annotated[
+        list[str] | None,
+        typer.Option(help="https://ISSUER at which clients of listeners may log in; repeat."),
+    ] = None,
     ca: Annotated[
         Path | None, typer.Option(help="Directory of the authority that opens TLS (`guard ca`).")
     ] = None,

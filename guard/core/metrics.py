@@ -155,6 +155,7 @@ REFUSAL_CODES: Final = frozenset(
     {
         "ambiguous_key",
         "ambiguous_path",
+        "authorization_server",
         "bad_answer",
         "bad_call",
         "bad_content_encoding",
@@ -166,6 +167,7 @@ REFUSAL_CODES: Final = frozenset(
         "bad_http_method",
         "bad_json",
         "bad_jsonrpc",
+        "bad_login",
         "bad_model_request",
         "bad_session_id",
         "bad_transfer_encoding",
@@ -189,6 +191,7 @@ REFUSAL_CODES: Final = frozenset(
         "raw_udp",
         "result_unmatched",
         "result_withheld",
+        "token_elsewhere",
         "trailers",
         "two_protocols",
         "unexpected_body",

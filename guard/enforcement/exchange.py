@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from guard.core.ports import AuditLog
     from guard.decision.guard import Guard
     from guard.protocols.base import ProtocolModule
-    from guard.protocols.http.message import HttpRequest
+    from guard.protocols.http.message import HttpReply, HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
     from guard.protocols.messages import Message
 
@@ -65,6 +65,31 @@ class Proof(Protocol):
 
     def principal(self, request: HttpRequest) -> str | None:
         """Return the principal that the request proves, None where it proves none this way."""
+
+
+class Login(Protocol):
+    """Logs clients in at the servers behind reverse listeners (OAuth)."""
+
+    binds: bool
+    """Whether there is more than one server, so that a token may be for another."""
+
+    def check(self, request: HttpRequest, credential: str) -> None:
+        """Refuse a token that is for another server.
+
+        Raises:
+            MessageError: it is.
+        """
+
+    def challenge(self, request: HttpRequest, said: str) -> str:
+        """Return a server's ``WWW-Authenticate`` header as the listener's client must find it."""
+
+    async def answer(self, request: HttpRequest, principal: str, decision_id: str) -> HttpReply:
+        """Answer a request of the login.
+
+        Raises:
+            MessageError: it is refused.
+            AuditError: it could not be recorded.
+        """
 
 
 class SharedSecrets:
@@ -93,13 +118,19 @@ class Credentials:
     Args:
         proofs: asked in this order; with any, no unauthenticated call is accepted.
         listeners: principal of a listener's unauthenticated traffic, by its port (and path).
+        login: knows whose the tokens are that clients show their servers.
     """
 
     def __init__(
-        self, proofs: Sequence[Proof] = (), listeners: Mapping[str, str] | None = None
+        self,
+        proofs: Sequence[Proof] = (),
+        listeners: Mapping[str, str] | None = None,
+        login: Login | None = None,
     ) -> None:
         self.proofs = tuple(proofs)
         """How a client can prove who it is."""
+        self.login = login if login is not None and login.binds else None
+        """Asked about tokens, where there is more than one server."""
         self._listeners = dict(listeners or {})
 
     def told(self, request: HttpRequest) -> str:
@@ -147,8 +178,13 @@ def identify(
     """Return who makes a request.
 
     Raises:
-        MessageError: a credential is required and missing, or an id is malformed or repeated.
+        MessageError: a credential is required and missing, it is a token for another server, or an
+            id is malformed or repeated.
     """
+    if credentials.login is not None and not request.chosen:
+        token = request.header("authorization")
+        if token is not None:
+            credentials.login.check(request, token)
     principal = credentials.principal(request) if credentials.proofs else None
     session, rung = _session(request, message)
     return Identity(

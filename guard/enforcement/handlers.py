@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from guard.core.ports import AuditLog, Clock
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
+    from guard.enforcement.exchange import Login
     from guard.protocols.base import ProtocolModule
 
 
@@ -39,6 +40,7 @@ class Enforcement:
         body_limit: bytes a body, one event of a stream, or one held call may have.
         model_apis: hosts (``host`` or ``host:port``) that the operator declared as model APIs.
         declarations: pins and labels what servers declare; None where nobody keeps pins.
+        login: logs clients in at the servers of reverse listeners; None where there are none.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -53,7 +55,9 @@ class Enforcement:
         body_limit: int = 16 * 1024 * 1024,
         model_apis: Collection[str] = (),
         declarations: DeclarationHandler | None = None,
+        login: Login | None = None,
     ) -> None:
+        self.login = login
         self.credentials = credentials or Credentials()
         self.body_limit = body_limit
         self.in_flight = CallsInFlight()
@@ -74,6 +78,7 @@ class Enforcement:
             plain=plain,
             issued=issued,
             models=models,
+            login=login,
         )
         self.responses = ResponseHandler(
             guard=guard,

@@ -26,8 +26,10 @@ from guard.enforcement.exchange import (
 from guard.protocols.http.message import REDACTION_FAILED
 from guard.protocols.http.metadata import TOOL as METADATA
 from guard.protocols.http.metadata import call_context, metadata_call, request_context
+from guard.protocols.http.oauth import LOGIN_PATHS
+from guard.protocols.http.oauth import refused as login_refused
 from guard.protocols.http.request import TOOL as REQUEST
-from guard.protocols.refusals import Refusal
+from guard.protocols.refusals import Refusal, unreadable, unreadable_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
         Credentials,
         InFlight,
         IssuedTokens,
+        Login,
         ParseFailures,
     )
     from guard.enforcement.model_answers import ModelAnswerHandler
@@ -54,6 +57,9 @@ if TYPE_CHECKING:
 ReadT = TypeVar("ReadT")
 _NOTHING: Final[frozenset[str]] = frozenset()
 _HEADERS: Final = frozenset({"headers"})
+LOGIN: Final = "oauth"
+"""In the place of a protocol, of what the login refuses."""
+NOT_FOUND: Final = 404
 _HEADED: Final = frozenset({REQUEST, METADATA})
 """Calls whose headers are part of their context."""
 
@@ -107,6 +113,7 @@ class RequestHandler:
         plain: likewise other requests, by their methods.
         issued: what servers gave their clients to repeat.
         models: takes the results that a request reports to a model.
+        login: logs clients in at the servers of reverse listeners.
     """
 
     def __init__(  # noqa: PLR0913  (`Enforcement` passes every part once, by name)
@@ -123,6 +130,7 @@ class RequestHandler:
         plain: InFlight[str],
         issued: IssuedTokens,
         models: ModelAnswerHandler,
+        login: Login | None = None,
     ) -> None:
         self._guard = guard
         self._protocols = [p for p in protocols if not p.is_fallback]
@@ -136,6 +144,7 @@ class RequestHandler:
         self._plain = plain
         self._issued = issued
         self._models = models
+        self._login = login
 
     async def on_request(self, request: HttpRequest) -> Exchange | UnreadExchange | HttpReply:
         """Judge a request.
@@ -149,6 +158,9 @@ class RequestHandler:
         """
         decision_id = new_decision_id()
         protocol = self._fallback
+        login = self._login
+        if login is not None and request.target.startswith(LOGIN_PATHS) and not request.chosen:
+            return await self._log_in(login, request, decision_id)
         try:
             protocol = await self._read(self._matching, request)
             message = await self._read(protocol.parse, request)
@@ -166,23 +178,47 @@ class RequestHandler:
         if reader is not None or request.has_header("upgrade"):
             # The calls come later: in the model's answer, or as messages of the WebSocket.
             exchange.context = request_context(request)
-        if message.reported:
-            withheld = await self._models.observe_reported(exchange, message.reported)
+        if message.reported or message.user_role_claims:
+            withheld = await self._note_history(exchange, message)
             if withheld is not None:
-                return protocol.refuse(message, [withheld])
-        if message.user_role_claims:
-            now = self._clock.now()
-            await self._guard.note_claims(identity, message.user_role_claims, now)
+                return withheld
         if message.tasks or message.plain:
             self._expect_others(message, exchange)
         calls = self._calls(request, exchange, (*message.calls, *side_content), decision_id)
-        if not calls:
+        refused: HttpReply | None = None
+        if calls:
+            rewriting = Rewriting(protocol, request, message)
+            refused = await self._judge(message, calls, exchange, rewriting)
+        if refused is None:
             return exchange
-        rewriting = Rewriting(protocol, request, message)
-        refused = await self._judge(message, calls, exchange, rewriting)
-        if refused is not None:
-            return _in_stream(refused, protocol, request, identity.principal)
-        return exchange
+        return _in_stream(refused, protocol, request, identity.principal)
+
+    async def _note_history(self, exchange: Exchange, message: Message) -> HttpReply | None:
+        """Take in what a request reports to a model; return its refusal where one withholds it."""
+        if message.reported:
+            withheld = await self._models.observe_reported(exchange, message.reported)
+            if withheld is not None:
+                return exchange.protocol.refuse(message, [withheld])
+        if message.user_role_claims:
+            now = self._clock.now()
+            await self._guard.note_claims(exchange.identity, message.user_role_claims, now)
+        return None
+
+    async def _log_in(self, login: Login, request: HttpRequest, decision_id: str) -> HttpReply:
+        """Answer a request of the login; what cannot be done is refused, in every mode."""
+        place = self._place(request)
+        try:
+            return await login.answer(request, place.principal, decision_id)
+        except MessageError as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001  (it must end in a refusal, whatever it met)
+            self._metrics.count(ERRORS, "hook")
+            failure = MessageError("guard_error", type(error).__name__, status=503)
+        if failure.status != NOT_FOUND:
+            # That there is no login here is an answer, which clients look for.
+            self._failures.record(failure, LOGIN, place, decision_id)
+        said = unreadable_sentence(failure, decision_id)
+        return login_refused(failure, said, unreadable(failure, decision_id))
 
     def refuse(
         self, error: MessageError, request: HttpRequest | None = None, decision_id: str = ""

@@ -110,6 +110,9 @@ _REMEDIES: Final = {
     "body_too_large": "send less at once",
     "port": "ask the operator to open the port in the policy's `egress.ports`",
     "private_address": "ask the operator to open the address in the policy's `egress.private`",
+    "authorization_server": "the operator declares it: `guard run --authorization-server URL`",
+    "bad_login": "log in again; if it stays so, the operator finds why in the guard's log",
+    "token_elsewhere": "log in at this server",
     "bad_credential": "ask the operator for a proxy credential",
 }
 """What would help, by the code of what was not read; else, to write it as the error says."""

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 HTTPS_PORT: Final = 443
 ACCEPTED: Final = 202
 PROXY_AUTHENTICATION: Final = 407
+CHALLENGE: Final = b"www-authenticate"
 IDLE_SECONDS: Final = 600.0
 """How long a client may be silent: between requests, and within one."""
 SWEEP_SECONDS: Final = 15.0
@@ -400,7 +401,9 @@ class LeanPep:
             stream = _Stream(client, request, asked, upstream, answer, reader)
             return await self._stream(stream)
         body = await self._whole(asked, upstream, answer)
-        fields = without(answer.fields, _ANSWER_FRAMED.__contains__)
+        fields = self._challenged(
+            asked.message, without(answer.fields, _ANSWER_FRAMED.__contains__)
+        )
         if isinstance(exchange, Exchange):
             instead = await self._responses.on_answer(
                 exchange, self._decoded(exchange, answer, body), answer.status
@@ -434,6 +437,20 @@ class LeanPep:
             if not self.budget.hold(id(asked), len(body)):
                 raise no_room()
         return bytes(body)
+
+    def _challenged(
+        self, message: HttpRequest, fields: list[tuple[bytes, bytes]]
+    ) -> list[tuple[bytes, bytes]]:
+        """Let a challenge lead the client to the listener's own login."""
+        login = self._enforcement.login
+        if login is None or not any(name.lower() == CHALLENGE for name, _ in fields):
+            return fields
+        return [
+            (name, login.challenge(message, value.decode("latin-1")).encode("latin-1"))
+            if name.lower() == CHALLENGE
+            else (name, value)
+            for name, value in fields
+        ]
 
     def _decoded(self, exchange: Exchange, answer: AnswerReader, body: bytes) -> bytes:
         """Return a body without its content coding.

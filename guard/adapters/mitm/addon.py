@@ -58,6 +58,7 @@ EXCHANGE: Final = "guard.exchange"
 READER: Final = "guard.reader"
 REFUSED: Final = "guard.refused"
 FORWARDED_AT: Final = "guard.forwarded_at"
+CHALLENGE: Final = "www-authenticate"
 SWITCHING: Final = 101
 ACCEPTED: Final = 202
 SOCKET: Final = "guard.socket"
@@ -201,6 +202,8 @@ class GuardAddon:
             if started is not None:
                 self._metrics.observe(UPSTREAM_SECONDS, time.perf_counter() - started)
             headers = flow.response.headers
+            if CHALLENGE in headers and self.forward.is_reverse(flow):
+                self._name_own_metadata(flow, flow.response)
             if isinstance(exchange, Exchange) and "mcp-session-id" in headers:
                 self._enforcement.responses.note_token(exchange, headers["mcp-session-id"])
             kind = headers.get("content-type", "").split(";", 1)[0].strip().lower()
@@ -219,6 +222,13 @@ class GuardAddon:
             answer_later(flow, reply)
         except Exception:  # noqa: BLE001  (see module docstring)
             self._fail(flow, "hook")
+
+    def _name_own_metadata(self, flow: http.HTTPFlow, response: http.Response) -> None:
+        """Let a challenge lead the client to the listener's own login."""
+        login, asked = self._enforcement.login, outline(flow)
+        if login is not None:
+            said = [login.challenge(asked, one) for one in response.headers.get_all(CHALLENGE)]
+            response.headers.set_all(CHALLENGE, said)
 
     async def guard_chunk(self, hook: GuardChunkHook) -> None:
         """Judge a chunk of a streamed answer; on any error nothing more of it is released."""

@@ -146,6 +146,10 @@ class ForwardAddon:
         headers = (*own, *session, *inherited)
         return replace(request, headers=headers, certificates=tunnel.certificates, chosen=True)
 
+    def is_reverse(self, flow: http.HTTPFlow) -> bool:
+        """Return whether a request came by a reverse listener."""
+        return isinstance(flow.client_conn.proxy_mode, ReverseMode)
+
     def prepare(self, flow: http.HTTPFlow) -> None:
         """Name the judged host, and no other, in a request that goes out."""
         mode, request = flow.client_conn.proxy_mode, flow.request

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 HTTPS_PORT: Final = 443
 ROUTE: Final = "guard.route"
 """Where a flow's metadata has the path of its server, as ``/mail``."""
+REACHED: Final = "guard.reached"
+"""Where it has the ``Host`` of such a request, as its client sent it."""
 PROXY_AUTHENTICATION: Final = 407
 _LINE_ENDS: Final = re.compile(rb"[\r\n\x00]")
 """Where a lenient upstream ends a header: what follows would be a header, or a request, that nobody
@@ -43,6 +45,8 @@ def enter_route(flow: http.HTTPFlow, routes: Routes) -> None:
     if found is None:
         return
     server, flow.request.path = found
+    # mitmproxy writes the header anew for another host.
+    flow.metadata[REACHED] = flow.request.headers.get("host", "")
     flow.request.scheme = urlsplit(server.upstream).scheme
     flow.request.host, flow.request.port = address_of(server)
     flow.metadata[ROUTE] = server.route
@@ -79,6 +83,8 @@ def read_request(flow: http.HTTPFlow, limit: int) -> HttpRequest:
         body=body,
         server=_listener(flow),
         connection=flow.client_conn.id,
+        secure=flow.client_conn.tls_established,
+        reached=flow.metadata.get(REACHED, ""),
         certificates=_certificates(flow.client_conn),
     )
 
@@ -117,6 +123,8 @@ def outline(flow: http.HTTPFlow) -> HttpRequest:
         body=b"" if "content-encoding" in request.headers else request.raw_content or b"",
         server=_listener(flow),
         connection=flow.client_conn.id,
+        secure=flow.client_conn.tls_established,
+        reached=flow.metadata.get(REACHED, ""),
         certificates=_certificates(flow.client_conn),
     )
 

@@ -46,6 +46,7 @@ from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
 from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.recordings import Limits as RecordingLimits
 from guard.adapters.recordings import RecordingWriter
+from guard.adapters.redis.answers import RedisAnswers
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
 from guard.adapters.redis.in_process import InProcessClient
 from guard.adapters.redis.ledger import RedisLedger
@@ -209,6 +210,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         model_apis=settings.model_api,
         declarations=DeclarationHandler(guard, store, seal, metrics, clock),
         login=login,
+        answers=RedisAnswers(store),
     )
     metrics.set(CALLS_AWAITED, enforcement.in_flight.awaited)
 
@@ -408,6 +410,8 @@ async def serve(
         ends = [loop.create_task(one) for one in (stopping.wait(), *(p.ended() for p in peps))]
         background += ends
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if parts.enforcement.holding is not None:
+            parts.enforcement.holding.stop()
         await asyncio.gather(*(pep.drain(settings.drain) for pep in peps))
     finally:
         await asyncio.gather(*(pep.close() for pep in peps))

@@ -137,6 +137,7 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
     {
         "asks_paused",
         "egress_not_allowed",
+        "approval_denied",
         "no_policy",
         "guard_error",
         "no_rule_matched",
@@ -203,6 +204,11 @@ REFUSAL_CODES: Final = frozenset(
     }
 )
 """Refusals of what was never a call: the codes of :class:`guard.core.errors.MessageError`."""
+HELD_OUTCOMES: Final = (
+    *("released", "refused", "denied", "expired", "left", "stopped", "no_room"),
+)
+"""What becomes of a request that is held open: forwarded once it was approved, judged anew and
+refused, denied, out of time, given up by its client, ended with the guard, refused at once."""
 _ACTIONS: Final = tuple(action.label for action in Action)
 _ROLES: Final = tuple(role.value for role in Role)
 _TIMES: Final = (
@@ -297,6 +303,12 @@ REFUSALS: Final = Counter(
 )
 CALLS_AWAITED: Final = Gauge(
     "guard_calls_awaited", "Calls forwarded whose result has not come back."
+)
+HELD_CALLS: Final = Gauge("guard_held_calls", "Requests that are held open for a person's answer.")
+HELD: Final = Counter(
+    "guard_held_total",
+    "Requests that were to be held open for a person's answer, by what became of them.",
+    (Label("outcome", HELD_OUTCOMES),),
 )
 REDIS_SECONDS: Final = Histogram(
     "guard_redis_seconds", "One round trip to the session store.", buckets=_TIMES

@@ -218,6 +218,17 @@ class ApprovalRules:
         return 2 if two else 1
 
 
+@dataclass(frozen=True, slots=True)
+class AskSettings:
+    """What happens to a call that is asked about, besides its refusal; all times in seconds."""
+
+    hold: int = 0
+    """How long it is held open for an answer; 0: it is refused at once."""
+    quiet: int = 20
+    """How long, where its client can be told nothing meanwhile and does not say how long it
+    waits."""
+
+
 def nothing(destination: Destination) -> bool:
     """Return False: an empty list matches no destination."""
     del destination
@@ -253,6 +264,7 @@ class Policy:
     """Destinations that are allowed for a while, each with the seconds since the epoch it ends."""
     limits: StateLimits = StateLimits()
     approvals: ApprovalRules = ApprovalRules()
+    ask: AskSettings = AskSettings()
     fold: Callable[[str], str] | None = None
     """Makes one value of those that the policy declares to be one receiver; None: none are."""
     memory: MemoryPolicy | None = None

@@ -125,6 +125,36 @@ class LedgerStore(Protocol):
         ...
 
 
+class AnswerFeed(Protocol):
+    """Tells which requests for approval people have answered.
+
+    It wakes who waits, and is no authority: a call is released on its grant alone.
+    """
+
+    async def is_open(self, tenant: str, decision: str) -> bool:
+        """Return whether a request still waits for its answer.
+
+        Raises:
+            StateError: the store did not answer in time.
+        """
+        ...
+
+    async def since(self, tenant: str, mark: str) -> tuple[str, list[tuple[str, bool]]]:
+        """Return a mark of the newest answer, and the answers since an earlier mark.
+
+        Args:
+            tenant: whose requests.
+            mark: empty for the mark alone.
+
+        Returns:
+            the mark to ask with next, and of each answer the decision id and whether it is a yes.
+
+        Raises:
+            StateError: as above.
+        """
+        ...
+
+
 class ModelRunner(Protocol):
     """Scores feature rows with a verified model artefact."""
 

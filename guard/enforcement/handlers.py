@@ -11,6 +11,7 @@ from guard.enforcement.exchange import (
     IssuedTokens,
     ParseFailures,
 )
+from guard.enforcement.holding import Holding
 from guard.enforcement.model_answers import ModelAnswerHandler
 from guard.enforcement.request import RequestHandler
 from guard.enforcement.response import ResponseHandler
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from guard.core.metrics import Metrics
-    from guard.core.ports import AuditLog, Clock
+    from guard.core.ports import AnswerFeed, AuditLog, Clock
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
     from guard.enforcement.exchange import Login
@@ -41,6 +42,7 @@ class Enforcement:
         model_apis: hosts (``host`` or ``host:port``) that the operator declared as model APIs.
         declarations: pins and labels what servers declare; None where nobody keeps pins.
         login: logs clients in at the servers of reverse listeners; None where there are none.
+        answers: tells of people's answers; without it nothing is held open.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -56,12 +58,17 @@ class Enforcement:
         model_apis: Collection[str] = (),
         declarations: DeclarationHandler | None = None,
         login: Login | None = None,
+        answers: AnswerFeed | None = None,
     ) -> None:
         self.login = login
         self.credentials = credentials or Credentials()
         self.body_limit = body_limit
         self.in_flight = CallsInFlight()
         """Calls forwarded whose result has not come back."""
+        self.holding = None
+        if answers is not None:
+            self.holding = Holding(answers, lambda: guard.policy, audit, metrics)
+        """What is held open for a person's answer."""
         plain: InFlight[str] = InFlight()
         issued = IssuedTokens()
         failures = ParseFailures(guard, audit, metrics)
@@ -79,6 +86,7 @@ class Enforcement:
             issued=issued,
             models=models,
             login=login,
+            holding=self.holding,
         )
         self.responses = ResponseHandler(
             guard=guard,

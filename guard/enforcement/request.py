@@ -7,12 +7,14 @@ out is an :class:`Exchange` (forward it) or an :class:`HttpReply` (answer it, fo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
 from guard.core.model import UNKNOWN_TASK, Role
+from guard.core.policy import Action
 from guard.decision.guard import LARGE
 from guard.enforcement.exchange import (
     NONCE_HEADER,
@@ -23,6 +25,7 @@ from guard.enforcement.exchange import (
     identify,
     new_decision_id,
 )
+from guard.enforcement.holding import Asked
 from guard.protocols.http.message import REDACTION_FAILED
 from guard.protocols.http.metadata import TOOL as METADATA
 from guard.protocols.http.metadata import call_context, metadata_call, request_context
@@ -30,6 +33,7 @@ from guard.protocols.http.oauth import LOGIN_PATHS
 from guard.protocols.http.oauth import refused as login_refused
 from guard.protocols.http.request import TOOL as REQUEST
 from guard.protocols.refusals import Refusal, unreadable, unreadable_sentence
+from guard.provenance.approvals import TOGETHER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     from guard.core.calls import TracedCall
     from guard.core.metrics import Metrics
     from guard.core.model import Json, ToolCall
-    from guard.core.policy import Verdict
+    from guard.core.policy import Reason, Verdict
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
     from guard.enforcement.exchange import (
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
         Login,
         ParseFailures,
     )
+    from guard.enforcement.holding import HeldRequest, Holding
     from guard.enforcement.model_answers import ModelAnswerHandler
     from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest
@@ -98,6 +103,17 @@ class Rewriting:
         self.request = written
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a message is not forwarded, and how that is worded."""
+
+    refusals: Sequence[Refusal | None]
+    """Of every call of it."""
+    told: Sequence[Refusal | None]
+    """What its client is told of."""
+    word: Callable[[Sequence[Refusal | None]], HttpReply]
+
+
 class RequestHandler:
     """Reads requests and has their calls judged.
 
@@ -114,6 +130,7 @@ class RequestHandler:
         issued: what servers gave their clients to repeat.
         models: takes the results that a request reports to a model.
         login: logs clients in at the servers of reverse listeners.
+        holding: holds requests open that are asked about; None: they are refused at once.
     """
 
     def __init__(  # noqa: PLR0913  (`Enforcement` passes every part once, by name)
@@ -131,7 +148,9 @@ class RequestHandler:
         issued: IssuedTokens,
         models: ModelAnswerHandler,
         login: Login | None = None,
+        holding: Holding | None = None,
     ) -> None:
+        self._holding = holding
         self._guard = guard
         self._protocols = [p for p in protocols if not p.is_fallback]
         self._fallback = next(p for p in protocols if p.is_fallback)
@@ -156,6 +175,26 @@ class RequestHandler:
             an :class:`UnreadExchange`: forward it, in monitor mode only;
             a reply: answer with it and forward nothing.
         """
+        outcome = await self._judged(request)
+        return outcome.reply if isinstance(outcome, Asked) else outcome
+
+    async def on_patient_request(
+        self, request: HttpRequest
+    ) -> Exchange | UnreadExchange | HttpReply | HeldRequest:
+        """As :meth:`on_request`, for an enforcement point that can hold a request open.
+
+        Returns:
+            besides, a :class:`HeldRequest`, where the policy says so of what is asked about.
+        """
+        outcome = await self._judged(request)
+        if not isinstance(outcome, Asked):
+            return outcome
+        holding = self._holding
+        held = holding.hold(outcome, self._judged) if holding is not None else None
+        return outcome.reply if held is None else held
+
+    async def _judged(self, request: HttpRequest) -> Exchange | UnreadExchange | HttpReply | Asked:
+        """Judge a request, as :meth:`on_request`; one that only needs an answer is no reply yet."""
         decision_id = new_decision_id()
         protocol = self._fallback
         login = self._login
@@ -185,13 +224,11 @@ class RequestHandler:
         if message.tasks or message.plain:
             self._expect_others(message, exchange)
         calls = self._calls(request, exchange, (*message.calls, *side_content), decision_id)
-        refused: HttpReply | None = None
+        refused: Refused | None = None
+        rewriting = Rewriting(protocol, request, message)
         if calls:
-            rewriting = Rewriting(protocol, request, message)
             refused = await self._judge(message, calls, exchange, rewriting)
-        if refused is None:
-            return exchange
-        return _in_stream(refused, protocol, request, identity.principal)
+        return exchange if refused is None else self._or_asked(refused, exchange, rewriting)
 
     async def _note_history(self, exchange: Exchange, message: Message) -> HttpReply | None:
         """Take in what a request reports to a model; return its refusal where one withholds it."""
@@ -219,6 +256,30 @@ class RequestHandler:
             self._failures.record(failure, LOGIN, place, decision_id)
         said = unreadable_sentence(failure, decision_id)
         return login_refused(failure, said, unreadable(failure, decision_id))
+
+    def _or_asked(
+        self, refused: Refused, exchange: Exchange, rewriting: Rewriting
+    ) -> HttpReply | Asked:
+        """Return the reply of a refusal, or what is asked where a person's yes would release it."""
+        request, protocol, identity = rewriting.original, exchange.protocol, exchange.identity
+
+        def worded(refusals: Sequence[Refusal | None]) -> HttpReply:
+            reply = refused.word(refusals)
+            return _in_stream(reply, protocol, request, identity.principal)
+
+        def reworded(reason: Reason) -> HttpReply:
+            return worded(
+                [one and replace(one, verdict=one.verdict.blocked(reason)) for one in told]
+            )
+
+        told, asked = refused.told, _asked(refused.refusals)
+        reply = worded(told)
+        if not asked:
+            return reply
+        policy = asked[0].verdict.policy
+        decisions = tuple(one.decision_id for one in asked)
+        message = rewriting.message
+        return Asked(request, reply, protocol, message, identity, policy, decisions, reworded)
 
     def refuse(
         self, error: MessageError, request: HttpRequest | None = None, decision_id: str = ""
@@ -361,19 +422,20 @@ class RequestHandler:
         calls: Sequence[ToolCall],
         exchange: Exchange,
         rewriting: Rewriting,
-    ) -> HttpReply | None:
-        """Judge the calls and the side content of a message; a reply where it stays here."""
+    ) -> Refused | None:
+        """Judge the calls and the side content of a message; why it stays here, where it does."""
         protocol = exchange.protocol
         judged = await self._guard.authorize(calls, rewriting)
         own, side_content = judged[: len(message.calls)], judged[len(message.calls) :]
         for refusal in _refusals(side_content):
-            if refusal is not None and refusal.verdict.reasons[0].code != "batch_refused":
+            if refusal is not None and not _follows(refusal):
                 # Refused for itself, not because others are.
-                whole = protocol.refuse_whole(message, refusal)
-                return whole or self._fallback.refuse(message, [refusal])
+                whole = partial(self._refused_whole, protocol, message)
+                return Refused(_refusals(judged), [refusal], whole)
         refusals = _refusals(own)
         if refusals.count(None) < len(refusals):
-            return self._refused(protocol, rewriting.original, message, refusals)
+            word = partial(self._refused, protocol, rewriting.original, message)
+            return Refused(refusals, refusals, word)
         exchange.rewritten = rewriting.request
         exchange.is_write = self._guard.is_committed([classified for classified, _ in own])
         for parsed, (classified, _) in zip(message.calls, own, strict=True):
@@ -382,6 +444,14 @@ class RequestHandler:
             # Nothing answers it by name: it counts as executed from here on.
             await self._guard.observe(ToolResult(classified, None, classified.call.at))
         return None
+
+    def _refused_whole(
+        self, protocol: ProtocolModule, message: Message, refusals: Sequence[Refusal | None]
+    ) -> HttpReply:
+        """Word the refusal of a message for its side content."""
+        [refusal] = refusals
+        whole = None if refusal is None else protocol.refuse_whole(message, refusal)
+        return whole or self._fallback.refuse(message, refusals)
 
     def _refused(
         self,
@@ -410,6 +480,22 @@ def _in_stream(
     """Name the event stream in which the client reads its answers, where there is one."""
     session = protocol.answered_in(request)
     return replace(reply, stream=(request.server, principal, session)) if session else reply
+
+
+def _follows(refusal: Refusal) -> bool:
+    """Return whether a call is refused only because another of its message is."""
+    return refusal.verdict.reasons[0].code == "batch_refused"
+
+
+def _asked(refusals: Sequence[Refusal | None]) -> list[Refusal]:
+    """Return the calls that are asked about, where one answer would release the whole message."""
+    asked: list[Refusal] = []
+    for refusal in refusals:
+        if refusal is not None and refusal.verdict.action is Action.ASK:
+            asked.append(refusal)
+        elif refusal is not None and not _follows(refusal):
+            return []
+    return asked if len(asked) <= TOGETHER else []
 
 
 def _refusals(answers: Sequence[tuple[TracedCall, Verdict]]) -> list[Refusal | None]:

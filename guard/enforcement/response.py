@@ -22,6 +22,7 @@ from guard.enforcement.exchange import new_decision_id
 from guard.protocols.framing.content_coding import StreamDecoder
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import BOM, EventCutter, message_event, read_event, with_data
+from guard.protocols.http.message import HttpReply
 from guard.protocols.messages import ParsedResult
 from guard.protocols.refusals import Refusal
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
         UnreadExchange,
     )
     from guard.enforcement.model_answers import ModelAnswerHandler
-    from guard.protocols.http.message import HttpReply, HttpRequest
+    from guard.protocols.http.message import HttpRequest
     from guard.protocols.llm.model_answers import AnswerReader
 
 ACCEPTED: Final = 202
@@ -263,6 +264,21 @@ class ResponseHandler:
         protocol, failure = exchange.protocol, _bad_gateway(error)
         decision_id = self._failures.record(failure, protocol.name, exchange.place)
         return protocol.unreadable(failure, decision_id, request)
+
+    def in_events(
+        self, exchange: Exchange | UnreadExchange, request: HttpRequest, body: bytes, status: int
+    ) -> HttpReply:
+        """Return a whole answer as the message of a stream of events that has begun already.
+
+        What is no message (an error page, an empty answer) gives way to words that say so.
+        """
+        content = _read_json(body)
+        items = content if isinstance(content, list) else [content]
+        if items and all(isinstance(one, dict) and "jsonrpc" in one for one in items):
+            # On one line, as an event has it.
+            return HttpReply(status, "application/json", json.dumps(content).encode())
+        error = MessageError("bad_answer", f"the tool server answered with status {status}")
+        return self.refuse(error, exchange, request)
 
     def end_open(self, error: MessageError, exchange: Exchange) -> list[bytes]:
         """Return the messages that end requests whose answers a stream will not bring any more.

@@ -26,7 +26,7 @@ from guard.core.mappings import (
     ToolMapping,
 )
 from guard.core.model import Integrity
-from guard.core.policy import ApprovalRules, EgressLimits, Policy, StateLimits
+from guard.core.policy import ApprovalRules, AskSettings, EgressLimits, Policy, StateLimits
 from guard.core.tool_patterns import claims_any
 from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.destinations.folds import Folds
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.policy_files.schema import (
         ApprovalsEntry,
+        AskEntry,
         EgressEntry,
         FieldEntry,
         LinksEntry,
@@ -195,6 +196,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         approvals=_approvals(
             next((f.content.approvals for f in files if f.content.approvals), None)
         ),
+        ask=_ask(next((f.content.ask for f in files if f.content.ask is not None), None)),
         fold=None if folds == Folds() else folds,
         propagation=_propagation(files),
         selections=compile_selections(store for f in files for store in f.content.stores),
@@ -350,6 +352,12 @@ def _approvals(entry: ApprovalsEntry | None) -> ApprovalRules:
         lasts=pause.lasts,
         break_glass=entry.break_glass or 0,
     )
+
+
+def _ask(entry: AskEntry | None) -> AskSettings:
+    if entry is None:
+        return AskSettings()
+    return AskSettings(entry.hold or 0, entry.quiet)
 
 
 def _messages(entry: MessagesEntry) -> MessageFields:

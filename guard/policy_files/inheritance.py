@@ -1,9 +1,10 @@
 """What a policy file takes from the policies that ship with the guard: ``extends`` and ``profile``.
 
 A file wins over what it extends: its rule takes the place of one of the same id, its mapping of a
-tool comes first, its ``state``, ``egress`` and ``identity`` stand alone.  ``internal_domains`` and
-``allow`` of a shipped policy are examples and are never taken over.  The profile of a server brings
-mappings and stores for that server's tools alone, and of its rules those that restrict.
+tool comes first, its ``state``, ``ask``, ``egress`` and ``identity`` stand alone.
+``internal_domains`` and ``allow`` of a shipped policy are examples and are never taken over.  The
+profile of a server brings mappings and stores for that server's tools alone, and of its rules
+those that restrict.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from guard.policy_files.yaml_loader import Location
     from guard.rules.base import RuleConfig
 
-_STANDS_ALONE: Final = ("state", "egress", "identity", "approvals")
+_STANDS_ALONE: Final = ("state", "ask", "approvals", "egress", "identity")
 """Sections that are taken whole from the first file that has them."""
 
 

@@ -152,7 +152,7 @@ def _problem(
 
 def _settings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     first = files[0]
-    state = None
+    kept: dict[str, object] = {}
     for file in _given(files):
         mode, wanted = file.content.mode, first.content.mode
         if mode is not wanted:
@@ -162,11 +162,11 @@ def _settings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                 f"mode `{mode}` differs from `{wanted}` of `{first.source.path}`; write the same "
                 "in every file (left out, it is `enforce`)",
             )
-        if file.content.state is not None:
-            if state is not None and file.content.state != state:
-                message = "`state` differs from that of an earlier file; keep one"
-                yield _problem(file, ("state",), message)
-            state = state or file.content.state
+        for name in ("state", "ask"):
+            said = getattr(file.content, name)
+            if said is not None and kept.setdefault(name, said) != said:
+                message = f"`{name}` differs from that of an earlier file; keep one"
+                yield _problem(file, (name,), message)
     yield from _approvals(files)
 
 

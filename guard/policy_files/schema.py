@@ -28,7 +28,7 @@ from pydantic import (
 from guard.core.labels import VOUCHING, Channel
 from guard.core.mappings import PropagationSettings
 from guard.core.model import Integrity, Json, Role
-from guard.core.policy import Mode
+from guard.core.policy import AskSettings, Mode
 from guard.policy_files.field_types import (
     AllowedText,
     DestinationText,
@@ -139,6 +139,22 @@ class ApprovalsEntry(_Strict):
     break_glass: ShortDuration | None = None
     """For how long, at most, two people may let a principal do what would be asked: never what is
     blocked.  Left out, they may not."""
+
+
+class AskEntry(_Strict):
+    """What happens to a call that a rule asks about, besides its refusal."""
+
+    hold: Duration | None = None
+    """How long it is held open for a person's answer, instead of being refused at once."""
+    quiet: Duration = AskSettings().quiet
+    """The same for clients that can be told nothing meanwhile (plain HTTP, answers in one piece)
+    and send no ``Prefer: wait=SECONDS``."""
+
+    @model_validator(mode="after")
+    def _is_within(self) -> Self:
+        if self.hold is None and "quiet" in self.model_fields_set:
+            raise ValueError("`quiet` bounds what `hold` allows; say `hold` as well")
+        return self
 
 
 class PropagationEntry(_Strict):
@@ -401,6 +417,8 @@ class PolicyDocument(_Strict):
     """How long the guard remembers."""
     approvals: ApprovalsEntry | None = None
     """Who may answer what is asked."""
+    ask: AskEntry | None = None
+    """What happens to a call that a rule asks about, besides its refusal."""
     recording: Literal["required", "optional"] | None = None
     """``required``: a call goes out only once it stands in the recording (``--record DIR``)."""
     memory: MemoryEntry | None = None
@@ -487,6 +505,7 @@ class PolicyFile:
             "propagation",
             "recording",
             "approvals",
+            "ask",
         ):
             if not content[later]:
                 del content[later]
@@ -533,6 +552,7 @@ NESTED: Final[dict[Location, type[BaseModel]]] = {
     ("state",): StateEntry,
     ("approvals",): ApprovalsEntry,
     ("approvals", "pause"): PauseEntry,
+    ("ask",): AskEntry,
     ("propagation",): PropagationEntry,
     **NESTED_MEMORY,
     ("egress",): EgressEntry,

@@ -121,6 +121,21 @@ class ProtocolModule(ABC):
         del request
         return ""
 
+    def reads_events(self, request: HttpRequest) -> bool:
+        """Return whether the client of a request reads its answer as a stream of events."""
+        del request
+        return False
+
+    def still_waits(self, message: Message, number: int) -> Sequence[bytes]:
+        """Return messages that tell a client that its request still waits for an approval.
+
+        Args:
+            message: the request as parsed.
+            number: how often it has been told, from 1 on.
+        """
+        del message, number
+        return ()
+
     def lost(
         self, correlations: Mapping[str, bool], error: MessageError, decision_id: str
     ) -> Sequence[Json]:

@@ -46,6 +46,10 @@ REQUEST_KIND: Final = "q"
 SENT_KIND: Final = "h"
 EXCERPT_KIND: Final = "x"
 CARRIED_KIND: Final = "k"
+ANSWER_KIND: Final = "y"
+_ANSWERS: Final = 8192
+_ANSWERS_KEPT: Final = 24 * 3600 * 1000
+"""Answers to requests for approval that are told of, and for how long, in milliseconds."""
 COUNTERS: Final = 1024
 """Counters of what hosts could have been told; hosts that share one only make it stricter."""
 
@@ -242,6 +246,11 @@ def request(tenant: str, decision_id: str, ttl: int) -> LabelSet:
     Its key begins as those of all requests of the tenant, and ends with the decision id.
     """
     return LabelSet(REQUEST_KIND, (tenant,), decision_id, ttl * 1000, 1)
+
+
+def answers(tenant: str) -> LabelSet:
+    """Return where it is told which requests for approval have been answered."""
+    return LabelSet(ANSWER_KIND, (tenant,), "", _ANSWERS_KEPT, _ANSWERS)
 
 
 def grant(digest: str, ttl: int) -> LabelSet:

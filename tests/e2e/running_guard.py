@@ -122,6 +122,23 @@ class RunningGuard:
         """The supervisor's process."""
         return self.child.process
 
+    def answers(self) -> bool:
+        """Return whether its listener takes connections."""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=10).close()
+        except OSError:
+            return False
+        return True
+
+    @property
+    def worker(self) -> int:
+        """The process id of its worker."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        for pid in children.read_text("utf-8").split():
+            if b"guard.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return int(pid)
+        pytest.fail("the guard has no worker")
+
     @property
     def log_path(self) -> Path:
         """What it wrote to standard output and error."""

@@ -198,7 +198,7 @@ def drive_every_alert(
     """Cause and cure what the alerts are about; the next begins while the last one clears."""
     assert prometheus.firing() == set()
     # First, because its window is long: on a busy machine a worker takes a while to start.
-    os.kill(worker_of(guard), signal.SIGKILL)
+    os.kill(guard.worker, signal.SIGKILL)
     prometheus.wait_for_alert("GuardWorkerRestarts", firing=True)
     # An attack: memory and documents are read, then mail goes to the outside.
     traffic.mix = (READ, SEARCH, OUTSIDE, OUTSIDE, OUTSIDE)
@@ -213,7 +213,7 @@ def drive_every_alert(
         prometheus.wait_for_alert("GuardErrors", firing=True)
 
     # Shorter than its heartbeat may be: the supervisor lets it live.
-    with stopped(worker_of(guard)):
+    with stopped(guard.worker):
         prometheus.wait_for_alert("GuardDown", firing=True)
     prometheus.wait_for_alert("GuardDown", firing=False)
 
@@ -264,12 +264,3 @@ def stopped(pid: int | None) -> Iterator[None]:
     finally:
         if Path(f"/proc/{pid}").exists():
             os.kill(pid, signal.SIGCONT)
-
-
-def worker_of(guard: RunningGuard) -> int:
-    """Return the process id of a guard's worker."""
-    children = Path(f"/proc/{guard.process.pid}/task/{guard.process.pid}/children")
-    for pid in children.read_text("utf-8").split():
-        if b"guard.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return int(pid)
-    pytest.fail("the guard has no worker")

@@ -147,6 +147,8 @@ class ClientConnection(Wire):
         """Whether some of the answer to the request that is served has been sent."""
         self.chunked = False
         """Whether that answer goes out in chunks."""
+        self.opened = False
+        """Whether it was begun by the guard, as a stream of events, before there was any."""
         self._pep = pep
         self._reader = RequestReader(pep.body_limit)
         self._serving: asyncio.Task[None] | None = None
@@ -266,16 +268,7 @@ class ClientConnection(Wire):
         if kept is not None and kept.is_free and kept.place == (place, tls) and not fresh:
             return kept
         self._forget_upstream()
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_SECONDS):
-            _, made = await loop.create_connection(
-                lambda: UpstreamConnection(place, tls),
-                place[0],
-                place[1],
-                ssl=tls,
-                server_hostname=place[0] if tls is not None else None,
-            )
-        self.upstream = made
+        self.upstream = made = await connected(place, tls)
         return made
 
     def _wait_for_switch(self, data: bytes) -> None:
@@ -411,6 +404,25 @@ class UpstreamConnection(Wire):
     def _check(self, answer: AnswerReader) -> None:
         if answer.error or self.is_lost or self.has_ended:
             raise UpstreamLostError(answer.error or "the connection is gone")
+
+
+async def connected(place: tuple[str, int], tls: SSLContext | None) -> UpstreamConnection:
+    """Return a new connection to an upstream.
+
+    Raises:
+        OSError: there is none.
+        TimeoutError: likewise, after a while.
+    """
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(CONNECT_SECONDS):
+        _, made = await loop.create_connection(
+            lambda: UpstreamConnection(place, tls),
+            place[0],
+            place[1],
+            ssl=tls,
+            server_hostname=place[0] if tls is not None else None,
+        )
+    return made
 
 
 def no_room() -> MessageError:

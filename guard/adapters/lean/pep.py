@@ -22,7 +22,12 @@ from urllib.parse import urlsplit
 
 import certifi
 
-from guard.adapters.lean.connections import ClientConnection, UpstreamLostError, no_room
+from guard.adapters.lean.connections import (
+    ClientConnection,
+    UpstreamLostError,
+    connected,
+    no_room,
+)
 from guard.adapters.lean.messages import (
     SWITCHING,
     chunk_bytes,
@@ -40,6 +45,7 @@ from guard.enforcement.exchange import (
     Exchange,
     UnreadExchange,
 )
+from guard.enforcement.holding import HeldRequest, in_events
 from guard.enforcement.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
@@ -209,13 +215,15 @@ class LeanPep:
         Returns:
             whether the connection may carry another one.
         """
-        client.answering = False
+        client.answering = client.opened = False
         server, message = client.servers[0], None
         try:
             server, request = self._routed(server, request)
             message = _outline(client, server, request)
             message = self._admitted(message, request)
-            outcome = await self._enforcement.requests.on_request(message)
+            outcome = await self._enforcement.requests.on_patient_request(message)
+            if isinstance(outcome, HeldRequest):
+                outcome = await self._held(client, server, request, outcome)
             if isinstance(outcome, HttpReply):
                 return await self._reply(client, self._where_it_is_read(outcome), request)
             asked = self._asked(server, request, message, outcome)
@@ -228,6 +236,91 @@ class LeanPep:
         except Exception:  # noqa: BLE001  (a request that was not judged must not be sent)
             return await self._fail(client, request, message)
         return await self._forward(client, request, asked)
+
+    async def _held(
+        self, client: ClientConnection, server: Listener, request: RequestRead, held: HeldRequest
+    ) -> Exchange | UnreadExchange | HttpReply:
+        """Keep a client waiting while its request is held open; return what became of that."""
+        if held.asked.reply.stream is not None:
+            if self._stream_for(held.asked.reply) is None:
+                held.close()
+                return held.asked.reply
+            self.start(self._later(server, request, held))
+            return HttpReply(ACCEPTED, "text/plain", b"Accepted")
+        self._begin_one()
+        client.streams = held.signs
+        try:
+            while (told := await held.waiting()) is not None:
+                if held.signs:
+                    await self._open_stream(client, request)
+                    await client.write(client.framed(in_events(told)))
+            return held.outcome()
+        finally:
+            held.close()
+            client.streams = False
+            self._end_one()
+
+    async def _open_stream(self, client: ClientConnection, request: RequestRead) -> None:
+        """Begin to answer with a stream of events, unless that has begun."""
+        if client.opened:
+            return
+        client.opened = client.answering = True
+        client.chunked = request.is_http11
+        fields = [(b"Content-Type", b"text/event-stream"), (b"Cache-Control", b"no-store")]
+        if request.is_http11:
+            fields.append((b"Transfer-Encoding", b"chunked"))
+        fields += _connection(request, None, keeps=request.is_http11 and request.keeps_alive)
+        await client.write(head_bytes("HTTP/1.1 200 OK", fields))
+
+    async def _later(self, server: Listener, request: RequestRead, held: HeldRequest) -> None:
+        """Hold a request whose client reads its answer in another stream, and was told 202."""
+        reply, message = held.asked.reply, held.asked.request
+        self._begin_one()
+        upstream: UpstreamConnection | None = None
+        try:
+            while (told := await held.waiting()) is not None:
+                stream = self._stream_for(reply)
+                if stream is None:
+                    return
+                stream.transport.write(stream.framed(in_events(told)))
+            outcome = held.outcome()
+            if isinstance(outcome, HttpReply):
+                self._where_it_is_read(outcome)
+                return
+            asked = self._asked(server, request, message, outcome)
+            try:
+                upstream = await connected(asked.place, asked.tls)
+                answer = await upstream.ask(request.method, asked.data)
+                body = await self._whole(asked, upstream, answer)
+                if isinstance(outcome, Exchange):
+                    await self._responses.on_answer(outcome, body, answer.status)
+            except (OSError, TimeoutError, UpstreamLostError):
+                self._metrics.count(ERRORS, "upstream")
+                failure = MessageError(UNREACHABLE, "the tool server did not answer", status=502)
+                refusal = self._responses.refuse(failure, outcome, message)
+                self._where_it_is_read(replace(refusal, stream=reply.stream))
+                await self._lost(outcome)
+            finally:
+                self.budget.release(id(asked))
+        finally:
+            held.close()
+            if upstream is not None:
+                upstream.close()
+            self._end_one()
+
+    def _stream_for(self, reply: HttpReply) -> ClientConnection | None:
+        """Return the open stream in which a client reads a reply, None where there is none."""
+        stream = self._streams.get(reply.stream) if reply.stream is not None else None
+        return None if stream is None or stream.is_lost else stream
+
+    def _begin_one(self) -> None:
+        self._in_flight += 1
+        self._idle.clear()
+
+    def _end_one(self) -> None:
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._idle.set()
 
     def _routed(self, server: Listener, request: RequestRead) -> tuple[Listener, RequestRead]:
         """Return the server that a request goes to, and the request with a target of its own.
@@ -319,8 +412,7 @@ class LeanPep:
 
     async def _forward(self, client: ClientConnection, request: RequestRead, asked: _Asked) -> bool:
         """Send a judged request and answer with what comes back, once that has been judged."""
-        self._in_flight += 1
-        self._idle.clear()
+        self._begin_one()
         upstream: UpstreamConnection | None = None
         exchange = asked.exchange
         is_settled = False
@@ -356,9 +448,7 @@ class LeanPep:
             if upstream is not None and not (upstream.is_free and upstream is client.upstream):
                 upstream.close()
             self.budget.release(id(asked))
-            self._in_flight -= 1
-            if not self._in_flight:
-                self._idle.set()
+            self._end_one()
 
     @property
     def _responses(self) -> ResponseHandler:
@@ -414,6 +504,9 @@ class LeanPep:
                 fields = [(n, v) for n, v in fields if n.lower() not in dropped]
                 fields.append((b"Content-Type", b"application/json"))
         upstream.release(answer)
+        if client.opened:
+            message = self._responses.in_events(exchange, asked.message, body, answer.status)
+            return await self._reply(client, message, request)
         if request.method == "HEAD":
             fields += [pair for pair in answer.fields if pair[0].lower() == b"content-length"]
         elif answer.status not in _BODILESS:
@@ -579,6 +672,12 @@ class LeanPep:
         self, client: ClientConnection, reply: HttpReply, request: RequestRead | None
     ) -> bool:
         """Answer with words of the guard's own; return whether the connection lives on."""
+        if client.opened and request is not None:
+            client.opened = False
+            await client.write(client.framed(message_event(reply.body)))
+            if request.is_http11:
+                await client.write(chunk_bytes(b""))
+            return request.is_http11 and request.keeps_alive
         if client.answering:
             # Behind the head of another answer these words would be taken for its body.
             client.abort()
@@ -615,8 +714,8 @@ class LeanPep:
 
         Without such a stream the reply is the answer to the request, which nobody else can read.
         """
-        client = self._streams.get(reply.stream) if reply.stream is not None else None
-        if client is None or client.is_lost:
+        client = self._stream_for(reply)
+        if client is None:
             return reply
         client.transport.write(client.framed(message_event(reply.body)))
         return HttpReply(ACCEPTED, "text/plain", b"Accepted")
@@ -652,7 +751,10 @@ class _Stream:
     """None where nothing was read of the request either (monitor mode)."""
 
     async def begin(self) -> None:
-        """Send the head."""
+        """Send the head, unless the guard has begun the stream itself."""
+        if self.client.opened:
+            self.client.opened = False
+            return
         dropped = _ANSWER_FRAMED
         if self.reader is not None:
             dropped |= {b"content-encoding"}

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.mitm.layers import (
     AWAITED,
     CERTIFICATE,
     CUT,
+    HELD,
     LOST,
     NO_ROOM,
     StreamedAnswer,
@@ -31,11 +33,13 @@ from guard.adapters.mitm.translation import (
     replace_body,
     response_of,
     rewrite_request,
+    stream_head,
     unsize_response,
 )
 from guard.core.errors import MessageError, OversizeError
 from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
 from guard.enforcement.exchange import Exchange, UnreadExchange
+from guard.enforcement.holding import HeldRequest, in_events
 from guard.enforcement.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
@@ -46,10 +50,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mitmproxy import dns, http, tcp, udp
+    from mitmproxy.connection import Client
 
     from guard.adapters.credentials.write_credentials import WriteCredential
     from guard.adapters.mitm.forward import ForwardAddon
-    from guard.adapters.mitm.layers import GuardChunkHook, GuardFrameHook, GuardUnreadableHook
+    from guard.adapters.mitm.layers import (
+        GuardChunkHook,
+        GuardFrameHook,
+        GuardHeldHook,
+        GuardUnreadableHook,
+    )
     from guard.core.metrics import Metrics
     from guard.enforcement.handlers import Enforcement
     from guard.enforcement.response import EventReader
@@ -61,6 +71,8 @@ FORWARDED_AT: Final = "guard.forwarded_at"
 CHALLENGE: Final = "www-authenticate"
 SWITCHING: Final = 101
 ACCEPTED: Final = 202
+STREAMS: Final = "guard.streams"
+"""In a flow's metadata: its answer has been begun as a stream of events while it was held."""
 SOCKET: Final = "guard.socket"
 """Where a flow's metadata has its open WebSocket."""
 
@@ -89,6 +101,8 @@ class GuardAddon:
         self._in_flight: set[str] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._held: dict[str, set[HeldRequest]] = {}
+        """Requests that are held open, by their client connection."""
         self._streams: dict[tuple[str, str, str], http.HTTPFlow] = {}
         """Open event streams in which clients read their answers: listener, principal, session."""
         self.inject: Callable[[StreamedAnswer], object] = _nobody_listens
@@ -112,8 +126,17 @@ class GuardAddon:
             if not isinstance(error, Exception):
                 raise
             return
+        if isinstance(outcome, HeldRequest):
+            self._hold(flow, outcome)
+        else:
+            self._carry_out(flow, outcome)
+
+    def _carry_out(
+        self, flow: http.HTTPFlow, outcome: Exchange | UnreadExchange | HttpReply
+    ) -> None:
+        """Answer a request, or have it forwarded."""
         if isinstance(outcome, HttpReply):
-            answer(flow, self._where_it_is_read(outcome))
+            self._answer(flow, self._where_it_is_read(outcome))
             return
         try:
             if isinstance(outcome, Exchange) and outcome.rewritten is not None:
@@ -130,9 +153,75 @@ class GuardAddon:
             return
         flow.metadata[EXCHANGE] = outcome
         flow.metadata[FORWARDED_AT] = time.perf_counter()
-        self._in_flight.add(flow.id)
-        AWAITED[flow.client_conn.id] += 1
-        self._idle.clear()
+        self._begin(flow)
+
+    def _begin(self, flow: http.HTTPFlow) -> None:
+        """Note that a client waits for an answer."""
+        if flow.id not in self._in_flight:
+            self._in_flight.add(flow.id)
+            AWAITED[flow.client_conn.id] += 1
+            self._idle.clear()
+
+    # --- held open for a person's answer -------------------------------------------------------
+
+    def _hold(self, flow: http.HTTPFlow, held: HeldRequest) -> None:
+        """Hold a request open; the layer asks again and again what became of it."""
+        if held.asked.reply.stream is not None:
+            held.close()
+            self._carry_out(flow, held.asked.reply)
+            return
+        flow.metadata[HELD] = held
+        self._held.setdefault(flow.client_conn.id, set()).add(held)
+        self._begin(flow)
+
+    async def guard_held(self, hook: GuardHeldHook) -> None:
+        """Wait for the answer a while; on any error the request is refused."""
+        flow = hook.flow
+        held: HeldRequest = flow.metadata[HELD]
+        try:
+            told = await held.waiting()
+            if told is not None:
+                if held.signs:
+                    if STREAMS not in flow.metadata:
+                        flow.metadata[STREAMS] = True
+                        hook.head = stream_head(flow.request)
+                    hook.release = in_events(told)
+                return
+            outcome = held.outcome()
+            if not isinstance(outcome, HttpReply):
+                await self._check_name(flow, outcome)
+        except MessageError as error:
+            outcome = self._enforcement.requests.refuse(error, outline(flow))
+        except BaseException as error:
+            self._let_go(flow)
+            self._fail(flow, "hook")
+            if not isinstance(error, Exception):
+                raise
+            return
+        self._let_go(flow)
+        self._carry_out(flow, outcome)
+
+    def client_disconnected(self, client: Client) -> None:
+        """Give up what a client waited for that has left."""
+        for held in self._held.pop(client.id, ()):
+            held.close()
+
+    def _let_go(self, flow: http.HTTPFlow) -> None:
+        """Hold a request no longer."""
+        held: HeldRequest | None = flow.metadata.pop(HELD, None)
+        self._ended(flow)
+        if held is not None:
+            held.close()
+            others = self._held.get(flow.client_conn.id, set())
+            others.discard(held)
+            if not others:
+                self._held.pop(flow.client_conn.id, None)
+
+    def _answer(self, flow: http.HTTPFlow, reply: HttpReply) -> None:
+        """Answer with the guard's own words; in an event, where a stream has been begun."""
+        if STREAMS in flow.metadata:
+            reply = replace(reply, status=200, body=message_event(reply.body))
+        answer(flow, reply)
 
     def _where_it_is_read(self, reply: HttpReply) -> HttpReply:
         """Send a reply into the open event stream of its client, where that is where it reads.
@@ -148,7 +237,9 @@ class GuardAddon:
             return reply
         return HttpReply(ACCEPTED, "text/plain", b"Accepted")
 
-    async def _judge(self, flow: http.HTTPFlow) -> Exchange | UnreadExchange | HttpReply:
+    async def _judge(
+        self, flow: http.HTTPFlow
+    ) -> Exchange | UnreadExchange | HttpReply | HeldRequest:
         enter_route(flow, self.forward.routes)
         request = flow.request
         opens_socket = self._enforcement.sockets.accepts and is_handshake(request)
@@ -160,11 +251,26 @@ class GuardAddon:
         ):
             # The agent's side must not hold it; whoever has it has found a way around the guard.
             raise MessageError("write_credential", "this credential is the guard's", status=403)
-        outcome = await self._enforcement.requests.on_request(message)
-        if isinstance(outcome, HttpReply):
-            return outcome
+        outcome: Exchange | UnreadExchange | HttpReply | HeldRequest
+        if opens_socket:
+            outcome = await self._enforcement.requests.on_request(message)
+            if isinstance(outcome, Exchange):
+                flow.metadata[SOCKET] = WebSocketSession(outcome, message.url, message.host)
+        else:
+            outcome = await self._enforcement.requests.on_patient_request(message)
+        if not isinstance(outcome, HttpReply | HeldRequest):
+            await self._check_name(flow, outcome)
+        return outcome
+
+    async def _check_name(self, flow: http.HTTPFlow, outcome: Exchange | UnreadExchange) -> None:
+        """Look up where a judged request goes.
+
+        Raises:
+            MessageError: it must not go there.
+        """
         try:
             # After the verdict: to look a name up is to say it.
+            request = flow.request
             await self.forward.check_name(flow.client_conn, request.host, request.port)
         except MessageError:
             if isinstance(outcome, Exchange):
@@ -172,9 +278,6 @@ class GuardAddon:
             raise
         if isinstance(outcome, Exchange):
             self.forward.principals[flow.client_conn.id] = outcome.identity.principal
-        if opens_socket and isinstance(outcome, Exchange):
-            flow.metadata[SOCKET] = WebSocketSession(outcome, message.url, message.host)
-        return outcome
 
     def _add_credential(self, flow: http.HTTPFlow, exchange: Exchange) -> None:
         """Give a committed memory write, and nothing else, the credential its store asks for."""
@@ -218,6 +321,8 @@ class GuardAddon:
         except MessageError as error:
             exchange = flow.metadata[EXCHANGE]
             reply = self._enforcement.responses.refuse(error, exchange, outline(flow))
+            if STREAMS in flow.metadata:
+                reply = replace(reply, status=200, body=message_event(reply.body))
             flow.metadata[REFUSED] = reply.body
             answer_later(flow, reply)
         except Exception:  # noqa: BLE001  (see module docstring)
@@ -269,14 +374,18 @@ class GuardAddon:
                 return
             body, status = self._answer_body(flow.response, exchange), flow.response.status_code
             instead = await self._enforcement.responses.on_answer(exchange, body, status)
-            if instead is not None:
+            if STREAMS in flow.metadata:
+                body = body if instead is None else instead
+                responses = self._enforcement.responses
+                self._answer(flow, responses.in_events(exchange, outline(flow), body, status))
+            elif instead is not None:
                 replace_body(flow.response, instead)
         except MessageError as error:
             if isinstance(flow.metadata[EXCHANGE], Exchange):
                 await self._enforcement.responses.on_lost(flow.metadata[EXCHANGE])
             flow.websocket = None
             exchange = flow.metadata[EXCHANGE]
-            answer(flow, self._enforcement.responses.refuse(error, exchange, outline(flow)))
+            self._answer(flow, self._enforcement.responses.refuse(error, exchange, outline(flow)))
         except Exception:  # noqa: BLE001  (see module docstring)
             self._fail(flow, "hook")
 
@@ -343,7 +452,9 @@ class GuardAddon:
         else:
             self._metrics.count(ERRORS, "upstream")
             reply = self._enforcement.responses.refuse(error, exchange, outline(flow))
-        flow.metadata[LOST] = response_of(self._where_it_is_read(reply))
+        reply = self._where_it_is_read(reply)
+        in_stream = STREAMS in flow.metadata
+        flow.metadata[LOST] = message_event(reply.body) if in_stream else response_of(reply)
 
     # --- what is no HTTP message ---------------------------------------------------------------
 
@@ -410,7 +521,7 @@ class GuardAddon:
             reply = self._enforcement.requests.refuse(error, outline(flow))
         except Exception:  # noqa: BLE001  (what failed may be the message itself)
             reply = self._enforcement.requests.refuse(error)
-        answer(flow, self._where_it_is_read(reply))
+        self._answer(flow, self._where_it_is_read(reply))
 
 
 def _stream_of(exchange: Exchange) -> tuple[str, str, str]:

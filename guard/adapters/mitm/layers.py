@@ -111,6 +111,8 @@ def show_certificate(tls_start: TlsData) -> None:
         tls_start.ssl_conn.use_privatekey(address.certificate.key)
 
 
+HELD: Final = "guard.held"
+"""Where the addon keeps a request that is held open."""
 LOST: Final = "guard.lost"
 """Where the addon leaves the reply to a request whose upstream gave no answer."""
 POLICY_VIOLATION: Final = 1008
@@ -259,6 +261,23 @@ class GuardChunkHook(commands.StartHook):
 
 
 @dataclass
+class GuardHeldHook(commands.StartHook):
+    """A request is held open for a person's answer; the hook returns again and again until then."""
+
+    name = "guard_held"
+    blocking = True
+    flow: http.HTTPFlow
+    head: http.Response | None = None
+    """Set by the addon to begin the answer, before there is any, as a stream."""
+    release: bytes = b""
+    """What the client is told in it."""
+
+    def args(self) -> list[object]:
+        """Hand the addon the hook itself: it answers by setting its fields."""
+        return [self]
+
+
+@dataclass
 class StreamedAnswer(events.MessageInjected[bytes]):
     """Bytes of the guard's own for the client of an answer that streams."""
 
@@ -339,7 +358,30 @@ class GuardedHttpStream(http_layers.HttpStream):
                 continue
             if isinstance(command, GetHttpConnection):
                 as_writer(command, self.flow)
+            elif self._opened and _is_head(command):
+                continue
             reply = yield command
+            if isinstance(command, http_layers.HttpRequestHook) and HELD in self.flow.metadata:
+                yield from self._hold()
+
+    _opened = False
+    """Whether the answer has been begun while the request was held open."""
+
+    def _hold(self) -> layer.CommandGenerator[None]:
+        """Keep the client waiting until the addon takes the request out of its metadata."""
+        client = self.context.client
+        while HELD in self.flow.metadata:
+            hook = GuardHeldHook(self.flow)
+            yield hook
+            if any(isinstance(event, RequestProtocolError) for event in self._paused_event_queue):
+                # The client has left: nobody is told, and what is released now goes nowhere.
+                self.flow.metadata.pop(HELD, None)
+                return
+            if hook.head is not None and not self._opened:
+                self._opened = True
+                yield SendHttp(ResponseHeaders(self.stream_id, hook.head, end_stream=False), client)
+            if hook.release:
+                yield SendHttp(ResponseData(self.stream_id, hook.release), client)
 
     def state_stream_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
         """Ask the addon about every chunk before it is sent."""
@@ -448,6 +490,10 @@ class GuardedHttp1Server(http_layers.Http1Server):
             yield commands.CloseConnection(self.conn)
             return
         yield from super().read_headers(event)
+
+
+def _is_head(command: commands.Command) -> bool:
+    return isinstance(command, SendHttp) and isinstance(command.event, ResponseHeaders)
 
 
 AWAITED: Final[Counter[str]] = Counter()

@@ -202,6 +202,16 @@ def response_of(reply: HttpReply) -> http.Response:
     return http.Response.make(reply.status, reply.body, {**headers, **dict(reply.headers)})
 
 
+def stream_head(request: http.Request) -> http.Response:
+    """Return the head of an answer that begins as a stream of events before there is any."""
+    headers = {"content-type": "text/event-stream", "cache-control": "no-store"}
+    if request.is_http11:
+        headers["transfer-encoding"] = "chunked"
+    response = http.Response.make(200, b"", headers)
+    response.headers.pop("content-length", None)
+    return response
+
+
 def replace_body(response: http.Response, body: bytes) -> None:
     """Put JSON of the guard's own, without a coding, in the place of the body that came."""
     response.headers["content-type"] = "application/json"

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.redis.answers import RedisAnswers
 from guard.core.errors import GuardError
 from guard.core.labels import LabelSet
 from guard.core.model import Identity
@@ -137,6 +138,7 @@ class LabelOperator:
         """
         asked = await self._request(decision_id)
         await self._take(asked)
+        await self._tell(asked, granted=False)
         return asked
 
     async def approve(
@@ -171,6 +173,7 @@ class LabelOperator:
         # Taken before the grants are written: of two answers that race, one finds the request.
         await self._take(asked)
         await self._store.note(Identity("", "", tenant=self._tenant), writes)
+        await self._tell(asked, granted=True)
         return replace(asked, released=True)
 
     async def _first(self, asked: ApprovalRequest, sealed: bytes) -> bytes | None:
@@ -185,6 +188,12 @@ class LabelOperator:
             msg = f"`{asked.decision}` has just been answered by somebody else"
             raise GuardError(msg)
         return reply if isinstance(reply, bytes) else None
+
+    async def _tell(self, asked: ApprovalRequest, *, granted: bool) -> None:
+        """Wake who holds the calls; where that fails, they look when their time is up."""
+        with suppress(GuardError):
+            decisions = [call.decision for call in asked.calls]
+            await RedisAnswers(self._store).tell(self._tenant, decisions, granted=granted)
 
     async def _request(self, decision_id: str) -> ApprovalRequest:
         key = self._store.key_of(self._tenant, request(self._tenant, decision_id, 1))

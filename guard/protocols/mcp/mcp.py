@@ -366,6 +366,8 @@ _CONVENTIONAL: Final = re.compile(r"/|(?:/[A-Za-z][A-Za-z0-9_-]{0,31}){0,2}/(?:m
 _HEADERS: Final = ("mcp-session-id", "mcp-protocol-version", "mcp-method")
 _CODES: Final = {"bad_json": PARSE_ERROR, "duplicate_key": PARSE_ERROR, HEADER_MISMATCH: -32020}
 """JSON-RPC error codes of what cannot be read."""
+_WAITING: Final = 1e-6
+_WAITS: Final = "the egress guard waits for a person's approval of this call"
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -509,6 +511,28 @@ class McpProtocol(ProtocolModule):
             return (query_session(request.target) if "?" in request.target else None) or ""
         except MessageError:
             return ""
+
+    def reads_events(self, request: HttpRequest) -> bool:
+        """Return whether it says so; who posts answers only is sent no stream."""
+        if request.scheme == STDIO:
+            return True
+        accepted = ",".join(value for name, value in request.headers if name == "accept")
+        return "text/event-stream" in accepted and not is_unanswered(request.body)
+
+    def still_waits(self, message: Message, number: int) -> Sequence[bytes]:
+        """Return a progress notification for each request that names a token for them.
+
+        The numbers are small, since the server goes on with its own.
+        """
+        told: list[bytes] = []
+        for rpc in message.parsed[1]:
+            meta = rpc.params.get("_meta")
+            token = meta.get("progressToken") if isinstance(meta, dict) else None
+            if rpc.id is not None and isinstance(token, str | int):
+                params = {"progressToken": token, "progress": number * _WAITING, "message": _WAITS}
+                notice = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+                told.append(json.dumps(notice).encode())
+        return told
 
     def lost(
         self, correlations: Mapping[str, bool], error: MessageError, decision_id: str

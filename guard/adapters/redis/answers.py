@@ -1,0 +1,71 @@
+"""Which requests for approval people have answered: a short stream in Redis, one per tenant.
+
+Whoever answers appends the decision id; guards that hold calls open ask for what is new, once for
+all that they hold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import StateError
+from guard.provenance.label_sets import answers, request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from guard.adapters.redis.store import RedisSessionStore
+
+_PAGE: Final = 1000
+_NOTHING: Final = "0-0"
+"""The mark of a stream in which nothing stands."""
+
+
+class RedisAnswers:
+    """Implements :class:`guard.core.ports.AnswerFeed`.
+
+    Args:
+        store: whose connection and names of keys are used.
+    """
+
+    def __init__(self, store: RedisSessionStore) -> None:
+        self._store = store
+
+    async def tell(self, tenant: str, decisions: Sequence[str], *, granted: bool) -> None:
+        """Say that requests were answered.
+
+        Raises:
+            StateError: the store did not answer in time.
+        """
+        area = answers(tenant)
+        key, client = self._store.key_of(tenant, area), self._store.client
+        for decision in decisions:
+            said = (decision, int(granted))
+            await client.execute("XADD", key, "MAXLEN", "~", area.limit, "*", *said)
+        await client.execute("PEXPIRE", key, area.ttl)
+
+    async def is_open(self, tenant: str, decision: str) -> bool:
+        """See :class:`guard.core.ports.AnswerFeed`."""
+        key = self._store.key_of(tenant, request(tenant, decision, 1))
+        return await self._store.client.execute("EXISTS", key) == 1
+
+    async def since(self, tenant: str, mark: str) -> tuple[str, list[tuple[str, bool]]]:
+        """See :class:`guard.core.ports.AnswerFeed`."""
+        key, client = self._store.key_of(tenant, answers(tenant)), self._store.client
+        if not mark:
+            newest = await client.execute("XREVRANGE", key, "+", "-", "COUNT", 1)
+            return (_entries(newest) or [(_NOTHING, [])])[0][0], []
+        reply = await client.execute("XRANGE", key, f"({mark}", "+", "COUNT", _PAGE)
+        found = _entries(reply)
+        told = [one for _, said in found for one in said]
+        return (found[-1][0] if found else mark), told
+
+
+def _entries(reply: object) -> list[tuple[str, list[tuple[str, bool]]]]:
+    """Return id and content of each entry of a stream."""
+    if not isinstance(reply, list):
+        raise StateError("redis answered a read of answers with no list")
+    return [
+        (mark.decode(), [(said[0].decode(), said[1] == b"1")] if said else [])
+        for mark, said in reply
+    ]

@@ -1,0 +1,318 @@
+"""Requests that are asked about and held open until a person answers.
+
+A request is held as the very bytes that were judged.  A yes leaves a grant in the store, sealed and
+bound as for a call that comes again (:func:`guard.provenance.approvals.bound`); the request is then
+judged anew from the beginning, takes the grant, and goes out.  Nothing else releases it: what wakes
+it is no authority, and a change of policy, an answer that was given twice or a grant that somebody
+else has used up end in a new judgement as well.  Whoever holds it dies with it, unreleased.
+
+While anything is held, the store is asked for new answers in one command per tenant and
+:data:`POLL_SECONDS`, however many requests wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import AuditError, StateError
+from guard.core.metrics import ERRORS, HELD, HELD_CALLS
+from guard.core.policy import Action, Reason
+from guard.enforcement.exchange import Exchange
+from guard.protocols.framing.sse import message_event
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from guard.core.metrics import Metrics
+    from guard.core.model import Identity
+    from guard.core.policy import AskSettings, Policy
+    from guard.core.ports import AnswerFeed, AuditLog
+    from guard.enforcement.exchange import UnreadExchange
+    from guard.protocols.base import ProtocolModule
+    from guard.protocols.http.message import HttpReply, HttpRequest
+    from guard.protocols.messages import Message
+
+POLL_SECONDS: Final = 0.05
+SIGN_SECONDS: Final = 10.0
+"""How often a client that reads events is told that its request still waits."""
+HELD_LIMIT: Final = 2048
+HELD_EACH: Final = 1024
+HELD_BYTES: Final = 64 * 1024 * 1024
+"""Requests that one process holds, those of one principal, and the bytes of all their bodies; what
+exceeds one of them is refused at once, as without ``hold``."""
+JUDGEMENTS: Final = 8
+"""Times one request is judged anew at most."""
+EVENT: Final = "guard.held"
+COMMENT: Final = b": the egress guard waits for an approval\n\n"
+_PREFER: Final = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?([0-9]{1,6})\"?(?:$|[,;\s])", re.IGNORECASE)
+"""``Prefer: wait=SECONDS`` (RFC 7240, section 4.3)."""
+_DENIED: Final = Reason(
+    "approval_denied", "", Action.BLOCK, "a person denied it", remedy="do not retry the same call"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request whose calls need a person's answer, and nothing else."""
+
+    request: HttpRequest
+    reply: HttpReply
+    """Its refusal, which says under which id it is asked."""
+    protocol: ProtocolModule
+    message: Message
+    identity: Identity
+    policy: str
+    """Digest of the policy that asks."""
+    decisions: tuple[str, ...]
+    """Decision ids of the asked calls; one answer is for all of them."""
+    reworded: Callable[[Reason], HttpReply]
+    """Gives its refusal for another reason."""
+
+
+class HeldRequest:
+    """One request that waits.  Whoever has it keeps its client waiting and closes it in the end.
+
+    Args:
+        holding: where it is counted.
+        asked: the request.
+        judge: judges it anew, as if it had come again.
+        seconds: how long it waits at most.
+        signs: whether its client can be told meanwhile that it waits.
+    """
+
+    def __init__(
+        self,
+        holding: Holding,
+        asked: Asked,
+        judge: Callable[[HttpRequest], Awaitable[Exchange | UnreadExchange | HttpReply | Asked]],
+        seconds: float,
+        *,
+        signs: bool,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.asked = asked
+        self._holding = holding
+        self._judge = judge
+        self._since = loop.time()
+        self._until = self._since + seconds
+        self.signs = signs
+        """Whether its client can be told meanwhile that it waits."""
+        self._told = 0
+        self._became = "left"
+        self._is_closed = False
+        self._task = loop.create_task(self._settled())
+
+    async def waiting(self) -> list[bytes] | None:
+        """Wait a while.
+
+        Returns:
+            messages for the client, perhaps none, where the request still waits; None where it is
+            settled.
+        """
+        seconds = SIGN_SECONDS if self._told or not self.signs else 0
+        self._told += 1
+        await asyncio.wait([self._task], timeout=seconds)
+        if self._task.done():
+            return None
+        return list(self.asked.protocol.still_waits(self.asked.message, self._told))
+
+    def outcome(self) -> Exchange | UnreadExchange | HttpReply:
+        """Return what became of it: forward it, or answer it so."""
+        if not self._task.done() or self._task.cancelled() or self._task.exception() is not None:
+            return self.asked.reply
+        return self._task.result()
+
+    def close(self) -> None:
+        """Note that nobody waits any more: what was not released never is.  Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._task.cancel()
+        waited = asyncio.get_running_loop().time() - self._since
+        self._holding.ended(self.asked, self._became, waited)
+
+    async def _settled(self) -> Exchange | UnreadExchange | HttpReply:
+        """Wait for an answer and judge the request anew, as often as it takes."""
+        asked = self.asked
+        for _ in range(JUDGEMENTS):
+            became = await self._holding.answered(asked, self._until)
+            if became:
+                self._became = became
+                return asked.reworded(_DENIED) if became == "denied" else asked.reply
+            outcome = await self._judge(asked.request)
+            if not isinstance(outcome, Asked):
+                self._became = "released" if isinstance(outcome, Exchange) else "refused"
+                return outcome
+            asked = outcome
+        self._became = "refused"
+        return asked.reply
+
+
+class Holding:
+    """The requests that one process holds open.
+
+    Args:
+        feed: tells of answers.
+        policy: returns the policy in force.
+        audit: gets a line for each request that was held.
+        metrics: counts them.
+    """
+
+    def __init__(
+        self,
+        feed: AnswerFeed,
+        policy: Callable[[], Policy | None],
+        audit: AuditLog,
+        metrics: Metrics,
+    ) -> None:
+        self._feed = feed
+        self._policy = policy
+        self._audit = audit
+        self._metrics = metrics
+        self._open: dict[int, Asked] = {}
+        self._each: Counter[str] = Counter()
+        self._bytes = 0
+        self._waiting: dict[str, tuple[asyncio.Future[str], Asked]] = {}
+        """By decision id: what becomes of a request, empty where it is to be judged anew."""
+        self._marks: dict[str, str] = {}
+        self._listening: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    def hold(
+        self,
+        asked: Asked,
+        judge: Callable[[HttpRequest], Awaitable[Exchange | UnreadExchange | HttpReply | Asked]],
+    ) -> HeldRequest | None:
+        """Hold a request open; None where the policy does not say so, or there is no room."""
+        policy = self._policy()
+        if policy is None or not policy.ask.hold or self._is_over:
+            return None
+        signs = asked.reply.stream is not None or asked.protocol.reads_events(asked.request)
+        seconds = policy.ask.hold if signs else _patience(asked.request, policy.ask)
+        if not seconds:
+            return None
+        principal, size = asked.identity.principal, len(asked.request.body)
+        if (
+            len(self._open) >= HELD_LIMIT
+            or self._each[principal] >= HELD_EACH
+            or self._bytes + size > HELD_BYTES
+        ):
+            self._metrics.count(HELD, "no_room")
+            return None
+        self._open[id(asked)] = asked
+        self._each[principal] += 1
+        self._bytes += size
+        self._metrics.set(HELD_CALLS, len(self._open))
+        return HeldRequest(self, asked, judge, seconds, signs=signs)
+
+    def ended(self, asked: Asked, outcome: str, seconds: float) -> None:
+        """Note that a request is not held any more."""
+        if self._open.pop(id(asked), None) is None:
+            return
+        principal = asked.identity.principal
+        self._each[principal] -= 1
+        if not self._each[principal]:
+            del self._each[principal]
+        self._bytes -= len(asked.request.body)
+        self._metrics.set(HELD_CALLS, len(self._open))
+        self._metrics.count(HELD, outcome)
+        try:
+            fields = {"decision_id": asked.decisions[0], "outcome": outcome, "principal": principal}
+            server, waited = asked.request.server, round(seconds, 3)
+            self._audit.event(EVENT, {**fields, "server": server, "waited": waited})
+        except AuditError:
+            # The decision itself is on record, or was refused for it.
+            self._metrics.count(ERRORS, "audit")
+
+    def stop(self) -> None:
+        """Refuse what is held: the process ends."""
+        self._is_over = True
+        for future, _ in self._waiting.values():
+            if not future.done():
+                future.set_result("stopped")
+
+    async def answered(self, asked: Asked, until: float) -> str:
+        """Wait until a request is answered, its policy is no longer in force, or its time is up.
+
+        Args:
+            asked: the request.
+            until: on the clock of the event loop.
+
+        Returns:
+            empty where it is to be judged anew; ``denied``, ``expired`` or ``stopped``.
+        """
+        tenant, first = asked.identity.tenant, asked.decisions[0]
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        for decision in asked.decisions:
+            self._waiting[decision] = future, asked
+        try:
+            with suppress(StateError, TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await self._listen(tenant)
+                    # An answer that came before anybody listened.
+                    if not await self._feed.is_open(tenant, first):
+                        return ""
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    return await future
+            with suppress(StateError):
+                # An answer that nobody told of.
+                return "expired" if await self._feed.is_open(tenant, first) else ""
+            return "expired"
+        finally:
+            for decision in asked.decisions:
+                self._waiting.pop(decision, None)
+
+    async def _listen(self, tenant: str) -> None:
+        """Ask for answers from now on, until nothing is held any more."""
+        if self._listening is None or self._listening.done():
+            self._marks.clear()
+            self._listening = asyncio.get_running_loop().create_task(self._asking())
+        if tenant not in self._marks:
+            mark, _ = await self._feed.since(tenant, "")
+            # Of two that asked, the earlier mark misses nothing.
+            self._marks.setdefault(tenant, mark)
+
+    async def _asking(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(POLL_SECONDS)
+            for tenant, mark in list(self._marks.items()):
+                try:
+                    self._marks[tenant], told = await self._feed.since(tenant, mark)
+                except StateError:
+                    # Nothing is released meanwhile; every call sees it by itself.
+                    self._metrics.count(ERRORS, "state")
+                    continue
+                for decision, granted in told:
+                    self._wake(decision, "" if granted else "denied")
+            self._look_at_policy()
+
+    def _look_at_policy(self) -> None:
+        """Wake what was asked under another policy: no answer to it releases anything."""
+        policy = self._policy()
+        digest = policy.digest if policy is not None else ""
+        for decision, (_, asked) in list(self._waiting.items()):
+            if asked.policy != digest:
+                self._wake(decision, "")
+
+    def _wake(self, decision: str, outcome: str) -> None:
+        future, _ = self._waiting.get(decision, (None, None))
+        if future is not None and not future.done():
+            future.set_result(outcome)
+
+
+def _patience(request: HttpRequest, ask: AskSettings) -> int:
+    """Return for how many seconds a client waits that can be told nothing meanwhile."""
+    said = ",".join(value for name, value in request.headers if name == "prefer")
+    wait = _PREFER.search(said)
+    return min(ask.hold, int(wait[1]) if wait is not None else ask.quiet)
+
+
+def in_events(messages: Sequence[bytes]) -> bytes:
+    """Return messages as events of a stream; without one, a comment that every reader skips."""
+    return b"".join(map(message_event, messages)) or COMMENT

@@ -1,0 +1,306 @@
+"""Calls that are held open: the client waits, a person answers, and these very bytes go out, once.
+
+Every case runs against a real guard, Redis and upstream; ``GUARD_PEP=lean`` runs them all against
+the other enforcement point.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from guard.adapters.credentials.label_key import load_label_key
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.redis.operators import LabelOperator
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.policy import StateLimits
+from guard.provenance.seal import Seal
+from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from tests.e2e.running_guard import RunningGuard
+
+pytestmark = pytest.mark.e2e
+
+READS_EVENTS = {"accept": "application/json, text/event-stream"}
+SECONDS = 60.0
+
+
+@dataclass
+class Place:
+    """A guard that holds what it asks about, and the Redis that people answer in."""
+
+    guard: RunningGuard
+    redis: str
+    policy: Path
+
+    @asynccontextmanager
+    async def desk(self) -> AsyncIterator[LabelOperator]:
+        """Yield what answers requests for approval."""
+        store = RedisSessionStore.at(self.redis)
+        seal = Seal(load_label_key(self.policy.parent / "label.key"))
+        try:
+            yield LabelOperator(store, seal, StateLimits())
+        finally:
+            await store.aclose()
+
+    def sent(self, text: str) -> int:
+        """Return how often something has reached the upstream."""
+        return self.guard.upstream.received.count(text.encode())
+
+    def outcome(self, decision: str) -> str | None:
+        """Return what became of a held request, None while it is held."""
+        for line in self.guard.audit():
+            if line["event"] == "guard.held" and line["decision_id"] == decision:
+                return str(line["outcome"])
+        return None
+
+
+@contextmanager
+def holding(directory: Path) -> Iterator[Place]:
+    """Start one."""
+    policy = directory / "hold.yaml"
+    policy.write_text("version: 1\nname: hold\nask: {hold: 5m}\n", encoding="utf-8")
+    upstream = Upstream()
+    with EmbeddedRedis() as redis:
+        guard = start_guard(
+            directory / "guard",
+            upstream,
+            policy=ROOT / "policies" / "default.yaml",
+            options=("--policy", str(policy), "--redis", redis.url),
+        )
+        yield Place(guard, redis.url, policy)
+        guard.stop()
+    upstream.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Return one for every test that leaves it as it was."""
+    with holding(tmp_path_factory.mktemp("held")) as place:
+        yield place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """Return one of a test's own."""
+    with holding(tmp_path) as place:
+        yield place
+
+
+async def asked(desk: LabelOperator, count: int = 1) -> list[str]:
+    """Return the decision ids that wait, once there are so many."""
+    async with asyncio.timeout(SECONDS):
+        while len(found := await desk.waiting()) < count:  # noqa: ASYNC110  (Redis tells nobody)
+            await asyncio.sleep(0.02)
+    return [one.decision for one in found]
+
+
+async def now(desk: LabelOperator) -> float:
+    """Return the time by which requests are answered: that of the newest one."""
+    return max(one.at for one in await desk.waiting())
+
+
+class Call:
+    """One POST of a client whose answer is read as it comes."""
+
+    def __init__(
+        self, guard: RunningGuard, document: Any, headers: dict[str, str] | None = None
+    ) -> None:
+        self._client = httpx.AsyncClient(trust_env=False, timeout=SECONDS)
+        self._url = f"http://127.0.0.1:{guard.port}/mcp"
+        self._document, self._headers = document, headers or READS_EVENTS
+        self.status = 0
+        self.type = ""
+        self.text = ""
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> Call:
+        posted = self._client.stream("POST", self._url, json=self._document, headers=self._headers)
+        async with self._client, posted as answer:
+            self.status, self.type = answer.status_code, answer.headers.get("content-type", "")
+            async for piece in answer.aiter_text():
+                self.text += piece
+        return self
+
+    async def reads(self, text: str) -> None:
+        """Wait until something stands in what has come so far."""
+        async with asyncio.timeout(SECONDS):
+            while text not in self.text:
+                assert not self.task.done() or text in self.text, self.text
+                await asyncio.sleep(0.02)
+
+    async def leave(self) -> None:
+        """Hang up."""
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+
+    @property
+    def messages(self) -> list[Any]:
+        """The messages in the events so far."""
+        lines = [one for one in self.text.splitlines() if one.startswith("data: ")]
+        return [json.loads(one.removeprefix("data: ")) for one in lines]
+
+
+def refusal(message: Any) -> dict[str, Any]:
+    """Return a refusal's data in a message."""
+    return dict(message["result"]["_meta"]["guard"])
+
+
+async def test_a_call_waits_and_goes_out_when_it_is_approved(shared: Place) -> None:
+    """The client is told that it waits; nothing leaves before the yes, and one call after it."""
+    document = tool_call("waits@outside.test")
+    document["params"]["_meta"] = {"progressToken": 7}
+    async with shared.desk() as people:
+        call = Call(shared.guard, document)
+        [decision] = await asked(people)
+        await call.reads("notifications/progress")
+        before = shared.sent("waits@outside.test")
+        await people.approve(decision, await now(people))
+        await call.task
+
+    assert before == 0
+    assert call.type == "text/event-stream"
+    told, answer = call.messages
+    assert told["params"]["progressToken"] == 7
+    assert answer["id"] == 1
+    assert answer["result"]["content"][0]["text"] == "done"
+    assert shared.sent("waits@outside.test") == 1
+    assert shared.outcome(decision) == "released"
+
+
+async def test_a_denied_call_is_refused_at_once(shared: Place) -> None:
+    """A no ends the wait; the agent is told not to try again."""
+    async with shared.desk() as people:
+        call = Call(shared.guard, tool_call("denied@outside.test"))
+        [decision] = await asked(people)
+        await people.deny(decision)
+        await call.task
+
+    [answer] = call.messages
+    assert refusal(answer)["code"] == "approval_denied"
+    assert refusal(answer)["retry"] is False
+    assert shared.sent("denied@outside.test") == 0
+    assert shared.outcome(decision) == "denied"
+
+
+async def test_of_two_calls_alike_one_yes_releases_one(shared: Place) -> None:
+    """A grant is used once: the other call goes on waiting until its own answer."""
+    async with shared.desk() as people:
+        calls = [Call(shared.guard, tool_call("twins@outside.test", ident=n)) for n in (1, 2)]
+        first, _ = await asked(people, 2)
+        await people.approve(first, await now(people))
+        await asyncio.wait([one.task for one in calls], return_when="FIRST_COMPLETED")
+        sent = shared.sent("twins@outside.test")
+        [left] = [one for one in calls if not one.task.done()]
+        for decision in await asked(people):
+            await people.deny(decision)
+        await left.task
+
+    assert sent == shared.sent("twins@outside.test") == 1
+    assert refusal(left.messages[-1])["code"] == "approval_denied"
+
+
+async def test_two_people_answer_at_once(shared: Place) -> None:
+    """One of two answers counts, and the call goes out at most once."""
+    async with shared.desk() as people, shared.desk() as others:
+        call = Call(shared.guard, tool_call("both@outside.test"))
+        [decision] = await asked(people)
+        at = await now(people)
+        answers = await asyncio.gather(
+            people.approve(decision, at), others.deny(decision), return_exceptions=True
+        )
+        await call.task
+
+    assert sum(isinstance(one, Exception) for one in answers) == 1
+    assert shared.sent("both@outside.test") == (0 if isinstance(answers[0], Exception) else 1)
+
+
+async def test_a_yes_for_a_call_that_was_given_up_releases_nothing(shared: Place) -> None:
+    """Who has hung up is not sent for; the grant waits for the call to come again."""
+    document = tool_call("left@outside.test")
+    async with shared.desk() as people:
+        call = Call(shared.guard, document)
+        [decision] = await asked(people)
+        await call.reads(":")
+        await call.leave()
+        await asyncio.to_thread(wait_until, lambda: shared.outcome(decision), "the end of it")
+        await people.approve(decision, await now(people))
+        other = await Call(shared.guard, tool_call("team@example.com")).task
+        sent = shared.sent("left@outside.test")
+        again = await Call(shared.guard, document).task
+
+    assert shared.outcome(decision) == "left"
+    assert other.status == 200
+    assert sent == 0
+    assert json.loads(again.text)["result"]["content"][0]["text"] == "done"
+
+
+async def test_plain_http_waits_as_long_as_its_client_says(shared: Place) -> None:
+    """`Prefer: wait` bounds the wait; an approval within it releases the request."""
+    async with shared.desk() as people:
+        headers = {"prefer": "respond-async, wait=1"}
+        late = await Call(shared.guard, {"id": 1, "text": "late"}, headers).task
+        [decision] = await asked(people)
+        await people.deny(decision)
+        call = Call(shared.guard, {"id": 2, "text": "in time"}, {"prefer": "wait=60"})
+        [decision] = await asked(people)
+        await people.approve(decision, await now(people))
+        await call.task
+
+    assert late.status == 403
+    assert shared.sent('"late"') == 0
+    assert call.status == 200
+    assert shared.sent('"in time"') == 1
+
+
+async def test_a_policy_that_changed_meanwhile_judges_anew(place: Place) -> None:
+    """An answer to the old question releases nothing; the new policy's verdict counts."""
+    async with place.desk() as people:
+        call = Call(place.guard, tool_call("changed@outside.test"))
+        [old] = await asked(people)
+        at = await now(people)
+        text = place.policy.read_text("utf-8")
+        place.policy.write_text(text + "deny: [outside.test]\n", encoding="utf-8")
+        place.guard.process.send_signal(signal.SIGHUP)
+        await call.task
+        await people.approve(old, at)
+
+    [answer] = call.messages
+    assert refusal(answer)["decision"] == "block"
+    assert refusal(answer)["decision_id"] != old
+    assert place.sent("changed@outside.test") == 0
+    assert place.outcome(old) == "refused"
+
+
+async def test_neither_a_dead_worker_nor_a_stopped_guard_releases_anything(place: Place) -> None:
+    """Who waits at a worker that dies is cut off; who waits at a guard that stops is told."""
+    async with place.desk() as people:
+        call = Call(place.guard, tool_call("dies@outside.test"))
+        [decision] = await asked(people)
+        await call.reads(":")
+        os.kill(place.guard.worker, signal.SIGKILL)
+        with suppress(httpx.HTTPError):
+            await call.task
+        await people.approve(decision, await now(people))
+        await asyncio.to_thread(wait_until, place.guard.answers, "a new worker")
+        other = Call(place.guard, tool_call("stops@outside.test"))
+        await asked(people, 1)
+        await other.reads(":")
+        await asyncio.gather(asyncio.to_thread(place.guard.stop), other.task)
+
+    assert "result" not in call.text
+    assert refusal(other.messages[-1])["code"] == "approval_required"
+    assert place.guard.upstream.received == b""

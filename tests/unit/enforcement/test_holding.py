@@ -1,0 +1,331 @@
+"""What is held open is released by a new judgement alone, in bounds, and ends in a refusal else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from guard.core import metrics
+from guard.core.errors import StateError
+from guard.core.model import Identity
+from guard.core.policy import AskSettings
+from guard.enforcement import holding
+from guard.enforcement.exchange import UnreadExchange
+from guard.enforcement.holding import Asked, HeldRequest, Holding, in_events
+from guard.policy_files import load_policies
+from guard.protocols.base import discover_protocols
+from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.messages import Message
+from guard.replay.run import NullAuditLog
+from guard.settings import policies_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guard.core.policy import Reason
+
+MCP = next(one for one in discover_protocols() if one.name == "mcp")
+EVENTS = (("accept", "text/event-stream"),)
+BODY = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}'
+
+
+class Feed:
+    """Answers as a test gives them; ``fails`` as long as the store is gone."""
+
+    def __init__(self) -> None:
+        self.open: set[str] = {"d1", "d2"}
+        self.told: list[tuple[str, bool]] = []
+        self.asked = 0
+        self.fails = False
+
+    async def is_open(self, tenant: str, decision: str) -> bool:
+        """Return whether it was not answered."""
+        del tenant
+        if self.fails:
+            raise StateError("gone")
+        return decision in self.open
+
+    async def since(self, tenant: str, mark: str) -> tuple[str, list[tuple[str, bool]]]:
+        """Return what was told since; the mark is a count."""
+        del tenant
+        self.asked += 1
+        if self.fails:
+            raise StateError("gone")
+        return str(len(self.told)), self.told[int(mark) :] if mark else []
+
+    def answer(self, decision: str, *, granted: bool) -> None:
+        """Answer a request, and tell of it."""
+        self.open.discard(decision)
+        self.told.append((decision, granted))
+
+
+class Counted(metrics.Metrics):
+    """Counts what becomes of what is held."""
+
+    def __init__(self) -> None:
+        self.held: Counter[str] = Counter()
+        self.now = 0.0
+
+    def count(self, metric: metrics.Counter, *labels: str) -> None:
+        """Count an outcome."""
+        if metric is metrics.HELD:
+            self.held[labels[0]] += 1
+
+    def set(self, metric: metrics.Gauge, value: Any, *labels: str) -> None:
+        """Keep the gauge."""
+        if metric is metrics.HELD_CALLS:
+            self.now = value
+
+
+class Stage:
+    """What holds requests, and a judge that answers as a test says."""
+
+    def __init__(self, ask: AskSettings = AskSettings(hold=300)) -> None:  # noqa: B008  (frozen)
+        policy = load_policies([policies_directory() / "default.yaml"])
+        self.policy = replace(policy, ask=ask)
+        self.feed, self.metrics = Feed(), Counted()
+        self.holding = Holding(self.feed, lambda: self.policy, NullAuditLog(), self.metrics)
+        self.judged = 0
+        self.verdict: Callable[[], Any] = lambda: UnreadExchange(MCP, None)
+
+    def asked(
+        self,
+        decision: str = "d1",
+        *,
+        body: bytes = BODY,
+        headers: Any = EVENTS,
+        principal: str = "p",
+    ) -> Asked:
+        """Return a request that is asked about."""
+        request = HttpRequest("POST", "http", "t:80", "/mcp", headers, body, "l", "c")
+
+        def reworded(reason: Reason) -> HttpReply:
+            return HttpReply(200, "application/json", reason.code.encode())
+
+        reply = HttpReply(200, "application/json", b"approval_required")
+        identity = Identity(principal, "s")
+        parsed = Message(parsed=(False, ()))
+        digest = self.policy.digest
+        return Asked(request, reply, MCP, parsed, identity, digest, (decision,), reworded)
+
+    def hold(self, asked: Asked) -> HeldRequest | None:
+        """Hold it."""
+
+        async def judge(request: HttpRequest) -> Any:
+            self.judged += 1
+            return self.verdict()
+
+        return self.holding.hold(asked, judge)
+
+
+async def settled(held: HeldRequest | None) -> Any:
+    """Return what became of a request."""
+    assert held is not None
+    async with asyncio.timeout(30):
+        while await held.waiting() is not None:
+            pass
+    outcome = held.outcome()
+    held.close()
+    return outcome
+
+
+async def test_a_yes_has_the_request_judged_anew() -> None:
+    """The verdict of that judgement is what happens; the answer itself is none."""
+    stage = Stage()
+    held = stage.hold(stage.asked())
+    assert held is not None
+    assert await held.waiting() == []
+    stage.feed.answer("d1", granted=True)
+
+    assert isinstance(await settled(held), UnreadExchange)
+    assert stage.judged == 1
+    assert stage.metrics.now == 0
+
+
+async def test_an_answer_before_anybody_listened_counts() -> None:
+    """Between the question and the wait somebody may have been quick."""
+    stage = Stage()
+    stage.feed.answer("d1", granted=True)
+
+    assert isinstance(await settled(stage.hold(stage.asked())), UnreadExchange)
+
+
+async def test_a_no_is_worded_as_one() -> None:
+    """Nothing is judged anew for it."""
+    stage = Stage()
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    stage.feed.answer("d1", granted=False)
+
+    assert (await settled(held)).body == b"approval_denied"
+    assert stage.judged == 0
+    assert stage.metrics.held == {"denied": 1}
+
+
+async def test_time_that_is_up_is_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is the event loop's: a clock that jumps moves nothing."""
+    stage = Stage(AskSettings(hold=1))
+
+    assert (await settled(stage.hold(stage.asked()))).body == b"approval_required"
+    assert stage.metrics.held == {"expired": 1}
+    assert stage.judged == 0
+
+
+async def test_a_yes_that_nobody_told_of_is_found_at_the_end() -> None:
+    """What wakes a request may be lost; the store is looked at before it is refused."""
+    stage = Stage(AskSettings(hold=1))
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    stage.feed.open.clear()
+
+    assert isinstance(await settled(held), UnreadExchange)
+
+
+async def test_nothing_is_released_while_the_store_is_gone() -> None:
+    """It ends as the refusal that it would have been."""
+    stage = Stage(AskSettings(hold=1))
+    stage.feed.fails = True
+
+    assert (await settled(stage.hold(stage.asked()))).body == b"approval_required"
+    assert stage.judged == 0
+
+
+async def test_a_change_of_policy_has_it_judged_anew() -> None:
+    """No answer to the old question is waited for."""
+    stage = Stage()
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    stage.policy = replace(stage.policy, digest="0" * 64)
+    stage.verdict = lambda: HttpReply(200, "application/json", b"blocked")
+
+    assert (await settled(held)).body == b"blocked"
+    assert stage.metrics.held == {"refused": 1}
+
+
+async def test_a_request_that_is_asked_about_again_waits_again() -> None:
+    """Somebody else has used the grant up: it waits for its own, a bounded number of times."""
+    stage = Stage()
+    stage.feed.open = set()
+    stage.verdict = lambda: stage.asked("d1")
+
+    assert (await settled(stage.hold(stage.asked()))).body == b"approval_required"
+    assert stage.judged == holding.JUDGEMENTS
+
+
+async def test_a_judge_that_fails_is_a_refusal() -> None:
+    """An error on the way to a release is none."""
+    stage = Stage()
+    stage.feed.answer("d1", granted=True)
+    stage.verdict = lambda: 1 / 0
+
+    assert (await settled(stage.hold(stage.asked()))).body == b"approval_required"
+
+
+async def test_who_leaves_gives_its_place_back() -> None:
+    """And what is answered then is judged no more."""
+    stage = Stage()
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    held.close()
+    held.close()
+    stage.feed.answer("d1", granted=True)
+
+    assert (await settled(held)).body == b"approval_required"
+    assert stage.judged == 0
+    assert stage.metrics.held == {"left": 1}
+
+
+async def test_what_the_process_holds_ends_with_it() -> None:
+    """And nothing more is held."""
+    stage = Stage()
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    await asyncio.sleep(0)
+    stage.holding.stop()
+
+    assert (await settled(held)).body == b"approval_required"
+    assert stage.hold(stage.asked()) is None
+    assert stage.metrics.held == {"stopped": 1}
+
+
+@pytest.mark.parametrize(
+    ("bound", "value"), [("HELD_LIMIT", 1), ("HELD_EACH", 1), ("HELD_BYTES", len(BODY))]
+)
+async def test_what_exceeds_a_bound_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, bound: str, value: int
+) -> None:
+    """As it would be without `hold`; a place that was given back is free again."""
+    monkeypatch.setattr(holding, bound, value)
+    stage = Stage()
+    first = stage.hold(stage.asked())
+    assert first is not None
+    second = stage.hold(stage.asked("d2"))
+    other = stage.hold(stage.asked("d2", principal="q")) if bound == "HELD_EACH" else None
+    first.close()
+    third = stage.hold(stage.asked("d2"))
+
+    assert second is None
+    assert stage.metrics.held["no_room"] == 1
+    assert third is not None
+    for one in (third, other):
+        if one is not None:
+            one.close()
+
+
+async def test_the_store_is_asked_once_for_all_that_is_held() -> None:
+    """A hundred requests cost as many questions as one."""
+    stage = Stage()
+    stage.feed.open = {f"d{n}" for n in range(100)}
+    every = [stage.hold(stage.asked(f"d{n}")) for n in range(100)]
+    for one in every:
+        assert one is not None
+        await one.waiting()
+    before = stage.feed.asked
+    for n in range(100):
+        stage.feed.answer(f"d{n}", granted=True)
+    for one in every:
+        await settled(one)
+
+    assert stage.feed.asked - before <= 10
+
+
+@pytest.mark.parametrize(
+    ("headers", "ask", "held"),
+    [
+        ((("prefer", "wait=3"),), AskSettings(hold=300), 3),
+        ((("prefer", "respond-async, wait=900"),), AskSettings(hold=300), 300),
+        ((("prefer", "wait=0"),), AskSettings(hold=300), 0),
+        ((), AskSettings(hold=300, quiet=7), 7),
+        ((("prefer", "awaits=9"),), AskSettings(hold=300, quiet=7), 7),
+        ((), AskSettings(hold=5, quiet=20), 5),
+    ],
+)
+def test_a_client_that_hears_nothing_waits_as_long_as_it_says(
+    headers: Any, ask: AskSettings, held: int
+) -> None:
+    """RFC 7240's `wait`, within what the policy allows; else the policy's `quiet`."""
+    request = HttpRequest("POST", "http", "t:80", "/", headers, b"", "l", "c")
+
+    assert holding._patience(request, ask) == held
+
+
+async def test_without_hold_nothing_is_held() -> None:
+    """The default is the refusal."""
+    stage = Stage(AskSettings())
+
+    assert stage.hold(stage.asked()) is None
+
+
+def test_a_client_is_told_in_events() -> None:
+    """A stream without messages gets a comment, which every reader skips."""
+    assert in_events([b"{}"]) == b"event: message\ndata: {}\n\n"
+    assert in_events([]).startswith(b":")

@@ -13,6 +13,7 @@ import difflib
 import os
 import re
 import shlex
+import socket
 import tomllib
 from enum import StrEnum
 from importlib.resources import files
@@ -215,12 +216,17 @@ class Settings(BaseSettings):
     """Seconds without a heartbeat after which a worker is killed and replaced."""
     drain: float = Field(default=5.0, ge=0)
     """Seconds that calls in flight get on shutdown."""
+    workers: int = Field(default=1, ge=0, le=256)
+    """Processes that judge calls; 0 starts one for each core."""
     reload: float = Field(default=1.0, ge=0)
     """Seconds between looks at the policy files; 0 looks at SIGHUP only."""
     restarts: int = Field(default=0, ge=0)
     """Set by the supervisor: how often it has replaced the worker."""
     pulse: Path | None = None
     """Set by the supervisor: the file the worker's heartbeat goes to."""
+    sockets: dict[str, list[int]] = Field(default_factory=dict)
+    """Set by the supervisor: descriptors of sockets that listen already, as
+    :data:`guard.adapters.processes.listening_ports.Sockets` names them."""
 
     @field_validator("reverse")
     @classmethod
@@ -233,6 +239,19 @@ class Settings(BaseSettings):
                 msg = f"`{text}`: several servers at one address need a path each, and another one"
                 raise ValueError(msg)
             routes.add(one.route)
+        return value
+
+    @field_validator("workers")
+    @classmethod
+    def _processes(cls, value: int, info: ValidationInfo) -> int:
+        cores = getattr(os, "sched_getaffinity", None)
+        value = value or (len(cores(0)) if cores is not None else os.cpu_count() or 1)
+        reverse, forward = info.data.get("reverse", ()), info.data.get("forward", ())
+        ports = [Listener.parse(text).port for text in reverse]
+        ports += [_address(text)[1] for text in forward]
+        if value > 1 and not (all(ports) and hasattr(socket, "SO_REUSEPORT")):
+            msg = "several workers need the number of a port for each listener, and SO_REUSEPORT"
+            raise ValueError(msg)
         return value
 
     @field_validator("durability")

@@ -1,48 +1,57 @@
-"""The supervisor: owns the embedded Redis, watches the worker's heartbeat, replaces the worker.
+"""The supervisor: owns the embedded Redis and the listening sockets, and keeps the workers running.
 
-The worker is a process of its own because nothing inside a Python process can stop Python code
-that loops.  State lives in Redis, so a replaced worker forgets nothing that was decided.
+A worker is a process of its own because nothing inside a Python process can stop Python code
+that loops.  State lives in Redis, so a replaced worker forgets nothing that was decided; sockets
+live here, so it loses no connection that it has not accepted.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.audit_log import open_audit_log
 from guard.adapters.credentials.label_key import audit_signer, fallback_key, label_key_path
-from guard.adapters.processes.child_process import Heartbeat
-from guard.adapters.processes.listening_ports import addresses, bind_error
+from guard.adapters.processes.listening_ports import (
+    Sockets,
+    addresses,
+    bind_error,
+    close_sockets,
+    open_sockets,
+)
 from guard.adapters.processes.run_note import RunNote
+from guard.adapters.processes.worker_files import ready_file, ready_line
+from guard.adapters.processes.worker_slot import Replacement, WorkerSlot
 from guard.adapters.redis.embedded import DirectoryInUseError, EmbeddedRedis
 from guard.core.errors import GuardError
 from guard.settings import EMBEDDED, MEMORY, Durability
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import FrameType
 
+    from guard.adapters.admin_port import AdminServer
+    from guard.adapters.processes.worker_reports import WorkerReports
+    from guard.adapters.processes.worker_slot import Launch, Worker
     from guard.core.model import Json
     from guard.settings import Settings
 
 POLL_SECONDS: Final = 0.05
-START_SECONDS: Final = 30.0
-"""How long a worker may take to its first heartbeat."""
-BACKOFF_SECONDS: Final = (0.0, 0.1, 0.5, 1.0, 2.0)
-"""Pause before the next worker, by how many in a row died young."""
-YOUNG_SECONDS: Final = 10.0
+CONSOLE_SECONDS: Final = 10.0
+"""Pause before a console that ended is started again."""
 
 
 class Supervisor:
-    """Runs one worker until told to stop.
+    """Runs the workers until told to stop.
 
     Args:
         settings: of ``guard run``, complete.
@@ -52,11 +61,15 @@ class Supervisor:
         self._settings = settings
         self._stopping = False
         self._redis: EmbeddedRedis | None = None
-        self._restarts = 0
-        self._name = secrets.token_hex(8)
-        self._young_deaths = 0
-        self._beating = False
+        self._slots: list[WorkerSlot] = []
+        self._sockets: list[Sockets] = []
+        self._to_replace: list[WorkerSlot] = []
+        self._replacing: WorkerSlot | None = None
         self._hangup = False
+        self._wants_replacement = False
+        self._is_ready = False
+        self._reports: WorkerReports | None = None
+        self._admin: AdminServer | None = None
         self._console: subprocess.Popen[bytes] | None = None
         self._console_from = 0.0
 
@@ -65,7 +78,9 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
         signal.signal(signal.SIGHUP, self._on_hangup)
+        signal.signal(signal.SIGUSR2, self._on_replace)
         self._check_addresses()
+        self._sockets = open_sockets(self._settings)
         directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
         note: RunNote | None = None
         try:
@@ -74,15 +89,21 @@ class Supervisor:
                 self._redis = self._embedded(directory)
                 url = self._redis.url
             note = self._leave_note(directory, url)
+            self._begin(directory, url)
             return self._watch(directory, url)
         finally:
+            close_sockets(self._sockets)
             if note is not None:
                 note.remove()
+            if self._admin is not None:
+                self._admin.close()
             if self._console is not None:
                 self._console.terminate()
                 self._console.wait()
             if self._redis is not None:
                 self._redis.stop()
+            if self._settings.decisions is not None:
+                self._settings.decisions.unlink(missing_ok=True)
             shutil.rmtree(directory, ignore_errors=True)
 
     def _check_addresses(self) -> None:
@@ -141,55 +162,149 @@ class Supervisor:
         del number, frame
         self._hangup = True
 
-    def _pass_on_hangup(self, worker: subprocess.Popen[bytes]) -> None:
-        """Tell the processes that own policy and audit log of a SIGHUP.
+    def _on_replace(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._wants_replacement = True
 
-        It is kept until the worker's first heartbeat was seen: before, SIGHUP would end the worker.
-        """
-        if not self._hangup or not self._beating:
+    def _begin(self, directory: Path, url: str) -> None:
+        """Make the workers' places, and the admin port where no single worker serves it."""
+        several = self._settings.workers > 1
+        self._slots = [
+            WorkerSlot(
+                number,
+                directory,
+                start=lambda launch: self._start(launch, directory, url),
+                heartbeat=self._settings.heartbeat,
+                drain=self._settings.drain,
+                died=lambda fields: self._note("guard.worker_lost", fields),
+                retired=self._retired,
+                alone=not several,
+            )
+            for number in range(self._settings.workers)
+        ]
+        if several:
+            from guard.adapters.admin_port import AdminServer
+            from guard.adapters.processes.worker_reports import ForwardedPrompts, WorkerReports
+
+            self._reports = WorkerReports(self._serving, len(self._slots))
+            self._admin = AdminServer(
+                *self._settings.admin_address,
+                self._reports,
+                self._reports.health,
+                ForwardedPrompts(self._serving),
+            )
+
+    def _serving(self) -> list[tuple[int, Path]]:
+        """Return number and pulse file of each worker that serves."""
+        return [
+            (slot.number, slot.current.path)
+            for slot in self._slots
+            if slot.current is not None and slot.current.serves
+        ]
+
+    def _retired(self, worker: Worker) -> None:
+        if self._reports is not None:
+            self._reports.ended(worker.path)
+
+    def _watch(self, directory: Path, url: str) -> int:
+        """Look after every process until all have ended; return the exit code."""
+        while not self._stopping:
+            for slot in self._slots:
+                slot.tend()
+                if slot.failed is not None:
+                    self._stop_workers()
+                    return slot.failed
+                if not slot.has_served:
+                    break  # What the first one makes (keys, an authority), the others find.
+            self._keep_redis()
+            self._keep_console(directory, url)
+            self._pass_on_hangup()
+            self._replace_workers()
+            self._announce()
+            time.sleep(POLL_SECONDS)
+        return self._stop_workers()
+
+    def _stop_workers(self) -> int:
+        """End every worker in order; return the exit code of a stop."""
+        # What still waits is refused, as soon as the workers stop listening as well.
+        close_sockets(self._sockets)
+        for slot in self._slots:
+            slot.stop()
+        running = list(self._slots)
+        while running := [slot for slot in running if not slot.stopped()]:
+            time.sleep(POLL_SECONDS)
+        codes = set[int]().union(*(slot.exit_codes for slot in self._slots))
+        return 0 if codes <= {0, -signal.SIGTERM} else 1
+
+    def _pass_on_hangup(self) -> None:
+        """Tell the processes that own policy and audit log of a SIGHUP."""
+        if not self._hangup:
             return
         self._hangup = False
-        worker.send_signal(signal.SIGHUP)
+        for slot in self._slots:
+            slot.hang_up()
         if self._console is not None and self._console.poll() is None:
             self._console.send_signal(signal.SIGHUP)
 
-    def _watch(self, directory: Path, url: str) -> int:
-        pulse = Heartbeat.create(directory / "pulse")
-        while True:
-            pulse.reset()
-            started = time.monotonic()
-            worker = self._start(directory, url)
-            self._beating = False
-            code = self._until_dead(worker, pulse, started, directory, url)
-            if self._stopping:
-                return 0 if code in {0, -signal.SIGTERM} else 1
-            # A worker that never came up cannot use what it was given; another would not either.
-            if code == 0 or (not self._restarts and not pulse.last_beat()):
-                return code
-            self._restarts += 1
-            self._record_death(pulse, code)
-            young = time.monotonic() - started < YOUNG_SECONDS
-            self._young_deaths = self._young_deaths + 1 if young else 0
-            self._pause(BACKOFF_SECONDS[min(self._young_deaths, len(BACKOFF_SECONDS) - 1)])
+    def _replace_workers(self) -> None:
+        """Replace one worker after the other, as SIGUSR2 asks: each takes in what is new."""
+        if self._wants_replacement:
+            self._wants_replacement = False
+            self._to_replace = list(self._slots)
+        if self._replacing is not None:
+            if self._replacing.replacement is Replacement.GOING_ON:
+                return
+            if self._replacing.replacement is Replacement.FAILED:
+                self._to_replace.clear()
+                self._note("guard.worker_kept", {"worker": self._replacing.number})
+            elif not self._to_replace:
+                self._note("guard.workers_replaced", {"workers": len(self._slots)})
+            self._replacing = None
+        if self._to_replace:
+            self._replacing = self._to_replace.pop(0)
+            self._replacing.begin_replacement()
 
-    def _start(self, directory: Path, url: str) -> subprocess.Popen[bytes]:
+    def _announce(self) -> None:
+        """Say that the guard is ready once every worker serves; one worker says so itself."""
+        serving = self._serving()
+        is_ready = len(serving) == len(self._slots)
+        if is_ready and not self._is_ready and self._admin is not None:
+            with suppress(OSError, ValueError):
+                found = json.loads(ready_file(serving[0][1]).read_text(encoding="utf-8"))
+                admin = (self._admin.host, self._admin.port)
+                sys.stderr.write(ready_line(found["listening"], admin, found["policy"]) + "\n")
+                sys.stderr.flush()
+        self._is_ready = is_ready
+
+    def _start(self, launch: Launch, directory: Path, url: str) -> subprocess.Popen[bytes]:
+        sockets = self._sockets[launch.number]
+        kept = self._settings.redis != EMBEDDED or self._settings.data is not None
         settings = self._settings.model_copy(
             update={
-                "restarts": self._restarts,
-                "pulse": directory / "pulse",
-                "owner": f"{self._name}:{self._restarts}",
+                "restarts": launch.restarts,
+                "pulse": launch.pulse,
+                "owner": launch.owner,
+                "label_key": self._settings.label_key
+                or (None if kept else fallback_key(directory)),
+                "sockets": {
+                    name: [one.fileno() for one in found] for name, found in sockets.items()
+                },
             }
         )
-        return self._python(
-            "guard.worker", str(os.getpid()), str(directory), url, settings=settings
-        )
+        words = (str(os.getpid()), str(launch.directory), url)
+        passed = [one.fileno() for found in sockets.values() for one in found]
+        return self._python("guard.worker", *words, settings=settings, passed=passed)
 
     @staticmethod
-    def _python(module: str, *arguments: str, settings: Settings) -> subprocess.Popen[bytes]:
+    def _python(
+        module: str, *arguments: str, settings: Settings, passed: Sequence[int] = ()
+    ) -> subprocess.Popen[bytes]:
         """Start one of our modules, with the settings on its standard input."""
         # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
         command = [sys.executable, "-O", "-m", module, *arguments]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603  (our own module)
+        process = subprocess.Popen(  # noqa: S603  (our own module)
+            command, stdin=subprocess.PIPE, pass_fds=passed
+        )
         if process.stdin is not None:
             process.stdin.write(settings.model_dump_json().encode() + b"\n")
             process.stdin.close()
@@ -197,46 +312,16 @@ class Supervisor:
 
     def _keep_console(self, directory: Path, url: str) -> None:
         """Start the console once a worker serves, and again where it ended."""
-        if not self._settings.console or not self._beating or self._stopping:
+        if not self._settings.console or not self._serving():
             return
         ended = self._console is None or self._console.poll() is not None
         if not ended or time.monotonic() < self._console_from:
             return
         if self._console is not None:
             self._note("guard.console_lost", {"exit_code": self._console.returncode})
-        self._console_from = time.monotonic() + YOUNG_SECONDS
+        self._console_from = time.monotonic() + CONSOLE_SECONDS
         where = (str(os.getpid()), url, str(directory))
         self._console = self._python("guard.console.server", *where, settings=self._settings)
-
-    def _until_dead(
-        self,
-        worker: subprocess.Popen[bytes],
-        pulse: Heartbeat,
-        started: float,
-        directory: Path,
-        url: str,
-    ) -> int:
-        """Wait for the worker's end; bring it about where the heartbeat stops."""
-        stopped_at: float | None = None
-        while True:
-            try:
-                return worker.wait(POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
-            self._keep_redis()
-            self._keep_console(directory, url)
-            now = time.monotonic()
-            if self._stopping and stopped_at is None:
-                worker.send_signal(signal.SIGTERM)
-                stopped_at = now
-            if stopped_at is not None and now - stopped_at > self._settings.drain + 5:
-                worker.kill()
-            beat = pulse.last_beat()
-            self._beating = bool(beat)
-            self._pass_on_hangup(worker)
-            limit = self._settings.heartbeat if beat else START_SECONDS
-            if stopped_at is None and now - (beat or started) > limit:
-                worker.kill()
 
     def _keep_redis(self) -> None:
         """Bring the embedded Redis back where it died; calls are refused until it answers."""
@@ -259,16 +344,6 @@ class Supervisor:
             audit.close()
         sys.stderr.write(f"{event}: {json.dumps(fields)}\n")
         sys.stderr.flush()
-
-    def _record_death(self, pulse: Heartbeat, code: int) -> None:
-        """Write the audit line of the worker, and of the call that it was judging."""
-        fields = {"exit_code": code, "restarts": self._restarts, "judging": pulse.current()}
-        self._note("guard.worker_lost", fields)
-
-    def _pause(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not self._stopping and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
 
 
 def _beside_key(label_key: Path | None, directory: Path) -> Path | None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 import shlex
 import signal
+import socket
 import ssl
 import sys
 import time
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import certifi
 
-from guard.adapters.admin_port import AdminServer, HealthReport, PromptChannel
+from guard.adapters.admin_port import AdminServer, HealthReport, PromptChannel, described
 from guard.adapters.audit_log import AuditLogFile, open_audit_log
 from guard.adapters.credentials.client_authentication import (
     asks_certificates,
@@ -44,6 +46,13 @@ from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.onnx import load_models
 from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
 from guard.adapters.processes.child_process import Heartbeat
+from guard.adapters.processes.listening_ports import ADMIN, DECISIONS, Sockets
+from guard.adapters.processes.worker_files import (
+    control_socket,
+    last_words,
+    ready_file,
+    ready_line,
+)
 from guard.adapters.recordings import Limits as RecordingLimits
 from guard.adapters.recordings import RecordingWriter
 from guard.adapters.redis.answers import RedisAnswers
@@ -378,14 +387,19 @@ async def serve(
     await parts.store.verify()
     pins = PinOperator(parts.store, Pins(parts.seal))
     await pins.note_offers(parts.guard.offers, partial(_is_served, settings))
-    peps = _peps(settings, parts, confdir)
-    deciding = _decision_server(parts, settings)
+    sockets = {
+        name: [socket.socket(fileno=number) for number in numbers]
+        for name, numbers in settings.sockets.items()
+    }
+    peps = _peps(settings, parts, confdir, sockets)
+    deciding = _decision_server(parts, settings, sockets)
     loop = asyncio.get_running_loop()
     admin = AdminServer(
         *settings.admin_address,
         parts.metrics,
         lambda: _health(parts),
         PromptChannel(load_digests(settings.prompt_credentials), _note(parts.guard, loop)),
+        listener=_admin_listener(settings, sockets),
     )
     stopping = asyncio.Event()
     background: list[asyncio.Task[object]] = []
@@ -403,7 +417,7 @@ async def serve(
         addresses = [address for pep in peps for address in await pep.open()]
         if deciding is not None:
             await deciding.start()
-        _announce(addresses, admin, parts)
+        _announce(addresses, admin, parts, settings)
         if pulse:
             # Only now: what ends before it could not start, and another would not either.
             background.append(loop.create_task(_beat(pulse, parts.guard, settings.heartbeat)))
@@ -418,13 +432,26 @@ async def serve(
         for task in background:
             task.cancel()
         admin.close()
+        if settings.workers > 1 and settings.pulse is not None:
+            words = json.dumps(described(parts.metrics.registry))
+            last_words(settings.pulse).write_text(words, encoding="ascii")
         if deciding is not None:
             deciding.close()
         await parts.store.aclose()
         parts.close()
 
 
-def _peps(settings: Settings, parts: Parts, directory: Path) -> list[Pep]:
+def _admin_listener(settings: Settings, sockets: Sockets) -> socket.socket | None:
+    """Return what the admin port listens on: of several workers, its supervisor's eyes only."""
+    if settings.workers == 1 or settings.pulse is None:
+        return next(iter(sockets.get(ADMIN, ())), None)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.bind(str(control_socket(settings.pulse)))
+    made.listen()
+    return made
+
+
+def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -> list[Pep]:
     """Return the enforcement points of every listener.
 
     Raises:
@@ -437,7 +464,7 @@ def _peps(settings: Settings, parts: Parts, directory: Path) -> list[Pep]:
         trust = joined_trust(settings.upstream_ca, directory)
     credentials = load_write_credentials(settings.write_credentials, settings.forward)
     if settings.pep is PepKind.MITMPROXY:
-        return [_mitm(settings, parts, directory, trust, credentials)]
+        return [_mitm(settings, parts, directory, trust, credentials, sockets)]
     peps: list[Pep] = []
     if settings.reverse:
         if asks_certificates(parts.enforcement.credentials.proofs):
@@ -452,11 +479,12 @@ def _peps(settings: Settings, parts: Parts, directory: Path) -> list[Pep]:
             credentials=credentials,
             held_limit=settings.held_limit,
             trust=trust,
+            sockets=sockets,
         )
         peps.append(lean)
     if settings.forward:
         only = settings.model_copy(update={"reverse": []})
-        peps.append(_mitm(only, parts, directory, trust, credentials))
+        peps.append(_mitm(only, parts, directory, trust, credentials, sockets))
     return peps
 
 
@@ -466,6 +494,7 @@ def _mitm(
     directory: Path,
     trust: Path | None,
     credentials: Mapping[str, WriteCredential],
+    sockets: Sockets,
 ) -> Pep:
     """Return mitmproxy; the authority that opens TLS exists only where a forward listener does."""
     # mitmproxy takes most of a start; a guard without a wire does without it.
@@ -500,6 +529,7 @@ def _mitm(
         held_limit=settings.held_limit,
         trust=trust,
         ask_certificates=asking,
+        sockets=sockets,
     )
     return MitmPep(master, addon)
 
@@ -522,7 +552,7 @@ def _on_hangup(parts: Parts, background: list[asyncio.Task[object]]) -> None:
     parts.audit.reopen()
 
 
-def _decision_server(parts: Parts, settings: Settings) -> DecisionServer | None:
+def _decision_server(parts: Parts, settings: Settings, sockets: Sockets) -> DecisionServer | None:
     if settings.decisions is None:
         return None
 
@@ -530,7 +560,8 @@ def _decision_server(parts: Parts, settings: Settings) -> DecisionServer | None:
         policy = parts.guard.policy
         return policy.digest if policy is not None else ""
 
-    return DecisionServer(parts.enforcement, digest, settings.decisions)
+    listener = next(iter(sockets.get(DECISIONS, ())), None)
+    return DecisionServer(parts.enforcement, digest, settings.decisions, listener)
 
 
 async def _anchor(parts: Parts) -> None:
@@ -561,11 +592,16 @@ def _health(parts: Parts) -> HealthReport:
     return HealthReport(not failing, dict.fromkeys(failing, "failing closed"))
 
 
-def _announce(addresses: list[tuple[str, int]], admin: AdminServer, parts: Parts) -> None:
-    where = " ".join(f"{host}:{port}" for host, port in addresses)
-    print(  # noqa: T201  (the line operators and scripts wait for)
-        f"guard ready on {where} admin {admin.host}:{admin.port} policy {parts.policy.name}"
-        f" ({parts.policy.mode.value}) digest {parts.policy.digest[:12]}",
-        file=sys.stderr,
-        flush=True,
-    )
+def _announce(
+    addresses: list[tuple[str, int]], admin: AdminServer, parts: Parts, settings: Settings
+) -> None:
+    """Say that this worker serves: to operators, or to the supervisor of several."""
+    listening = " ".join(f"{host}:{port}" for host, port in addresses)
+    policy = parts.policy
+    name = f"{policy.name} ({policy.mode.value}) digest {policy.digest[:12]}"
+    if settings.workers > 1 and settings.pulse is not None:
+        found = json.dumps({"listening": listening, "policy": name})
+        ready_file(settings.pulse).write_text(found, encoding="utf-8")
+        return
+    line = ready_line(listening, (admin.host, admin.port), name)
+    print(line, file=sys.stderr, flush=True)  # noqa: T201  (the line operators and scripts wait for)

@@ -137,6 +137,9 @@ def run(
     drain: Annotated[
         float | None, typer.Option(help="Seconds for calls in flight at stop.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that judge calls (default 1; 0: one per core).")
+    ] = None,
     reload: Annotated[
         float | None,
         typer.Option(help="Seconds between looks at the policy files; 0: at SIGHUP only."),

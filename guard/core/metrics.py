@@ -12,7 +12,7 @@ itself writes.  Clients choose the rest, and each new value would be a new time 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from guard.core.memory import GATE_REASONS, Fate, MemoryClass
 from guard.core.model import Role
@@ -72,16 +72,20 @@ class Counter(Metric):
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Gauge(Metric):
     """Shows a number as it is now."""
 
-    __slots__ = ()
+    combined: Literal["sum", "max", "min"] = "max"
+    """How the numbers of several workers become one."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Share(Metric):
     """A gauge of the share of the last hundred observations that were true."""
 
-    __slots__ = ()
+    combined: Literal["sum", "max", "min"] = "max"
+    """How the shares of several workers become one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -302,7 +306,7 @@ REFUSALS: Final = Counter(
     (Label("code", (*REFUSAL_CODES, OTHER)),),
 )
 CALLS_AWAITED: Final = Gauge(
-    "guard_calls_awaited", "Calls forwarded whose result has not come back."
+    "guard_calls_awaited", "Calls forwarded whose result has not come back.", combined="sum"
 )
 HELD_CALLS: Final = Gauge("guard_held_calls", "Requests that are held open for a person's answer.")
 HELD: Final = Counter(
@@ -328,7 +332,9 @@ FAIL_CLOSED: Final = Gauge(
     "guard_fail_closed", "1 while a part is failing and calls are blocked for it.", (_STAGE,)
 )
 AUDIT_LINES: Final = Gauge(
-    "guard_audit_lines", "Lines that this process has written to the audit log since it began."
+    "guard_audit_lines",
+    "Lines that the workers have written to the audit log since they began.",
+    combined="sum",
 )
 RECORDS_LOST: Final = Counter(
     "guard_records_lost_total", "Exchanges missing in the recordings, because nothing was writable."
@@ -361,6 +367,7 @@ SELECTION_FIDELITY: Final = Gauge(
     "guard_selection_fidelity",
     "Share of a store's recent answers that the replica of its selector made alike.",
     (Label("store", None),),
+    combined="min",
 )
 LABEL_SATURATION: Final = Share(
     "guard_label_saturation",
@@ -395,7 +402,9 @@ MODEL_INFO: Final = Gauge(
     (Label("model", None), Label("digest", None)),
 )
 WORKER_RESTARTS: Final = Gauge(
-    "guard_worker_restarts", "Times the supervisor has started this worker anew."
+    "guard_worker_restarts",
+    "Times the supervisor has started a worker anew.",
+    combined="sum",
 )
 BUILD_INFO: Final = Gauge("guard_build_info", "The version; always 1.", (Label("version", None),))
 

@@ -164,10 +164,11 @@ class RunningGuard:
         return code, json.loads(rest) if rest else None
 
     def audit(self) -> list[dict[str, Any]]:
-        """Return the audit lines so far."""
+        """Return the audit lines so far; one that is being written is not there yet."""
         if not self.audit_path.exists():
             return []
-        return [json.loads(line) for line in self.audit_path.read_text("utf-8").splitlines()]
+        whole = self.audit_path.read_text("utf-8").rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines() if line]
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples whose labels include those given."""

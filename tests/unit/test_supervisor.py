@@ -1,32 +1,175 @@
-"""The supervisor passes signals on to the process that can act on them."""
+"""The supervisor's places for workers: signals, replacement, and what becomes of one that dies."""
 
 import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from guard.settings import Settings
-from guard.supervisor import Supervisor
+import pytest
+
+from guard.adapters.processes.child_process import Heartbeat
+from guard.adapters.processes.worker_slot import Launch, Replacement, WorkerSlot
 
 
-class Worker:
+class Process:
     """Stands for a worker process; notes the signals sent to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
         self.received: list[int] = []
+        self.returncode: int | None = None
+        self.pulse = Heartbeat(launch.pulse)
 
     def send_signal(self, number: int) -> None:
         self.received.append(number)
 
+    def kill(self) -> None:
+        self.returncode = -signal.SIGKILL
 
-def test_a_hang_up_before_the_first_heartbeat_reaches_the_worker_after_it(tmp_path):
+    def poll(self) -> int | None:
+        return self.returncode
+
+
+class Place:
+    """A slot, the processes it has started, and what it has told of."""
+
+    def __init__(self, directory: Path, *, alone: bool = True, heartbeat: float = 60.0) -> None:
+        self.started: list[Process] = []
+        self.died: list[dict[str, Any]] = []
+        self.slot = WorkerSlot(
+            0,
+            directory,
+            start=self._start,
+            heartbeat=heartbeat,
+            drain=1.0,
+            died=self.died.append,
+            retired=lambda _: None,
+            alone=alone,
+        )
+
+    def _start(self, launch: Launch) -> Any:
+        self.started.append(Process(launch))
+        return self.started[-1]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Callable[..., Place]:
+    """Make places in a directory of the test's own."""
+    return lambda **options: Place(tmp_path, **options)
+
+
+def up(place: Place) -> Process:
+    """Have the place's newest worker come up, and return it."""
+    place.slot.tend()
+    place.started[-1].pulse.beat()
+    place.slot.tend()
+    return place.started[-1]
+
+
+def test_a_hang_up_before_the_first_heartbeat_reaches_the_worker_after_it(place):
     """A worker that has no handler yet would end of it; an operator's reload is not lost."""
-    supervisor = Supervisor(Settings(policy=tmp_path))
-    worker = Worker()
+    one = place()
+    one.slot.tend()
 
-    supervisor._on_hangup(signal.SIGHUP, None)
-    supervisor._pass_on_hangup(worker)
-    before = list(worker.received)
-    supervisor._beating = True
-    supervisor._pass_on_hangup(worker)
-    supervisor._pass_on_hangup(worker)
+    one.slot.hang_up()
+    one.slot.tend()
+    before = list(one.started[0].received)
+    one.started[0].pulse.beat()
+    one.slot.tend()
+    one.slot.tend()
 
     assert before == []
-    assert worker.received == [signal.SIGHUP]
+    assert one.started[0].received == [signal.SIGHUP]
+
+
+def test_a_worker_ends_only_once_its_successor_serves(place):
+    """At no moment is there nobody who accepts."""
+    one = place()
+    first = up(one)
+
+    one.slot.begin_replacement()
+    one.slot.tend()
+    before = list(first.received)
+    one.started[1].pulse.beat()
+    one.slot.tend()
+
+    assert before == []
+    assert first.received == [signal.SIGTERM]
+    assert one.slot.replacement is Replacement.GOING_ON
+    first.returncode = 0
+    one.slot.tend()
+    assert one.slot.replacement is Replacement.DONE
+    assert one.slot.current is not None
+    assert one.slot.current.process is one.started[1]
+    assert one.died == []
+
+
+def test_a_successor_that_never_comes_up_leaves_the_worker_alone(place):
+    """A key or a model that cannot be used does not stop a guard that serves."""
+    one = place()
+    first = up(one)
+
+    one.slot.begin_replacement()
+    one.started[1].returncode = 1
+    one.slot.tend()
+
+    assert one.slot.replacement is Replacement.FAILED
+    assert first.received == []
+    assert one.slot.failed is None
+
+
+def test_workers_alive_at_once_have_names_of_their_own(place):
+    """Of one name a lower number counts as dead, and its writes in flight as lost."""
+    one = place()
+    first = up(one)
+    one.slot.begin_replacement()
+    second = one.started[1]
+
+    assert first.launch.owner.rpartition(":")[0] != second.launch.owner.rpartition(":")[0]
+    assert first.launch.pulse != second.launch.pulse
+
+
+def test_a_worker_that_dies_is_started_again_under_its_name(place):
+    """So that its successor knows at once whose writes were left in flight."""
+    one = place()
+    first = up(one)
+    first.returncode = -signal.SIGKILL
+    one.slot.tend()
+
+    one.slot._from = 0.0
+    one.slot.tend()
+
+    name, number = first.launch.owner.rpartition(":")[::2]
+    assert one.started[1].launch.owner == f"{name}:{int(number) + 1}"
+    assert [line["exit_code"] for line in one.died] == [-signal.SIGKILL]
+
+
+@pytest.mark.parametrize(("alone", "failed"), [(True, 0), (False, None)])
+def test_a_guard_ends_with_its_only_worker(place, alone, failed):
+    """Of several, one that ends by itself is started again."""
+    one = place(alone=alone)
+    up(one).returncode = 0
+
+    one.slot.tend()
+
+    assert one.slot.failed == failed
+    assert len(one.died) == (0 if alone else 1)
+
+
+def test_a_first_worker_that_never_came_up_ends_the_start(place):
+    """It cannot use what it was given; another would not either."""
+    one = place(alone=False)
+    one.slot.tend()
+    one.started[0].returncode = 3
+
+    one.slot.tend()
+
+    assert one.slot.failed == 3
+
+
+def test_a_worker_without_a_heartbeat_is_killed(place):
+    """Code that loops cannot be timed out from inside."""
+    one = place(heartbeat=-1.0)
+    up(one)
+
+    assert one.started[0].returncode == -signal.SIGKILL

@@ -36,6 +36,7 @@ from guard.adapters.lean.messages import (
 )
 from guard.adapters.lean.websocket import Relay
 from guard.adapters.message_budget import LIMIT, MessageBudget
+from guard.adapters.processes.listening_ports import BACKLOG
 from guard.adapters.routes import Routes, address_of
 from guard.core.errors import GuardError, MessageError
 from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from guard.adapters.credentials.write_credentials import WriteCredential
     from guard.adapters.lean.connections import UpstreamConnection
     from guard.adapters.lean.messages import AnswerReader, Fields, RequestRead
+    from guard.adapters.processes.listening_ports import Sockets
     from guard.core.metrics import Metrics
     from guard.enforcement.handlers import Enforcement
     from guard.enforcement.response import EventReader, ResponseHandler
@@ -93,9 +95,10 @@ class LeanPep:
         held_limit: bytes that are held of all unfinished messages together.
         trust: PEM file of the authorities that upstreams' certificates may come from; None for
             the public ones.
+        sockets: those that listen already, by ``host:port``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
         self,
         enforcement: Enforcement,
         metrics: Metrics,
@@ -104,7 +107,9 @@ class LeanPep:
         credentials: Mapping[str, WriteCredential] | None = None,
         held_limit: int = LIMIT,
         trust: Path | None = None,
+        sockets: Sockets | None = None,
     ) -> None:
+        self._sockets = sockets or {}
         self.budget = MessageBudget(held_limit)
         self.body_limit = enforcement.body_limit
         self._enforcement = enforcement
@@ -136,8 +141,13 @@ class LeanPep:
         for one in self._listeners:
             at.setdefault((one.host, one.port), []).append(one)
         for (host, port), servers in at.items():
+            factory = partial(ClientConnection, self, tuple(servers))
+            if given := self._sockets.get(f"{host}:{port}"):
+                self._servers += [
+                    await loop.create_server(factory, sock=one, backlog=BACKLOG) for one in given
+                ]
+                continue
             try:
-                factory = partial(ClientConnection, self, tuple(servers))
                 opened = await loop.create_server(factory, host, port)
             except OSError as error:
                 msg = f"a listener cannot be opened: {error}"

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mitmproxy import options
 from mitmproxy.addonmanager import AddonManager
@@ -18,12 +18,14 @@ from mitmproxy.addons.next_layer import NeedsMoreData, NextLayer
 from mitmproxy.exceptions import AddonHalt
 from mitmproxy.master import Master
 from mitmproxy.net.tls import starts_like_tls_record
+from mitmproxy.proxy import mode_servers
 from mitmproxy.proxy.layers import ClientTLSLayer, HttpLayer, ServerTLSLayer, TCPLayer
 from mitmproxy.proxy.layers.http import HTTPMode
 
 from guard.adapters.message_budget import LIMIT
 from guard.adapters.mitm import layers
 from guard.adapters.mitm.layers import show_certificate
+from guard.adapters.processes.listening_ports import BACKLOG
 from guard.core.errors import GuardError
 from guard.destinations.canonical import canonical_host
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     from guard.adapters.mitm.addon import GuardAddon
     from guard.adapters.mitm.forward import Tunnel
+    from guard.adapters.processes.listening_ports import Sockets
 
 TLS_RECORD_HEAD: Final = 3
 log: Final = logging.getLogger("guard.mitm")
@@ -135,6 +138,24 @@ class GuardedTls(tlsconfig.TlsConfig):
         show_certificate(tls_start)
 
 
+class GivenSockets:
+    """Has mitmproxy serve on sockets that listen already, and on others as it does by itself."""
+
+    by_address: ClassVar[Sockets] = {}
+    _listen = staticmethod(mode_servers.AsyncioServerInstance.listen)
+
+    @staticmethod
+    async def listen(
+        instance: mode_servers.AsyncioServerInstance[Any], host: str, port: int
+    ) -> list[Any]:
+        """Serve at an address, in the place of mitmproxy's method."""
+        given = GivenSockets.by_address.get(f"{host}:{port}")
+        if given is None:
+            return await GivenSockets._listen(instance, host, port)
+        handle = instance.handle_stream
+        return [await asyncio.start_server(handle, sock=one, backlog=BACKLOG) for one in given]
+
+
 class LeanMaster(Master):
     """A master with the addons a guard needs, and no other."""
 
@@ -164,6 +185,7 @@ def build_master(  # noqa: PLR0913  (the composition root passes every part once
     held_limit: int = LIMIT,
     trust: Path | None = None,
     ask_certificates: bool = False,
+    sockets: Sockets | None = None,
 ) -> LeanMaster:
     """Return the master, listening as soon as it runs.
 
@@ -177,10 +199,13 @@ def build_master(  # noqa: PLR0913  (the composition root passes every part once
             the public ones.
         ask_certificates: ask clients that speak TLS for a certificate; who verifies it is
             :class:`guard.adapters.credentials.client_authentication.ClientCertificates`.
+        sockets: those that listen already, by ``host:port``.
     """
     opts = options.Options(confdir=str(confdir), mode=list(modes))
     master = LeanMaster(opts, addon)
     layers.BUDGET.limit = held_limit
+    GivenSockets.by_address = sockets or {}
+    mode_servers.AsyncioServerInstance.listen = GivenSockets.listen  # type: ignore[method-assign,assignment]
     master.options.update(
         body_size_limit=str(body_limit),
         keep_host_header=True,

@@ -20,6 +20,7 @@ from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.refusals import UNREACHABLE
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
     from pathlib import Path
 
@@ -37,12 +38,20 @@ class DecisionServer:
         enforcement: as the network listeners use it.
         policy: returns the digest of the policy in force.
         path: of the socket; its directory must be private.
+        listener: the socket, where a supervisor has made it for all its workers.
     """
 
-    def __init__(self, enforcement: Enforcement, policy: Callable[[], str], path: Path) -> None:
+    def __init__(
+        self,
+        enforcement: Enforcement,
+        policy: Callable[[], str],
+        path: Path,
+        listener: socket.socket | None = None,
+    ) -> None:
         self._enforcement = enforcement
         self._policy = policy
         self._path = path
+        self._listener = listener
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -51,6 +60,11 @@ class DecisionServer:
         Raises:
             GuardError: the directory is open to others, or the socket cannot be made.
         """
+        if self._listener is not None:
+            self._server = await asyncio.start_unix_server(
+                self._serve, sock=self._listener, limit=FRAME_LIMIT
+            )
+            return
         check_private(self._path.parent)
         try:
             self._path.unlink(missing_ok=True)
@@ -65,7 +79,8 @@ class DecisionServer:
         """Stop listening."""
         if self._server is not None:
             self._server.close()
-            self._path.unlink(missing_ok=True)
+            if self._listener is None:
+                self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         wrapper = _Wrapper(self._enforcement, self._policy)

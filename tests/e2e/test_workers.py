@@ -1,0 +1,281 @@
+"""Several workers: calls go on while one dies or is replaced, and one admin port speaks for all."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from guard.adapters.loopback import free_port
+from tests.e2e.running_guard import (
+    ROOT,
+    RunningGuard,
+    Upstream,
+    start_guard,
+    tool_call,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Launch = Callable[..., RunningGuard]
+
+pytestmark = pytest.mark.e2e
+TWO = ("--workers", "2")
+CLIENTS = 6
+
+
+class Load:
+    """Clients that call one after the other, each call on a connection of its own."""
+
+    def __init__(self, guard: RunningGuard) -> None:
+        self._guard = guard
+        self._stop = threading.Event()
+        self.answered = 0
+        self.failures: list[str] = []
+        self._threads = [threading.Thread(target=self._run) for _ in range(CLIENTS)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many more calls have been answered."""
+        wanted = self.answered + count
+        wait_until(lambda: self.answered >= wanted, f"{count} more answers")
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            connection = http.client.HTTPConnection("127.0.0.1", self._guard.port, timeout=60)
+            try:
+                self._call(connection)
+                self.answered += 1
+            except (OSError, http.client.HTTPException) as error:
+                self.failures.append(repr(error))
+            finally:
+                connection.close()
+
+    def _call(self, connection: http.client.HTTPConnection) -> None:
+        body = json.dumps(tool_call())
+        connection.request("POST", "/mcp", body, {"content-type": "application/json"})
+        answer = json.loads(connection.getresponse().read())
+        if answer["result"]["content"][0]["text"] != "done":
+            raise OSError(str(answer))
+
+
+def workers_of(guard: RunningGuard) -> dict[int, int]:
+    """Return the process id of each worker, by its number."""
+    supervisor = guard.process.pid
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii").split()
+    found: dict[int, int] = {}
+    for pid in children:
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        place = next((word for word in words if b"/worker-" in word), None)
+        if place is not None:
+            found[int(place.rpartition(b"-")[2])] = int(pid)
+    return found
+
+
+def events(guard: RunningGuard, name: str) -> list[dict[str, Any]]:
+    """Return the audit lines of one kind."""
+    return [line for line in guard.audit() if line["event"] == name]
+
+
+@dataclass
+class Several:
+    """A guard of two workers that the tests of this module share, and its files."""
+
+    guard: RunningGuard
+    policy: Path
+    key: Path
+
+    def replaced(self) -> None:
+        """Have every worker replaced."""
+        replace_workers(self.guard)
+
+
+def replace_workers(guard: RunningGuard) -> None:
+    """Have every worker replaced, and wait until that is done."""
+    before = len(events(guard, "guard.workers_replaced"))
+    guard.process.send_signal(signal.SIGUSR2)
+    wait_until(lambda: len(events(guard, "guard.workers_replaced")) > before, "the replacement")
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
+    """Return a guard with two workers on the lean PEP."""
+    place = tmp_path_factory.mktemp("workers")
+    policy, key, credentials = place / "policy.yaml", place / "audit.key", place / "front.toml"
+    policy.write_text((ROOT / "policies" / "default.yaml").read_text("utf-8"), encoding="utf-8")
+    digest = hashlib.sha256(b"test").hexdigest()
+    credentials.write_text(f'front = "{digest}"\n', encoding="utf-8")
+    options = (*TWO, "--pep", "lean", "--audit-key", str(key))
+    options += ("--prompt-credentials", str(credentials))
+    server = Upstream()
+    guard = start_guard(place / "guard", server, policy=policy, options=options)
+    yield Several(guard, policy, key)
+    guard.stop()
+    server.close()
+
+
+def test_workers_are_replaced_under_load_without_losing_a_call(several: Several) -> None:
+    """Connections that wait are accepted by whoever comes; calls in flight are finished."""
+    guard = several.guard
+    before = workers_of(guard)
+    with Load(guard) as load:
+        load.wait_for(20)
+        several.replaced()
+        load.wait_for(20)
+
+    after = workers_of(guard)
+    assert load.failures == []
+    assert set(before) == set(after) == {0, 1}
+    assert not set(before.values()) & set(after.values())
+
+
+def test_one_worker_alone_is_replaced_without_losing_a_call(launch: Launch) -> None:
+    """On the other enforcement point; the worker itself answers at the admin address."""
+    guard = launch(options=("--workers", "1"))
+    with Load(guard) as load:
+        load.wait_for(10)
+        replace_workers(guard)
+        load.wait_for(10)
+
+    assert load.failures == []
+    assert guard.metric("guard_decisions_total") > 0
+
+
+def test_a_policy_is_reloaded_under_load_without_losing_a_call(several: Several) -> None:
+    """Workers may judge by different policies for a moment; every call is judged by one."""
+    guard = several.guard
+    before = len(events(guard, "guard.policy_reload"))
+    with Load(guard) as load:
+        load.wait_for(10)
+        text = several.policy.read_text("utf-8").replace("name: default", "name: other")
+        several.policy.write_text(text, encoding="utf-8")
+        guard.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: len(events(guard, "guard.policy_reload")) >= before + 2, "both reloads")
+        load.wait_for(20)
+
+    assert load.failures == []
+    digests = {line["policy"] for line in events(guard, "guard.policy_reload")[before:]}
+    assert len(digests) == 1
+    assert all(line["policy"] for line in events(guard, "guard.decision"))
+
+
+def test_a_worker_that_is_killed_under_load_takes_nothing_else_with_it(several: Several) -> None:
+    """Only its own connections end, and every call that was answered has its line."""
+    guard = several.guard
+    killed = workers_of(guard)[1]
+    decided = len(events(guard, "guard.decision"))
+    with Load(guard) as load:
+        load.wait_for(20)
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: events(guard, "guard.worker_lost"), "the loss")
+        load.wait_for(20)
+        wait_until(lambda: workers_of(guard).get(1, killed) != killed, "its successor")
+        load.wait_for(20)
+
+    assert len(load.failures) <= CLIENTS
+    assert [line["worker"] for line in events(guard, "guard.worker_lost")] == [1]
+    assert len(events(guard, "guard.decision")) - decided >= load.answered
+
+
+def test_metrics_add_up_and_never_go_back(several: Several) -> None:
+    """One scrape has what all have counted, those that were replaced too."""
+    guard = several.guard
+    before = guard.metric("guard_decisions_total")
+    for _ in range(12):
+        guard.post(tool_call())
+
+    counted = guard.metric("guard_decisions_total")
+    several.replaced()
+    guard.post(tool_call())
+
+    assert counted == before + 12
+    assert guard.metric("guard_decisions_total") == before + 13
+    assert guard.metric("guard_policy_info") == 1
+    with urllib.request.urlopen(f"http://127.0.0.1:{guard.admin}/readyz", timeout=30) as answer:
+        assert json.load(answer) == {"ready": True, "stages": {}}
+
+
+def test_a_prompt_that_one_worker_notes_holds_at_every_other(several: Several) -> None:
+    """It lies in Redis; whichever worker the call comes to, the receiver is the user's."""
+    guard = several.guard
+    call = tool_call("carol@partner.example")
+    headers = {"x-guard-session": "s1"}
+    _, before = guard.post(call, headers)
+    prompt = {"principal": "anonymous", "session": "s1", "text": "Mail carol@partner.example."}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{guard.admin}/v1/prompts",
+        json.dumps(prompt).encode(),
+        {"authorization": "Bearer test"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.status == 202
+
+    texts = set()
+    for _ in range(12):  # by connections of their own, so both workers are asked
+        texts.add(guard.post(call, headers)[1]["result"]["content"][0]["text"])
+
+    assert before["result"]["isError"] is True
+    assert texts == {"done"}
+
+
+def test_a_second_guard_on_the_address_is_refused(several: Several, tmp_path: Path) -> None:
+    """The kernel would let a process of the same user take half of the connections."""
+    port = several.guard.port
+    command = [sys.executable, "-m", "guard", "run", *TWO, "--pep", "lean", "--data", "memory"]
+    command += ["--policy", str(ROOT / "policies" / "default.yaml")]
+    command += ["--reverse", f"127.0.0.1:{port}=http://127.0.0.1:1"]
+    second = subprocess.run(
+        [*command, "--admin", f"127.0.0.1:{free_port()}"],
+        cwd=ROOT,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert second.returncode == 1
+    assert f"127.0.0.1:{port}` cannot be listened on" in second.stderr
+    assert several.guard.post(tool_call())[1]["result"]["content"][0]["text"] == "done"
+
+
+def test_the_log_of_several_workers_verifies(several: Several) -> None:
+    """Each worker has a tree of its own in the one file, its successor another."""
+    guard = several.guard
+    for _ in range(12):
+        guard.post(tool_call())
+    several.replaced()  # who ends signs what was written
+
+    words = ("guard", "audit", "verify", str(guard.audit_path), "--key", str(several.key))
+    verified = subprocess.run(
+        [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    trees = {line["log"] for line in events(guard, "guard.decision")}
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert len(trees) >= 2

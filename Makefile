@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks dist wheels test-lean fuzz fuzz-peps trace-call train lock clean
+.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks console-identity dist wheels test-lean fuzz fuzz-peps trace-call train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,14 @@ $(FRAMEWORKS)/.installed: $(FRAMEWORKS)/requirements.txt pyproject.toml | $(BIN)
 
 frameworks: $(FRAMEWORKS)/.installed ## agent frameworks with a guard in process
 	$(FRAMEWORKS)/.venv/bin/python -m pytest -q -c $(FRAMEWORKS)/pytest.ini $(FRAMEWORKS) $(ARGS)
+
+IDENTITY := tests/identity
+$(IDENTITY)/node_modules: $(IDENTITY)/package.json
+	npm install --prefix $(IDENTITY) --no-audit --no-fund --no-package-lock --silent
+	@touch $@
+
+console-identity: $(DEV) $(IDENTITY)/node_modules ## people sign in with npm's oidc-provider, and by certificate
+	$(BIN)/python -m pytest -q tests/e2e/test_console_sign_in.py $(ARGS)
 
 test-lean: $(DEV) ## the end-to-end tests with the lean PEP
 	GUARD_PEP=lean $(BIN)/python -m pytest -n $(WORKERS) tests/e2e $(ARGS)

@@ -159,7 +159,7 @@ def run(
         raise InputError(f"nothing to do: give at least one {missing}")
     if settings.console and settings.audit is None:
         raise InputError("the console shows the audit log: give --audit as well")
-    if settings.console and not (find_spec("jinja2") and find_spec("pygal")):
+    if settings.console and not (all(map(find_spec, ("authlib", "jinja2", "pygal")))):
         raise InputError("the console: pip install agent-egress-guard[console]")
     load_policies(settings.policy)
     from guard.supervisor import Supervisor

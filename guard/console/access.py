@@ -12,28 +12,28 @@ import getpass
 import hashlib
 import hmac
 import secrets
-import tomllib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from guard.core.errors import InputError
 from guard.provenance.approvals import Approver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 SESSION_SECONDS: Final = 12 * 3600
 IDLE_SECONDS: Final = 2 * 3600
 LINK_SECONDS: Final = 15 * 60
 """How long the printed link is good; it is good once."""
+COOKIE: Final = "guard_console"
 SESSIONS: Final = 1000
 TRIES: Final = 10
 """Attempts to sign in from one address, and per minute from then on."""
 ACTS: Final = 120
 """Acts (answers, revocations, …) of one person, and per minute from then on."""
+READS: Final = 1200
+"""Requests of one person of any kind, likewise."""
 _CLIENTS: Final = 10_000
 
 
@@ -89,6 +89,8 @@ class SignedIn:
     csrf: str
     since: float
     seen: float
+    certificate: bytes = b""
+    """SHA-256 of the certificate that it was begun with, and is good with alone."""
 
 
 class Limiter:
@@ -130,31 +132,37 @@ class Access:
         self._link = (_digest(secret), self.now() + LINK_SECONDS)
         return secret
 
-    def redeem(self, secret: str) -> str | None:
-        """Return the token of a new session for a link's or a person's secret."""
+    def redeem(self, secret: str) -> Person | None:
+        """Return whose secret it is, a person's or a link's, which is used up."""
         digest = _digest(secret)
         link = self._link
         if link is not None and hmac.compare_digest(digest, link[0]):
             self._link = None
             if self.now() <= link[1]:
-                return self.sign_in(Person(getpass.getuser(), frozenset({Role.ADMIN}), "link"))
-        person = self.bearer(secret)
-        return None if person is None else self.sign_in(person)
+                return Person(getpass.getuser(), frozenset({Role.ADMIN}), "link")
+        return self.bearer(secret)
 
     def bearer(self, secret: str) -> Person | None:
         """Return the person whose secret this is."""
         return self.people.get(_digest(secret).hex())
 
-    def sign_in(self, person: Person) -> str:
-        """Begin a session; return its token, of which only the digest is kept."""
+    def sign_in(self, person: Person, certificate: bytes = b"") -> str:
+        """Begin a session; return its token, of which only the digest is kept.
+
+        Args:
+            person: who has proved to be so.
+            certificate: by which, in DER; the session is then good with it alone.
+        """
         token, at = secrets.token_urlsafe(32), self.now()
-        self._sessions[_digest(token)] = SignedIn(person, secrets.token_urlsafe(32), at, at)
+        shown = hashlib.sha256(certificate).digest() if certificate else b""
+        begun = SignedIn(person, secrets.token_urlsafe(32), at, at, shown)
+        self._sessions[_digest(token)] = begun
         while len(self._sessions) > SESSIONS:
             self._sessions.popitem(last=False)
         return token
 
-    def session(self, token: str) -> SignedIn | None:
-        """Return the session of a cookie, None where it has ended."""
+    def session(self, token: str, certificate: bytes = b"") -> SignedIn | None:
+        """Return the session of a cookie, None where it has ended or is another certificate's."""
         digest, at = _digest(token), self.now()
         found = self._sessions.get(digest)
         if found is None:
@@ -162,40 +170,14 @@ class Access:
         if at - found.since > SESSION_SECONDS or at - found.seen > IDLE_SECONDS:
             del self._sessions[digest]
             return None
+        if found.certificate and found.certificate != hashlib.sha256(certificate).digest():
+            return None
         found.seen = at
         return found
 
     def sign_out(self, token: str) -> None:
         """End a session."""
         self._sessions.pop(_digest(token), None)
-
-
-def load_people(path: Path | None) -> dict[str, Person]:
-    """Return people by the SHA-256 of their secret, from a TOML file.
-
-    A table per person: ``[people.alice]`` with ``secret = "SHA-256 in hex"``, ``roles = […]``.
-
-    Raises:
-        InputError: the file cannot be read, or a person is not described like that.
-    """
-    if path is None:
-        return {}
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))["people"]
-        people = {
-            str(one["secret"]).lower(): Person(name, frozenset(map(Role, one["roles"])))
-            for name, one in found.items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"people file `{path}`: write [people.NAME] with `secret` and `roles` ({error})"
-        raise InputError(msg) from error
-    if len(people) != len(found) or any(len(digest) != _HEX for digest in people):
-        msg = f"people file `{path}`: each `secret` is a SHA-256 in hex, and a person's own"
-        raise InputError(msg)
-    return people
-
-
-_HEX: Final = 64
 
 
 def _digest(secret: str) -> bytes:

@@ -9,17 +9,19 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.adapters.redis.operators import LabelOperator, PinOperator
+from guard.adapters.redis.standing import StandingOperator
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
 from guard.provenance.approvals import Approvals, Grant, Scope
+from guard.provenance.standing import Glass
 from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.adapters.redis.store import RedisSessionStore
@@ -29,11 +31,15 @@ if TYPE_CHECKING:
     from guard.provenance.approvals import ApprovalRequest
     from guard.provenance.established import Established
     from guard.provenance.seal import Seal
+    from guard.provenance.standing import Pause
     from guard.tool_pins.pins import Pin
 
+ResultT = TypeVar("ResultT")
 EVENT: Final = "guard.approval"
 EVENT_PIN: Final = "guard.tool_definition_approved"
 EVENT_INCIDENT: Final = "guard.incident"
+EVENT_SIGN_IN: Final = "guard.console_sign_in"
+EVENT_BREAK_GLASS: Final = "guard.break_glass"
 AT_ONCE: Final = 50
 """Requests that one click answers at most."""
 
@@ -58,6 +64,27 @@ class Decided:
     scope: Scope = Scope.PRINCIPAL
     seconds: int = 0
     """For how long is remembered; 0: as long as the policy lets it be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """A break-glass as a person asks for it."""
+
+    principal: str
+    tool: str
+    """The one tool that it is about; empty for every tool."""
+    seconds: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standings:
+    """What is on record of principals as a whole, each with its tenant."""
+
+    pauses: list[tuple[str, Pause]]
+    open: list[tuple[str, Glass]]
+    asked: list[tuple[str, Glass]]
+    """Break-glasses for which a second person is missing."""
 
 
 class Desk:
@@ -171,8 +198,7 @@ class Desk:
             "principal": asked.principal,
             "tenant": asked.tenant,
             "tool": ", ".join(call.tool for call in asked.calls),
-            "by": person.name,
-            "realm": person.realm,
+            **_by(person),
             "waited": round(max(0.0, at - asked.at), 3),
         }
 
@@ -196,7 +222,7 @@ class Desk:
         note = f"asked about in decision {asked.decision}"
         for value in dict.fromkeys(named):
             incident = await operator.open(Given(value=value), at, person.name, note)
-            act: dict[str, Json] = {"incident": incident.id, "by": person.name}
+            act: dict[str, Json] = {"incident": incident.id, **_by(person)}
             self._audit.event(EVENT_INCIDENT, {**act, "act": "open"})
             self._audit.event(EVENT_INCIDENT, {**act, "act": "contain"})
             await operator.contain(incident.id, at, person.name)
@@ -219,10 +245,118 @@ class Desk:
             wanted = bytes.fromhex(mark)
         except ValueError as error:
             raise InputError("a mark is hexadecimal") from error
-        fields: dict[str, Json] = {"answer": "revoked", "mark": mark, "by": person.name}
+        fields: dict[str, Json] = {"answer": "revoked", "mark": mark, **_by(person)}
         self._audit.event(EVENT, fields)
         if not wanted or not await self._labels(tenant).revoke(wanted):
             raise GuardError("no receiver is established under this mark; it may have ended")
+
+    async def standing(self, tenants: Sequence[str]) -> Standings:
+        """Return who is paused, and which break-glasses are open or wait for a second person."""
+        found, at = Standings([], [], []), self._now()
+        for tenant in tenants:
+            operator = self._standing(tenant)
+            pauses, opened = await operator.in_force(at)
+            found.pauses.extend((tenant, one) for one in pauses)
+            found.open.extend((tenant, one) for one in opened)
+            found.asked.extend((tenant, one) for one in await operator.asked_glasses(at))
+        return found
+
+    async def resume(self, person: Person, tenant: str, principal: str) -> None:
+        """End the pause of a principal.
+
+        Raises:
+            GuardError: it is not paused, or it is this person's own.
+        """
+        if person.approver.is_principal(principal):
+            raise GuardError(f"`{person.name}` cannot end the pause of an agent in the same name")
+        fields: dict[str, Json] = {"answer": "resumed", "principal": principal, "tenant": tenant}
+        self._audit.event(EVENT, {**fields, **_by(person)})
+        if not await self._standing(tenant).resume(principal):
+            raise GuardError("this principal is not paused; it may have ended")
+
+    async def ask_glass(self, person: Person, tenant: str, wanted: Relaxation) -> Glass:
+        """Ask for a break-glass, which another person has to open.
+
+        Raises:
+            GuardError: the policy has none, or it is not this person's to ask for.
+        """
+        seconds = min(wanted.seconds, self._longest())
+        glass = Glass("", wanted.principal, wanted.tool, wanted.why, seconds, 0, 0, "", "", "")
+        return await self._break_glass(
+            "asked",
+            (person, tenant, wanted.principal),
+            self._standing(tenant).ask_glass(glass, person.approver, self._now()),
+            {"tool": wanted.tool, "seconds": seconds, "why": wanted.why},
+        )
+
+    async def open_glass(self, person: Person, tenant: str, identifier: str) -> Glass:
+        """Open a break-glass that another person asked for.
+
+        Raises:
+            GuardError: none waits, or this person cannot be the second.
+        """
+        operator, at = self._standing(tenant), self._now()
+        asked = await operator.asked_glasses(at)
+        glass = next((one for one in asked if one.id == identifier), None)
+        if glass is None:
+            raise GuardError("no break-glass waits under this id; it may have expired")
+        return await self._break_glass(
+            "opened",
+            (person, tenant, glass.principal),
+            operator.open_glass(identifier, person.approver, at, self._longest()),
+            {"id": glass.id, "tool": glass.tool, "first": glass.first, "why": glass.why},
+        )
+
+    async def close_glass(self, person: Person, tenant: str, principal: str) -> None:
+        """Close a break-glass before its end.
+
+        Raises:
+            GuardError: none is open for this principal.
+        """
+        operator = self._standing(tenant)
+        closed = await self._break_glass(
+            "closed", (person, tenant, principal), operator.close_glass(principal), {}
+        )
+        if not closed:
+            raise GuardError("none is open for this principal; it may have ended")
+
+    async def _break_glass(
+        self,
+        act: str,
+        who: tuple[Person, str, str],
+        doing: Awaitable[ResultT],
+        more: dict[str, Json],
+    ) -> ResultT:
+        """Record an act, then do it; record as well where it fails."""
+        person, tenant, principal = who
+        fields: dict[str, Json] = {"act": act, "tenant": tenant, "principal": principal, **more}
+        fields |= _by(person)
+        try:
+            self._audit.event(EVENT_BREAK_GLASS, fields)
+        except GuardError:
+            doing.close()  # type: ignore[attr-defined]  # a coroutine that is not to run
+            raise
+        try:
+            return await doing
+        except GuardError as error:
+            failed = {**fields, "act": "failed", "error": str(error)[:200]}
+            self._audit.event(EVENT_BREAK_GLASS, failed)
+            raise
+
+    def _longest(self) -> int:
+        """Return for how long a break-glass may be open, in seconds.
+
+        Raises:
+            GuardError: the policy has none, or is not known here.
+        """
+        policy = self._policy()
+        if policy is None or not policy.approvals.break_glass:
+            msg = "the policy has no break-glass (`approvals: {break_glass: 30m}`)"
+            raise GuardError(msg + ("; give the console --policy" if policy is None else ""))
+        return policy.approvals.break_glass
+
+    def _standing(self, tenant: str) -> StandingOperator:
+        return StandingOperator(self._store, self._seal, tenant)
 
     async def compared(self, tenant: str, upstream: str, tool: str) -> tuple[Pin | None, Pin]:
         """Return the pin of a tool and the changed definition that waits.
@@ -244,9 +378,18 @@ class Desk:
         if not digest:
             raise InputError("say which definition: its digest")
         fields: dict[str, Json] = {"upstream": upstream, "tool": tool, "digest": digest}
-        self._audit.event(EVENT_PIN, {**fields, "by": person.name})
+        self._audit.event(EVENT_PIN, {**fields, **_by(person)})
         operator = PinOperator(self._store, Pins(self._seal), tenant)
         await operator.approve(upstream, tool, digest, self._now())
+
+    def note_sign_in(self, outcome: str, person: Person | None, why: str = "") -> None:
+        """Put on record that somebody signed in or out, or was refused.
+
+        Raises:
+            AuditError: it cannot be recorded; nobody is signed in then.
+        """
+        fields: dict[str, Json] = {"outcome": outcome, **(_by(person) if person else {})}
+        self._audit.event(EVENT_SIGN_IN, {**fields, **({"why": why[:200]} if why else {})})
 
     async def reachable(self) -> str:
         """Return why the state cannot be reached, empty where it can."""
@@ -255,6 +398,11 @@ class Desk:
         except GuardError as error:
             return str(error) or type(error).__name__
         return ""
+
+
+def _by(person: Person) -> dict[str, Json]:
+    """Return who it was, for the record: the name may be one that he chose."""
+    return {"by": person.name, "realm": person.realm, "subject": person.approver.subject}
 
 
 def _grant(given: Decided, asked: ApprovalRequest, at: float) -> Grant:

@@ -8,11 +8,9 @@ import difflib
 import json
 import sqlite3
 import time
-from dataclasses import asdict
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import (
@@ -23,13 +21,14 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from guard.console.access import Role
-from guard.console.acts import AT_ONCE, Answer, Decided, like
-from guard.console.decisions import FILTERS, PAGE
+from guard.console.access import COOKIE, Role
+from guard.console.acts import AT_ONCE, Answer, Decided, Relaxation, like
+from guard.console.api import Api
+from guard.console.decisions import DAY, FILTERS, PAGE
 from guard.console.feed import Feed
-from guard.console.gate import COOKIE, PUBLIC, Gate
-from guard.console.pages import Page, PagesOf, Templates, field_of, number, person_of
-from guard.core import VERSION
+from guard.console.gate import PUBLIC, Gate
+from guard.console.pages import Page, PagesOf, Templates, field_of, minute, number, person_of
+from guard.console.sign_in import SignInPages
 from guard.core.errors import AuditError, GuardError, InputError, StateError
 from guard.provenance.approvals import Scope
 
@@ -41,25 +40,17 @@ if TYPE_CHECKING:
     from guard.console.access import Access
     from guard.console.acts import Desk
     from guard.console.decisions import DecisionIndex, Row
+    from guard.console.oidc import OpenIdConnect
+    from guard.console.people import CertificateHolders
     from guard.tool_pins.pins import Pin
 
-DAY: Final = 86400.0
 _STATIC: Final = {
     "htmx.min.js": "text/javascript",
     "console.js": "text/javascript",
     "console.css": "text/css",
 }
+LOOK_SECONDS: Final = 2.0
 _PERIODS: Final = {"hour": 3600, "day": 86400, "week": 7 * 86400, "month": 30 * 86400, "": 0}
-
-
-class AnswerBody(BaseModel):
-    """An answer to a request, as the API takes it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    answer: Answer
-    scope: Scope = Scope.PRINCIPAL
-    seconds: int = Field(default=0, ge=0)
 
 
 class Console:
@@ -72,6 +63,8 @@ class Console:
         hosts: names by which the console is called.
         parts: makes further pages.
         secure: whether it is reached by TLS only.
+        oidc: the identity provider, where there is one.
+        holders: people with certificates, where there are some.
         now: seconds since the epoch.
     """
 
@@ -84,6 +77,8 @@ class Console:
         *,
         parts: Callable[[Templates], Sequence[PagesOf]] = lambda _: (),
         secure: bool = False,
+        oidc: OpenIdConnect | None = None,
+        holders: CertificateHolders | None = None,
         now: Callable[[], float] = time.time,  # noqa: TID251  (the edge where time comes in)
     ) -> None:
         self._index = index
@@ -96,6 +91,10 @@ class Console:
         self._parts = parts(self.templates)
         shown: Any = self.templates.environment.get_template("rows.html.jinja").module
         self.feed = Feed(index, lambda row: str(shown.decision(row)))
+        self._sign_in = SignInPages(
+            access, desk, self.templates, secure=secure, oidc=oidc, holders=holders
+        )
+        self._api = Api(index, desk, now, lambda: self.pages)
         self.pages = self._table()
         routes = [
             Route(
@@ -128,34 +127,46 @@ class Console:
             Page("/tools/accept", self.accept, admin, "POST"),
             Page("/established/revoke", self.revoke, act, "POST"),
             Page("/record", self.record, view),
-            Page("/sign-in", self.sign_in, PUBLIC),
-            Page("/sign-in/{secret}", self.sign_in, PUBLIC),
-            Page("/sign-in", self.signed_in, PUBLIC, "POST"),
-            Page("/sign-out", self.sign_out, view, "POST"),
             Page("/static/{name}", self.static, PUBLIC),
-            Page("/api/openapi.json", self.api_description, view),
-            Page("/api/decisions", self.api_decisions, view),
-            Page("/api/decisions/{decision}", self.api_decision, view),
-            Page("/api/rates", self.api_rates, view),
-            Page("/api/approvals", self.api_approvals, view),
-            Page("/api/approvals/{tenant}/{decision}", self.api_approval, view),
-            Page("/api/approvals/{tenant}/{decision}", self.api_answer, act, "POST", AnswerBody),
-            Page("/api/established", self.api_established, view),
-            Page("/api/tools", self.api_tools, view),
+            Page("/standing", self.standing, act, "POST"),
+            *self._sign_in.pages(),
+            *self._api.pages(),
             *(page for part in self._parts for page in part.table()),
         ]
 
     @contextlib.asynccontextmanager
     async def _following(self, app: Starlette) -> AsyncIterator[None]:
         del app
-        task = asyncio.get_running_loop().create_task(self.feed.follow())
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(one) for one in (self.feed.follow(), self._watch())]
         try:
             yield
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._index.close()
+
+    async def _watch(self) -> None:
+        """Look around again and again until cancelled; what is gone is looked at later."""
+        while True:
+            with contextlib.suppress(GuardError, sqlite3.Error):
+                await self.look_around()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look_around(self) -> None:
+        """Find out what every page has to say.
+
+        Raises:
+            GuardError: the state cannot be reached; what was found before stays.
+        """
+        standing = await self._desk.standing(await asyncio.to_thread(self._index.tenants))
+        self.templates.alarms = [
+            f"A break-glass is open for {one.principal or '(nobody proven)'}"
+            f"{f', tool {one.tool}' if one.tool else ''}, until {minute(one.until)}: what would be "
+            f"asked goes out ({one.first} and {one.second}: {one.why})"
+            for _, one in standing.open
+        ]
 
     # --- pages -----------------------------------------------------------------------------------
 
@@ -165,7 +176,7 @@ class Console:
         before = number(request.query_params.get("before", ""))
         at = self._now()
         rows = await asyncio.to_thread(self._index.page, wanted, before=before)
-        today, yesterday, news = await asyncio.to_thread(self._compared, at)
+        today, yesterday, news = await asyncio.to_thread(self._index.compared, at)
         return self._shown(
             request,
             "now",
@@ -186,20 +197,6 @@ class Console:
             return len(await self._waiting())
         except StateError:
             return None
-
-    def _compared(self, at: float) -> tuple[Any, Any, list[str]]:
-        """Return the rates of this day and the one before, and what is new, in words."""
-        periods = ((at - DAY + 3600, at + 3600), (at - 2 * DAY + 3600, at - DAY + 3600))
-        today, yesterday = (self._index.rates(*period) for period in periods)
-        news: list[str] = []
-        for what, word in (("tool", "tool"), ("reason", "reason"), ("policy", "policy")):
-            now, before = (dict(self._index.counts(what, *period)) for period in periods)
-            for name, count in now.items():
-                if name and name not in before:
-                    news.append(f"new {word} {name}: {count}")
-                elif what == "reason" and count > 2 * before[name]:
-                    news.append(f"{word} {name}: {count}, yesterday {before[name]}")
-        return today, yesterday, news[:20]
 
     async def events(self, request: Request) -> Response:
         """New decisions as server-sent events."""
@@ -238,7 +235,31 @@ class Console:
     async def approvals(self, request: Request) -> Response:
         """What waits for an answer, like requests together."""
         groups = like(await self._waiting())
-        return self._shown(request, "approvals", groups=groups, at_once=AT_ONCE)
+        standing = await self._desk.standing(await asyncio.to_thread(self._index.tenants))
+        return self._shown(request, "approvals", groups=groups, at_once=AT_ONCE, standing=standing)
+
+    async def standing(self, request: Request) -> Response:
+        """End a pause; ask for, open or close a break-glass."""
+        form, person = request.state.form, person_of(request)
+        tenant = field_of(form, "tenant") or "default"
+        principal = field_of(form, "principal")
+        match field_of(form, "act"):
+            case "resume":
+                await self._desk.resume(person, tenant, principal)
+            case "ask":
+                minutes = number(field_of(form, "minutes"))
+                why, tool = field_of(form, "why").strip(), field_of(form, "tool").strip()
+                if not (principal and minutes and why):
+                    raise InputError("say for which principal, for how long, and why")
+                wanted = Relaxation(principal, tool, 60 * minutes, why[:500])
+                await self._desk.ask_glass(person, tenant, wanted)
+            case "open":
+                await self._desk.open_glass(person, tenant, field_of(form, "id"))
+            case "close":
+                await self._desk.close_glass(person, tenant, principal)
+            case _:
+                raise InputError("this is no act")
+        return RedirectResponse("/approvals", 303)
 
     async def approval(self, request: Request) -> Response:
         """One request: who asks, whom it reaches, what would leave."""
@@ -329,29 +350,6 @@ class Console:
         quick = sum(one["waited"] <= 2 for one in granted)  # noqa: PLR2004  (seconds)
         return self._shown(request, "record", events=events, granted=len(granted), quick=quick)
 
-    async def sign_in(self, request: Request) -> Response:
-        """The form; a link fills it in, and is used only when it is sent."""
-        secret = request.path_params.get("secret", "")
-        return self._shown(request, "sign_in", secret=secret)
-
-    async def signed_in(self, request: Request) -> Response:
-        """Begin a session."""
-        token = self._access.redeem(field_of(request.state.form, "secret"))
-        if token is None:
-            return self._shown(request, "sign_in", 401, secret="", wrong=True)
-        answer = RedirectResponse("/", 303)
-        answer.set_cookie(
-            COOKIE, token, httponly=True, secure=self._secure, samesite="lax", path="/"
-        )
-        return answer
-
-    async def sign_out(self, request: Request) -> Response:
-        """End the session."""
-        self._access.sign_out(request.cookies.get(COOKIE, ""))
-        answer = RedirectResponse("/sign-in", 303)
-        answer.delete_cookie(COOKIE)
-        return answer
-
     async def static(self, request: Request) -> Response:
         """One of the files of the pages."""
         name = request.path_params["name"]
@@ -360,120 +358,6 @@ class Console:
         data = (files("guard.console") / "static" / name).read_bytes()
         headers = {"cache-control": "public, max-age=3600"}
         return Response(data, media_type=_STATIC[name], headers=headers)
-
-    # --- the API ---------------------------------------------------------------------------------
-
-    async def api_description(self, request: Request) -> Response:
-        """This document."""
-        del request
-        return JSONResponse(self.openapi())
-
-    def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document of the API."""
-        paths: dict[str, Any] = {}
-        for page in self.pages:
-            if not page.path.startswith("/api/"):
-                continue
-            names = [part[1:-1] for part in page.path.split("/") if part.startswith("{")]
-            described: dict[str, Any] = {
-                "summary": (page.endpoint.__doc__ or "").strip(),
-                "operationId": page.endpoint.__name__,
-                "x-role": str(page.needs),
-                "parameters": [_parameter(name, "path") for name in names],
-                "responses": {
-                    "200": {"description": "ok"},
-                    "401": {"description": "not signed in"},
-                },
-            }
-            if page.path == "/api/decisions":
-                queries = (*FILTERS, "before")
-                described["parameters"] += [_parameter(name, "query") for name in queries]
-            if page.body is not None:
-                schema = page.body.model_json_schema(ref_template="#/components/schemas/{model}")
-                schema.pop("$defs", None)
-                described["requestBody"] = {
-                    "required": True,
-                    "content": {"application/json": {"schema": schema}},
-                }
-            paths.setdefault(page.path, {})[page.method.lower()] = described
-        schemas = AnswerBody.model_json_schema(ref_template="#/components/schemas/{model}")
-        return {
-            "openapi": "3.1.0",
-            "info": {"title": "Console of the egress guard", "version": VERSION},
-            "security": [{"secret": []}],
-            "paths": paths,
-            "components": {
-                "schemas": schemas.get("$defs", {}),
-                "securitySchemes": {"secret": {"type": "http", "scheme": "bearer"}},
-            },
-        }
-
-    async def api_decisions(self, request: Request) -> Response:
-        """Decisions, the newest first, a page at a time (`before`)."""
-        wanted = {name: request.query_params.get(name, "") for name in FILTERS}
-        before = number(request.query_params.get("before", ""))
-        rows = await asyncio.to_thread(self._index.page, wanted, before=before)
-        return JSONResponse({"decisions": rows})
-
-    async def api_decision(self, request: Request) -> Response:
-        """One decision."""
-        return JSONResponse(await self._found(request.path_params["decision"]))
-
-    async def api_rates(self, request: Request) -> Response:
-        """Rates of this day and the day before."""
-        del request
-        today, yesterday, news = await asyncio.to_thread(self._compared, self._now())
-        return JSONResponse({"today": asdict(today), "before": asdict(yesterday), "new": news})
-
-    async def api_approvals(self, request: Request) -> Response:
-        """Requests that wait for an answer."""
-        del request
-        return JSONResponse({"requests": [asdict(one) for one in await self._waiting()]})
-
-    async def api_approval(self, request: Request) -> Response:
-        """One request, with the untrusted text and earlier sends."""
-        path = request.path_params
-        return JSONResponse(asdict(await self._desk.asked(path["tenant"], path["decision"])))
-
-    async def api_answer(self, request: Request) -> Response:
-        """Answer a request: once, remember, deny, quarantine."""
-        try:
-            body = AnswerBody.model_validate_json(await request.body())
-        except ValidationError as error:
-            raise InputError(f"the body: {error.errors()[0]['msg']}") from error
-        decided = Decided(body.answer, body.scope, body.seconds)
-        path = request.path_params
-        asked = await self._desk.answer(
-            person_of(request), path["tenant"], path["decision"], decided
-        )
-        return JSONResponse({"answered": asked.decision, "answer": body.answer})
-
-    async def api_established(self, request: Request) -> Response:
-        """Receivers that may be sent to again."""
-        del request
-        found = await self._desk.established(await asyncio.to_thread(self._index.tenants))
-        return JSONResponse(
-            {
-                "established": [
-                    {
-                        "tenant": tenant,
-                        "mark": one.mark.hex(),
-                        "principal": one.principal,
-                        "tool": one.tool,
-                        "kind": one.kind,
-                        "receiver": one.receiver,
-                        "until": one.record.until,
-                    }
-                    for tenant, one in found
-                ]
-            }
-        )
-
-    async def api_tools(self, request: Request) -> Response:
-        """Pinned tool definitions, and those that changed."""
-        del request
-        found = await self._desk.pins(await asyncio.to_thread(self._index.tenants))
-        return JSONResponse({"tools": [{"tenant": t, **asdict(pin)} for t, pin in found if pin]})
 
     # --- what they share -------------------------------------------------------------------------
 
@@ -503,10 +387,6 @@ def _decided(form: Mapping[str, list[str]]) -> Decided:
         return Decided(answer, scope, _PERIODS[field_of(form, "period")])
     except (ValueError, KeyError) as error:
         raise InputError("this is no answer") from error
-
-
-def _parameter(name: str, where: str) -> dict[str, Any]:
-    return {"name": name, "in": where, "required": where == "path", "schema": {"type": "string"}}
 
 
 def _place(found: tuple[str, Pin | None]) -> tuple[str, str, str]:

@@ -52,6 +52,7 @@ CREATE TABLE IF NOT EXISTS place (one INTEGER PRIMARY KEY CHECK (one = 1), inode
     offset INTEGER);
 PRAGMA user_version = {VERSION};
 """
+DAY: Final = 86400.0
 _DETAIL: Final = ("reasons", "decided_by", "errors", "targets", "facts", "policy", "mode")
 _COLUMNS: Final = (
     "at", "decision", "tenant", "principal", "session", "server", "tool", "role", "enforced",
@@ -275,6 +276,20 @@ class DecisionIndex:
             asked=actions.get("ask", 0),
             p99=_percentile(buckets, 0.99),
         )
+
+    def compared(self, at: float) -> tuple[Rates, Rates, list[str]]:
+        """Return the rates of the day that ends at a time and the one before; what is new."""
+        periods = ((at - DAY + 3600, at + 3600), (at - 2 * DAY + 3600, at - DAY + 3600))
+        today, yesterday = (self.rates(*period) for period in periods)
+        news: list[str] = []
+        for what in ("tool", "reason", "policy"):
+            now, before = (dict(self.counts(what, *period)) for period in periods)
+            for name, count in now.items():
+                if name and name not in before:
+                    news.append(f"new {what} {name}: {count}")
+                elif what == "reason" and count > 2 * before[name]:
+                    news.append(f"{what} {name}: {count}, yesterday {before[name]}")
+        return today, yesterday, news[:20]
 
     def counts(self, what: str, since: float, until: float) -> list[tuple[str, int]]:
         """Return counts by name, the largest first; ``what``: enforced, tool, reason, bucket."""

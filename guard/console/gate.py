@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.routing import Match, Route
 
-from guard.console.access import ACTS, TRIES, Limiter, Role, SignedIn
+from guard.console.access import ACTS, COOKIE, READS, TRIES, Limiter, Role, SignedIn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
     from guard.console.access import Access
 
-COOKIE: Final = "guard_console"
 CSRF_FIELD: Final = "csrf"
 CSRF_HEADER: Final = "x-csrf-token"
 BODY_LIMIT: Final = 1024 * 1024
 SAFE: Final = frozenset({"GET", "HEAD"})
 PUBLIC: Final = "public"
-"""Declared for everybody: signing in, and the files of the pages."""
+"""Declared for everybody: the form to sign in, and the files of the pages."""
+COUNTED: Final = "counted"
+"""Likewise, and each request is a try to sign in."""
 HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -79,6 +80,7 @@ class Gate:
         self._hosts = frozenset(hosts)
         self._tries = Limiter(TRIES, access.now)
         self._acts = Limiter(ACTS, access.now)
+        self._reads = Limiter(READS, access.now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -114,9 +116,13 @@ class Gate:
         if (urlsplit(f"//{request.headers.get('host', '')}").hostname or "") not in self._hosts:
             return PlainTextResponse("this console has another name", 421)
         needed = self._needs.get(self._route(scope) or "")
-        signed_in, by_secret = self._who(request)
-        scope["state"] = {"signed_in": signed_in}
-        if needed != PUBLIC:
+        certificate = scope.get("state", {}).get("certificate", b"")
+        signed_in, by_secret = self._who(request, certificate)
+        scope["state"] = {"signed_in": signed_in, "certificate": certificate}
+        open_to_all = needed in {PUBLIC, COUNTED}
+        if not self._within_limits(request, needed, signed_in):
+            return _answer(request, 429, "too many in a minute; wait")
+        if not open_to_all:
             if signed_in is None:
                 return _unknown(request)
             if not isinstance(needed, Role) or not signed_in.person.may(needed):
@@ -124,18 +130,22 @@ class Gate:
         if request.method in SAFE:
             return None
         # Whoever signs in is nobody yet, whatever cookie comes along.
-        who = None if needed == PUBLIC else signed_in
+        who = None if open_to_all else signed_in
         return await self._unsafe(request, scope, who, by_secret=by_secret and who is not None)
+
+    def _within_limits(
+        self, request: Request, needed: Role | str | None, signed_in: SignedIn | None
+    ) -> bool:
+        """Return whether somebody may ask once more; a secret that is not known is a try."""
+        tries = needed == COUNTED or (signed_in is None and "authorization" in request.headers)
+        if tries and not self._tries.allows(request.client.host if request.client else ""):
+            return False
+        return signed_in is None or self._reads.allows(signed_in.person.approver.subject)
 
     async def _unsafe(
         self, request: Request, scope: Scope, signed_in: SignedIn | None, *, by_secret: bool
     ) -> Response | None:
-        allowed = (
-            self._acts.allows(signed_in.person.name)
-            if signed_in
-            else self._tries.allows(request.client.host if request.client else "")
-        )
-        if not allowed:
+        if signed_in and not self._acts.allows(signed_in.person.approver.subject):
             return _answer(request, 429, "too many in a minute; wait")
         body = b""
         async for chunk in request.stream():
@@ -161,7 +171,7 @@ class Gate:
                 return route.name
         return None
 
-    def _who(self, request: Request) -> tuple[SignedIn | None, bool]:
+    def _who(self, request: Request, certificate: bytes) -> tuple[SignedIn | None, bool]:
         """Return who asks, and whether by a secret that no browser sends on its own."""
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
@@ -169,7 +179,7 @@ class Gate:
             if person is not None:
                 return SignedIn(person, "", 0.0, 0.0), True
             return None, False
-        return self._access.session(request.cookies.get(COOKIE, "")), False
+        return self._access.session(request.cookies.get(COOKIE, ""), certificate), False
 
     def _same_origin(self, request: Request) -> bool:
         """Return whether a page of this console sent it; browsers say so, in one header or both."""

@@ -29,7 +29,7 @@ class Page:
 
     path: str
     endpoint: Callable[[Request], Awaitable[Response]]
-    needs: Role | Literal["public"]
+    needs: Role | Literal["public", "counted"]
     method: str = "GET"
     body: type[BaseModel] | None = None
     """What the API takes there."""
@@ -55,6 +55,8 @@ class Templates:
         )
         self.environment.filters["minute"] = minute
         self.environment.globals["link"] = link
+        self.alarms: list[str] = []
+        """What every page says to everybody who is signed in."""
 
     def shown(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:
         """Return a page with what every page shows, and values of its own."""
@@ -64,7 +66,8 @@ class Templates:
             person=signed_in.person if signed_in else None,
             csrf=signed_in.csrf if signed_in else "",
             may=signed_in.person.may if signed_in else lambda _: False,
-            **{"wrong": False, **values},
+            alarms=self.alarms if signed_in else (),
+            **values,
         )
         return HTMLResponse(text, status)
 

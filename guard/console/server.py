@@ -10,22 +10,27 @@ import asyncio
 import contextlib
 import os
 import signal
+import ssl
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from guard.adapters.audit_log import open_audit_log
 from guard.adapters.credentials.label_key import audit_signer, load_label_key
 from guard.adapters.processes.child_process import die_with_parent
 from guard.adapters.redis.store import RedisSessionStore
-from guard.console.access import Access, load_people
+from guard.console.access import Access
 from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
+from guard.console.oidc import OpenIdConnect
+from guard.console.people import load_people
 from guard.console.policy_pages import PolicyPages
+from guard.console.sign_in import CALLBACK
 from guard.console.workbench import Workbench
 from guard.core.errors import GuardError, InputError
 from guard.policy_files import load_policies
@@ -73,6 +78,41 @@ class PolicyInForce:
         return self._policy
 
 
+class Place:
+    """Where people reach the console.
+
+    Args:
+        settings: of the console.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.port = settings.console_address[1]
+        """The port listened on; set once it is known."""
+
+    @property
+    def local(self) -> str:
+        """Its address on this machine."""
+        scheme = "http" if self._settings.console_certificate is None else "https"
+        return f"{scheme}://{self._settings.console_address[0]}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The URL for people, without a slash at its end."""
+        return self._settings.console_url.rstrip("/") or self.local
+
+
+class ShowsCertificate(HttpToolsProtocol):
+    """HTTP/1.1 as uvicorn speaks it; a request carries the certificate of its connection."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Note the certificate that the handshake has verified, in DER."""
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        shown = tls.getpeercert(binary_form=True) if tls is not None else None
+        self.app_state = {**self.app_state, "certificate": shown or b""}
+
+
 async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     """Serve until SIGTERM or SIGINT.
 
@@ -90,7 +130,19 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     check_address(settings)
     audit = open_audit_log(settings.audit, signer=audit_signer(settings.audit_key))
     store = RedisSessionStore.at(redis, timeout=STATE_SECONDS)
-    access = Access(load_people(settings.console_people), time.monotonic)
+    wall = time.time  # noqa: TID251  (the edge where time comes in)
+    people = load_people(settings.console_people, wall)
+    access = Access(people.secrets, time.monotonic)
+    place = Place(settings)
+    oidc = None
+    if people.oidc is not None:
+        oidc = OpenIdConnect(
+            people.oidc,
+            people.oidc_secret,
+            lambda: place.url + CALLBACK,
+            time.monotonic,
+            wall,
+        )
     secure = settings.console_certificate is not None or settings.console_url.startswith("https:")
     bench = Workbench(
         settings.policy, settings.record, settings.record_key, commits=settings.console_commit
@@ -100,8 +152,10 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         Desk(store, Seal(load_label_key(key)), audit, PolicyInForce(settings.policy)),
         access,
         hosts={*LOOPBACK, host, settings.console_host},
-        parts=lambda templates: (PolicyPages(bench, templates, audit, time.time),),  # noqa: TID251  (the edge where time comes in)
+        parts=lambda templates: (PolicyPages(bench, templates, audit, wall),),
         secure=secure,
+        oidc=oidc,
+        holders=people.holders,
     )
     server = uvicorn.Server(
         uvicorn.Config(
@@ -113,12 +167,15 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=2,
+            http=ShowsCertificate,
             ssl_certfile=settings.console_certificate,
+            ssl_ca_certs=str(people.holders.authorities) if people.holders else None,
+            ssl_cert_reqs=ssl.CERT_OPTIONAL if people.holders else ssl.CERT_NONE,
         )
     )
     loop = asyncio.get_running_loop()
     background = [
-        loop.create_task(_announce(server, access, settings)),
+        loop.create_task(_announce(server, access, place)),
         loop.create_task(_checkpoints(audit.checkpoint)),
     ]
     loop.add_signal_handler(signal.SIGHUP, audit.reopen)
@@ -146,15 +203,12 @@ def check_address(settings: Settings) -> None:
         raise InputError(f"{msg}, or --console-url https://… of what ends TLS before it")
 
 
-async def _announce(server: uvicorn.Server, access: Access, settings: Settings) -> None:
+async def _announce(server: uvicorn.Server, access: Access, place: Place) -> None:
     while not server.started:  # noqa: ASYNC110  (uvicorn has no event for it)
         await asyncio.sleep(0.02)
-    host, port = settings.console_address
-    if not port:
-        port = server.servers[0].sockets[0].getsockname()[1]
-    scheme = "http" if settings.console_certificate is None else "https"
-    where = settings.console_url.rstrip("/") or f"{scheme}://{host}:{port}"
-    sys.stderr.write(f"guard: console at {where}/sign-in/{access.link()} (once, within 15 min)\n")
+    place.port = server.servers[0].sockets[0].getsockname()[1]
+    link = f"{place.url}/sign-in/{access.link()}"
+    sys.stderr.write(f"guard: console at {link} (once, within 15 min)\n")
     sys.stderr.flush()
 
 

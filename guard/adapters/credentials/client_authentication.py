@@ -164,11 +164,15 @@ class ClientCertificates:
 
     def principal(self, request: HttpRequest) -> str | None:
         """Return the principal of a certificate that holds now."""
-        if not request.certificates:
+        return self.holder(request.certificates)
+
+    def holder(self, chain: tuple[bytes, ...]) -> str | None:
+        """Return whom a certificate (DER, its issuers behind it) names, if it holds now."""
+        if not chain:
             return None
-        key = b"".join(request.certificates)
+        key = b"".join(chain)
         known = self._verified.recall(key)
-        if known is None and (found := self._verify(request.certificates)) is not None:
+        if known is None and (found := self._verify(chain)) is not None:
             known, until = found
             self._verified.keep(key, known, until)
         return known

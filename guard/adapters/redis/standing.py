@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -55,13 +56,11 @@ class StandingOperator:
         self._seal = seal
         self._tenant = tenant
 
-    async def pauses(self, at: float) -> list[Pause]:
-        """Return the pauses in force."""
-        return [one async for one in self._records() if isinstance(one, Pause) and one.until > at]
-
-    async def open_glasses(self, at: float) -> list[Glass]:
-        """Return the break-glasses in force."""
-        return [one async for one in self._records() if isinstance(one, Glass) and one.until > at]
+    async def in_force(self, at: float) -> tuple[list[Pause], list[Glass]]:
+        """Return the pauses and the break-glasses in force."""
+        found = [one async for one in self._records() if one.until > at]
+        pauses = [one for one in found if isinstance(one, Pause)]
+        return pauses, [one for one in found if isinstance(one, Glass)]
 
     async def asked_glasses(self, at: float) -> list[Glass]:
         """Return the break-glasses for which a second person is missing."""
@@ -142,9 +141,11 @@ class StandingOperator:
 
     async def _records(self) -> AsyncIterator[Pause | Glass]:
         identity = Identity("", "", tenant=self._tenant)
-        for bucket in range(BUCKETS):
-            area = standing_set(self._tenant, bytes([bucket]))
-            for field, raw in (await self._store.fields(identity, area)).items():
+        areas = [standing_set(self._tenant, bytes([bucket])) for bucket in range(BUCKETS)]
+        with self._store.together():
+            every = await asyncio.gather(*(self._store.fields(identity, area) for area in areas))
+        for area, fields in zip(areas, every, strict=True):
+            for field, raw in fields.items():
                 kind = _KINDS.get(field[-1:])
                 found = read(self._seal, area, field, raw, kind) if kind else None
                 if found is not None:

@@ -279,3 +279,93 @@ async def test_the_api_does_what_the_pages_do(console, send):
     assert (await send(2))[1] == "allow"
     routes = {page.path for page in console.console.pages if page.path.startswith("/api/")}
     assert set(described["paths"]) == routes
+
+
+@pytest.fixture
+def relaxed(store, console, tmp_path):
+    """Make the policy have a pause after one ask, and a break-glass; send under it."""
+    path = tmp_path / "relaxed.yaml"
+    rules = "approvals: {pause: {asks: 1}, break_glass: 10m}\nrules:"
+    path.write_text(POLICY.replace("rules:", rules), "utf-8")
+    policy = load_policies([path])
+    guard = guard_on(store, policy)
+    console.console._desk._policy = lambda: policy
+
+    async def once(number):
+        who = Identity("alice", "s")
+        arguments = {"to": "drop@evil.test", "body": str(number)}
+        call = ToolCall(f"c{number}", who, "send", arguments, "test", NOW)
+        [(_, verdict)] = await guard.authorize([call])
+        return verdict.reasons[0].code
+
+    return once
+
+
+async def test_a_pause_is_shown_and_ended_by_a_person(console, relaxed):
+    """The page names who is paused; the act is on record; twice is once."""
+    await relaxed(1)
+    assert await relaxed(2) == "asks_paused"
+    form = {"act": "resume", "principal": "alice"}
+    async with console.as_("viewer") as client:
+        assert "asked for 1 different calls" in (await client.get("/approvals")).text
+        assert (await client.post("/standing", data=form)).status_code == 403
+    async with console.as_("approver", name="alice") as own:
+        assert (await own.post("/standing", data=form)).status_code == 409
+    async with console.as_("approver") as client:
+        assert (await client.post("/standing", data=form)).status_code == 303
+        assert (await client.post("/standing", data=form)).status_code == 409
+    assert await relaxed(3) != "asks_paused"
+    assert _answers(console.log) == ["resumed", "resumed"]
+
+
+def _glass_acts(log):
+    lines = [json.loads(one) for one in log.read_text("utf-8").splitlines()]
+    return [(one["act"], one["by"]) for one in lines if one["event"] == "guard.break_glass"]
+
+
+async def test_two_people_open_a_break_glass_on_the_console_and_every_page_says_so(
+    console, relaxed
+):
+    """By page and by API; one alone opens nothing, and every step is on record."""
+    wanted = {"principal": "alice", "minutes": "20", "why": "mail is down", "act": "ask"}
+    async with console.as_("approver", name="ann") as ann, console.as_("admin", name="bea") as bea:
+        assert (await ann.post("/standing", data=wanted)).status_code == 303
+        [asked] = (await bea.get("/api/standing")).json()["asked"]
+        assert asked["seconds"] == 600, "no longer than the policy has"
+        alone = await ann.post("/api/break-glass/open", json={"id": asked["id"]})
+        assert alone.status_code == 409
+        assert await relaxed(1) != "break_glass"
+        opened = await bea.post("/standing", data={"act": "open", "id": asked["id"]})
+        assert opened.status_code == 303
+        assert await relaxed(2) == "break_glass"
+        await console.console.look_around()
+        assert "break-glass is open for alice" in (await ann.get("/record")).text
+        closed = await ann.post("/api/break-glass/close", json={"principal": "alice"})
+        assert closed.status_code == 200
+        await console.console.look_around()
+        assert "break-glass is open" not in (await ann.get("/record")).text
+    assert await relaxed(3) != "break_glass"
+    assert _glass_acts(console.log) == [
+        ("asked", "ann"),
+        ("opened", "ann"),
+        ("failed", "ann"),
+        ("opened", "bea"),
+        ("closed", "ann"),
+    ]
+
+
+async def test_a_policy_without_a_break_glass_has_none(console, send):
+    """Nobody can ask for one, and a console that was given no policy does not guess."""
+    wanted = {"principal": "alice", "seconds": 60, "why": "mail is down"}
+    async with console.as_("admin") as client:
+        answer = await client.post("/api/break-glass", json=wanted)
+    assert (answer.status_code, "no break-glass" in answer.text) == (409, True)
+
+
+async def test_a_break_glass_that_cannot_be_recorded_is_not_opened(console, relaxed):
+    """The record comes first."""
+    console.desk._audit.close()
+    wanted = {"principal": "alice", "seconds": 60, "why": "mail is down"}
+    async with console.as_("admin") as client:
+        assert (await client.post("/api/break-glass", json=wanted)).status_code == 503
+        assert (await client.get("/api/standing")).json()["asked"] == []

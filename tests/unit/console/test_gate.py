@@ -6,7 +6,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from guard.console.access import ACTS, LINK_SECONDS, SESSION_SECONDS, TRIES, Role
+from guard.console.access import ACTS, LINK_SECONDS, READS, SESSION_SECONDS, TRIES, Role
 from guard.console.gate import Gate
 
 MAY = {
@@ -30,9 +30,13 @@ async def test_every_route_answers_only_those_it_is_declared_for(console, role):
             path = page.path.replace("{decision}", "d1").replace("{tenant}", "default")
             path = path.replace("{name}", "console.css").replace("{secret}", "x")
             answer = await client.request(page.method, path)
+            if page.path.startswith("/sign-in"):
+                # For everybody, who is told there what is wrong.
+                assert "<h1>Sign in</h1>" in answer.text, (page, answer.text)
+                continue
             passes = page.needs == "public" or page.needs in MAY[role]
-            refused = answer.status_code in {401, 403} and page.path != "/sign-in"
-            assert refused is not passes or (page.path == "/sign-in"), (page, answer.status_code)
+            refused = answer.status_code in {401, 403}
+            assert refused is not passes, (page, answer.status_code)
 
 
 async def test_a_route_that_nobody_was_declared_for_answers_nobody(console):
@@ -110,6 +114,19 @@ async def test_acts_and_tries_are_limited(console):
 
     assert (tried[0], tried[-1]) == (401, 429)
     assert (acted[0], acted[-1]) == (400, 429)
+
+
+async def test_secrets_are_not_guessed_by_asking_pages(console):
+    """A bearer that is not known counts as a try, whatever it asks for; reads are many."""
+    async with console.as_() as client:
+        wrong = {"authorization": "Bearer no"}
+        guessed = [
+            (await client.get("/api/rates", headers=wrong)).status_code for _ in range(TRIES + 1)
+        ]
+    async with console.as_("viewer") as client:
+        read = [(await client.get("/static/console.css")).status_code for _ in range(READS + 1)]
+    assert (guessed[0], guessed[-1]) == (401, 429)
+    assert (read[0], read[-1]) == (200, 429)
 
 
 async def test_every_page_forbids_inline_scripts_and_framing(console):

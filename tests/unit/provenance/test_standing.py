@@ -71,7 +71,7 @@ async def test_a_principal_that_asks_too_often_is_paused_and_others_are_not(agen
     assert asked == ["ask", "ask", "ask"]
     assert await send(body="4") == ("block", "asks_paused")
     assert (await send(principal="bob"))[0] == "ask"
-    [pause] = await operator.pauses(NOW)
+    [pause], _ = await operator.in_force(NOW)
     assert (pause.principal, pause.asks) == ("alice", 3)
     assert (await send(body="5", at=NOW + 3601))[0] == "ask", "it ends by itself"
 
@@ -148,7 +148,7 @@ async def test_one_person_opens_no_break_glass(operator, second):
     asked = await operator.ask_glass(WANTED, ANN, NOW)
     with pytest.raises(GuardError):
         await operator.open_glass(asked.id, second, NOW, 1800)
-    assert await operator.open_glasses(NOW) == []
+    assert await operator.in_force(NOW) == ([], [])
 
 
 async def test_a_break_glass_is_opened_once_and_in_time(operator):

@@ -6,7 +6,8 @@ import hashlib
 
 import pytest
 
-from guard.console.access import Access, Role, load_people
+from guard.console.access import Access, Role
+from guard.console.people import load_people
 from guard.core.errors import InputError
 
 SECRET = hashlib.sha256(b"alice's").hexdigest()
@@ -16,7 +17,7 @@ def test_people_sign_in_with_their_secret(tmp_path):
     """A person has the roles of the file; another secret is nobody's."""
     path = tmp_path / "people.toml"
     path.write_text(f'[people.alice]\nsecret = "{SECRET}"\nroles = ["approver"]\n', "utf-8")
-    access = Access(load_people(path), lambda: 0.0)
+    access = Access(load_people(path, lambda: 0.0).secrets, lambda: 0.0)
 
     person = access.bearer("alice's")
     assert person is not None
@@ -41,4 +42,4 @@ def test_a_people_file_that_is_wrong_is_refused(tmp_path, text):
     path = tmp_path / "people.toml"
     path.write_text(text, "utf-8")
     with pytest.raises(InputError, match="people file"):
-        load_people(path)
+        load_people(path, lambda: 0.0)

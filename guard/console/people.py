@@ -1,0 +1,139 @@
+"""The people file: who may sign in on the console, how, and in which roles."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cryptography import x509
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from guard.adapters.credentials.client_authentication import ClientCertificates
+from guard.console.access import Person, Role
+from guard.console.oidc import OidcTable
+from guard.core.errors import InputError
+from guard.settings import read_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class PersonEntry(BaseModel):
+    """Table ``[people.NAME]``: somebody with a secret."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    secret: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
+    """SHA-256 of the secret, in hex."""
+    roles: tuple[Role, ...]
+
+
+class CertificateTable(BaseModel):
+    """Table ``[certificates]``: people whose browser shows a certificate (RFC 8446, 4.3.2)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    authorities: Path
+    """PEM file of the authorities that they come from, beside the people file."""
+    roles: Annotated[dict[str, tuple[Role, ...]], Field(min_length=1)]
+    """Roles by name: the first URI, else mail address, else DNS name in the certificate."""
+
+
+class PeopleFile(BaseModel):
+    """The whole file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    people: dict[str, PersonEntry] = Field(default_factory=dict)
+    oidc: OidcTable | None = None
+    certificates: CertificateTable | None = None
+
+    @field_validator("people")
+    @classmethod
+    def _own_secrets(cls, value: dict[str, PersonEntry]) -> dict[str, PersonEntry]:
+        if len({one.secret.lower() for one in value.values()}) != len(value):
+            raise ValueError("each person has a secret of his own")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateHolders:
+    """People known by their certificates.
+
+    Args:
+        authorities: PEM file, for the TLS handshake.
+        proof: verifies a certificate and names its holder.
+        roles: by name.
+    """
+
+    authorities: Path
+    proof: ClientCertificates
+    roles: dict[str, tuple[Role, ...]]
+
+    def person(self, certificate: bytes) -> Person | None:
+        """Return whose certificate (DER) it is, None where nobody with a role has it."""
+        name = self.proof.holder((certificate,))
+        roles = self.roles.get(name or "", ())
+        return Person(name, frozenset(roles), "certificate") if name and roles else None
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """Who may sign in, besides whoever has the printed link."""
+
+    secrets: dict[str, Person] = field(default_factory=dict)
+    """By the SHA-256 of each person's secret, in hex."""
+    oidc: OidcTable | None = None
+    oidc_secret: str = ""
+    """Of the client; empty for a public one."""
+    holders: CertificateHolders | None = None
+
+
+def load_people(path: Path | None, now: Callable[[], float]) -> People:
+    """Return who may sign in, from a TOML file.
+
+    Args:
+        path: of the file; None: nobody.
+        now: seconds since the epoch, for certificates.
+
+    Raises:
+        InputError: the file, or one that it names, cannot be read or says something else.
+    """
+    if path is None:
+        return People()
+    try:
+        found = PeopleFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"people file `{path}`: `{place}`: {first['msg']}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"people file `{path}` cannot be read: {error}") from error
+    oidc = found.oidc
+    has_secret = oidc is not None and oidc.client_secret is not None
+    secret = read_secret(path.parent / oidc.client_secret) if has_secret else ""  # type: ignore[union-attr, operator]
+    return People(
+        {
+            one.secret.lower(): Person(name, frozenset(one.roles))
+            for name, one in found.people.items()
+        },
+        oidc,
+        secret,
+        _holders(path, found.certificates, now),
+    )
+
+
+def _holders(
+    path: Path, table: CertificateTable | None, now: Callable[[], float]
+) -> CertificateHolders | None:
+    if table is None:
+        return None
+    file = path.parent / table.authorities
+    try:
+        authorities = x509.load_pem_x509_certificates(file.read_bytes())
+    except (OSError, ValueError) as error:
+        msg = f"people file `{path}`: `{file}` has no certificate in PEM form"
+        raise InputError(msg) from error
+    return CertificateHolders(file, ClientCertificates(authorities, now), table.roles)

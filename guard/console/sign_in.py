@@ -1,0 +1,154 @@
+"""The pages by which people sign in and out; each sign-in, and each that failed, is on record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import RedirectResponse
+
+from guard.console.access import COOKIE, Role
+from guard.console.oidc import PENDING_SECONDS, SignInError
+from guard.console.pages import Page, field_of, person_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from guard.console.access import Access, Person
+    from guard.console.acts import Desk
+    from guard.console.oidc import OpenIdConnect
+    from guard.console.pages import Templates
+    from guard.console.people import CertificateHolders
+
+CALLBACK: Final = "/sign-in/oidc/callback"
+_BEGUN: Final = "guard_console_oidc"
+
+
+class SignInPages:
+    """Signs people in: by link or secret, by certificate, by OpenID Connect.
+
+    Args:
+        access: keeps the sessions.
+        desk: puts it on record.
+        templates: of the pages.
+        secure: whether the console is reached by TLS only.
+        oidc: the identity provider, where there is one.
+        holders: people with certificates, where there are some.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        desk: Desk,
+        templates: Templates,
+        *,
+        secure: bool,
+        oidc: OpenIdConnect | None,
+        holders: CertificateHolders | None,
+    ) -> None:
+        self._access = access
+        self._desk = desk
+        self._templates = templates
+        self._secure = secure
+        self._oidc = oidc
+        self._holders = holders
+
+    def pages(self) -> list[Page]:
+        """Return the table of routes."""
+        return [
+            Page("/sign-in", self.form, "public"),
+            Page("/sign-in/oidc", self.begin, "counted"),
+            Page(CALLBACK, self.finish, "counted"),
+            Page("/sign-in/{secret}", self.form, "public"),
+            Page("/sign-in", self.by_secret, "counted", "POST"),
+            Page("/sign-in/certificate", self.by_certificate, "counted", "POST"),
+            Page("/sign-out", self.sign_out, Role.VIEWER, "POST"),
+        ]
+
+    async def form(self, request: Request) -> Response:
+        """The form; a link fills it in, and is used only when it is sent."""
+        return self._form(request, 200, secret=request.path_params.get("secret", ""))
+
+    def _form(self, request: Request, status: int, *, secret: str = "", why: str = "") -> Response:
+        return self._templates.shown(
+            request,
+            "sign_in",
+            status,
+            secret=secret,
+            why=why,
+            issuer=self._oidc.name if self._oidc else "",
+            holder=self._holder(request),
+        )
+
+    def _holder(self, request: Request) -> Person | None:
+        shown = request.state.certificate
+        return self._holders.person(shown) if self._holders and shown else None
+
+    async def by_secret(self, request: Request) -> Response:
+        """Sign in with a link's or a person's secret."""
+        person = self._access.redeem(field_of(request.state.form, "secret"))
+        if person is None:
+            return self._failed(request, "this secret is not known, or the link was used")
+        return self._signed_in(request, person)
+
+    async def by_certificate(self, request: Request) -> Response:
+        """Sign in as the holder of the certificate that the browser has shown."""
+        person = self._holder(request)
+        if person is None:
+            return self._failed(request, "no certificate of somebody with a role was shown")
+        return self._signed_in(request, person, certificate=request.state.certificate)
+
+    async def begin(self, request: Request) -> Response:
+        """Go to the identity provider."""
+        if self._oidc is None:
+            return self._failed(request, "this console has no identity provider")
+        try:
+            url, begun = await self._oidc.begin()
+        except SignInError as error:
+            return self._failed(request, str(error))
+        answer = RedirectResponse(url, 303)
+        answer.set_cookie(
+            _BEGUN,
+            begun,
+            max_age=int(PENDING_SECONDS),
+            path=CALLBACK,
+            httponly=True,
+            secure=self._secure,
+            samesite="lax",
+        )
+        return answer
+
+    async def finish(self, request: Request) -> Response:
+        """Come back from the identity provider."""
+        if self._oidc is None:
+            return self._failed(request, "this console has no identity provider")
+        begun = request.cookies.get(_BEGUN, "")
+        try:
+            person = await self._oidc.finish(begun, dict(request.query_params))
+        except SignInError as error:
+            return self._failed(request, str(error))
+        answer = self._signed_in(request, person)
+        answer.delete_cookie(_BEGUN, path=CALLBACK)
+        return answer
+
+    async def sign_out(self, request: Request) -> Response:
+        """End the session."""
+        self._desk.note_sign_in("signed out", person_of(request))
+        self._access.sign_out(request.cookies.get(COOKIE, ""))
+        answer = RedirectResponse("/sign-in", 303)
+        answer.delete_cookie(COOKIE)
+        return answer
+
+    def _failed(self, request: Request, why: str) -> Response:
+        self._desk.note_sign_in("refused", None, why)
+        return self._form(request, 401, why=why)
+
+    def _signed_in(self, request: Request, person: Person, *, certificate: bytes = b"") -> Response:
+        del request
+        self._desk.note_sign_in("signed in", person)
+        token = self._access.sign_in(person, certificate)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(
+            COOKIE, token, httponly=True, secure=self._secure, samesite="lax", path="/"
+        )
+        return answer

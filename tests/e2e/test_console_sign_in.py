@@ -1,0 +1,205 @@
+"""Signing in on a real console: panva's oidc-provider, client certificates over TLS."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+from urllib.parse import urljoin
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from tests.e2e.running_console import start_console
+
+pytestmark = pytest.mark.e2e
+IDENTITY = Path(__file__).parents[1] / "identity"
+GROUPS = {"ann": ["soc"], "bea": ["platform"], "eve": ["marketing"]}
+PEOPLE = """
+[oidc]
+issuer = "{issuer}"
+client_id = "guard"
+client_secret = "client.secret"
+scopes = ["openid", "email", "groups"]
+[oidc.roles]
+soc = ["approver"]
+platform = ["admin"]
+"""
+
+
+@pytest.fixture
+def issuer():
+    """A running OpenID Provider; its URL."""
+    node = shutil.which("node")
+    if node is None or not (IDENTITY / "node_modules" / "oidc-provider").is_dir():
+        pytest.skip("npm's oidc-provider is not installed here: make console-identity")
+    process = subprocess.Popen(
+        [node, "issuer.mjs"],
+        cwd=IDENTITY,
+        env={"GROUPS": json.dumps(GROUPS), "PATH": str(Path(node).parent)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    yield process.stdout.readline().decode().strip()
+    process.stdin.close()
+    process.wait(timeout=30)
+    process.stdout.close()
+
+
+def _sign_in(browser, url, login):
+    """Click through the provider's pages as a person does; return the console's last answer."""
+    answer = browser.get(urljoin(url, "/sign-in/oidc"))
+    for _ in range(20):
+        if answer.is_redirect:
+            answer = browser.get(urljoin(str(answer.url), answer.headers["location"]))
+        elif str(answer.url).startswith(url):
+            return answer
+        else:
+            [action] = re.findall(r'action="([^"]+)"', answer.text)[:1]
+            fields = dict(re.findall(r'name="(\w+)" value="(\w+)"', answer.text))
+            form = {**fields, "login": login, "password": "anything"}
+            answer = browser.post(urljoin(str(answer.url), action), data=form)
+    return answer
+
+
+def test_people_sign_in_with_a_real_identity_provider(tmp_path, own_server, issuer):
+    """Each gets the roles of the groups; who has none is told so; it is all on record."""
+    people = tmp_path / "people.toml"
+    people.write_text(PEOPLE.format(issuer=issuer), "utf-8")
+    (tmp_path / "client.secret").write_text("client secret of the tests, long enough", "utf-8")
+    console = start_console(tmp_path, own_server.url, "--people", str(people))
+    try:
+        for login, role in (("ann", "approver"), ("bea", "admin"), ("eve", None)):
+            with httpx.Client() as browser:
+                answer = _sign_in(browser, console.url, login)
+                if role is None:
+                    assert answer.status_code == 401
+                    assert "none of your groups" in answer.text
+                    continue
+                assert answer.status_code == 200, answer.text
+                assert f"{login}@corp.test" in answer.text
+                accept = browser.post(
+                    f"{console.url}/tools/accept",
+                    headers={"sec-fetch-site": "same-origin", "origin": console.url},
+                )
+                # The admin's lacks the token of a page; the approver's lacks the role.
+                words = {"approver": "not for your role", "admin": "load it anew"}
+                assert words[role] in accept.text
+        with httpx.Client() as browser:
+            forged = browser.get(f"{console.url}/sign-in/oidc/callback?code=x&state=y")
+            assert forged.status_code == 401
+    finally:
+        console.child.stop()
+    lines = [json.loads(one) for one in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    said = [(one["outcome"], one.get("by")) for one in lines if "sign_in" in one["event"]]
+    assert said == [
+        ("signed in", "ann@corp.test"),
+        ("signed in", "bea@corp.test"),
+        ("refused", None),
+        ("refused", None),
+    ]
+    assert {one.get("realm") for one in lines if one.get("outcome") == "signed in"} == {issuer}
+
+
+def _certificate(name, issuer=None, *, san=None, usage=ExtendedKeyUsageOID.CLIENT_AUTH):
+    key = ec.generate_private_key(ec.SECP256R1())
+    by, by_key = issuer or (None, key)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    at = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(by.subject if by else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(at - dt.timedelta(hours=1))
+        .not_valid_after(at + dt.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(by_key.public_key()), critical=False
+        )
+    )
+    if by is None:
+        usages = [False] * 9
+        usages[5] = usages[6] = True
+        made = made.add_extension(x509.KeyUsage(*usages), critical=True)
+    else:
+        made = made.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    if san is not None:
+        made = made.add_extension(x509.SubjectAlternativeName([san]), critical=False)
+    return made.sign(by_key, hashes.SHA256()), key
+
+
+def _pem(path, certificate, key=None):
+    data = certificate.public_bytes(serialization.Encoding.PEM)
+    if key is not None:
+        data += key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    path.write_bytes(data)
+    return path
+
+
+def test_people_sign_in_with_a_certificate_and_only_with_it(tmp_path, own_server):
+    """A session begun by certificate is good with it alone; other certificates get no further."""
+    authority = _certificate("people")
+    stranger = _certificate("strangers")
+    localhost = x509.DNSName("localhost")
+    server = _certificate(
+        "console", authority, san=localhost, usage=ExtendedKeyUsageOID.SERVER_AUTH
+    )
+    ann = _certificate("ann", authority, san=x509.RFC822Name("ann@corp.test"))
+    eve = _certificate("eve", authority, san=x509.RFC822Name("eve@corp.test"))
+    false = _certificate("ann", stranger, san=x509.RFC822Name("ann@corp.test"))
+    _pem(tmp_path / "ca.pem", authority[0])
+    people = tmp_path / "people.toml"
+    people.write_text(
+        '[certificates]\nauthorities = "ca.pem"\n[certificates.roles]\n'
+        '"ann@corp.test" = ["approver"]\n',
+        "utf-8",
+    )
+    console = start_console(
+        tmp_path,
+        own_server.url,
+        "--people",
+        str(people),
+        "--certificate",
+        str(_pem(tmp_path / "server.pem", *server)),
+    )
+    url = console.url.replace("127.0.0.1", "localhost")
+    headers = {"origin": url, "sec-fetch-site": "same-origin"}
+
+    def browser(pair=None, cookies=None):
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        if pair is not None:
+            context.load_cert_chain(_pem(tmp_path / "shown.pem", *pair))
+        return httpx.Client(verify=context, base_url=url, headers=headers, cookies=cookies)
+
+    try:
+        with browser(ann) as with_ann:
+            assert "Sign in as ann@corp.test" in with_ann.get("/sign-in").text
+            signed_in = with_ann.post("/sign-in/certificate")
+            assert signed_in.status_code == 303
+            assert "secure" in signed_in.headers["set-cookie"].lower()
+            cookies = dict(with_ann.cookies)
+            assert with_ann.get("/api/rates").status_code == 200
+        for pair in (None, eve):
+            with browser(pair, cookies) as other:
+                assert other.get("/api/rates").status_code == 401, "the cookie alone is no key"
+                assert other.post("/sign-in/certificate").status_code == 401
+        with browser(false) as other, pytest.raises(httpx.TransportError):
+            other.get("/sign-in")
+    finally:
+        console.child.stop()

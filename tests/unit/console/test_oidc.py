@@ -1,0 +1,255 @@
+"""Answers of an identity provider that are not sound: each is refused, and nobody is signed in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from types import SimpleNamespace
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import uvicorn
+from authlib.jose import JsonWebKey, jwt
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from guard.console.access import Role
+from guard.console.oidc import PENDING, PENDING_SECONDS, OidcTable, OpenIdConnect, SignInError
+
+NOW = 1_700_000_000
+SECRET = "client secret"
+
+
+@pytest.fixture(scope="module")
+def keys():
+    """Signing keys: the issuer's, its next one, and somebody else's."""
+    make = JsonWebKey.generate_key
+    return {
+        name: make("EC", "P-256", is_private=True, options={"kid": name})
+        for name in ("first", "next", "false")
+    }
+
+
+@pytest.fixture
+async def issuer(keys):
+    """An issuer on loopback; tests change what it says."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    found = SimpleNamespace(
+        url=url, describes={}, published=["first"], token={}, sign={}, userinfo={}, asked=[]
+    )
+
+    async def description(_):
+        said = {name: f"{url}/{name}" for name in ("authorization_endpoint", "token_endpoint")}
+        said |= {"issuer": url, "jwks_uri": f"{url}/keys", "userinfo_endpoint": f"{url}/who"}
+        return JSONResponse({**said, **found.describes})
+
+    async def published(_):
+        found.asked.append("keys")
+        return JSONResponse({"keys": [keys[n].as_dict(is_private=False) for n in found.published]})
+
+    async def token(request):
+        found.form = parse_qs((await request.body()).decode())
+        claims = {
+            "iss": url, "sub": "u1", "aud": "guard", "exp": NOW + 60, "iat": NOW,
+            "nonce": found.nonce, "email": "ann@corp.test", "groups": ["soc"], **found.token,
+        }  # fmt: skip
+        claims = {name: value for name, value in claims.items() if value is not None}
+        sign = {"alg": "ES256", "kid": "first", "key": keys["first"], **found.sign}
+        key = sign.pop("key")
+        raw = jwt.encode(sign, claims, key).decode() if key else _unsigned(claims)
+        return JSONResponse({"access_token": "a", "token_type": "Bearer", "id_token": raw})
+
+    async def who(_):
+        return JSONResponse(found.userinfo)
+
+    routes = [
+        Route("/.well-known/openid-configuration", description),
+        Route("/keys", published),
+        Route("/token_endpoint", token, methods=["POST"]),
+        Route("/who", who),
+    ]
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="error"))
+    task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
+    yield found
+    server.should_exit = True
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def _unsigned(claims):
+    from base64 import urlsafe_b64encode
+
+    parts = ({"alg": "none"}, claims)
+    return (
+        ".".join(urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") for p in parts)
+        + "."
+    )
+
+
+@pytest.fixture
+def oidc(issuer, clock):
+    """A console's side of that issuer."""
+    table = OidcTable(issuer=issuer.url, client_id="guard", roles={"soc": (Role.APPROVER,)})
+    return OpenIdConnect(
+        table, SECRET, lambda: "http://console/sign-in/oidc/callback", lambda: clock.at, lambda: NOW
+    )
+
+
+async def _go(issuer, oidc, **answer):
+    """Begin and come back; return the person."""
+    url, cookie = await oidc.begin()
+    query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+    issuer.nonce = query["nonce"]
+    given = {"code": "c", "state": query["state"], "iss": issuer.url, **answer}
+    return await oidc.finish(cookie, {k: v for k, v in given.items() if v is not None})
+
+
+async def test_a_sound_answer_is_a_person_with_the_roles_of_his_groups(issuer, oidc):
+    """The subject is who he is, the name what he is called; the code is proven with PKCE."""
+    person = await _go(issuer, oidc)
+    assert (person.name, person.realm, person.subject) == ("ann@corp.test", issuer.url, "u1")
+    assert person.roles == {Role.APPROVER}
+    assert len(issuer.form["code_verifier"][0]) >= 43
+    assert issuer.form["redirect_uri"] == ["http://console/sign-in/oidc/callback"]
+
+
+TOKENS = {
+    "another issuer's": {"iss": "https://other.test"},
+    "for another client": {"aud": "other"},
+    "for several, authorised for another": {"aud": ["guard", "other"], "azp": "other"},
+    "of another sign-in": {"nonce": "other"},
+    "without a nonce": {"nonce": None},
+    "expired": {"exp": NOW - 120},
+    "without an end": {"exp": None},
+    "of the future": {"iat": NOW + 600},
+    "without a subject": {"sub": None},
+    "for another access token": {"at_hash": "AAAAAAAAAAAAAAAAAAAAAA"},
+    "of nobody with a role": {"groups": ["marketing"]},
+    "with groups that are none": {"groups": {"soc": True}},
+}
+
+
+@pytest.mark.parametrize("claims", TOKENS.values(), ids=TOKENS)
+async def test_a_token_that_is_not_for_this_sign_in_signs_nobody_in(issuer, oidc, claims):
+    """Section 3.1.3.7 of the Core, claim by claim."""
+    issuer.token = claims
+    with pytest.raises(SignInError):
+        await _go(issuer, oidc)
+
+
+@pytest.mark.parametrize("how", ["unsigned", "somebody else's", "with the client's secret", "key"])
+async def test_a_token_that_the_issuer_did_not_sign_signs_nobody_in(issuer, oidc, keys, how):
+    """No signature, another key under the issuer's name, or a symmetric one."""
+    symmetric = JsonWebKey.import_key(SECRET, {"kty": "oct"})
+    issuer.sign = {
+        "unsigned": {"key": None},
+        "somebody else's": {"key": keys["false"]},
+        "with the client's secret": {"alg": "HS256", "key": symmetric},
+        "key": {"kid": "false", "key": keys["false"]},
+    }[how]
+    with pytest.raises(SignInError):
+        await _go(issuer, oidc)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"state": "other"},
+        {"state": None},
+        {"iss": "https://other.test"},
+        {"code": None},
+        {"error": "access_denied"},
+    ],
+    ids=str,
+)
+async def test_an_answer_to_another_question_signs_nobody_in(issuer, oidc, answer):
+    """State and issuer bind the answer to what this browser began (RFC 9207)."""
+    with pytest.raises(SignInError):
+        await _go(issuer, oidc, **answer)
+
+
+async def test_an_issuer_that_names_itself_must_do_so(issuer, oidc):
+    """Where the metadata promises `iss`, an answer without it is a mixed-up one."""
+    assert await _go(issuer, oidc, iss=None)
+    issuer.describes = {"authorization_response_iss_parameter_supported": True}
+    oidc._described = ({}, 0.0)
+    with pytest.raises(SignInError):
+        await _go(issuer, oidc, iss=None)
+
+
+async def test_an_answer_is_good_once_in_its_browser_and_in_time(issuer, oidc, clock):
+    """Not again, not with another's cookie, not after ten minutes; and begun ones are bounded."""
+    url, cookie = await oidc.begin()
+    query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+    issuer.nonce = query["nonce"]
+    good = {"code": "c", "state": query["state"]}
+    _, other = await oidc.begin()
+    with pytest.raises(SignInError, match="another sign-in"):
+        await oidc.finish(other, good)
+    assert await oidc.finish(cookie, good)
+    with pytest.raises(SignInError, match="has not begun"):
+        await oidc.finish(cookie, good)
+    _, late = await oidc.begin()
+    clock.at += PENDING_SECONDS + 1
+    with pytest.raises(SignInError, match="took too long"):
+        await oidc.finish(late, good)
+    for _ in range(PENDING + 5):
+        await oidc.begin()
+    assert len(oidc._begun) == PENDING
+
+
+async def test_new_keys_of_the_issuer_are_looked_up_and_not_all_the_time(issuer, oidc, clock):
+    """A token of a new key is good once the issuer publishes it; a false one asks no more often."""
+    await _go(issuer, oidc)
+    clock.at += 60
+    issuer.published = ["first", "next"]
+    keys_of = JsonWebKey.generate_key("EC", "P-256", is_private=True, options={"kid": "next"})
+    issuer.sign = {"kid": "next", "key": keys_of}
+    for _ in range(3):
+        with pytest.raises(SignInError):
+            await _go(issuer, oidc)
+    assert len(issuer.asked) == 2
+
+
+async def test_groups_may_come_from_userinfo_of_the_same_subject_only(issuer, oidc):
+    """Another subject's claims are nobody's (Core, 5.3.2)."""
+    issuer.token = {"groups": None}
+    issuer.userinfo = {"sub": "u1", "groups": "soc"}
+    assert (await _go(issuer, oidc)).roles == {Role.APPROVER}
+    issuer.userinfo = {"sub": "u2", "groups": ["soc"]}
+    with pytest.raises(SignInError):
+        await _go(issuer, oidc)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"issuer": "https://other.test"},
+        {"token_endpoint": "http://evil.test/token"},
+        {"jwks_uri": None},
+        {"authorization_endpoint": "javascript:alert(1)"},
+    ],
+    ids=str,
+)
+async def test_an_issuer_that_describes_itself_wrongly_is_not_used(issuer, oidc, said):
+    """Another name, an endpoint in the clear, or none."""
+    issuer.describes = said
+    with pytest.raises(SignInError):
+        await oidc.begin()
+
+
+async def test_an_issuer_that_is_away_is_said_to_be(issuer, oidc):
+    """The page says so; nobody is signed in."""
+    oidc._table = oidc._table.model_copy(update={"issuer": "http://127.0.0.1:1"})
+    with pytest.raises(SignInError, match="does not answer"):
+        await oidc.begin()
+
+
+def test_an_issuer_in_the_clear_is_refused():
+    """Only https, or this machine."""
+    with pytest.raises(ValueError, match="https"):
+        OidcTable(issuer="http://login.test", client_id="g", roles={"a": (Role.VIEWER,)})

@@ -19,6 +19,7 @@ from guard.lab.bench_transparency import bench_transparency
 from guard.lab.console.bench import DECISIONS, PARTS, bench_console
 from guard.lab.propagation.bench import FULL, bench_propagation
 from guard.lab.propagation.bench import Size as PropagationSize
+from guard.lab.propagation.surrogate import Plan
 from guard.lab.refusal_matrix import bench_refusals
 from guard.lab.write_path.bench import DATA, bench_write_path, show_tables
 from guard.settings import policies_directory
@@ -167,15 +168,27 @@ def propagation(
     full: Annotated[
         bool, typer.Option("--full", help="200 draws of 20,000 memories; takes hours.")
     ] = False,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="No more draws of the surrogate after so long.")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for the paper's figures and growth plots.")
+    ] = None,
 ) -> None:
     """How items spread: recorded runs, three agents, real text, the paper's surrogate, cost."""
-    size = replace(FULL if full else PropagationSize(), incidents=incidents, seed=seed)
+    plan = FULL if full else Plan()
+    plan = plan if minutes is None else replace(plan, minutes=minutes)
+    size = PropagationSize(incidents=incidents, seed=seed, surrogate=plan)
     if part:
         if unknown := set(part) - size.parts:
             raise InputError(f"no part `{min(unknown)}`; there are {', '.join(sorted(size.parts))}")
         size = replace(size, parts=frozenset(part))
     with stages(Console(stderr=True)) as told:
         report = bench_propagation(data, size, told)
+    if figures is not None:
+        from guard.lab.propagation.figures import draw_propagation
+
+        draw_propagation(report.details, figures)
     show(report, command="guard lab bench", as_json=json)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +12,7 @@ from guard.lab.propagation.agents import build, live
 from guard.lab.propagation.cost import cost
 from guard.lab.propagation.real_text import real_text
 from guard.lab.propagation.recorded import recorded
-from guard.lab.propagation.surrogate import surrogate
+from guard.lab.propagation.surrogate import PAPER_SIZE, Plan, surrogate
 from guard.lab.write_path.rig import Rig
 from guard.policy_files import load_policies
 from guard.replay.reports import Check, Report, machine
@@ -36,14 +36,13 @@ class Size:
     incidents: int = 100
     seed: int = 7
     parts: frozenset[str] = frozenset({"recorded", "live", "text", "surrogate", "cost"})
-    draws: int = 8
-    items: int = 8_000
-    slow_draws: int = 2
-    """Draws in which the detectors with grids are fitted."""
+    surrogate: Plan = field(default_factory=Plan)
 
 
-FULL: Final = Size(draws=200, items=20_000, slow_draws=20)
-"""What the issue asks of the surrogate; hours on two cores."""
+FULL: Final = Plan(
+    draws=200, items=20_000, slow=10, few=5, largest=PAPER_SIZE + 12_000, minutes=240.0
+)
+"""What the issue asks of the surrogate: 200 draws, and one of the paper's size."""
 
 
 def bench_propagation(data: Path, size: Size, progress: Progress) -> Report:
@@ -72,10 +71,7 @@ def bench_propagation(data: Path, size: Size, progress: Progress) -> Report:
         details["text"] = told
     if "surrogate" in size.parts:
         found, told = surrogate(
-            size.draws,
-            size.items,
-            lambda done: progress("the paper's surrogate", 0.6 + 0.3 * done),
-            size.slow_draws,
+            size.surrogate, lambda done: progress("the paper's surrogate", 0.6 + 0.3 * done)
         )
         checks += found
         details["surrogate"] = told

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from guard.core.json_values import strings_in
+from guard.lab.propagation.detectors import auc
 from guard.lab.propagation.encoder import Settings, hashed, linear, logistic, projection, train
-from guard.lab.propagation.surrogate import auc
 from guard.propagation.evidence import evident_values
 from guard.replay.reports import Check
 from guard.replay.traces import read_traces

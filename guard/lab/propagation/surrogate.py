@@ -1,36 +1,47 @@
-"""The paper's surrogate: memories of agents in multi-particle environments, poisoned in three ways.
+"""The paper's experiment on its surrogate: detection, containment, ablations, tables, figures.
 
-States come from ``mpe2``; a memory has state, context, action, tags, provenance and outcome.  What
-the paper leaves open is drawn from :data:`RANGES`, which were written down before any detector ran
-on them.  Ground truth is the script's; hops are counted from the truth, never from what was
-flagged, or missing some would help.
+Hops and coverage are counted from the truth, never from what was flagged, or missing some would
+help.  Thresholds are chosen by F1 on validation scenarios, for every detector alike.  Ranges are
+the 5th to 95th percentile over draws, each with parameters of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from guard.lab.propagation.encoder import (
-    HASHED,
-    Settings,
-    linear,
-    logistic,
-    projection,
-    train,
+from guard.lab.propagation.detectors import (
+    QUICK,
+    SLOW,
+    Ours,
+    auc,
+    best_f1,
+    fit_ours,
+    folds,
+    signals,
+)
+from guard.lab.propagation.encoder import TEMPERATURES, Settings
+from guard.lab.propagation.world import (
+    ACTIONS,
+    AGENTS,
+    ANY,
+    CAPABILITIES,
+    DOMAINS,
+    RANGES,
+    TYPES,
+    Attack,
+    draw,
+    with_agents_inactive,
+    with_interference,
 )
 from guard.propagation.credibility import (
-    ALPHA,
-    RECENT,
-    TASKS,
+    DEEPEST,
+    GAMMAS,
+    THRESHOLD,
     Reading,
-    Weights,
-    attended,
-    credibility,
     poison_probability,
     priority,
 )
@@ -38,456 +49,221 @@ from guard.propagation.graph import Adjacency
 from guard.replay.reports import Check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-AGENTS: Final = 24
-SCENARIOS: Final = 60
-DOMAINS: Final = ("simple_spread_v3", "simple_tag_v3", "simple_reference_v3")
-"""Path planning, resource contention, knowledge coordination; the paper names three of its six."""
-ACTIONS: Final = 4
-"""Directions in which an agent of these environments can move."""
-TYPES: Final = ("I", "II", "III")
-NEIGHBOURS: Final = 10
-RETRIEVED: Final = 5
-"""Memories that one task acts on."""
+    from guard.lab.propagation.detectors import Scorer, Signals
+    from guard.lab.propagation.world import Flags, Floats, Ints, World
+
+    Progress = Callable[[float], object]
+    Groups = dict[str, dict[str, float]]
+
 RATIOS: Final = (0.005, 0.01, 0.02, 0.05, 0.10)
-CAMOUFLAGE: Final = 0.90
-"""Cosine of a type II item with the nearest benign centroid, at least."""
 MAIN: Final = 0.05
-RANGES: Final[dict[str, tuple[float, float]]] = {
-    "state": (0.6, 1.2),
-    "context": (0.2, 0.6),
-    "action": (0.1, 0.4),
-    "tags": (0.1, 0.4),
-    "scenario": (0.6, 1.2),
-    "noise": (0.01, 0.03),
-    "template": (0.4, 1.0),
-    "compromised": (2.0, 6.0),
-    "through_others": (0.1, 0.6),
-    "good_outcome": (0.85, 0.97),
-    "poisoned_outcome": (0.3, 0.7),
-    "reused": (0.1, 0.4),
-    "carried": (0.4, 0.9),
-    "taken_on": (0.2, 0.6),
-}
-"""What the paper does not state, drawn evenly per draw: weights of a memory's fields in its
-embedding and the noise per dimension; strength of an instruction template; agents that the
-adversary holds and the share of poison that goes through others; how often tasks go well with good
-and with poisoned memories; share of items made from an earlier one, of reuses of poison that carry
-it on; how much credibility an item takes on from its neighbours."""
-
-
-@lru_cache(maxsize=8)
-def observations(count: int, seed: int) -> tuple[Floats, Ints, Ints]:
-    """Return states (count x 24), the agent and the scenario of each, from the environments.
-
-    Raises:
-        ImportError: `mpe2` (of the extra ``lab``) is not installed.
-    """
-    import importlib
-
-    chance = np.random.default_rng(seed)
-    per = -(-count // SCENARIOS)
-    states, agents, scenarios = [], [], []
-    for scenario in range(SCENARIOS):
-        module = importlib.import_module(f"mpe2.{DOMAINS[scenario % len(DOMAINS)]}")
-        team = int(chance.integers(4, 9))
-        options = {"N": team} if "spread" in module.__name__ else {}
-        if "tag" in module.__name__:
-            options = {"num_adversaries": team - 1, "num_good": 1}
-        world = module.parallel_env(max_cycles=10_000, **options)
-        seen, _ = world.reset(seed=int(chance.integers(1 << 30)))
-        members = chance.choice(AGENTS, team, replace=False)
-        rows = 0
-        while rows < per:
-            for place, (_, state) in enumerate(sorted(seen.items())):
-                if rows < per:
-                    states.append(np.resize(np.pad(state, (0, max(0, 24 - len(state)))), 24))
-                    agents.append(members[place % team])
-                    scenarios.append(scenario)
-                    rows += 1
-            acts = {name: int(chance.integers(world.action_space(name).n)) for name in world.agents}
-            seen, *_ = world.step(acts)
-            if not world.agents:
-                seen, _ = world.reset(seed=int(chance.integers(1 << 30)))
-        world.close()
-    order = chance.permutation(len(states))[:count]
-    return (
-        np.array(states)[order],
-        np.array(agents, dtype=np.int64)[order],
-        np.array(scenarios, dtype=np.int64)[order],
-    )
+SEEDS: Final = 5
+"""Of each ratio, as the paper has it."""
+AT_LEAST: Final = 2
+"""Draws of each kind that are made even when the time is over."""
+MAIN_SHARE: Final = 0.6
+SAMPLES: Final = 2000
+"""Of the bootstrap."""
+INACTIVE: Final = 0.25
+"""Share of agents whose memories are gone where nodes are inactive."""
+INTERFERENCE: Final = 0.3
+"""Length of the noise where embeddings are interfered with; they have length 1."""
+PRINTED: Final = "ours_as_printed"
+OURS: Final = "ours"
 
 
 @dataclass(slots=True)
-class World:
-    """The memories of one draw, in the order in which they were made."""
+class Split:
+    """The scenarios of a world: learnt from, validated on, measured on."""
 
-    embeddings: Floats
-    """n x 768."""
-    states: Floats
-    agents: Ints
-    scenarios: Ints
-    actions: Ints
-    right: Ints
-    """What the benign policy does in that state."""
-    outcomes: Flags
-    poisoned: Flags
-    """Injected, or made from what was injected and carrying it on."""
-    injected: Flags
-    kinds: Ints
-    """Type by number, -1 for benign."""
-    parents: Ints
-    """The memory that each was made from, -1 for none."""
-    parameters: dict[str, float]
+    learn: Flags
+    check: Flags
+    test: Flags
+
+    @classmethod
+    def of(cls, world: World, seed: int, unseen: int = -1) -> Split:
+        """Return the split of a seed; a type that is unseen is not learnt from."""
+        fold = folds(seed)[world.scenarios]
+        learn = fold == 0
+        if unseen >= 0:
+            learn &= world.kinds != unseen
+        return cls(learn, fold == 1, fold == 2)
 
 
-def draw(count: int, ratio: float, seed: int, *, adaptive: bool = False) -> World:
-    """Return one draw of the surrogate.
-
-    Args:
-        count: memories.
-        ratio: share of them that is injected.
-        seed: of everything, the parameters included.
-        adaptive: whether the adversary knows the signals (C4): his outcomes look good and his
-            instruction templates are faint.
-    """
-    chance = np.random.default_rng(seed)
-    given = {name: float(chance.uniform(*bounds)) for name, bounds in RANGES.items()}
-    if adaptive:
-        given["poisoned_outcome"], given["template"] = given["good_outcome"], 0.2
-    states, agents, scenarios = observations(count, seed % 5)
-    agents = agents.copy()
-    angle = np.arctan2(states[:, 5], states[:, 4])
-    right = ((angle + np.pi) / (2 * np.pi) * ACTIONS).astype(np.int64) % ACTIONS
-    actions = np.where(chance.random(count) < 0.95, right, chance.integers(0, ACTIONS, count))
-    injected = np.zeros(count, dtype=bool)
-    injected[chance.choice(np.arange(count // 50, count), int(count * ratio), replace=False)] = True
-    kinds = np.where(injected, chance.integers(0, len(TYPES), count), -1)
-    wrong = (right + chance.integers(1, ACTIONS, count)) % ACTIONS
-    # Type III: colluding agents agree on one wrong action per scenario.
-    agreed = chance.integers(0, ACTIONS, SCENARIOS)[scenarios]
-    agreed = np.where(agreed == right, (agreed + 1) % ACTIONS, agreed)
-    actions = np.where(injected, np.where(kinds == 2, agreed, wrong), actions)
-    held = chance.choice(AGENTS, int(given["compromised"]), replace=False)
-    by_held = injected & (chance.random(count) > given["through_others"])
-    agents[by_held] = chance.choice(held, int(by_held.sum()))
-    parents, carried = _reuse(chance, scenarios, injected, given)
-    poisoned = injected | carried
-    copied = carried & (parents >= 0)
-    actions[copied] = actions[parents[copied]]
-    kinds[copied] = kinds[parents[copied]]
-    went_well = np.where(poisoned, given["poisoned_outcome"], given["good_outcome"])
-    outcomes = chance.random(count) < went_well
-    embeddings = _embeddings(chance, states, scenarios, actions, kinds, given)
-    return World(
-        embeddings, states, agents, scenarios, actions, right, outcomes, poisoned, injected, kinds,
-        parents, given,
-    )  # fmt: skip
-
-
-def _reuse(
-    chance: np.random.Generator, scenarios: Ints, injected: Flags, given: dict[str, float]
-) -> tuple[Ints, Flags]:
-    """Return what each memory was made from, and which carry poison on."""
-    count = len(scenarios)
-    parents = np.full(count, -1, dtype=np.int64)
-    carried = np.zeros(count, dtype=bool)
-    bad = injected.copy()
-    latest: dict[int, list[int]] = {}
-    reused = chance.random(count) < given["reused"]
-    carries = chance.random(count) < given["carried"]
-    for place in range(count):
-        before = latest.setdefault(int(scenarios[place]), [])
-        if reused[place] and before and not injected[place]:
-            parent = before[-1 - int(chance.integers(min(len(before), 40)))]
-            parents[place] = parent
-            carried[place] = bad[parent] and carries[place]
-            bad[place] |= carried[place]
-        before.append(place)
-    return parents, carried
-
-
-def _embeddings(
-    chance: np.random.Generator,
-    states: Floats,
-    scenarios: Ints,
-    actions: Ints,
-    kinds: Ints,
-    given: dict[str, float],
-) -> Floats:
-    """Return the vectors that every detector gets."""
-
-    def directions(count: int) -> Floats:
-        return chance.normal(0, 1 / np.sqrt(HASHED), (count, HASHED))
-
-    spread = states / (states.std(axis=0) + 1e-9) / np.sqrt(states.shape[1])
-    rows = given["scenario"] * directions(SCENARIOS)[scenarios]
-    rows = rows + given["state"] * spread @ directions(states.shape[1])
-    rows += given["context"] * directions(SCENARIOS * 4)[scenarios * 4 + len(DOMAINS) % 4]
-    rows += given["action"] * directions(ACTIONS)[actions]
-    tags = chance.integers(0, 40, len(rows))
-    rows += given["tags"] * directions(40)[tags]
-    rows += given["noise"] * chance.normal(0, 1, rows.shape)
-    templates = directions(6)
-    first = kinds == 0
-    rows[first] += given["template"] * templates[chance.integers(0, 6, int(first.sum()))]
-    rows = _unit(rows)
-    second = np.flatnonzero(kinds == 1)
-    if len(second):
-        centres = np.stack(
-            [rows[(scenarios == s) & (kinds < 0)].mean(axis=0) for s in range(SCENARIOS)]
-        )
-        rows[second] = _near(rows[second], _unit(centres)[scenarios[second]])
-    return rows
-
-
-def _unit(rows: Floats) -> Floats:
-    found: Floats = rows / (np.linalg.norm(rows, axis=1, keepdims=True) + 1e-9)
-    return found
-
-
-def _near(rows: Floats, centres: Floats) -> Floats:
-    """Return rows moved towards their centres until the cosine is ``CAMOUFLAGE``."""
-    along = (rows * centres).sum(axis=1, keepdims=True)
-    across = _unit(rows - along * centres)
-    cosine = np.maximum(along, CAMOUFLAGE)
-    moved: Floats = cosine * centres + np.sqrt(1 - cosine**2) * across
-    return moved
-
-
-@dataclass(slots=True)
-class Signals:
-    """What can be known of each memory without the truth."""
-
-    similarity: Floats
-    stability: Floats
-    agreement: Floats
-    neighbours: Ints
-    likeness: Floats
-
-
-def signals(world: World) -> Signals:
-    """Return the terms of equation 1 and the evidence graph."""
-    rows = world.embeddings
-    similarity = np.zeros(len(rows))
-    stability = np.zeros(len(rows))
-    for agent in range(AGENTS):
-        mine = np.flatnonzero(world.agents == agent)
-        sums = np.vstack((np.zeros(HASHED), np.cumsum(rows[mine], axis=0)))
-        good = np.concatenate(([0], np.cumsum(world.outcomes[mine])))
-        for place, one in enumerate(mine):
-            begin = max(0, place - RECENT)
-            known = place - begin
-            mean = (sums[place] - sums[begin]) / max(known, 1)
-            similarity[one] = rows[one] @ mean if known else 0.5
-            start = max(0, place + 1 - TASKS)
-            stability[one] = (good[place + 1] - good[start]) / (place + 1 - start)
-    neighbours, likeness = _nearest(world)
-    # What others hold in the same state, those counting most whose agents do well.
-    weight = likeness * stability[neighbours] ** 4
-    same = world.actions[neighbours] == world.actions[:, None]
-    agreement = (weight * same).sum(axis=1) / (weight.sum(axis=1) + 1e-9)
-    return Signals(np.clip(similarity * 2, 0, 1), stability, agreement, neighbours, likeness)
-
-
-def _nearest(world: World) -> tuple[Ints, Floats]:
-    """Return the memories of other states of the same scenario that are nearest to each."""
-    count = len(world.states)
-    neighbours = np.zeros((count, NEIGHBOURS), dtype=np.int64)
-    likeness = np.zeros((count, NEIGHBOURS))
-    # Memories are retrieved by what triggers them: the direction in which the goal lies.
-    goal = world.states[:, 4:6]
-    scaled = goal / (np.linalg.norm(goal, axis=1, keepdims=True) + 1e-9)
-    for scenario in range(SCENARIOS):
-        mine = np.flatnonzero(world.scenarios == scenario)
-        rows = scaled[mine]
-        squares = (rows**2).sum(axis=1)
-        distance = squares[:, None] + squares[None, :] - 2 * rows @ rows.T
-        # Who made a memory, and memories of the same agent, are no independent witnesses.
-        distance[world.agents[mine][:, None] == world.agents[mine][None, :]] = np.inf
-        near = np.argpartition(distance, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
-        neighbours[mine] = mine[near]
-        away = np.take_along_axis(distance, near, axis=1)
-        likeness[mine] = np.exp(
-            -np.minimum(away, 1e6) / (2 * np.median(away[np.isfinite(away)]) + 1e-9)
-        )
-    return neighbours, likeness
-
-
-def auc(scores: Floats, truth: Flags) -> float:
-    """Return the area under the ROC curve (Mann-Whitney), ties counted half."""
-    from scipy.stats import rankdata
-
-    ranks = rankdata(scores)
-    positives = int(truth.sum())
-    negatives = len(truth) - positives
-    if not positives or not negatives:
-        return float("nan")
-    return float((ranks[truth].sum() - positives * (positives + 1) / 2) / (positives * negatives))
-
-
-def best_threshold(scores: Floats, truth: Flags) -> float:
-    """Return the threshold with the highest F1."""
-    order = np.argsort(-scores)
-    hits = np.cumsum(truth[order])
-    f1 = 2 * hits / (np.arange(1, len(order) + 1) + truth.sum())
-    return float(scores[order[int(np.argmax(f1))]])
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What one draw showed."""
-
-    aucs: dict[str, float] = field(default_factory=dict)
-    figures: dict[str, float] = field(default_factory=dict)
-    by_type: dict[str, float] = field(default_factory=dict)
-    without: dict[str, float] = field(default_factory=dict)
-    """AUC with one term of equation 1 or 4 removed."""
-
-
-def evaluate(world: World, seed: int, *, slow: bool = False, unseen: int = -1) -> Outcome:
+def evaluate(
+    world: World,
+    seed: int,
+    *,
+    slow: bool = False,
+    unseen: int = -1,
+    how: Settings = Settings(),  # noqa: B008  (frozen)
+) -> Groups:
     """Train on some scenarios, choose thresholds on others, and measure on the rest.
 
     Args:
         world: a draw.
         seed: of training and of the split.
-        slow: whether Isolation Forest and One-Class SVM with their grids are fitted too.
+        slow: whether what takes long is measured too: the detectors with grids, disturbances, and
+            the ablations that train again.
         unseen: a type that is left out of training.
+        how: the encoder is trained.
+
+    Returns:
+        Figures by group: ``auc`` by detector, ``by_type``, ``effects``, ``without`` (AUC with one
+        part removed), ``priority`` (equation 5), and one group per detector.
     """
-    chance = np.random.default_rng(seed)
-    part = chance.permutation(SCENARIOS)
-    fold = np.zeros(SCENARIOS, dtype=np.int64)
-    fold[part[20:40]], fold[part[40:]] = 1, 2
-    where = fold[world.scenarios]
-    learn, check, test = where == 0, where == 1, where == 2
-    if unseen >= 0:
-        learn &= world.kinds != unseen
-    found = signals(world)
-    told = _told(world, found)
-    rows = world.embeddings @ projection()
-    rows[:, : told.shape[1]] = told
-    groups = (world.scenarios * ACTIONS + world.actions) * 2 + world.outcomes
-    encoder = train(rows[learn], world.poisoned[learn], groups[learn], Settings(seed=seed))
-    recognised = encoder.recognise(rows)
-    own = credibility(found.similarity, found.stability, found.agreement)
-    share = world.parameters["taken_on"] * 0.5
-    credible = attended(own, found.neighbours, found.likeness, share)
-    credible = _spread(credible, world)
-    score = poison_probability(credible, recognised)
-    truth, outcome = world.poisoned, Outcome()
-    scores = {
-        "ours": score,
-        "printed": poison_probability(credible, recognised, Reading.PRINTED),
-        **_baselines(world, found, learn),
-        "supervised_linear_on_signals": linear(told, logistic(told[learn], world.poisoned[learn])),
+    split, found = Split.of(world, seed, unseen), signals(world)
+    how = replace(how, seed=seed)
+    ours = fit_ours(world, found, split.learn, how)
+    fits = {**QUICK, **(SLOW if slow else {})}
+    scorers: dict[str, Scorer] = {
+        OURS: ours.score,
+        PRINTED: lambda w, f: ours.score(w, f, Reading.PRINTED),
+        **{name: fit(world, found, split.learn, split.check) for name, fit in fits.items()},
     }
+    truth, test = world.poisoned, split.test
+    scores = {name: score(world, found) for name, score in scorers.items()}
+    groups: Groups = {"auc": {n: auc(s[test], truth[test]) for n, s in scores.items()}}
+    groups["by_type"] = {
+        name: auc(*_only(scores[OURS], world, test & ((world.kinds == number) | ~truth)))
+        for number, name in enumerate(TYPES)
+    }
+    disturbed = disturbances(world, seed) if slow else {}
+    for name, score in scores.items():
+        threshold = best_f1(score[split.check], truth[split.check])[0]
+        groups[name] = effects(world, found, score >= threshold, test)
+        groups[name] |= _under_disturbance(scorers[name], threshold, world, found, disturbed, seed)
+    groups["without"] = _ablations(ours, world, found, test)
     if slow:
-        scores |= _fitted(world, learn, check)
-    outcome.aucs = {name: auc(each[test], truth[test]) for name, each in scores.items()}
-    for number, name in enumerate(TYPES):
-        chosen = test & ((world.kinds == number) | ~truth)
-        outcome.by_type[name] = auc(score[chosen], truth[chosen])
-    outcome.without = _ablations(found, recognised, world, test)
-    threshold = best_threshold(score[check], truth[check])
-    flagged = score >= threshold
-    outcome.figures = _effects(world, found, flagged, test) | _priorities(world, found, score, test)
-    return outcome
+        groups["without"] |= _trained_without(world, found, split, how)
+    groups["priority"] = _priorities(world, found, ours, split)
+    return groups
 
 
-def _told(world: World, found: Signals) -> Floats:
-    """Return the structured fields of each memory that its vector does not carry.
-
-    Outcome, how well its agent does, whether others agree, and the same of what it was made from.
-    """
-    own = np.column_stack(
-        (world.outcomes, found.stability, found.agreement, found.similarity)
-    ).astype(np.float64)
-    before = np.where((world.parents >= 0)[:, None], own[world.parents], 0.5)
-    return np.hstack((own, before)) - 0.5
+def _only(scores: Floats, world: World, chosen: Flags) -> tuple[Floats, Flags]:
+    return scores[chosen], world.poisoned[chosen]
 
 
-def _spread(credible: Floats, world: World) -> Floats:
-    """Return credibility, at most that of what a memory was made from."""
-    lowered = credible.copy()
-    made = np.flatnonzero(world.parents >= 0)
-    for place in made:
-        lowered[place] = 0.5 * lowered[place] + 0.5 * min(
-            lowered[place], lowered[world.parents[place]]
-        )
-    return lowered
+# --- disturbances --------------------------------------------------------------------------------
 
 
-def _baselines(world: World, found: Signals, learn: Flags) -> dict[str, Floats]:
-    """Return the scores of the detectors that need no grid."""
-    rows = world.embeddings
-    centre = rows[learn].mean(axis=0)
-    centred = rows - centre
-    _, _, axes = np.linalg.svd(
-        centred[learn][:: max(1, int(learn.sum()) // 2000)], full_matrices=False
-    )
-    kept = axes[:48]
-    residual = np.linalg.norm(centred - (centred @ kept.T) @ kept, axis=1)
-    weights = found.likeness / (found.likeness.sum(axis=1, keepdims=True) + 1e-9)
-    near = np.zeros_like(rows)
-    for column in range(NEIGHBOURS):
-        near += weights[:, column, None] * rows[found.neighbours[:, column]]
-    attention = np.linalg.norm(rows - near, axis=1)
-    graph = np.hstack((rows @ projection()[:, :128], near @ projection()[:, 128:256]))
-    return {
-        "statistical_residual": residual,
-        "attention_screening": attention,
-        "graph_attention": linear(graph, logistic(graph[learn], world.poisoned[learn])),
-        "supervised_linear": linear(rows, logistic(rows[learn], world.poisoned[learn])),
+def disturbances(world: World, seed: int) -> dict[str, tuple[World, Signals]]:
+    """Return the world as it is after training: some agents gone, embeddings interfered with."""
+    found = {
+        "inactive": with_agents_inactive(world, INACTIVE, seed),
+        "interference": with_interference(world, INTERFERENCE, seed),
     }
+    return {name: (one, signals(one)) for name, one in found.items()}
 
 
-def _fitted(world: World, learn: Flags, check: Flags) -> dict[str, Floats]:
-    """Return Isolation Forest and One-Class SVM, with the paper's grids chosen on validation."""
-    from sklearn.ensemble import IsolationForest
-    from sklearn.svm import OneClassSVM
+def _under_disturbance(
+    scorer: Scorer,
+    threshold: float,
+    world: World,
+    found: Signals,
+    disturbed: dict[str, tuple[World, Signals]],
+    seed: int,
+) -> dict[str, float]:
+    """Return the AUC of each disturbed world, and half the spread of accuracy over domains."""
+    if not disturbed:
+        return {}
+    figures: dict[str, float] = {}
+    accuracies: list[float] = []
+    for name, (one, known) in {"none": (world, found), **disturbed}.items():
+        score, test = scorer(one, known), Split.of(one, seed).test
+        figures[f"auc_{name}"] = auc(score[test], one.poisoned[test])
+        for domain in range(len(DOMAINS)):
+            chosen = test & (one.domains == domain)
+            if chosen.any():
+                right = (score[chosen] >= threshold) == one.poisoned[chosen]
+                accuracies.append(float(right.mean()))
+    figures["accuracy_fluctuation"] = (max(accuracies) - min(accuracies)) / 2
+    return figures
 
-    rows, truth = world.embeddings, world.poisoned
-    some = np.flatnonzero(learn)[:1500]
-    forest = IsolationForest(n_estimators=200, random_state=0).fit(rows[some])
-    best, chosen = -1.0, np.zeros(len(rows))
-    look = np.flatnonzero(check)[:1500]
-    for nu in (0.01, 0.05, 0.1):
-        for gamma in (1 / HASHED, 0.1 / HASHED, 10 / HASHED):
-            machine = OneClassSVM(nu=nu, gamma=gamma).fit(rows[some])
-            scores = -machine.score_samples(rows[look])
-            threshold = best_threshold(scores, truth[look])
-            hit = scores >= threshold
-            f1 = 2 * (hit & truth[look]).sum() / max(hit.sum() + truth[look].sum(), 1)
-            if f1 > best:
-                best, kept = float(f1), machine
-    chosen = -kept.score_samples(rows)
-    return {"isolation_forest": -forest.score_samples(rows), "one_class_svm": chosen}
+
+# --- what the equations' terms are worth ---------------------------------------------------------
 
 
-def _ablations(found: Signals, recognised: Floats, world: World, test: Flags) -> dict[str, float]:
-    """Return the AUC without each term of equations 1 and 4."""
-    terms = {
-        "similarity": Weights(similarity=0.0),
-        "stability": Weights(stability=0.0),
-        "agreement": Weights(agreement=0.0),
-    }
+def _ablations(ours: Ours, world: World, found: Signals, test: Flags) -> dict[str, float]:
+    """Return the AUC without each term of equations 1 and 4, nothing else changed."""
+    recognised, truth = ours.recognised(world, found), world.poisoned
     result: dict[str, float] = {}
-    for name, weights in terms.items():
-        own = credibility(found.similarity, found.stability, found.agreement, weights)
-        scores = poison_probability(own, recognised)
-        result[name] = auc(scores[test], world.poisoned[test])
-    own = credibility(found.similarity, found.stability, found.agreement)
-    result["credibility"] = auc(recognised[test], world.poisoned[test])
-    result["recognition"] = auc(1 - own[test], world.poisoned[test])
-    result["evidence_graph"] = auc(poison_probability(own, recognised)[test], world.poisoned[test])
+    for term in ("similarity", "stability", "agreement"):
+        credible = ours.credible(world, found, replace(ours.weights, **{term: 0.0}))
+        result[f"eq1_{term}"] = auc(poison_probability(credible, recognised)[test], truth[test])
+    alone = poison_probability(ours.credible(world, found, graph=False), recognised)
+    result["evidence_graph"] = auc(alone[test], truth[test])
+    result["eq4_credibility"] = auc(recognised[test], truth[test])
+    result["eq4_recognition"] = auc(1 - ours.credible(world, found)[test], truth[test])
     return result
 
 
-def _effects(world: World, found: Signals, flagged: Flags, test: Flags) -> dict[str, float]:
+def _trained_without(world: World, found: Signals, split: Split, how: Settings) -> dict[str, float]:
+    """Return the AUC where a signal is known to nothing: neither equation 1 nor the encoder."""
+    even = np.full(len(world.poisoned), 0.5)
+    unknown = {
+        "similarity": replace(found, similarity=even),
+        "stability": replace(found, stability=even),
+        "agreement": replace(found, agreement=even, likeness=np.zeros_like(found.likeness)),
+        "lineage": found,
+        "witnesses_of_other_scenarios": signals(world, world.scenarios),
+    }
+    result: dict[str, float] = {}
+    for name, left in unknown.items():
+        seen = world
+        if name == "lineage":
+            seen = replace(world, parents=np.full(len(even), -1, dtype=np.int64))
+        ours = fit_ours(seen, left, split.learn, how)
+        score = ours.score(seen, left)
+        result[f"everywhere_{name}"] = auc(score[split.test], world.poisoned[split.test])
+    return result
+
+
+def _priorities(world: World, found: Signals, ours: Ours, split: Split) -> dict[str, float]:
+    """Return what each reading of equation 5 would repair, and how it ranks without each term.
+
+    Depth is that below the first known ancestor, height what was made from an item: both are known
+    without the truth.
+    """
+    depth, height = _depths(world.parents)
+    conflict = 1 - found.agreement
+    high = height / max(float(height.max()), 1.0)
+    terms = {
+        "ours": (ours.score(world, found), high, conflict),
+        # As printed in equations 1 and 4: Conf is the inverse of conflict.
+        "printed": (ours.score(world, found, Reading.PRINTED), depth / DEEPEST, found.agreement),
+    }
+    bad, good = world.poisoned & split.test, ~world.poisoned & split.test
+    result: dict[str, float] = {}
+    for reading, parts in terms.items():
+        urgent = priority(*parts)
+        result[f"{reading}_auc"] = auc(urgent[split.test], world.poisoned[split.test])
+        result[f"{reading}_repaired"] = float((urgent[bad] > THRESHOLD).mean())
+        result[f"{reading}_repaired_benign"] = float((urgent[good] > THRESHOLD).mean())
+    for number, term in enumerate(("probability", "spread", "conflict")):
+        gammas = tuple(0.0 if n == number else gamma for n, gamma in enumerate(GAMMAS))
+        urgent = priority(*terms["ours"], (gammas[0], gammas[1], gammas[2]))
+        result[f"ours_auc_without_{term}"] = auc(urgent[split.test], world.poisoned[split.test])
+    return result
+
+
+def _depths(parents: Ints) -> tuple[Floats, Floats]:
+    """Return how many reuses led to each memory, and the longest chain that leads on from it."""
+    depth, height = np.zeros(len(parents)), np.zeros(len(parents))
+    made = np.flatnonzero(parents >= 0)
+    for place in made:
+        depth[place] = depth[parents[place]] + 1
+    for place in made[::-1]:
+        height[parents[place]] = max(height[parents[place]], height[place] + 1)
+    return depth, height
+
+
+# --- what containment changes --------------------------------------------------------------------
+
+
+def effects(world: World, found: Signals, flagged: Flags, test: Flags) -> dict[str, float]:
     """Return precision, misbehaviour, hops, coverage and success, before and after containment."""
     truth = world.poisoned
     caught = flagged & test
@@ -504,19 +280,21 @@ def _effects(world: World, found: Signals, flagged: Flags, test: Flags) -> dict[
     open_roots = roots[~caught[roots]]
     after = left.reach(open_roots) if len(open_roots) else np.full(len(truth), -1)
     still = (after > 0) & truth & test & ~caught
+    none = np.zeros_like(flagged)
+    failed_before, sharp_before = _tasks(world, found, none, test)
+    failed_after, sharp_after = _tasks(world, found, caught, test)
     return {
         "precision": float((caught & truth).sum() / max(caught.sum(), 1)),
         "recall": float((caught & truth).sum() / max((truth & test).sum(), 1)),
         "false_positive_rate": float((caught & ~truth).sum() / max((test & ~truth).sum(), 1)),
-        "misbehaviour_before": _misbehaviour(world, found, np.zeros_like(flagged), test),
-        "misbehaviour_after": _misbehaviour(world, found, caught, test),
+        "misbehaviour_before": sharp_before,
+        "misbehaviour_after": sharp_after,
         "hops_before": float(hops[affected].mean()) if affected.any() else 0.0,
         "hops_after": float(after[still].mean()) if still.any() else 0.0,
         "coverage_before": _coverage(world, truth & test, test),
         "coverage_after": _coverage(world, still | (world.injected & test & ~caught), test),
-        "success_before": 1
-        - _misbehaviour(world, found, np.zeros_like(flagged), test, sharp=False),
-        "success_after": 1 - _misbehaviour(world, found, caught, test, sharp=False),
+        "success_before": 1 - failed_before,
+        "success_after": 1 - failed_after,
     }
 
 
@@ -527,121 +305,244 @@ def _coverage(world: World, affected: Flags, test: Flags) -> float:
     return len(hit) / max(len(pairs), 1)
 
 
-def _misbehaviour(
-    world: World, found: Signals, withheld: Flags, test: Flags, *, sharp: bool = True
-) -> float:
-    """Return the share of tasks whose action is not the benign policy's.
+def _wrong(world: World, found: Signals, withheld: Flags) -> tuple[Flags, Flags]:
+    """Return which tasks fail, and which of them benign memories alone would have got right.
 
-    A task acts on the nearest memories of others that are not withheld, by majority.  ``sharp``
-    counts those that a benign memory alone would have got right.
+    A task acts on the nearest memories of others that are not withheld, by majority.
     """
-    near = found.neighbours[test][:, :RETRIEVED]
-    votes = np.zeros((near.shape[0], ACTIONS))
+    votes = np.zeros((len(world.right), ACTIONS))
     clean = np.zeros_like(votes)
-    usable = ~withheld[near]
-    weight = found.likeness[test][:, :RETRIEVED]
-    for column in range(near.shape[1]):
-        chosen = world.actions[near[:, column]]
-        places = np.arange(len(votes))
-        votes[places, chosen] += weight[:, column] * usable[:, column]
-        clean[places, chosen] += weight[:, column] * ~world.poisoned[near[:, column]]
-    wrong = votes.argmax(axis=1) != world.right[test]
-    if sharp:
-        wrong &= clean.argmax(axis=1) == world.right[test]
-    return float(wrong.mean())
+    places = np.arange(len(votes))
+    for near, weight in zip(found.retrieved.T, found.nearness.T, strict=True):
+        chosen = world.actions[near]
+        votes[places, chosen] += weight * ~withheld[near]
+        clean[places, chosen] += weight * ~world.poisoned[near]
+    wrong = votes.argmax(axis=1) != world.right
+    return wrong, wrong & (clean.argmax(axis=1) == world.right)
 
 
-def _priorities(world: World, found: Signals, score: Floats, test: Flags) -> dict[str, float]:
-    """Return how many poisoned items each reading of equation 5 would repair."""
-    made = np.flatnonzero(world.parents >= 0)
-    down = Adjacency.of(len(score), world.parents[made].astype(np.int32), made.astype(np.int32))
-    hops = down.reach(np.flatnonzero(world.injected).astype(np.int32))
-    bad = world.poisoned & test
-    printed = priority(ALPHA * 0 + score, np.maximum(hops, 0) / 11, found.agreement)
-    ours = priority(score, np.clip(1 - np.maximum(hops, 0) / 11, 0, 1), 1 - found.agreement)
-    return {
-        "repaired_printed": float((printed[bad] > 0.75).mean()),
-        "repaired_ours": float((ours[bad] > 0.75).mean()),
-    }
+def _tasks(world: World, found: Signals, withheld: Flags, test: Flags) -> tuple[float, float]:
+    """Return the share of tasks that fail, and of those that poison made fail."""
+    wrong, sharp = _wrong(world, found, withheld)
+    return float(wrong[test].mean()), float(sharp[test].mean())
 
 
-def run(
-    draws: int, count: int, progress: Callable[[float], object], slow_draws: int = 5
-) -> dict[str, Any]:
-    """Return medians and 5-95 % ranges over draws at the main ratio, the ratios, unseen types.
+# --- figures of the paper ------------------------------------------------------------------------
 
-    Args:
-        draws: at the main ratio; every other one has an adaptive adversary (C4).
-        count: memories of each.
-        progress: told the share that is done.
-        slow_draws: in how many of them Isolation Forest and One-Class SVM are fitted.
+
+def figures(world: World, seed: int) -> dict[str, Any]:
+    """Return what its Figures 2, 3 and 4 show, of one draw.
+
+    2: scores by depth; 3: the ROC curve; 4: coverage and misbehaviour of each agent, before and
+    after.
     """
-    main: list[Outcome] = []
-    for seed in range(draws):
-        world = draw(count, MAIN, seed, adaptive=seed % 2 == 1)
-        main.append(evaluate(world, seed, slow=seed < slow_draws))
-        progress(0.6 * (seed + 1) / draws)
-    few = max(2, min(5, draws // 4))
-    by_ratio: dict[str, Any] = {}
-    for place, ratio in enumerate(RATIOS):
-        outcomes = [evaluate(draw(count, ratio, 100 + s), 100 + s) for s in range(few)]
-        by_ratio[str(ratio)] = _summary(outcomes)
-        progress(0.6 + 0.25 * (place + 1) / len(RATIOS))
-    unseen: dict[str, float] = {}
-    for number, name in enumerate(TYPES):
-        outcomes = [
-            evaluate(draw(count, MAIN, 200 + s), 200 + s, unseen=number) for s in range(few)
-        ]
-        unseen[name] = float(np.median([one.by_type[name] for one in outcomes]))
-        progress(0.85 + 0.15 * (number + 1) / len(TYPES))
-    return {
-        "main": _summary(main),
-        "by_ratio": by_ratio,
-        "auc_type_unseen": unseen,
-        "ranges": RANGES,
+    split, found = Split.of(world, seed), signals(world)
+    ours = fit_ours(world, found, split.learn, Settings(seed=seed))
+    score, test = ours.score(world, found), split.test
+    threshold = best_f1(score[split.check], world.poisoned[split.check])[0]
+    depth, _ = _depths(world.parents)
+    bins = np.linspace(0, 1, 21)
+    by_depth = {
+        str(int(hops)): np.histogram(score[test & (depth == hops)], bins)[0].tolist()
+        for hops in np.unique(depth[test])
     }
+    order = np.argsort(-score[test])
+    truth = world.poisoned[test][order]
+    hit, miss = np.cumsum(truth) / truth.sum(), np.cumsum(~truth) / (~truth).sum()
+    some = np.unique(np.linspace(0, len(order) - 1, 200).astype(int))
+    caught = (score >= threshold) & test
+    return {
+        "2": {"bins": bins.round(3).tolist(), "scores_by_depth": by_depth, "threshold": threshold},
+        "3": {"false_positives": miss[some].tolist(), "recall": hit[some].tolist()},
+        "4": {
+            "before": _by_agent(world, found, np.zeros_like(caught), test),
+            "after": _by_agent(world, found, caught, test),
+        },
+    }  # fmt: skip
 
 
-def _summary(outcomes: list[Outcome]) -> dict[str, Any]:
-    def spread(values: list[float]) -> dict[str, float | int]:
-        kept = np.array([value for value in values if np.isfinite(value)])
-        if not len(kept):
-            return {"n": 0}
-        low, middle, high = np.percentile(kept, (5, 50, 95))
-        return {
-            "median": round(float(middle), 4),
-            "p5": round(float(low), 4),
-            "p95": round(float(high), 4),
-            "n": len(kept),
+def _by_agent(
+    world: World, found: Signals, withheld: Flags, test: Flags
+) -> list[tuple[float, float]]:
+    """Return for each agent the share of its items that are poison, and of tasks it makes fail."""
+    _, sharp = _wrong(world, found, withheld)
+    result = []
+    for agent in range(AGENTS):
+        mine = test & (world.agents == agent)
+        if mine.any():
+            share = (world.poisoned & ~withheld)[mine].mean()
+            result.append((round(float(share), 4), round(float(sharp[mine].mean()), 4)))
+    return result
+
+
+# --- all of it -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is drawn."""
+
+    draws: int = 8
+    """At the main ratio; every other one has an adaptive adversary (C4)."""
+    items: int = 8_000
+    slow: int = 2
+    """Draws in which what takes long is measured."""
+    few: int = 2
+    """Draws of each arm besides."""
+    largest: int = 0
+    """Items of one more draw, the paper's size; 0 for none."""
+    minutes: float = 20.0
+    """After which no more than two draws of each kind are made; ``n`` says how many were.  The
+    draws at the main ratio have the first 60 % of it."""
+
+
+PAPER_SIZE: Final = 213_684
+
+
+@dataclass(slots=True)
+class _Work:
+    """Makes the draws of a plan, and tells what share is done."""
+
+    plan: Plan
+    tell: Progress
+    began: float = field(default_factory=time.perf_counter)
+    done: int = 0
+
+    def left(self, share: float = 1.0) -> bool:
+        """Return whether there is time left of a share of the plan's."""
+        return time.perf_counter() - self.began < share * self.plan.minutes * 60
+
+    def measured(
+        self, seeds: Iterable[int], ratio: float = MAIN, attack: Attack = ANY, **how: Any
+    ) -> list[Groups]:
+        """Return what draws with some seeds show: all of them if there is time, at least two."""
+        found: list[Groups] = []
+        for seed in seeds:
+            if len(found) >= AT_LEAST and not self.left():
+                break
+            found.append(self.one(seed, ratio, attack, **how))
+        return found
+
+    def one(self, seed: int, ratio: float = MAIN, attack: Attack = ANY, **how: Any) -> Groups:
+        """Return what one draw shows."""
+        groups = evaluate(draw(self.plan.items, ratio, seed, attack), seed, **how)
+        self.done += 1
+        arms = len(TYPES) + len(CAPABILITIES) + len(TEMPERATURES)
+        parts = self.plan.draws + SEEDS * len(RATIOS) + self.plan.few * arms + 1
+        self.tell(min(1.0, self.done / parts))
+        return groups
+
+
+class _Main(NamedTuple):
+    """The draws at the main ratio, by what the adversary knows."""
+
+    black_box: list[Groups]
+    adaptive: list[Groups]
+
+
+def run(plan: Plan, tell: Progress) -> dict[str, Any]:
+    """Return medians and 5-95 % ranges at the main ratio, by ratio, and of each arm."""
+    work, main = _Work(plan, tell), _Main([], [])
+    for seed in range(plan.draws):
+        if seed >= AT_LEAST and not work.left(MAIN_SHARE):
+            break
+        adaptive = seed % 2 == 1
+        kept, attack = (main.adaptive, CAPABILITIES["C4"]) if adaptive else (main.black_box, ANY)
+        kept.append(work.one(seed, attack=attack, slow=seed < plan.slow))
+    result: dict[str, Any] = {
+        "main": summary(main.black_box + main.adaptive),
+        "black_box": summary(main.black_box),
+        "adaptive": summary(main.adaptive),
+        "figures": figures(draw(plan.items, MAIN, 0), 0),
+    }
+    seeds = range(100, 100 + SEEDS)
+    result["table_2"] = {
+        str(ratio): _table_2(work.measured(seeds, ratio), plan.items) for ratio in RATIOS
+    }
+    seeds = range(200, 200 + plan.few)
+    result["unseen_type_auc"] = {
+        name: _spread(one["by_type"][name] for one in work.measured(seeds, unseen=number))
+        for number, name in enumerate(TYPES)
+    }
+    result["capability_auc"] = {
+        name: _spread(one["auc"][OURS] for one in work.measured(seeds, attack=attack))
+        for name, attack in CAPABILITIES.items()
+    }
+    result["temperature_auc"] = {
+        str(tau): _spread(one["auc"][OURS] for one in work.measured(seeds, how=Settings(tau)))
+        for tau in TEMPERATURES
+    }
+    if plan.largest and work.left():
+        result["full_size"] = {"items": plan.largest, **evaluate(draw(plan.largest, MAIN, 0), 0)}
+    tell(1.0)
+    return result
+
+
+def summary(outcomes: list[Groups]) -> dict[str, dict[str, Any]]:
+    """Return median, 5th and 95th percentile of each figure of each group."""
+    found: dict[str, dict[str, Any]] = {}
+    for group in dict.fromkeys(name for one in outcomes for name in one):
+        names = dict.fromkeys(key for one in outcomes for key in one.get(group, {}))
+        found[group] = {
+            name: _spread([one[group][name] for one in outcomes if name in one.get(group, {})])
+            for name in names
         }
+    return found
 
-    def each(name: str) -> dict[str, dict[str, float | int]]:
-        names = dict.fromkeys(key for one in outcomes for key in getattr(one, name))
-        return {
-            key: spread([getattr(one, name)[key] for one in outcomes if key in getattr(one, name)])
-            for key in names
+
+def _spread(values: Iterable[float]) -> dict[str, float | int]:
+    kept = np.array([value for value in values if np.isfinite(value)])
+    if not len(kept):
+        return {"n": 0}
+    low, middle, high = (round(float(value), 4) for value in np.percentile(kept, (5, 50, 95)))
+    return {"median": middle, "p5": low, "p95": high, "n": len(kept)}
+
+
+def _table_2(outcomes: list[Groups], items: int) -> dict[str, Any]:
+    """Return mean, standard deviation over seeds and a bootstrap interval, as the paper has them.
+
+    The interval of a rate draws the tasks again; that of an AUC or of hops the seeds.
+    """
+    chance = np.random.default_rng(0)
+    found: dict[str, Any] = {}
+    tasks = max(items // 3, 1)
+    for name in ("auc", "misbehaviour_before", "misbehaviour_after", "hops_before", "hops_after"):
+        values = np.array(
+            [one["auc"][OURS] if name == "auc" else one[OURS][name] for one in outcomes]
+        )
+        if name.startswith("misbehaviour"):
+            drawn = chance.binomial(tasks, values, (SAMPLES, len(values))) / tasks
+        else:
+            drawn = chance.choice(values, (SAMPLES, len(values)))
+        low, high = np.percentile(drawn.mean(axis=1), (2.5, 97.5))
+        found[name] = {
+            "mean": round(float(values.mean()), 4),
+            "std": round(float(values.std(ddof=1)), 4),
+            "interval": (round(float(low), 4), round(float(high), 4)),
+            "n": len(values),
         }
-
-    return {part: each(part) for part in ("aucs", "figures", "by_type", "without")}
+    return found
 
 
 TABLE_1: Final = {
-    "statistical_residual": 0.79,
-    "attention_screening": 0.84,
-    "graph_attention": 0.88,
-    "isolation_forest": 0.86,
-    "one_class_svm": 0.87,
-    "ours": 0.94,
+    "statistical_residual": (0.79, 0.085, 6.4, 0.067),
+    "attention_screening": (0.84, 0.053, 5.1, 0.051),
+    "graph_attention": (0.88, 0.040, 4.3, 0.039),
+    "isolation_forest": (0.86, 0.048, 4.9, 0.048),
+    "one_class_svm": (0.87, 0.045, 4.7, 0.045),
+    OURS: (0.94, 0.023, 1.4, 0.018),
 }
-"""AUC in the paper's Table 1; its surrogate claims trends and not these figures."""
+"""AUC, false positive rate, hops and fluctuation in the paper's Table 1; of its surrogate it claims
+trends and not these figures."""
+TABLE_1_COLUMNS: Final = ("false_positive_rate", "hops_after", "accuracy_fluctuation")
 TABLE_2: Final = {
-    "0.005": (0.97, 4.2, 1.1, 2.0, 0.9),
-    "0.01": (0.96, 6.8, 1.3, 2.4, 1.0),
-    "0.02": (0.95, 9.7, 1.6, 3.0, 1.1),
-    "0.05": (0.94, 15.6, 2.3, 3.8, 1.4),
-    "0.1": (0.91, 24.5, 4.8, 5.2, 2.1),
+    "0.005": (0.97, 0.042, 0.011, 2.0, 0.9),
+    "0.01": (0.96, 0.068, 0.013, 2.4, 1.0),
+    "0.02": (0.95, 0.097, 0.016, 3.0, 1.1),
+    "0.05": (0.94, 0.156, 0.023, 3.8, 1.4),
+    "0.1": (0.91, 0.245, 0.048, 5.2, 2.1),
 }
-"""AUC, misbehaviour (%) and hops before and after in its Table 2, by ratio."""
+"""AUC, misbehaviour and hops before and after in its Table 2, by ratio."""
 FIGURES: Final = (
     ("precision", "fraction"),
     ("misbehaviour_before", "fraction"),
@@ -652,24 +553,30 @@ FIGURES: Final = (
     ("coverage_after", "fraction"),
     ("success_before", "fraction"),
     ("success_after", "fraction"),
-    ("repaired_printed", "fraction"),
-    ("repaired_ours", "fraction"),
 )
 
 
-def surrogate(
-    draws: int, count: int, progress: Callable[[float], object], slow_draws: int
-) -> tuple[list[Check], dict[str, Any]]:
+def surrogate(plan: Plan, tell: Progress) -> tuple[list[Check], dict[str, Any]]:
     """Return the figures of the issue, and the tables beside the paper's."""
     try:
-        found = run(draws, count, progress, slow_draws)
+        found = run(plan, tell)
     except ImportError as error:
         reason = f"the extra `lab` is not installed ({error.name})"
         return [Check(id="surrogate_auc", value=None, unit="auc", reason=reason)], {}
     main = found["main"]
-    checks = [_check("surrogate_auc", main["aucs"]["ours"], "auc", ">= 0.96")]
-    checks += [_check(f"surrogate_{name}", main["figures"][name], unit) for name, unit in FIGURES]
-    return checks, {**found, "paper": {"table_1_auc": TABLE_1, "table_2": TABLE_2}, "items": count}
+    checks = [_check("surrogate_auc", main["auc"][OURS], "auc", ">= 0.96")]
+    checks += [_check(f"surrogate_{name}", main[OURS][name], unit) for name, unit in FIGURES]
+    checks += [
+        _check(f"surrogate_{name}", main["priority"][name], "fraction")
+        for name in ("printed_repaired", "ours_repaired")
+    ]
+    found["table_1"] = {
+        name: {"auc": spread}
+        | {column: main[name].get(column, {"n": 0}) for column in TABLE_1_COLUMNS}
+        | {"paper": TABLE_1.get(name)}
+        for name, spread in main["auc"].items()
+    }
+    return checks, {**found, "paper_table_2": TABLE_2, "items": plan.items, "ranges": RANGES}
 
 
 def _check(name: str, spread: dict[str, Any], unit: str, target: str | None = None) -> Check:

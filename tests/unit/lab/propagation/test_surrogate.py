@@ -1,0 +1,118 @@
+"""The paper's surrogate: its worlds are what they say, and the detector needs what it is given."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mpe2", reason="the extra `lab` is not installed")
+surrogate = pytest.importorskip("guard.lab.propagation.surrogate")
+world_module = pytest.importorskip("guard.lab.propagation.world")
+from guard.lab.propagation.detectors import auc, best_f1, signals  # noqa: E402
+from guard.lab.propagation.encoder import Settings  # noqa: E402
+
+ITEMS = 1500
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Return one draw."""
+    return world_module.draw(ITEMS, 0.05, 0)
+
+
+@pytest.fixture(scope="module")
+def groups(world):
+    """Return what one draw shows, everything measured."""
+    return surrogate.evaluate(world, 0, slow=True, how=Settings(steps=15))
+
+
+def test_one_seed_gives_one_world(world):
+    """Also the parameters; another seed gives another."""
+    again, other = (world_module.draw(ITEMS, 0.05, seed) for seed in (0, 1))
+
+    assert np.array_equal(again.embeddings, world.embeddings)
+    assert again.parameters == world.parameters != other.parameters
+    for name, (low, high) in world_module.RANGES.items():
+        assert low <= world.parameters[name] <= high
+
+
+def test_what_carries_poison_on_does_what_it_was_made_from(world):
+    """Along a chain of copies the action is that of the first."""
+    carried = np.flatnonzero(world.poisoned & ~world.injected)
+
+    assert len(carried)
+    assert (world.actions[carried] == world.actions[world.parents[carried]]).all()
+    assert (world.parents[carried] < carried).all()
+    assert (world.actions[world.injected] != world.right[world.injected]).all()
+
+
+def test_camouflaged_items_lie_near_the_benign_centre(world):
+    """Type II has a cosine of at least 0.90 with its centroid."""
+    second = np.flatnonzero(world.kinds == 1)
+    for scenario in np.unique(world.scenarios[second])[:5]:
+        mine = world.scenarios == scenario
+        centre = world.embeddings[mine & (world.kinds < 0)].mean(axis=0)
+        cosine = world.embeddings[mine & (world.kinds == 1)] @ centre / np.linalg.norm(centre)
+
+        assert (cosine >= world_module.CAMOUFLAGE - 1e-6).all()
+
+
+def test_nobody_is_a_witness_for_himself(world):
+    """Witnesses are other agents of the same domain, and what is only modified keeps its vector."""
+    found = signals(world)
+    counted = found.likeness > 0
+
+    assert (world.agents[found.witnesses] != world.agents[:, None])[counted].all()
+    assert (world.domains[found.witnesses] == world.domains[:, None])[counted].all()
+    modified = world_module.draw(ITEMS, 0.05, 0, world_module.CAPABILITIES["C2"])
+    assert not np.array_equal(modified.actions, world.actions)
+    assert (modified.outcomes[modified.injected]).mean() > 0.8
+
+
+def test_the_detector_tells_poison_and_needs_its_evidence(groups):
+    """Without witnesses it is much worse, and as printed worse than ours."""
+    assert groups["auc"]["ours"] > 0.95
+    assert groups["auc"]["ours"] > groups["auc"]["ours_as_printed"]
+    assert groups["without"]["everywhere_agreement"] < groups["auc"]["ours"] - 0.05
+    assert groups["ours"]["coverage_after"] < groups["ours"]["coverage_before"]
+    assert groups["ours"]["misbehaviour_after"] < groups["ours"]["misbehaviour_before"]
+
+
+def test_every_detector_of_table_1_is_measured(groups):
+    """With what disturbs it, and how its accuracy varies."""
+    for name in (*surrogate.TABLE_1, "supervised_linear"):
+        assert {"auc_inactive", "auc_interference", "accuracy_fluctuation"} <= groups[name].keys()
+
+
+def test_what_could_be_told_best_is():
+    """AUC and threshold by hand."""
+    truth = np.array([False, False, True, True])
+
+    assert auc(np.array([0.1, 0.2, 0.3, 0.4]), truth) == 1.0
+    assert auc(np.array([0.5, 0.5, 0.5, 0.5]), truth) == 0.5
+    assert best_f1(np.array([0.1, 0.35, 0.3, 0.4]), truth)[0] == pytest.approx(0.3)
+
+
+def test_a_plan_ends_when_its_time_is_over(monkeypatch):
+    """Two draws of each kind are made, and n says so."""
+    made = []
+
+    def quick(world, seed, **how):
+        made.append((len(world.actions), seed, how))
+        effects = dict.fromkeys(
+            [name for name, _ in surrogate.FIGURES] + list(surrogate.TABLE_1_COLUMNS), 0.5
+        )
+        names = [*surrogate.TABLE_1, surrogate.PRINTED]
+        return {
+            "auc": dict.fromkeys(names, 0.9),
+            "by_type": dict.fromkeys(world_module.TYPES, 0.8),
+            "priority": {"ours_repaired": 0.0, "printed_repaired": 0.0},
+            **dict.fromkeys(names, effects),
+        }
+
+    monkeypatch.setattr(surrogate, "evaluate", quick)
+    plan = surrogate.Plan(draws=50, items=600, few=3, minutes=0.0)
+    checks, details = surrogate.surrogate(plan, lambda _: None)
+
+    assert checks[0].id == "surrogate_auc"
+    assert checks[0].n == 2
+    assert {row["auc"]["n"] for row in details["table_2"].values()} == {2}
+    assert len(made) == 2 + 2 * (5 + 3 + 4 + 4)

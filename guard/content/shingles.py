@@ -1,15 +1,19 @@
-"""Passages by which a private text is known again where a part of it is sent.  Pure: no I/O.
+"""Passages and pieces by which a private text is known again where it is sent.  Pure: no I/O.
 
-A passage is a run of words, in folded case.  Of what is read some are kept (winnowing: the least
-of each window, so any run that is long enough keeps one), of what is sent all are looked up.  A
-number or code is a passage by itself.
+A *passage* is a run of words, in folded case; a number or code is one by itself.  Of what is read
+some are kept (winnowing: the least of each window, so any run that is long enough keeps one;
+Schleimer, Wilkerson and Aiken, "Winnowing", 2003), of what is sent all are looked up.
+
+A *piece* is less than a passage: one word of a sentence, some characters of a code.  It says
+nothing by itself; a receiver that is told the pieces of one sentence or code, in whatever order and
+number of calls, has it in the end.  So each piece is kept with its *unit* and its place there.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.decoder import content_readings
 
@@ -20,21 +24,120 @@ WORDS: Final = 5
 """Words of a passage."""
 WINDOW: Final = 4
 """Of this many passages in a row one is kept: a run of ``WORDS + WINDOW - 1`` words is known."""
-KEPT: Final = 512
-"""Passages of one result that are kept."""
-ASKED: Final = 192
-"""Passages of one body that are looked up."""
-TEXT_LIMIT: Final = 64 * 1024
+KEPT: Final = 4096
+"""Passages, and as many pieces, of one result that are kept."""
+ASKED: Final = 2048
+"""Passages, and as many pieces, of one call that are looked up."""
+SENT_LIMIT: Final = 256 * 1024
+"""Characters of one call that are looked through; a larger one is not searched to its end."""
+UNIT_WORDS: Final = 24
+FEWEST_WORDS: Final = 5
+"""Words of a unit at most and at least: a shorter sentence has too little that is its own."""
+UNIT_CODE: Final = 64
+FEWEST_CHARACTERS: Final = 6
+"""Likewise characters of a code."""
+PART_LENGTHS: Final = range(3, 9)
+"""Characters of a part of a code."""
 _WORD: Final = re.compile(r"\w+(?:[-.@+/]\w+)*")
 _DIGIT: Final = re.compile(r"\d")
+_SENTENCE: Final = re.compile(r"[.!?;:]\s+|\n+")
+_BARE: Final = re.compile(r"[\W_]+")
+_JOINS: Final = re.compile(r"[+/&=?_]")
+"""What stands between the words of a URL."""
 _CODE_LENGTH: Final = 5
+_LONG_WORD: Final = 4
+
+
+class Sent(NamedTuple):
+    """What of a call is looked up."""
+
+    passages: tuple[str, ...]
+    pieces: tuple[str, ...]
+    """Empty where pieces are not asked for."""
+    complete: bool
+    """Whether nothing was left out."""
+
+
+class Piece(NamedTuple):
+    """Some of a unit of private text."""
+
+    text: str
+    unit: str
+    size: int
+    """Places of the unit: its words, or the characters of a code."""
+    start: int
+    length: int
+    """Which of the places it is."""
 
 
 def passages_kept(text: str) -> Iterator[str]:
     """Yield the passages by which a private text is remembered."""
     words = _words(text)
     yield from _codes(words)
-    runs = _runs(words)
+    yield from _winnowed(_runs(words))
+
+
+def pieces_kept(text: str) -> Iterator[Piece]:
+    """Yield the pieces of the sentences and codes of a private text."""
+    for sentence in _SENTENCE.split(text):
+        words = _words(sentence)
+        telling = [word for word in words if _tells(word)]
+        for begin in range(0, len(telling), UNIT_WORDS):
+            some = telling[begin : begin + UNIT_WORDS]
+            if len(some) >= FEWEST_WORDS:
+                unit = " ".join(some)
+                for place, word in enumerate(some):
+                    yield Piece(f"word:{word}", unit, len(some), place, 1)
+        for word in words:
+            code = _BARE.sub("", word)
+            if FEWEST_CHARACTERS <= len(code) <= UNIT_CODE and _DIGIT.search(code):
+                yield from _parts(code)
+
+
+def sent_of(texts: Iterable[str], *, pieces: bool) -> Sent:
+    """Return the passages of what is sent, in any coding, and its pieces if they are asked for."""
+    passages: dict[str, None] = {}
+    runs: list[list[str]] = []
+    parts: dict[str, None] = {}
+    complete, room = True, SENT_LIMIT
+    for text in texts:
+        room -= len(text)
+        if room < 0:
+            return Sent((), (), complete=False)
+        readings = content_readings(text)
+        complete = complete and readings.complete
+        for reading in readings.texts:
+            joined = "+" in reading or "://" in reading
+            for view in (reading, _JOINS.sub(" ", reading)) if joined else (reading,):
+                words = _WORD.findall(view.casefold())
+                if _DIGIT.search(view) is not None:
+                    passages.update(dict.fromkeys(_codes(words)))
+                if len(words) >= WORDS:
+                    runs.append(_runs(words))
+                if pieces:
+                    parts.update(dict.fromkeys(_pieces(words)))
+    if len(passages) + sum(map(len, runs)) > ASKED:
+        # A run that is long enough shares what is kept of it, whatever stands around it.
+        runs = [list(_winnowed(some)) for some in runs]
+    for some in runs:
+        passages.update(dict.fromkeys(some))
+    complete = complete and max(len(passages), len(parts)) <= ASKED
+    return Sent(tuple(passages)[:ASKED], tuple(parts)[:ASKED], complete)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
+
+
+def _runs(words: list[str]) -> list[str]:
+    runs: list[str] = []
+    for start in range(len(words) - WORDS + 1):
+        runs.append("passage:" + " ".join(words[start : start + WORDS]))
+    return runs
+
+
+def _winnowed(runs: list[str]) -> Iterator[str]:
+    """Yield the least of each window; all of so few that there is no window."""
     if len(runs) <= WINDOW:
         yield from runs
         return
@@ -47,32 +150,28 @@ def passages_kept(text: str) -> Iterator[str]:
             before = least
 
 
-def passages_sent(texts: Iterable[str]) -> list[str]:
-    """Return the passages of what is sent, in any coding, at most ``ASKED``."""
-    found: dict[str, None] = {}
-    for text in texts:
-        for view in content_readings(text[:TEXT_LIMIT]).texts:
-            words = _words(view)
-            if _DIGIT.search(view) is not None:
-                found.update(dict.fromkeys(_codes(words)))
-            if len(words) >= WORDS:
-                found.update(dict.fromkeys(_runs(words)))
-            if len(found) > ASKED:
-                return list(found)[:ASKED]
-    return list(found)
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text[:TEXT_LIMIT].casefold())
-
-
-def _runs(words: list[str]) -> list[str]:
-    return [
-        "passage:" + " ".join(words[start : start + WORDS])
-        for start in range(len(words) - WORDS + 1)
-    ]
-
-
 def _codes(words: list[str]) -> list[str]:
     """Return what is no word of a language: it has a digit and is not short."""
     return [f"code:{word}" for word in words if len(word) >= _CODE_LENGTH and _DIGIT.search(word)]
+
+
+def _tells(word: str) -> bool:
+    return len(word) >= _LONG_WORD or _DIGIT.search(word) is not None
+
+
+def _parts(code: str) -> Iterator[Piece]:
+    for length in PART_LENGTHS:
+        for start in range(len(code) - length + 1):
+            yield Piece(f"part:{code[start : start + length]}", code, len(code), start, length)
+
+
+def _pieces(words: list[str]) -> Iterator[str]:
+    """Yield what in some words may be a piece; a long code is cut into parts."""
+    longest = PART_LENGTHS[-1]
+    for word in words:
+        if _tells(word):
+            yield f"word:{word}"
+        code = _BARE.sub("", word)
+        if len(code) >= PART_LENGTHS[0] and _DIGIT.search(code):
+            for start in range(0, len(code), longest):
+                yield f"part:{code[max(0, min(start, len(code) - longest)) :][:longest]}"

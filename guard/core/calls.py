@@ -68,7 +68,8 @@ class ClassifiedCall:
     searched: bool = True
     """False where an argument exceeds what is decoded of one call, so that suspects may lack."""
     body: tuple[str, ...] = ()
-    """The texts the policy declares as payload, and every text it declares as nothing else."""
+    """The texts the policy declares as payload, those it traces, and every text that it declares as
+    nothing else."""
     guarded: tuple[Target, ...] = ()
     """Values of arguments that the policy traces like destinations (amounts, subjects, links)."""
 

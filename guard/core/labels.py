@@ -149,11 +149,16 @@ class SavedText:
 
 @frozen
 class PrivateText:
-    """What the body of a send has of private text."""
+    """What a send has of private text."""
 
-    passages: int
-    record: LabelRecord
-    """Of the passage that was read first."""
+    passages: int = 0
+    record: LabelRecord | None = None
+    """Of the passage that was read first; None where there is no whole passage."""
+    told: float = 0.0
+    """Share of one private sentence or code of which it has something that its receiver has been
+    told by now, over calls."""
+    complete: bool = True
+    """False where it has more than is looked up of one call."""
 
 
 @frozen
@@ -249,6 +254,10 @@ class LabelQuery:
     """The mark of a tool whose definition has changed; one field."""
     counters: LabelLookup | None = None
     """Counters that the attempt adds to: field and amount in turn."""
+    pieces: LabelLookup | None = None
+    """Pieces of private text, of which the attempt tells the receivers in ``told``."""
+    told: tuple[LabelSet, ...] = ()
+    """What each receiver has been told; with ``pieces``."""
 
 
 @frozen
@@ -263,6 +272,9 @@ class LabelReply:
     definition: object = None
     counters: tuple[object, ...] = ()
     """What each counter is with the attempt, and None for its amount, in turn."""
+    told: int = 0
+    """The most that a receiver has been told of one unit of private text that a piece is of, with
+    the attempt, in thousandths."""
 
 
 class LabelWriteMode(StrEnum):
@@ -277,6 +289,8 @@ class LabelWriteMode(StrEnum):
     REPLACE = "replace"
     APPEND = "append"
     """It is one more entry of a bounded list; where there is no room it is left out, silently."""
+    GATHER = "gather"
+    """It is put behind what the field has, once, as long as there is room; without a seal."""
     LOG = "log"
     """It is one more entry of a numbered stream, whose oldest go beyond the area's limit."""
 

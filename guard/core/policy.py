@@ -278,6 +278,8 @@ class Policy:
     egress: EgressLimits = EgressLimits()
     traces_private: bool = False
     """Whether a rule looks for private text in bodies."""
+    traces_pieces: bool = False
+    """Whether one counts how much of it a receiver has been told in pieces."""
     counts_capacity: bool = False
     """Whether a rule asks how much hosts could have been told."""
     requires_recording: bool = False

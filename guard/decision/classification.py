@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import re2
@@ -75,6 +76,7 @@ _CODED: Final = re2.compile(
 _WORDS: Final = re2.compile(r"[a-z_-]+")
 _MEMBER: Final = re.compile(r"[a-z_]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
 """How the members of arguments are named, in almost every tool."""
+_TEXT: Final = itemgetter(1)
 _SUSPECT: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 _WHOLE: Final = frozenset({"text", "number"})
 """Kinds that a whole argument can be, whatever is in it."""
@@ -148,10 +150,13 @@ def _classify_mapped(
         search.disguised(targets, call.arguments, named)
         if mapping.reply is not None:
             targets += _answered(policy, call, mapping.reply, declared, none_yet=not targets)
-        declared |= _paths(mapping.guarded, call.arguments) | inert
+        traced = _paths(mapping.guarded, call.arguments) - declared
+        declared |= traced | inert
         ignored = _paths(mapping.ignore, call.arguments) - declared
-        search.undeclared(call.arguments, declared | ignored)
+        undeclared = search.undeclared(call.arguments, declared | ignored)
         search.headers(body)
+        body += undeclared
+        body += map(_TEXT, _at(call.arguments, traced)) if traced else ()
         if not targets and not search.targets and not mapping.may_be_nobody:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
         search.ignored(call.arguments, ignored, inert)
@@ -240,11 +245,13 @@ class _Search:
         self._room = SCAN_LIMIT
         self._suspect_room = SUSPECT_LIMIT
 
-    def undeclared(self, arguments: Json, declared: AbstractSet[str]) -> None:
-        """Take the destinations of every string that is at no declared path."""
+    def undeclared(self, arguments: Json, declared: AbstractSet[str]) -> list[str]:
+        """Take the destinations of every string that is at no declared path; return the strings."""
+        texts: list[str] = []
         for path, text in _strings(arguments, "$", declared):
             if not self._has_room(path, len(text)):
-                return
+                break
+            texts.append(text)
             plain = find_destinations(text)
             self._add(path, (*plain, *statements_in(text)))
             if self._may_decode(text):
@@ -255,6 +262,7 @@ class _Search:
                 self._suspect(path, others)
             elif len(text) <= WORD_LIMIT or _is_coded(text):
                 self._add(path, (_UNREAD,))
+        return texts
 
     def channels(self, arguments: Json, declared: AbstractSet[str], role: Role) -> tuple[str, ...]:
         """Take what carries data out of a call that is no send; return its texts if any does."""

@@ -204,6 +204,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         http_tools=_http_tools(files),
         egress=_egress([f.content.egress for f in files if f.content.egress is not None]),
         traces_private=any(rule.traces_private for file in files for rule in file.rules),
+        traces_pieces=any(rule.traces_pieces() for file in files for rule in file.rules),
         counts_capacity=any(rule.counts_capacity for file in files for rule in file.rules),
         requires_recording=any(file.content.recording == "required" for file in files),
         detectors=_detectors(rule for file in files for rule in file.rules),

@@ -523,13 +523,18 @@ class PolicyFile:
                 del tool["inert"]
         return {
             **content,
-            "rules": [_first_named(rule) for rule in self.rules],
+            "rules": [_rule_values(rule) for rule in self.rules],
         }
 
 
-def _first_named(rule: RuleConfig) -> dict[str, Json]:
-    """Return a rule as JSON values, each renamed field under its oldest spelling."""
+def _rule_values(rule: RuleConfig) -> dict[str, Json]:
+    """Return a rule as JSON values: renamed fields under their oldest spelling, without later ones
+    that are left out.
+    """
     dumped = rule.model_dump(mode="json")
+    for later in ("over_calls",):
+        if dumped.get(later, later) is None:
+            del dumped[later]
     for name, info in type(rule).model_fields.items():
         if isinstance(info.validation_alias, AliasChoices):
             dumped[str(info.validation_alias.choices[-1])] = dumped.pop(name)

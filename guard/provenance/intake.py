@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.content.injection_text import instructs
-from guard.content.shingles import KEPT, passages_kept
+from guard.content.shingles import KEPT, passages_kept, pieces_kept
 from guard.core.labels import (
     Channel,
     LabelRecord,
@@ -43,6 +43,7 @@ from guard.provenance.label_sets import (
     READ,
     RECALLS,
     REPLY,
+    UNIT_SIZE,
     LabelSets,
     bucket_of,
     label_sets,
@@ -63,6 +64,7 @@ from guard.provenance.saved_values import item_value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from guard.content.shingles import Piece
     from guard.core.calls import ToolResult
     from guard.core.labels import LabelSet
     from guard.core.mappings import LinkFields, MessageFields, PathQuery, ToolMapping
@@ -161,6 +163,7 @@ class ResultIntake:
     _held: dict[str, tuple[Channel, Entry | None]] = field(default_factory=dict)
     """Values that a directory or an own record holds, and the entry with a name that each is in."""
     _private: dict[str, None] = field(default_factory=dict)
+    _pieces: list[Piece] = field(default_factory=list)
     _excerpts: list[str] = field(default_factory=list)
     """What stands around the first untrusted values: shown to a person who is asked about one."""
     _overflow: bool = False
@@ -174,7 +177,6 @@ class ResultIntake:
 
     def writes(self) -> tuple[list[LabelWrite], bool]:
         """Return the records to store, and whether a bound cut values off."""
-        call = self.result.call.call
         mapping = self.result.call.classified.mapping
         default = mapping.source if mapping is not None else Integrity.UNTRUSTED
         roots = roots_of(self.result.content)
@@ -190,7 +192,7 @@ class ResultIntake:
                     break
                 self._take(leaf)
                 if private:
-                    self._private.update(dict.fromkeys(passages_kept(leaf.text)))
+                    self._take_private(leaf.text)
                 read_untrusted |= leaf.label is Integrity.UNTRUSTED and self._says(leaf.text)
         self._forget_echoes()
         writes = [*self._taints(mapping), *self._attestations()]
@@ -201,10 +203,7 @@ class ResultIntake:
         if self._excerpts:
             writes.append(self._excerpt_write())
         if self._private:
-            record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
-            writes.extend(
-                private_shingle_writes(self.seal, self.areas, call.identity, record, self._private)
-            )
+            writes.extend(self._private_writes())
         if read_untrusted and self._reads(mapping):
             writes.append(self._mark_read())
         return writes, self._overflow
@@ -228,6 +227,21 @@ class ResultIntake:
             # Of advisory text nobody looks for values.
             whole and mapping.source is not Integrity.ADVISORY,
         )
+
+    def _private_writes(self) -> Iterator[LabelWrite]:
+        """Yield what private text is known by."""
+        identity = self.result.call.call.identity
+        record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
+        yield from private_shingle_writes(self.seal, self.areas, identity, record, self._private)
+        if self._pieces:
+            yield piece_write(self.seal, self.areas, identity, self._pieces)
+
+    def _take_private(self, text: str) -> None:
+        """Take what a private text is known by, whole and in pieces."""
+        self._private.update(dict.fromkeys(passages_kept(text)))
+        if self.policy.traces_pieces:
+            self._pieces.extend(islice(pieces_kept(text), KEPT + 1 - len(self._pieces)))
+        self._overflow |= max(len(self._private), len(self._pieces)) > KEPT
 
     def _within_room(self, leaf: Leaf) -> Leaf | None:
         """Return what there is room for of a text; None where there is none."""
@@ -644,6 +658,17 @@ def _links_in(text: str) -> Iterator[str]:
         if value.startswith("host:"):
             yield LINK + value.removeprefix("host:")
             yield f"{LINK}http://{value.removeprefix('host:')}"
+
+
+def piece_write(
+    seal: Seal, areas: LabelSets, identity: Identity, pieces: Iterable[Piece]
+) -> LabelWrite:
+    """Return the records of the pieces of one result, at most ``KEPT``: where each belongs."""
+    entries: list[tuple[bytes, bytes]] = []
+    for text, unit, size, start, length in islice(pieces, KEPT):
+        place = seal.fingerprint(f"unit:{unit}")[:UNIT_SIZE] + bytes((size, start, length))
+        entries.append((seal.fingerprint(text), place))
+    return LabelWrite(areas.pieces(identity), LabelWriteMode.GATHER, tuple(entries))
 
 
 def private_shingle_writes(

@@ -50,6 +50,14 @@ ANSWER_KIND: Final = "y"
 _ANSWERS: Final = 8192
 _ANSWERS_KEPT: Final = 24 * 3600 * 1000
 """Answers to requests for approval that are told of, and for how long, in milliseconds."""
+PIECE_KIND: Final = "u"
+TOLD_KIND: Final = "r"
+UNIT_SIZE: Final = 6
+"""Bytes that tell a unit of private text from others; behind them size, start and length."""
+UNITS_KEPT: Final = 8
+"""Places of one piece: of a word that more units have, it is not known that the others have it."""
+TOLD_LIMIT: Final = 8192
+"""Places of private units on record for one receiver; beyond it everything counts as told."""
 COUNTERS: Final = 1024
 """Counters of what hosts could have been told; hosts that share one only make it stricter."""
 
@@ -162,6 +170,16 @@ class LabelSets:
         owner = (identity.tenant, identity.principal)
         part = f"{fingerprint[0] % PRIVATE_BUCKETS:x}"
         return _set(PRIVATE_KIND, owner, part, self._window, BUCKET_LIMIT)
+
+    def pieces(self, identity: Identity) -> LabelSet:
+        """Return the pieces of what a principal read in private texts lately."""
+        owner = (identity.tenant, identity.principal)
+        return _set(PIECE_KIND, owner, "", self._window, BUCKET_LIMIT)
+
+    def told(self, identity: Identity, receiver: str) -> LabelSet:
+        """Return what a principal's calls have told one receiver of private texts lately."""
+        owner = (identity.tenant, identity.principal, receiver)
+        return _set(TOLD_KIND, owner, "", self._window, TOLD_LIMIT)
 
     def carried(self, identity: Identity) -> LabelSet:
         """Return the counters of what hosts could have been told; a fixed number of fields."""

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.capacity import carried_bits, registered
-from guard.content.shingles import passages_sent
+from guard.content.shingles import Sent, sent_of
 from guard.core.calls import (
     SAVING,
     Target,
@@ -84,6 +84,9 @@ ASK_LIMIT: Final = 256
 """Values looked up for one call; a target beyond it stays unknown, and suspicious."""
 _TELLING: Final = frozenset({"url", "host"})
 """Kinds of destinations whose host is told what they are."""
+_NOTHING_SENT: Final = Sent((), (), complete=True)
+RECEIVERS_TOLD: Final = 4
+"""Receivers of one call for each of whom is counted what he is told; further ones count as one."""
 _PRIVATE: Final = "private"
 _ESTABLISHED: Final = "established"
 _PLANS: Final = 1024
@@ -208,12 +211,12 @@ class Tracing:
         "_item",
         "_named",
         "_pages",
-        "_passages",
         "_private",
         "_receivers",
         "_saved",
         "_seal",
         "_selections",
+        "_sent",
         "_sets",
         "_store",
         "_values",
@@ -231,8 +234,8 @@ class Tracing:
         """Whether a value may be attested, by value; the others only taint."""
         self._complete = classified.searched
         """Whether no value was left out."""
-        self._passages: Iterable[str] = ()
-        """Of the body, to be known again where a private source has returned them."""
+        self._sent = _NOTHING_SENT
+        """What of the call may be known again where a private source has returned it."""
         self._carried: dict[bytes, int] = {}
         """Bits that the URLs of the call could carry, by counter."""
         self._private: list[LabelRecord] = []
@@ -272,7 +275,7 @@ class Tracing:
             self._count_carried()
         # Private text is a matter of sends to somebody outside.
         if policy.traces_private and self._values and call.role not in SAVING:
-            self._passages = passages_sent(call.body)
+            self._sent = sent_of(_texts_sent(call), pieces=policy.traces_pieces)
         mapping = call.mapping
         if mapping is not None and mapping.store:
             self._item = item_value(mapping, self._store or mapping.store, call.call.arguments)
@@ -341,7 +344,7 @@ class Tracing:
         )
         self._ask_receivers()
         self._ask_buckets(plan)
-        if self._passages:
+        if self._sent.passages:
             self._ask_passages()
         if self._item:
             mark = self._seal.fingerprint(self._item)
@@ -365,7 +368,27 @@ class Tracing:
         if self._carried:
             pairs = ((field, str(bits).encode()) for field, bits in self._carried.items())
             counters = LabelLookup(self._sets.carried(self._identity), tuple(chain(*pairs)))
-        return LabelQuery(tuple(values), named, recalls, definition, counters)
+        pieces: LabelLookup | None = None
+        told: tuple[LabelSet, ...] = ()
+        if self._sent.pieces:
+            marks = tuple(map(self._seal.fingerprint, self._sent.pieces))
+            pieces = LabelLookup(self._sets.pieces(self._identity), marks)
+            told = self._receivers_told()
+        return LabelQuery(tuple(values), named, recalls, definition, counters, pieces, told)
+
+    def _receivers_told(self) -> tuple[LabelSet, ...]:
+        """Return where it is counted what each external receiver of the call has been told."""
+        receivers: dict[str, None] = {}
+        for target in (*self._call.targets, *self._call.suspects):
+            destination = target.destination
+            if target.status is DestinationStatus.EXTERNAL:
+                tells = destination.kind in _TELLING
+                name = registered(destination.host) if tells else destination.canonical
+                receivers[f"{'host' if tells else destination.kind}:{name}"] = None
+        names = list(receivers)
+        if len(names) > RECEIVERS_TOLD:
+            names = [*names[: RECEIVERS_TOLD - 1], ""]
+        return tuple(self._sets.told(self._identity, name) for name in names)
 
     def _ask_buckets(self, plan: _Plan) -> None:
         epoch, asked = self._sets.epoch(self._at), self._asked
@@ -393,7 +416,7 @@ class Tracing:
     def _ask_passages(self) -> None:
         """Ask whether a private source has returned passages of the body."""
         by_set: dict[int, tuple[LabelSet, list[_Slot]]] = {}
-        for passage in self._passages:
+        for passage in self._sent.passages:
             mark = self._seal.fingerprint(passage)
             area = self._sets.private(self._identity, mark)
             by_set.setdefault(id(area), (area, []))[1].append(_Slot(mark, "", _PRIVATE))
@@ -436,7 +459,7 @@ class Tracing:
         index = call.call.index
         if index is None:
             index = sum(session.attempted)
-        item, private = whole.get("item"), self._private
+        item = whole.get("item")
         saved = self._saved
         targets = _attested(call.targets, context, self._reads)
         if call.suspects:
@@ -449,7 +472,11 @@ class Tracing:
             index=index,
             # An altered record counts: one cannot be made.
             carried=self._most_carried(reply) if self._carried or reply.counters else 0,
-            private=PrivateText(len(private), min(private, key=_AT)) if private else None,
+            private=(
+                self._private_text(reply)
+                if self._private or reply.told or not self._sent.complete
+                else None
+            ),
             memory_label=item.label if item is not None and item.sealed else None,
             saved=saved.label(context, unsure=cut_off) if saved is not None else None,
             on_executed=self._saves_made(reply, context, index) if self._store else (),
@@ -460,6 +487,11 @@ class Tracing:
             redefined=reply.definition is not None,
             definition=definition,
         )
+
+    def _private_text(self, reply: LabelReply) -> PrivateText:
+        """Return what the call has of private text."""
+        first = min(self._private, key=_AT, default=None)
+        return PrivateText(len(self._private), first, reply.told / 1000, self._sent.complete)
 
     def _most_carried(self, reply: LabelReply) -> int:
         """Return the highest of the counters that the call has added to.
@@ -590,6 +622,15 @@ _AT: Final = attrgetter("at")
 
 def _first(record: LabelRecord) -> tuple[bool, float, int]:
     return record.channel is Channel.COUNTERPARTY, record.at, record.call
+
+
+def _texts_sent(call: ClassifiedCall) -> list[str]:
+    """Return what a call says: its texts, and the URLs that it goes to, which say something too."""
+    texts = [*call.body]
+    for target in call.targets:
+        if target.destination.kind == "url":
+            texts.append(target.destination.canonical)
+    return texts
 
 
 def _pages_read(call: ClassifiedCall) -> frozenset[str]:

@@ -214,6 +214,10 @@ class RuleConfig(BaseModel):
         """
         raise NotImplementedError
 
+    def traces_pieces(self) -> bool:
+        """Return whether the rule asks how much of a private text was told in pieces."""
+        return False
+
     def guarded_kinds(self) -> frozenset[str] | None:
         """Return the kinds of guarded values that this rule looks at; None: all."""
         return None if self.looks_at_guarded else frozenset()

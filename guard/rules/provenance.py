@@ -7,7 +7,8 @@ Pure: no I/O.  Reason codes of ``provenance``: ``provenance_listed``, ``provenan
 ``selection_diverged``, ``selection_unreplayed``: it is unknown because a graph memory's selection
 does not vouch for the item that it stands in;
 ``provenance_saturated`` where an unknown value would have been allowed, had a bound not been
-reached.  Of ``private_body``: ``private_in_body``.
+reached.  Of ``private_body``: ``private_in_body``, ``private_in_pieces``, and
+``too_large_to_inspect`` of a call with more text than is looked through.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from guard.content.leak_patterns import OVERFLOW
 from guard.core.labels import Rung
 from guard.core.policy import Action
 from guard.provenance.ladder import attestation_of
@@ -137,33 +139,47 @@ class ProvenanceRule(RuleConfig):
 
 
 class PrivateBodyRule(RuleConfig):
-    """Applies to a send whose body has passages that a private source has returned.
+    """Applies to a send with text that a private source has returned.
 
-    A passage is a run of five words, or a number or code; encodings are undone.  With ``rungs`` it
+    Looked through is whatever it says but whom it goes to; encodings are undone.  With ``rungs`` it
     applies to sends to whom nobody vouches for.
     """
 
     traces_private: ClassVar[bool] = True
 
     looks_at_guarded = False
-    codes = frozenset({"private_in_body"})
+    codes = frozenset({"private_in_body", "private_in_pieces", OVERFLOW})
     type: Literal["private_body"]
     at_least: Annotated[int, Field(ge=1)] = 1
-    """How many passages there have to be."""
+    """How many passages there have to be: runs of five words, numbers or codes."""
+    over_calls: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Applies as well where one receiver has been told so much of a private sentence or code in
+    pieces, words or parts of a code, over calls and sessions; left out, pieces are not counted."""
+
+    def traces_pieces(self) -> bool:
+        """Return whether pieces are counted."""
+        return self.over_calls is not None
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason, with the call that the first passage came from."""
         private = situation.call.private
-        if private is None or private.passages < self.at_least:
+        if private is None:
             return None
-        return self.reason(
-            "private_in_body",
-            "the body has text from a private source",
-            targets,
-            passages=private.passages,
-            call=private.record.call,
-            source=private.record.source,
-        )
+        if private.record is not None and private.passages >= self.at_least:
+            return self.reason(
+                "private_in_body",
+                "the body has text from a private source",
+                targets,
+                passages=private.passages,
+                call=private.record.call,
+                source=private.record.source,
+            )
+        if self.over_calls is not None and private.told >= self.over_calls:
+            detail = "its receiver has been told a private text in pieces"
+            return self.reason("private_in_pieces", detail, targets, share=private.told)
+        if not private.complete:
+            return self.reason(OVERFLOW, "it has more text than is looked through", targets)
+        return None
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:
         """Yield a rule that allows, and one without a source of private text."""

@@ -21,7 +21,7 @@ from guard.core.errors import StateError
 from guard.core.labels import CHANNELS, Channel
 from guard.core.model import ROLES
 from guard.core.trajectory import NO_ROLE, PAIRS, Trajectory, Window
-from guard.provenance.label_sets import GRANT_KIND
+from guard.provenance.label_sets import GRANT_KIND, TOLD_LIMIT, UNIT_SIZE, UNITS_KEPT
 from guard.provenance.lineage import ID, ID_AT, LIST_FIRST, LIST_LIMIT
 from guard.provenance.seal import (
     CHANNEL_BYTE,
@@ -281,6 +281,9 @@ def _constants() -> dict[str, str]:
         "ID_AT": str(ID_AT),
         "LIST_FIRST": str(LIST_FIRST),
         "LIST_LIMIT": str(LIST_LIMIT),
+        "TOLD_LIMIT": str(TOLD_LIMIT),
+        "UNITS_KEPT": str(UNITS_KEPT),
+        "UNIT_SIZE": str(UNIT_SIZE),
         **{f"ROLE_{role.value}": str(index) for index, role in enumerate(ROLES)},
         **{f"AT_{name}": str(place + 1) for name, place in _AT.items()},
         **{f"BYTE_{name}": str(place + 1) for name, place in _BYTE.items()},

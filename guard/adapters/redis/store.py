@@ -40,6 +40,8 @@ MINIMUM_VERSION: Final = (6, 2)
 _PAIR: Final = 2
 _AREA: Final = attrgetter("area")
 _FIELDS: Final = attrgetter("fields")
+_HEAD: Final = 3
+"""Arguments in front of the fields of an attempt's look-ups."""
 COUNTERS: Final = 0x8000
 """Added to the number of an area's fields where they are counters with their amounts."""
 _PAGE: Final = 512
@@ -250,7 +252,8 @@ class RedisSessionStore:
             min(attempt.unlabelled, COUNTER_MAX),
             *fields,
         )
-        if not isinstance(reply, list) or len(reply) != 4 + max(0, len(fields) - 2):
+        told = 0 if query.pieces is None else 1 - len(query.pieces.fields)
+        if not isinstance(reply, list) or len(reply) != 4 + max(0, len(fields) - _HEAD + told):
             msg = "redis answered an attempt with something else than windows and labels"
             raise StateError(msg)
         session, principal, full, taken, *labels = reply
@@ -481,18 +484,27 @@ def _packed_lookups(
         sizes[-1 if named is None else -2] += COUNTERS
     packed = struct.pack(f">{len(sizes)}H", *sizes)
     count = 0 if named is None else len(named.fields)
-    fields: list[bytes | str | int] = [packed, count, *chain.from_iterable(asked)]
-    return names.areas(tenant, [*map(_AREA, lookups)]), fields
+    receivers = 0 if query.pieces is None else len(query.told)
+    fields: list[bytes | str | int] = [packed, count, receivers, *chain.from_iterable(asked)]
+    areas = [*map(_AREA, lookups)]
+    if query.pieces is not None:
+        fields += query.pieces.fields
+        areas += (query.pieces.area, *query.told)
+    return names.areas(tenant, areas), fields
 
 
 def _reply(query: LabelQuery, labels: list[object]) -> LabelReply:
     """Return the answers to :func:`_packed_lookups` part by part."""
     end = len(labels)
+    told = 0
+    if query.pieces is not None:
+        end -= 1
+        told = _thousandths(labels[end])
     named: tuple[object, ...] = ()
     recalls = definition = None
     if query.named is not None:
         end -= len(query.named.fields)
-        named = tuple(labels[end:])
+        named = tuple(labels[end : end + len(query.named.fields)])
     counters: tuple[object, ...] = ()
     if query.counters is not None:
         end -= len(query.counters.fields)
@@ -503,7 +515,14 @@ def _reply(query: LabelQuery, labels: list[object]) -> LabelReply:
     if query.recalls is not None:
         end -= 1
         recalls = labels[end]
-    return LabelReply(tuple(labels[:end]), named, recalls, definition, counters)
+    return LabelReply(tuple(labels[:end]), named, recalls, definition, counters, told)
+
+
+def _thousandths(reply: object) -> int:
+    if not isinstance(reply, int):
+        msg = "redis answered a look-up of pieces without how much was told"
+        raise StateError(msg)
+    return reply
 
 
 _REPLAY_TIMEOUT: Final = 10.0

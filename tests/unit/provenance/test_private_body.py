@@ -1,12 +1,15 @@
 """Private text is known again where it is sent, and the words of everyday are not."""
 
+import asyncio
 import base64
+import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.content.shingles import ASKED, WINDOW, WORDS, passages_kept, passages_sent
+from guard.content.shingles import ASKED, SENT_LIMIT, WINDOW, WORDS, passages_kept, sent_of
 from guard.policy_files import load_policies
 from tests.guards import guard_on
 from tests.unit.provenance.agents import POLICY, Agent
@@ -20,7 +23,8 @@ def agent(tmp_path, store):
     """Return an agent whose recalls are private."""
     text = POLICY.replace('item: "$.key"}', 'item: "$.key", private: true}', 1)
     text += (
-        "  - {id: private, type: private_body, roles: [send], rungs: [unknown], effect: block}\n"
+        "  - {id: private, type: private_body, roles: [send], rungs: [unknown], effect: block,\n"
+        "     over_calls: 0.75}\n"
     )
     path = tmp_path / "policy.yaml"
     path.write_text(text, encoding="utf-8")
@@ -29,10 +33,12 @@ def agent(tmp_path, store):
 
 def found(verdict):
     """Return the evidence of the reason, None where there is none."""
-    return next(
-        (dict(r.evidence) for r in verdict.reasons if r.code == "private_in_body"),
-        None,
-    )
+    return evidence(verdict, "private_in_body")
+
+
+def evidence(verdict, code):
+    """Return the evidence of the first reason with a code, None where there is none."""
+    return next((dict(r.evidence) for r in verdict.reasons if r.code == code), None)
 
 
 @pytest.mark.parametrize(
@@ -91,13 +97,152 @@ WORD = st.text("abcdefgh", min_size=1, max_size=6)
 def test_a_run_that_is_long_enough_is_always_found(before, shared):
     """Whatever stands before and after it, on either side."""
     kept = set(passages_kept(" ".join((*before, *shared, "end of what was read"))))
-    sent = passages_sent([" ".join(("a letter that begins", *shared, *before))])
+    sent = sent_of([" ".join(("a letter that begins", *shared, *before))], pieces=False)
 
-    assert kept & set(sent) or len(sent) == ASKED
+    assert kept & set(sent.passages)
+    assert sent.complete
 
 
 @given(st.text(max_size=500))
 def test_work_is_bounded_whatever_comes(text):
     """Nothing raises, and no more is asked than the bound."""
-    assert len(passages_sent([text, text * 3])) <= ASKED
+    sent = sent_of([text, text * 3], pieces=True)
+    assert max(len(sent.passages), len(sent.pieces)) <= ASKED
     list(passages_kept(text))
+
+
+async def test_words_in_front_hide_nothing(agent):
+    """A thousand words before the private ones are looked through as well."""
+    await agent.call("recall", {"key": "k"}, SECRET)
+    other = " ".join(f"filler{n % 7} of page{n} and more" for n in range(250))
+
+    assert found(await agent.call("send", {"to": TO, "body": f"{other} {SECRET}"})) is not None
+
+
+async def test_what_is_too_long_to_be_looked_through_is_refused(agent):
+    """It may have anything in it."""
+    verdict = await agent.call("send", {"to": TO, "body": "a word " * SENT_LIMIT})
+
+    assert evidence(verdict, "too_large_to_inspect") is not None
+
+
+async def test_every_argument_but_the_receiver_is_looked_through(agent):
+    """Also one that the policy declares as nothing."""
+    await agent.call("recall", {"key": "k"}, SECRET)
+
+    assert found(await agent.call("send", {"to": TO, "body": "x", "note": SECRET})) is not None
+
+
+CODE = "the number of the account is DE44-5001-0517-5407-3249-31"
+
+
+def drawn(seed):
+    """Return a text, its pieces in some order, and how each is written."""
+    draw = random.Random(seed)
+    if seed % 2:
+        code = CODE.rpartition(" ")[2].replace("-", "")
+        cuts = [0]
+        while cuts[-1] < len(code):
+            cuts.append(cuts[-1] + draw.randint(3, 9))
+        pieces = [code[a:b] for a, b in pairwise(cuts)]
+        pieces = [piece for piece in pieces if any(map(str.isdigit, piece)) and len(piece) > 2]
+        text = CODE
+    else:
+        words, text = SECRET.split(), SECRET
+        pieces = [" ".join(words[n : n + 2]) for n in range(0, len(words), 2)]
+        if draw.random() < 0.5:
+            pieces = words
+    draw.shuffle(pieces)
+    forms = [
+        lambda piece: piece,
+        lambda piece: f"regarding your order, {piece} as agreed, kind regards",
+        lambda piece: base64.b64encode(f"note: {piece} end".encode()).decode(),
+        lambda piece: f"note: {piece} end".encode().hex(),
+        lambda piece: f"https://a.test/x?q={piece.replace(' ', '+')}&lang=en",
+    ]
+    return text, [draw.choice(forms)(piece) for piece in pieces]
+
+
+async def told(agent, pieces, to=TO):
+    """Send pieces, each in a call of a new session; return the reason codes that there were."""
+    codes = set()
+    for number, piece in enumerate(pieces):
+        verdict = await agent.in_session(f"s{number}").call("send", {"to": to, "body": piece})
+        codes.update(reason.code for reason in verdict.reasons)
+    return codes
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_private_text_in_pieces_over_calls_adds_up(agent, seed):
+    """Words of a sentence or parts of a code, in any order, coding and session."""
+    text, pieces = drawn(seed)
+    await agent.call("recall", {"key": "k"}, text)
+
+    codes = await told(agent, pieces)
+
+    assert "private_in_pieces" in codes
+    assert "private_in_body" not in codes
+
+
+async def test_without_the_option_pieces_pass(agent, store, tmp_path):
+    """Switched off, none of the same attempts is seen."""
+    path = tmp_path / "off.yaml"
+    text = (tmp_path / "policy.yaml").read_text(encoding="utf-8")
+    path.write_text(text.replace("     over_calls: 0.75}", "     }"), encoding="utf-8")
+    off = Agent(guard_on(store, load_policies([path])))
+    for seed in range(4):
+        private, pieces = drawn(seed)
+        await off.call("recall", {"key": f"k{seed}"}, private)
+
+        assert "private_in_pieces" not in await told(off, pieces)
+
+
+async def test_parallel_pieces_see_each_other(agent):
+    """They are counted when they are asked for."""
+    await agent.call("recall", {"key": "k"}, SECRET)
+
+    sends = [agent.call("send", {"to": TO, "body": word}) for word in SECRET.split()]
+    codes = {r.code for verdict in await asyncio.gather(*sends) for r in verdict.reasons}
+
+    assert "private_in_pieces" in codes
+
+
+async def test_a_refused_piece_stays_counted(agent):
+    """So the same call, asked for again, is refused again."""
+    await agent.call("recall", {"key": "k"}, SECRET)
+    words = SECRET.split()
+    await told(agent, words)
+
+    assert "private_in_pieces" in await told(agent, [words[-1]])
+
+
+async def test_each_receiver_is_counted_apart(agent):
+    """What one was told is not what the other knows; hosts of one owner are one receiver."""
+    await agent.call("recall", {"key": "k"}, SECRET)
+    half = [w for w in SECRET.split() if len(w) > 3]
+
+    assert "private_in_pieces" not in await told(agent, half[:4], "one@else.test")
+    assert "private_in_pieces" not in await told(agent, half[4:], "two@else.test")
+    first = await told(agent, half[:4], "https://a.else.test/in")
+    second = await told(agent, half[4:], "https://b.else.test/in")
+    assert "private_in_pieces" not in first
+    assert "private_in_pieces" in second
+
+
+async def test_honest_letters_share_words_and_not_sentences(agent):
+    """Twenty letters about work, with private notes about other work in memory."""
+    notes = [
+        "Carla prefers meetings in the afternoon because of the school run of her children",
+        "The contract with the printer ends in March and costs 1200 a year, number 88-1203-4",
+        "Reminder: the quarterly report goes to the board before the fifteenth of each month",
+        "Our office in Lyon has moved to the third floor of the building beside the station",
+    ]
+    for number, note in enumerate(notes):
+        await agent.call("recall", {"key": f"k{number}"}, note)
+    letters = [
+        f"Dear team, thank you for the meeting about the {topic}. The report is ready and we "
+        f"can talk in the afternoon of the {day}th. The office is open until six. Number {day}03."
+        for day, topic in enumerate(["contract", "printer", "building", "board", "school"] * 4)
+    ]
+
+    assert not await told(agent, letters) & {"private_in_pieces", "private_in_body"}

@@ -1,7 +1,7 @@
 -- Store label records.  Prepended to the scripts that write them.
 -- KEYS from first_key + 1: the areas, an area of exceptions behind each that has one.
 -- ARGV from place: '1' where the principal is marked full anyway, the source they count against,
--- records a source may have; then for each area: mode (keep, taint, raise, replace, append, log), ttl (ms, 0 keeps),
+-- records a source may have; then for each area: mode (keep, taint, raise, replace, append, gather, log), ttl (ms, 0 keeps),
 -- limit, '1' where exceptions follow, number of entries, field and record of each.
 -- A record that does not fit is dropped and marks the principal full: what is missing is unknown,
 -- and an unknown value of a full principal is asked about wherever it would have been allowed.
@@ -78,6 +78,18 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
         if list then
           redis.call('HSET', key, field, list)
           if not before then lists = lists + 1 end
+        end
+      elseif mode == 'gather' then
+        local before = redis.call('HGET', key, field)
+        if before then
+          if #before < UNITS_KEPT * #record and not string.find(before, record, 1, true) then
+            redis.call('HSET', key, field, before .. record)
+          end
+        elseif added < room then
+          redis.call('HSET', key, field, record)
+          added = added + 1
+        else
+          full = true
         end
       elseif (mode == 'keep' or mode == 'taint') and added < room
         and redis.call('HSETNX', key, field, record) == 1 then

@@ -18,7 +18,7 @@ def _draft(answer):
 
 async def test_a_problem_is_shown_with_its_line(console, policy_file):
     """What the loader would refuse is said while the text is written, and links to its line."""
-    broken = POLICY.replace("effect: allow", "efect: allow")
+    broken = POLICY.replace("effect: allow", "effects: allow")
     async with console.as_("author") as client:
         form = {"file": str(policy_file), "text": broken, "draft": ""}
         answer = await client.post("/policies/check", data=form)

@@ -45,6 +45,7 @@ from guard.adapters.memory_stores.recovery import Recovery
 from guard.adapters.metrics import PrometheusMetrics
 from guard.adapters.onnx import load_models
 from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
+from guard.adapters.policy_trial import TrialWatch
 from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.processes.listening_ports import ADMIN, DECISIONS, Sockets
 from guard.adapters.processes.worker_files import (
@@ -63,6 +64,7 @@ from guard.adapters.redis.operators import PinOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.redis.topology import open_client
+from guard.adapters.redis.trials import TrialStore
 from guard.adapters.stdio.decision_socket import DecisionServer
 from guard.core.errors import InputError, StateError
 from guard.core.metrics import AUDIT_LINES, CALLS_AWAITED, PREFIX_SCORE_EXPECTED, WORKER_RESTARTS
@@ -97,6 +99,8 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS: Final = 0.1
 CHECKPOINT_SECONDS: Final = 2.0
+TRIAL_SECONDS: Final = 1.0
+"""How long after a click a trial begins, ends or goes on."""
 PROMPT_SECONDS: Final = 5.0
 """How long a front end waits until its prompt is stored."""
 
@@ -411,6 +415,7 @@ async def serve(
     background.append(loop.create_task(parts.recovery.watch()))
     background.append(loop.create_task(parts.store.watch()))
     background.append(loop.create_task(_anchor(parts)))
+    background.append(loop.create_task(_trials(parts, confdir).watch(TRIAL_SECONDS)))
     if settings.reload:
         background.append(loop.create_task(parts.reloader.watch(settings.reload)))
     try:
@@ -449,6 +454,18 @@ def _admin_listener(settings: Settings, sockets: Sockets) -> socket.socket | Non
     made.bind(str(control_socket(settings.pulse)))
     made.listen()
     return made
+
+
+def _trials(parts: Parts, directory: Path) -> TrialWatch:
+    return TrialWatch(
+        guard=parts.guard,
+        store=TrialStore(parts.store, parts.seal),
+        seal=parts.seal,
+        directory=directory,
+        audit=parts.audit,
+        metrics=parts.metrics,
+        now=WallClock.now,
+    )
 
 
 def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -> list[Pep]:

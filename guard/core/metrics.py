@@ -396,6 +396,24 @@ POLICY_STALE: Final = Gauge(
     "guard_policy_stale",
     "1 while the policy files have a problem and an earlier policy is in force.",
 )
+TRIAL_CALLS: Final = Counter(
+    "guard_policy_trial_calls_total",
+    "Calls that a policy on trial judged as well, by who decided and how its verdict stands to the "
+    "other.",
+    (
+        Label("decided_by", ("base", "candidate")),
+        Label("outcome", ("same", "stricter", "looser", "failed")),
+    ),
+)
+TRIAL_SHARE: Final = Gauge(
+    "guard_policy_trial_share",
+    "Share of the principals for whom a policy on trial decides; 0 in shadow mode and without one.",
+)
+TRIALS_ENDED: Final = Counter(
+    "guard_policy_trials_ended_total",
+    "Trials of a policy that ended here, by how.",
+    (Label("how", ("done", "stopped", "stepped_back", "lost")),),
+)
 MODEL_INFO: Final = Gauge(
     "guard_model_info",
     "The models loaded; always 1.",

@@ -294,6 +294,9 @@ class Policy:
     """Servers that have tool mappings of their own."""
     warnings: tuple[PolicyProblem, ...] = field(default=(), compare=False)
     """What in them loads and may mean less than its author thinks."""
+    frame: str = field(default="", compare=False)
+    """sha256 (hex) of what holds for everybody at once: bounds, memory gate, stores, HTTP tools,
+    propagation, egress, approvals.  Two policies of one frame can stand side by side."""
     replays: bool = field(init=False, compare=False)
     """Whether the answers of some store are replayed."""
     has_standing: bool = field(init=False, compare=False)

@@ -37,6 +37,7 @@ from guard.decision.classification import classify
 from guard.decision.content_scan import ContentScan
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
 from guard.decision.selection import SelectionReplays
+from guard.decision.trial import BASE, CANDIDATE, FAILED, Beside, Pair, pair_of
 from guard.propagation.events import asked_writes
 from guard.propagation.live import Containment, Spread, withheld
 from guard.propagation.recording import result_events
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy
     from guard.core.ports import AuditLog, Detector, LedgerStore, Recorder, SessionStore
     from guard.decision.redaction import Rewrite
+    from guard.decision.trial import Trial
     from guard.memory_gate.write_path import WritePath
 
 LARGE: Final = 32 * 1024
@@ -133,6 +135,8 @@ class Guard:
     ) -> None:
         self.policy = policy
         """The policy in force; only :meth:`swap_policy` replaces it."""
+        self.trial: Trial | None = None
+        """Another policy beside it; only :meth:`try_policy` replaces it."""
         self._store = store
         self._detectors = tuple(d for d in detectors if getattr(d, "reads_calls", True))
         self._on_demand = {d.name: d for d in detectors if isinstance(d, DetectorOnDemand)}
@@ -161,17 +165,32 @@ class Guard:
         self._prepare()
 
     def swap_policy(self, policy: Policy) -> None:
-        """Put another validated policy in force for every call judged from now on."""
+        """Put another validated policy in force for every call judged from now on.
+
+        A trial was of a candidate beside the policy before; it ends.
+        """
         self.policy = policy
+        self.trial = None
         self._prepare()
         if self._memory is not None:
             self._memory.swap_policy(policy)
 
+    def try_policy(self, trial: Trial | None) -> None:
+        """Judge every call by a candidate as well from now on; None ends that."""
+        self.trial = trial
+        self._prepare()
+
     def _prepare(self) -> None:
-        """Let the detectors that the policy asks for get ready, before a call waits for them."""
+        """Let the detectors that a policy asks for get ready, before a call waits for them."""
+        trial = self.trial
+        wanted = [self.policy, None if trial is None else trial.candidate]
         for detector in self._on_demand.values():
-            if self.policy is not None and detector.name in self.policy.detectors:
+            if any(policy is not None and detector.name in policy.detectors for policy in wanted):
                 detector.prepare()
+
+    def policy_for(self, identity: Identity) -> Policy | None:
+        """Return the policy that decides on the calls of a principal."""
+        return self.policy if self.trial is None else self.trial.policy(self.policy, identity)
 
     # --- a call goes out -------------------------------------------------------------------------
 
@@ -211,26 +230,96 @@ class Guard:
     async def _judge(self, call: ToolCall) -> Judged:
         """Return the verdict on one call, unrecorded.  Never raises."""
         started = time.perf_counter()
-        policy = self.policy
+        policy, beside = self.policy, None
         errors: list[str] = []
         is_large = _is_large(call.arguments)
+        if self.trial is not None and policy is not None:
+            policy, beside = await self._on_trial(self.trial, policy, call, is_large=is_large)
         if is_large:
             classified = await self.aside(self._classified, policy, call, errors)
         else:
             classified = self._classified(policy, call, errors)
-        begun, snapshot = await self._attempt(policy, classified, errors)
+        begun, snapshot = await self._attempt(policy, classified, errors, beside)
         spread = begun[1]
         given = policy, classified, begun, snapshot, errors
         if is_large:
             traced, verdict = await self.aside(self._decided, *given)
         else:
             traced, verdict = self._decided(*given)
+        if beside is not None:
+            verdict = await self._compared(beside, begun[2], verdict, is_large=is_large)
         memory = self._memory
         if memory is not None and (classified.memory_write is not None or memory.has_reads):
             verdict = await memory.judge(traced, snapshot, verdict)
         if spread is not None and policy is not None:
             verdict = await self._uncontained(policy, spread, traced, verdict)
         return Judged(traced, verdict, time.perf_counter() - started)
+
+    async def _on_trial(
+        self, trial: Trial, base: Policy, call: ToolCall, *, is_large: bool
+    ) -> tuple[Policy, Beside | None]:
+        """Return the policy that decides on a call, and the call as the other one reads it."""
+        candidate = trial.decides(call.identity)
+        policy, other = (trial.candidate, base) if candidate else (base, trial.candidate)
+        decided_by = CANDIDATE if candidate else BASE
+
+        def read() -> Beside:
+            errors: list[str] = []
+            classified = self._classified(other, call, errors)
+            if errors:
+                raise GuardError(errors[0])
+            tracing = Tracing(self._seal, other, classified)
+            mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
+            return Beside(other, decided_by, classified, tracing, tracing.query(mark))
+
+        try:
+            return policy, await self.aside(read) if is_large else read()
+        except Exception:  # noqa: BLE001  (the comparison failed; the call is judged all the same)
+            trial.counts[Pair(decided_by, FAILED, FAILED)] += 1
+            return policy, None
+
+    async def _compared(
+        self, beside: Beside, standing: Standing | None, verdict: Verdict, *, is_large: bool
+    ) -> Verdict:
+        """Count what the other policy would have done; return the verdict, and that if it differs.
+
+        Never raises, and never changes what is carried out.
+        """
+        trial = self.trial
+        if trial is None:
+            return verdict
+        try:
+            given = beside, standing, verdict
+            if is_large:
+                other = await self.aside(self._beside, *given)
+            else:
+                other = self._beside(*given)
+            pair, verdict = pair_of(beside, verdict, other)
+        except Exception:  # noqa: BLE001  (as above)
+            pair = Pair(beside.decided_by, FAILED, FAILED)
+        trial.counts[pair] += 1
+        return verdict
+
+    def _beside(self, beside: Beside, standing: Standing | None, verdict: Verdict) -> Verdict:
+        """Return what the policy that does not decide would have decided.
+
+        Raises:
+            GuardError: its labels were not read, or a part failed.
+        """
+        snapshot, errors = beside.snapshot, list[str]()
+        if snapshot is None:
+            raise GuardError("the labels of a trial could not be read")
+        begun = beside.tracing, None, None
+        traced, _ = self._traced(beside.policy, beside.classified, begun, snapshot, errors)
+        findings = self._detect(beside.policy, beside.classified, snapshot, errors)
+        if errors:
+            raise GuardError(errors[0])
+        # A person's grant answers what either policy asks.
+        granted = any(reason.code == "granted" for reason in verdict.reasons)
+        other = decide(beside.policy, Situation(traced, snapshot, tuple(findings), (), granted))
+        if standing is not None and other.action is Action.ASK:
+            other = standing.judged(other)
+        return other
 
     async def _uncontained(
         self, policy: Policy, spread: Spread, traced: TracedCall, verdict: Verdict
@@ -308,7 +397,11 @@ class Guard:
         return ClassifiedCall(call, Role.OTHER)
 
     async def _attempt(
-        self, policy: Policy | None, classified: ClassifiedCall, errors: list[str]
+        self,
+        policy: Policy | None,
+        classified: ClassifiedCall,
+        errors: list[str],
+        beside: Beside | None = None,
     ) -> tuple[tuple[Tracing | None, Spread | None, Standing | None], Snapshot]:
         """Append a call as attempted; return what is traced of it, and the state before it.
 
@@ -331,9 +424,12 @@ class Guard:
                 if policy.has_standing:
                     standing = Standing(self._seal, call, policy.approvals)
                     query = standing.extended(query)
+                if beside is not None:
+                    query = beside.joined(query)
             snapshot = await self._store.attempt(
                 Attempt(call.id, call.identity, classified.role, call.at, marks, query, grant)
             )
+            snapshot = snapshot if beside is None else beside.taken(snapshot)
             snapshot = snapshot if standing is None else standing.taken(snapshot)
             snapshot = snapshot if spread is None else spread.taken(snapshot)
         except Exception as error:  # noqa: BLE001  (no state, no decision: block)
@@ -413,7 +509,7 @@ class Guard:
 
     def _record(self, call: TracedCall, verdict: Verdict, seconds: float) -> Verdict:
         """Write the audit line; a verdict that cannot be recorded is a block."""
-        policy = self.policy
+        policy = self.policy if self.trial is None else self.policy_for(call.call.identity)
         if self._recorders or (policy is not None and policy.requires_recording):
             verdict = self._kept(call, verdict)
         record = DecisionRecord(call.classified, verdict, seconds, self._model_digests)
@@ -470,6 +566,8 @@ class Guard:
     async def _mark_refused(self, answers: list[tuple[TracedCall, Verdict]]) -> None:
         """Mark refused calls in the store, with a request for approval where a human may grant."""
         policy = self.policy
+        if self.trial is not None and answers:
+            policy = self.policy_for(answers[0][0].call.identity)
         ends: list[Completion] = []
         refused, asked = [], []
         for answer in answers:
@@ -563,6 +661,8 @@ class Guard:
     def judge_result(self, result: ToolResult) -> Verdict | None:
         """Return the verdict on a result that a rule withholds, recorded; None: release it."""
         policy = self.policy
+        if self.trial is not None:
+            policy = self.policy_for(result.call.call.identity)
         if policy is None or not policy.result_rules:
             return None
         verdict = decide_result(policy, result.call.classified, result.content)
@@ -621,6 +721,8 @@ class Guard:
     def _learn(self, result: ToolResult) -> tuple[tuple[LabelWrite, ...], bool]:
         """Return the labels that a result brings, and whether a bound cut any off."""
         policy, traced = self.policy, result.call
+        if self.trial is not None:
+            policy = self.policy_for(traced.call.identity)
         saved = traced.on_executed
         if policy is None:
             return saved, True

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.jsonpath import compile_path, joined_path
@@ -153,31 +153,57 @@ def _named(document: Document, problem: PolicyProblem) -> PolicyProblem:
     return problem
 
 
+_FRAME: Final = (
+    "state",
+    "identity",
+    "memory",
+    "stores",
+    "http_tools",
+    "propagation",
+    "recording",
+    "approvals",
+    "egress",
+)
+"""Sections that hold for everybody at once: state, the wire and the gate are shared."""
+
+
+def _digest(document: Json) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _frame(canonical: Sequence[Json], servers: Sequence[ServerEntry]) -> str:
+    """Return the digest of what two policies must share to stand side by side."""
+    parts = [{name: one[name] for name in _FRAME if one.get(name)} for one in canonical]
+    shared = [[one.name, one.listener, one.upstream, dict(one.pins)] for one in servers]
+    return _digest([[part for part in parts if part], shared])
+
+
 def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> Policy:
-    canonical = json.dumps(
-        [file.canonical for file in files], sort_keys=True, separators=(",", ":")
+    canonical = [file.canonical for file in files]
+    servers = tuple(
+        ServerEntry(
+            server.name,
+            server.listener or "",
+            (server.upstream or "").lower(),
+            server.pins or {},
+        )
+        for file in files
+        for server in file.content.servers
     )
     state = next((f.content.state for f in files if f.content.state is not None), None)
     folds = Folds.parse(f for file in files if (i := file.content.identity) for f in i.fold)
     return Policy(
         name="+".join(file.content.name for file in files if not file.inherited),
-        digest=hashlib.sha256(canonical.encode()).hexdigest(),
+        digest=_digest(canonical),
+        frame=_frame(canonical, servers),
         mode=files[0].content.mode,
         tools=tuple(
             _mapping(entry, file, location)
             for file in files
             for location, entry in file.content.mappings()
         ),
-        servers=tuple(
-            ServerEntry(
-                server.name,
-                server.listener or "",
-                (server.upstream or "").lower(),
-                server.pins or {},
-            )
-            for file in files
-            for server in file.content.servers
-        ),
+        servers=servers,
         is_internal=_patterns(d for file in files for d in file.content.internal_domains),
         is_allowed=PatternSet.parse(
             (d for file in files for d in file.content.allow if isinstance(d, str)),

@@ -38,6 +38,7 @@ KINDS: Final = (
     "withheld",
     "unreadable",
     "batch",
+    "oversize",
     "guard_error",
     "upstream_dead",
 )
@@ -46,6 +47,7 @@ MODEL_KINDS: Final = (
     "asked",
     "withheld",
     "unreadable",
+    "oversize",
     "undeclared",
     "guard_error",
     "upstream_dead",
@@ -61,6 +63,9 @@ MODELS: Final = 0
 ALLOWED: Final = "team@example.com"
 SECRET: Final = "AKIA" + "Q7" * 8
 _MAIL: Final = {"to": ALLOWED, "body": "hello"}
+BODY_LIMIT: Final = 64 * 1024
+"""Of the guard in the matrix."""
+_LONG: Final = "a long text, " * (BODY_LIMIT // 10)
 CALLS: Final[dict[str, tuple[tuple[str, dict[str, str]], ...]]] = {
     "refused": (("mail", {**_MAIL, "to": "thief@evil.example"}),),
     "asked": (("mail", {**_MAIL, "to": "new@partner.example"}),),
@@ -68,12 +73,13 @@ CALLS: Final[dict[str, tuple[tuple[str, dict[str, str]], ...]]] = {
     "withheld": (("page", {"topic": "poisoned"}),),
     "unreadable": (("mail", {**_MAIL, "Body": "hello again"}),),
     "batch": (("mail", _MAIL), ("mail", {**_MAIL, "to": "thief@evil.example"})),
+    "oversize": (("mail", {**_MAIL, "body": _LONG}),),
     "guard_error": (("mail", _MAIL),),
     "upstream_dead": (("crash", {"why": "asked to"}),),
 }
 """The calls of one turn that lead to each kind, by the tool's name without its suffix."""
 SENT: Final = "the mail was sent"
-BEFORE: Final = frozenset({"undeclared", "unreadable", "withheld"})
+BEFORE: Final = frozenset({"oversize", "undeclared", "unreadable", "withheld"})
 """Kinds that stop a request to a model before it has left."""
 CARRIED_OUT: Final = frozenset({"batch", "withheld", "upstream_dead"})
 """Kinds in whose turn one call reaches the tools."""
@@ -95,9 +101,10 @@ class Client:
     """Kinds that it cannot bring about, by transport."""
 
     def kinds(self, transport: str) -> list[str]:
-        """Return what it can be refused."""
+        """Return what it can be refused; a frame on standard input has another limit."""
         kinds = MODEL_KINDS if self.server == MODELS else KINDS
-        return [kind for kind in kinds if kind not in self.without.get(transport, ())]
+        left_out = {*self.without.get(transport, ()), *(["oversize"] * (transport == "stdio"))}
+        return [kind for kind in kinds if kind not in left_out]
 
     def forms(self, schemas: Sequence[str]) -> Sequence[str]:
         """Return the forms of what it calls."""
@@ -106,7 +113,8 @@ class Client:
     def calls(self, transport: str, form: str, kind: str) -> list[dict[str, Any]]:
         """Return the calls of the turn that leads to a kind of refusal."""
         if self.server == MODELS:
-            return [{"tool": form, "arguments": {"prompt": f"please {kind}", "kind": kind}}]
+            prompt = _LONG if kind == "oversize" else f"please {kind}"
+            return [{"tool": form, "arguments": {"prompt": prompt, "kind": kind}}]
         mark = f"{transport}{self.server}"
         return [{"tool": f"{tool}_{form}_{mark}", "arguments": a} for tool, a in CALLS[kind]]
 
@@ -268,7 +276,7 @@ class Stage:
         options += ["--policy", str(self.policy), "--redis", self.redis.url]
         self.rig.directory.chmod(0o700)
         self.arrived.touch()
-        options += ["--decisions", str(self.socket)]
+        options += ["--decisions", str(self.socket), "--body-limit", str(BODY_LIMIT)]
         self.rig.begin_guard(*options).wait_ready()
 
     @property

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.running_guard import RunningGuard, Upstream, start_guard, tool_call, wait_until
+from tests.e2e.running_guard import (
+    RunningGuard,
+    Upstream,
+    read_response,
+    start_guard,
+    tool_call,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -366,6 +374,30 @@ def test_a_refusal_is_a_tool_result_the_agent_can_read(shared_guard: RunningGuar
     assert observation["remedy"]
     assert "evil.test" not in json.dumps(result)
     assert observation["decision_id"] in {line.get("decision_id") for line in shared_guard.audit()}
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
+def test_whoever_sends_too_much_reads_why(shared_guard: RunningGuard, chunked: bool) -> None:
+    """The id stands behind what is too large; the answer comes once all of it was sent."""
+    before = bytes(shared_guard.upstream.received)
+    arguments = {"to": ["team@example.com"], "body": "x" * 150_000}
+    params = {"name": "email_send_email", "arguments": arguments}
+    call = {"method": "tools/call", "params": params, "jsonrpc": "2.0", "id": "seventh"}
+    body = json.dumps(call).encode()
+    with socket.create_connection(("127.0.0.1", shared_guard.port), timeout=30) as client:
+        for _ in range(2):
+            # The connection carries another request afterwards.
+            sent = _chunked(body) if chunked else body
+            client.sendall(_json(sent, TE) if chunked else _json(sent))
+            status, _, rest = read_response(client).partition(b"\r\n\r\n")
+            answer = json.loads(rest)
+            said = answer["result"]["content"][0]["text"]
+
+            assert (status.split(b" ")[1], answer["id"]) == (b"200", "seventh")
+            assert answer["result"]["isError"] is True
+            assert "body_too_large" in said
+            assert "send less at once" in said
+    assert shared_guard.upstream.received == before
 
 
 def test_a_batch_is_forwarded_whole_or_not_at_all(shared_guard: RunningGuard) -> None:

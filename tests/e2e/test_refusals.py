@@ -28,7 +28,7 @@ def test_the_official_client_reads_every_kind_of_refusal() -> None:
     )
 
     assert report.details["unreadable"] == []
-    assert report.checks[0].n == 24
+    assert report.checks[0].n == 26
 
 
 LOGIN = 'Bearer resource_metadata="https://auth.example/.well-known/oauth-protected-resource"'
@@ -62,7 +62,9 @@ def test_an_upstream_s_demand_to_log_in_reaches_the_client(tmp_path: Path) -> No
     for upstream in (first, second):
         upstream.close()
 
-    assert (asked.status_code, asked.headers["www-authenticate"]) == (401, LOGIN)
+    own = f"http://127.0.0.1:{guard.port}/.well-known/oauth-protected-resource/mcp"
+    told = f'Bearer resource_metadata="{own}"'
+    assert (asked.status_code, asked.headers["www-authenticate"]) == (401, told)
     assert allowed.status_code == elsewhere.status_code == 200
     assert b"t1" in first.received
     assert b"t1" not in second.received

@@ -166,6 +166,29 @@ def test_what_is_no_message_is_answered_and_not_forwarded(wrap: Any, daemon: Run
     wrapper.wait(20)
 
 
+def test_a_frame_that_is_too_large_is_answered_and_the_session_goes_on(
+    wrap: Any, daemon: RunningGuard
+):
+    """Its id stands last; the server gets nothing of it."""
+    wrapper = wrap(daemon, "cat")
+    params = {"name": "x", "arguments": {"text": "y" * (18 * 1024 * 1024)}}
+    answer = _ask_last(wrapper, {"method": "tools/call", "params": params, "id": 5})
+    again = _ask_last(wrapper, {"method": "tools/unknown", "params": {}, "id": 6})
+
+    said = answer["result"]["content"][0]["text"]
+    assert (answer["id"], answer["result"]["isError"]) == (5, True)
+    assert "body_too_large" in said
+    assert "send less at once" in said
+    assert again["id"] == 6
+    assert "error" in again
+
+
+def _ask_last(wrapper: Any, message: dict[str, Any]) -> dict[str, Any]:
+    wrapper.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    wrapper.stdin.flush()
+    return json.loads(wrapper.stdout.readline())
+
+
 def test_signals_are_passed_on_and_no_orphan_stays(wrap: Any, daemon: RunningGuard):
     """SIGTERM reaches the server, and its exit code is the wrapper's."""
     wrapper = wrap(daemon, sys.executable, "-c", ECHO)

@@ -22,6 +22,7 @@ from httptools import (
 
 from guard.core.errors import MessageError, OversizeError
 from guard.enforcement.websocket_messages import opens_websocket
+from guard.protocols.framing.json_messages import DRAINED, RequestOutline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -53,6 +54,8 @@ class RequestRead:
     """Whether the connection may carry another request."""
     opens_socket: bool
     """Whether it is the handshake of a WebSocket."""
+    is_oversize: bool = False
+    """Whether its body went by unread: all that there is of it are ids and methods."""
 
 
 class _Head:
@@ -146,6 +149,8 @@ class RequestReader:
         self._head: _Head | None = None
         self._url = b""
         self._body = bytearray()
+        self._outline: RequestOutline | None = None
+        """Of a request that is too large, while it goes by."""
 
     @property
     def held(self) -> int:
@@ -211,8 +216,8 @@ class RequestReader:
         chunked = head.is_chunked(is_http11=is_http11)
         length = head.all("content-length")
         # llhttp takes one length only, of digits, and none beside chunks.
-        if length and int(length[0]) > self._limit:
-            raise _oversize()
+        if length and int(length[0]) > self._limit * (1 if head.all("expect") else DRAINED):
+            raise oversize()
         has_body = chunked or (bool(length) and int(length[0]) > 0)
         self._check_upgrade(method, head, has_body=has_body or not is_http11)
         expected = [one.lower() for one in head.all("expect")]
@@ -221,9 +226,17 @@ class RequestReader:
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
-        if len(self._body) + len(body) > self._limit:
-            raise _oversize()
         self.wants_continue = False
+        if self._outline is None and len(self._body) + len(body) > self._limit:
+            # A client that is still sending reads no answer, and the id may stand last.
+            self._outline = RequestOutline()
+            self._outline.feed(bytes(self._body))
+            self._body.clear()
+        if self._outline is not None:
+            self._outline.feed(body)
+            if self._outline.size > self._limit * DRAINED:
+                raise oversize()
+            return
         # Not a list: a body in chunks of one byte would take fifty times its size.
         self._body += body
 
@@ -233,12 +246,14 @@ class RequestReader:
         if head is None or not head.is_complete:
             raise MessageError("bad_http", "a message ends that never began")
         parser = self._parser
+        outline, self._outline = self._outline, None
         self.complete.append(
             RequestRead(
                 method=parser.get_method().decode("ascii"),
                 target=_path(self._url).decode("ascii"),
                 fields=tuple(head.fields),
-                body=bytes(self._body),
+                body=bytes(self._body) if outline is None else outline.text(),
+                is_oversize=outline is not None,
                 is_http11=parser.get_http_version() == "1.1",
                 keeps_alive=parser.should_keep_alive(),
                 opens_socket=bool(head.all("upgrade")),
@@ -408,5 +423,6 @@ def _path(target: bytes) -> bytes:
     return bytes(parts.path) + (b"?" + parts.query if parts.query is not None else b"")
 
 
-def _oversize() -> OversizeError:
+def oversize() -> OversizeError:
+    """Return the error of a body beyond the limit."""
     return OversizeError("the body is larger than the guard's `--body-limit`")

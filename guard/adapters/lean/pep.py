@@ -32,6 +32,7 @@ from guard.adapters.lean.messages import (
     SWITCHING,
     chunk_bytes,
     head_bytes,
+    oversize,
     without,
 )
 from guard.adapters.lean.websocket import Relay
@@ -230,6 +231,8 @@ class LeanPep:
         try:
             server, request = self._routed(server, request)
             message = _outline(client, server, request)
+            if request.is_oversize:
+                raise oversize()
             message = self._admitted(message, request)
             outcome = await self._enforcement.requests.on_patient_request(message)
             if isinstance(outcome, HeldRequest):

@@ -427,7 +427,7 @@ class GuardAddon:
             if "body exceeds" in text:
                 error = OversizeError("the body is larger than the guard's `--body-limit`")
                 reply = self._enforcement.requests.refuse(error, outline(flow))
-                flow.metadata[LOST] = response_of(reply)
+                flow.metadata[LOST] = response_of(self._where_it_is_read(reply))
             elif "disconnected" not in text.lower():
                 self._enforcement.requests.refuse(MessageError("bad_http", text), outline(flow))
         except Exception:  # noqa: BLE001  (see module docstring)

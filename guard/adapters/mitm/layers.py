@@ -31,12 +31,15 @@ import wsproto.events
 from mitmproxy.connection import ConnectionState
 from mitmproxy.flow import Error
 from mitmproxy.net import tls as net_tls
+from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy import commands, events, layer, server
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers import tls as tls_layers
 from mitmproxy.proxy.layers import websocket
 from mitmproxy.proxy.layers.http import (
     GetHttpConnection,
+    RequestData,
+    RequestEndOfMessage,
     RequestProtocolError,
     ResponseData,
     ResponseEndOfMessage,
@@ -53,6 +56,7 @@ from wsproto.utilities import ProtocolError
 from guard.adapters.message_budget import MessageBudget
 from guard.adapters.mitm.forward import NOT_CONNECTED
 from guard.core.errors import GuardError
+from guard.protocols.framing.json_messages import DRAINED, RequestOutline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -226,6 +230,7 @@ SERVER_CODE: Final[Any] = _CODES.GENERIC_SERVER_ERROR if _CODES else 502
 BUDGET: Final = MessageBudget()
 """Of this process."""
 NO_ROOM: Final = "the guard holds too much of unfinished messages"
+TOO_LARGE: Final = "the request body exceeds the guard's limit"
 CUT: Final = "the guard ended this answer"
 """The message of the error that ends a streamed answer nothing more of which may be released."""
 HEAD_LIMIT: Final = 64 * 1024
@@ -302,8 +307,13 @@ class GuardedHttpStream(http_layers.HttpStream):
     What it holds of request and answer counts towards :data:`BUDGET`.
     """
 
+    _outline: RequestOutline | None = None
+    """Of a request that is too large, while it goes by."""
+
     def check_body_size(self, request: bool) -> layer.CommandGenerator[bool]:  # noqa: FBT001  (mitmproxy's)
         """Refuse a body that is too large, and one for which there is no room beside the others."""
+        if request and self._goes_by():
+            return True
         if (yield from super().check_body_size(request)):
             return True
         sent = self.flow.request.data.content or b""
@@ -311,6 +321,49 @@ class GuardedHttpStream(http_layers.HttpStream):
             return False
         yield from self._no_room(request=request)
         return True
+
+    def _goes_by(self) -> bool:
+        """Begin to let a request's body go by that is too large; False where nothing goes by.
+
+        A client that is still sending reads no answer, and the id of its message may stand last.
+        """
+        limit = int(self.context.options.body_size_limit)
+        held = bytes(self.request_body_buf)
+        if held:
+            is_large = len(held) > limit
+        else:
+            length = expected_http_body_size(self.flow.request) or 0
+            asks_first = "expect" in self.flow.request.headers
+            is_large = limit < length <= limit * DRAINED and not asks_first
+        if is_large:
+            self.request_body_buf.clear()
+            self._outline = RequestOutline()
+            self._outline.feed(held)
+            self.client_state = self.state_pass_request_body
+        return is_large
+
+    def state_pass_request_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Let the rest of a request that is too large go by, and answer at its end."""
+        outline = self._outline
+        if outline is None:
+            return
+        if isinstance(event, RequestData):
+            outline.feed(event.data)
+        is_endless = outline.size > int(self.context.options.body_size_limit) * DRAINED
+        if not isinstance(event, RequestEndOfMessage) and not is_endless:
+            return
+        self._outline = None
+        self.flow.request.data.content = outline.text()
+        self.flow.error = Error(TOO_LARGE)
+        yield http_layers.HttpErrorHook(self.flow)
+        lost = self.flow.metadata.get(LOST)
+        if is_endless or lost is None:
+            refused = ResponseProtocolError(self.stream_id, TOO_LARGE, _Status(413))
+            yield SendHttp(refused, self.context.client)
+        else:
+            yield from self._send_reply(lost)
+        self.client_state = self.server_state = self.state_errored
+        self.flow.live = False
 
     def _holds(self, size: int) -> bool:
         """Return whether there is room for what is held of this stream."""

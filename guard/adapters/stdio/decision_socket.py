@@ -14,7 +14,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.redis.embedded import check_private
-from guard.core.errors import GuardError, MessageError
+from guard.core.errors import GuardError, MessageError, OversizeError
 from guard.enforcement.exchange import Exchange, UnreadExchange
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.refusals import UNREACHABLE
@@ -116,9 +116,17 @@ class _Wrapper:
         if asked["op"] == "ended":
             return {"frames": self._ended()}
         frame = str(asked["frame"])
+        if asked["op"] == "oversize":
+            return self._oversize(frame.encode())
         if asked["op"] == "request":
             return await self._request(frame.encode())
         return await self._answered(frame)
+
+    def _oversize(self, outline: bytes) -> dict[str, Any]:
+        """Return the refusal of a frame that is too large, of which there is an outline only."""
+        error = OversizeError(f"a message is larger than {FRAME_LIMIT} bytes")
+        reply = self._enforcement.requests.refuse(error, self._as_request(outline))
+        return {"reply": reply.body.decode()}
 
     async def _answered(self, frame: str) -> dict[str, Any]:
         """Return a frame of the server's, whole or with what is withheld replaced."""
@@ -152,7 +160,7 @@ class _Wrapper:
         self._name, self._secret = f"{STDIO}:{asked['name']}", str(asked.get("secret", ""))
         return {"ok": True}
 
-    async def _request(self, frame: bytes) -> dict[str, Any]:
+    def _as_request(self, frame: bytes) -> HttpRequest:
         headers = [
             ("content-type", "application/json"),
             ("x-guard-session", self._session),
@@ -161,18 +169,19 @@ class _Wrapper:
         ]
         if self._secret:
             headers.append(("proxy-authorization", f"Bearer {self._secret}"))
-        outcome = await self._enforcement.requests.on_request(
-            HttpRequest(
-                method="POST",
-                scheme=STDIO,
-                host=self._name,
-                target="/",
-                headers=tuple(headers),
-                body=frame,
-                server=self._name,
-                connection=self._session,
-            )
+        return HttpRequest(
+            method="POST",
+            scheme=STDIO,
+            host=self._name,
+            target="/",
+            headers=tuple(headers),
+            body=frame,
+            server=self._name,
+            connection=self._session,
         )
+
+    async def _request(self, frame: bytes) -> dict[str, Any]:
+        outcome = await self._enforcement.requests.on_request(self._as_request(frame))
         if isinstance(outcome, HttpReply):
             return {"reply": outcome.body.decode()}
         if isinstance(outcome, UnreadExchange):

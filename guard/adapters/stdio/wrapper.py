@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.adapters.processes.child_process import SHIM
 from guard.adapters.stdio.decision_socket import FRAME_LIMIT
 from guard.core.errors import GuardError
-from guard.protocols.framing.json_messages import REFUSED
+from guard.protocols.framing.json_messages import REFUSED, RequestOutline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -154,10 +154,11 @@ async def _from_agent(
     if child.stdin is None:
         return
     try:
-        while line := await agent.readline():
-            if not line.strip():
+        while (read := await _frame(agent)) is not None:
+            line, operation = read
+            if not line.strip() and operation == "request":
                 continue
-            answer = await decisions.ask("request", line.rstrip(b"\r\n"))
+            answer = await decisions.ask(operation, line.rstrip(b"\r\n"))
             if answer is not None and answer.get("forward") is True:
                 frame = str(answer["frame"]).encode() if "frame" in answer else line.rstrip(b"\n")
                 child.stdin.write(frame + b"\n")
@@ -167,10 +168,37 @@ async def _from_agent(
             else:
                 _say(_unavailable(line))
     except (OSError, ValueError):
-        pass  # The server has closed its input, or a line is longer than any frame may be.
+        pass  # The server has closed its input.
     finally:
         child.stdin.close()
     await _give_time(child)
+
+
+async def _frame(agent: asyncio.StreamReader) -> tuple[bytes, str] | None:
+    """Return the agent's next frame and how to ask about it, None at the end of its input.
+
+    Of one that is larger than any may be there is an outline only: enough to answer it.
+    """
+    held, outline = bytearray(), None
+    while True:
+        try:
+            data = await agent.readuntil(b"\n")
+        except asyncio.LimitOverrunError as error:
+            data = await agent.read(max(error.consumed, 1))
+        except asyncio.IncompleteReadError as error:
+            data = error.partial
+            if not data and not held and outline is None:
+                return None
+        if outline is None and len(held) + len(data) > FRAME_LIMIT:
+            outline = RequestOutline()
+            outline.feed(bytes(held))
+            held.clear()
+        if outline is None:
+            held += data
+        else:
+            outline.feed(data)
+        if data.endswith(b"\n") or agent.at_eof():
+            return (bytes(held), "request") if outline is None else (outline.text(), "oversize")
 
 
 async def _from_server(child: asyncio.subprocess.Process, decisions: Decisions) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core.errors import MessageError
-from guard.protocols.framing.json_messages import parse_json
+from guard.protocols.framing.json_messages import RequestOutline, asked_for, parse_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")),
@@ -60,3 +60,38 @@ def test_ambiguous_json_is_refused(body: bytes) -> None:
 def test_a_surrogate_pair_is_one_character() -> None:
     """An escaped pair is legal and reads one way."""
     assert parse_json(b'["\\ud83d\\ude00"]') == ["\N{GRINNING FACE}"]
+
+
+BIG = '\\n"}{[]\\\\' * 500
+MESSAGES = [
+    {"method": "tools/call", "params": {"a": BIG, "id": 5, "list": [1, {"id": 9}]}, "id": 7},
+    {"id": 'a"b', "params": [BIG, {"method": "no"}], "method": "m"},
+    [{"id": 1, "method": "a", "params": {"x": BIG}}, {"method": "n"}, {"id": "2", "method": "b"}],
+    {"id": 1, "method": "m", "x": {"id": 2, "y": [[{}, []], "id"]}, "params": "id"},
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+@pytest.mark.parametrize("size", [1, 2, 7, 4096, 1 << 20])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_outline_has_the_ids_and_methods_of_a_body_that_goes_by(message, size, indent):
+    """In whatever pieces it comes, and wherever in it they stand."""
+    body = json.dumps(message, indent=indent).encode()
+    outline = RequestOutline()
+    for begin in range(0, len(body), size):
+        outline.feed(body[begin : begin + size])
+
+    assert outline.size == len(body)
+    assert asked_for(outline.text()) == asked_for(body)
+
+
+@given(st.binary(max_size=300), st.integers(1, 20))
+def test_an_outline_of_anything_is_small_and_the_same_in_any_pieces(body, size):
+    """Broken bodies too: nobody is promised more than an answer."""
+    whole, pieces = RequestOutline(), RequestOutline()
+    whole.feed(body)
+    for begin in range(0, len(body), size):
+        pieces.feed(body[begin : begin + size])
+
+    assert whole.text() == pieces.text()
+    json.loads(whole.text() or b"null")

@@ -185,6 +185,8 @@ class Settings(BaseSettings):
     """TOML file of who may sign in, besides whoever has the printed link."""
     console_url: str = ""
     """Under which people reach it, where that is not its address."""
+    console_webhooks: Path | None = None
+    """TOML file of who is told that somebody is asked."""
     console_certificate: Path | None = None
     """PEM file with certificate and key: the console speaks TLS."""
     console_commit: bool = False

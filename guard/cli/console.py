@@ -24,6 +24,9 @@ def console(
         typer.Option("--policy", "-p", help="The guards' policy; repeat to merge."),
     ] = None,
     people: Annotated[Path | None, typer.Option(help="TOML file: who may sign in.")] = None,
+    webhooks: Annotated[
+        Path | None, typer.Option(help="TOML file: who is told that a person is asked.")
+    ] = None,
     url: Annotated[str | None, typer.Option(help="Under which people reach it.")] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="PEM file with certificate, key.")
@@ -49,6 +52,7 @@ def console(
         policy=policy,
         console_people=people,
         console_url=url,
+        console_webhooks=webhooks,
         console_certificate=certificate,
         record=record,
         record_key=record_key,

@@ -94,6 +94,9 @@ def run(
     console_url: Annotated[
         str | None, typer.Option(help="Under which people reach the console, if not its address.")
     ] = None,
+    console_webhooks: Annotated[
+        Path | None, typer.Option(help="TOML file: who is told that a person is asked.")
+    ] = None,
     console_certificate: Annotated[
         Path | None, typer.Option(help="PEM file with certificate and key of the console.")
     ] = None,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.adapters.redis.operators import LabelOperator, PinOperator
 from guard.adapters.redis.standing import StandingOperator
+from guard.console.console_metrics import ConsoleMetrics
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
 from guard.provenance.approvals import Approvals, Grant, Scope
@@ -111,6 +112,7 @@ class Desk:
         self._audit = audit
         self._policy = policy
         self._now = now
+        self.metrics = ConsoleMetrics()
 
     def _labels(self, tenant: str) -> LabelOperator:
         return LabelOperator(self._store, self._seal, self._limits or StateLimits(), tenant)
@@ -169,7 +171,13 @@ class Desk:
                     self._audit.event(EVENT, {**fields, "answer": both, "first": asked.first})
         except GuardError as error:
             self._audit.event(EVENT, {**fields, "answer": "failed", "error": str(error)[:200]})
+            self.metrics.answers.labels("failed").inc()
             raise
+        self.metrics.answers.labels(
+            "denied" if denies else "granted" if asked.released else "approved"
+        ).inc()
+        if asked.released:
+            self.metrics.approval_seconds.observe(max(0.0, at - asked.at))
         if given.answer is Answer.QUARANTINE:
             await self._quarantine(person, tenant, asked, at)
         return asked
@@ -249,6 +257,7 @@ class Desk:
         self._audit.event(EVENT, fields)
         if not wanted or not await self._labels(tenant).revoke(wanted):
             raise GuardError("no receiver is established under this mark; it may have ended")
+        self.metrics.answers.labels("revoked").inc()
 
     async def standing(self, tenants: Sequence[str]) -> Standings:
         """Return who is paused, and which break-glasses are open or wait for a second person."""
@@ -273,6 +282,7 @@ class Desk:
         self._audit.event(EVENT, {**fields, **_by(person)})
         if not await self._standing(tenant).resume(principal):
             raise GuardError("this principal is not paused; it may have ended")
+        self.metrics.answers.labels("resumed").inc()
 
     async def ask_glass(self, person: Person, tenant: str, wanted: Relaxation) -> Glass:
         """Ask for a break-glass, which another person has to open.

@@ -11,6 +11,7 @@ import time
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import (
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from guard.console.access import Access
-    from guard.console.acts import Desk
+    from guard.console.acts import Desk, Standings
     from guard.console.decisions import DecisionIndex, Row
     from guard.console.oidc import OpenIdConnect
     from guard.console.people import CertificateHolders
+    from guard.provenance.approvals import ApprovalRequest
     from guard.tool_pins.pins import Pin
 
 _STATIC: Final = {
@@ -65,6 +67,7 @@ class Console:
         secure: whether it is reached by TLS only.
         oidc: the identity provider, where there is one.
         holders: people with certificates, where there are some.
+        news: is told of what waits for an answer, every few seconds.
         now: seconds since the epoch.
     """
 
@@ -79,10 +82,14 @@ class Console:
         secure: bool = False,
         oidc: OpenIdConnect | None = None,
         holders: CertificateHolders | None = None,
+        news: Callable[[list[list[ApprovalRequest]], Standings], None] = lambda _, __: None,
         now: Callable[[], float] = time.time,  # noqa: TID251  (the edge where time comes in)
     ) -> None:
         self._index = index
         self._desk = desk
+        self._metrics = desk.metrics
+        self.news = news
+        """Is told of what waits, again and again."""
         self._access = access
         self._secure = secure
         self._now = now
@@ -129,6 +136,7 @@ class Console:
             Page("/record", self.record, view),
             Page("/static/{name}", self.static, PUBLIC),
             Page("/standing", self.standing, act, "POST"),
+            Page("/metrics", self.metrics, view),
             *self._sign_in.pages(),
             *self._api.pages(),
             *(page for part in self._parts for page in part.table()),
@@ -160,7 +168,13 @@ class Console:
         Raises:
             GuardError: the state cannot be reached; what was found before stays.
         """
-        standing = await self._desk.standing(await asyncio.to_thread(self._index.tenants))
+        tenants = await asyncio.to_thread(self._index.tenants)
+        standing = await self._desk.standing(tenants)
+        waiting = await self._desk.waiting(tenants)
+        self._metrics.waiting.set(len(waiting))
+        self._metrics.paused.set(len(standing.pauses))
+        self._metrics.open_glasses.set(len(standing.open))
+        self.news(like(waiting), standing)
         self.templates.alarms = [
             f"A break-glass is open for {one.principal or '(nobody proven)'}"
             f"{f', tool {one.tool}' if one.tool else ''}, until {minute(one.until)}: what would be "
@@ -349,6 +363,11 @@ class Console:
         granted = [one for one in answers if one.get("answer") == "granted" and "waited" in one]
         quick = sum(one["waited"] <= 2 for one in granted)  # noqa: PLR2004  (seconds)
         return self._shown(request, "record", events=events, granted=len(granted), quick=quick)
+
+    async def metrics(self, request: Request) -> Response:
+        """What the console counts, for a Prometheus that sends a viewer's secret."""
+        del request
+        return Response(self._metrics.exposed(), media_type=CONTENT_TYPE_LATEST)
 
     async def static(self, request: Request) -> Response:
         """One of the files of the pages."""

@@ -31,6 +31,7 @@ from guard.console.oidc import OpenIdConnect
 from guard.console.people import load_people
 from guard.console.policy_pages import PolicyPages
 from guard.console.sign_in import CALLBACK
+from guard.console.webhooks import News, Webhooks, load_hooks
 from guard.console.workbench import Workbench
 from guard.core.errors import GuardError, InputError
 from guard.policy_files import load_policies
@@ -40,7 +41,9 @@ from guard.settings import EMBEDDED, Settings, policy_file
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from guard.console.acts import Standings
     from guard.core.policy import Policy
+    from guard.provenance.approvals import ApprovalRequest
 
 STATE_SECONDS: Final = 5.0
 """How long a question to Redis may take; nobody's call waits for it."""
@@ -147,15 +150,24 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     bench = Workbench(
         settings.policy, settings.record, settings.record_key, commits=settings.console_commit
     )
+    desk = Desk(store, Seal(load_label_key(key)), audit, PolicyInForce(settings.policy))
+    hooks = Webhooks(load_hooks(settings.console_webhooks), audit, desk.metrics, wall)
+    news = News(lambda: place.url, wall)
+
+    def tell(groups: list[list[ApprovalRequest]], standing: Standings) -> None:
+        for message in news.of(groups, standing) if place.port else ():
+            hooks.tell(message)
+
     console = Console(
         DecisionIndex(settings.audit),
-        Desk(store, Seal(load_label_key(key)), audit, PolicyInForce(settings.policy)),
+        desk,
         access,
         hosts={*LOOPBACK, host, settings.console_host},
         parts=lambda templates: (PolicyPages(bench, templates, audit, wall),),
         secure=secure,
         oidc=oidc,
         holders=people.holders,
+        news=tell,
     )
     server = uvicorn.Server(
         uvicorn.Config(
@@ -177,6 +189,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     background = [
         loop.create_task(_announce(server, access, place)),
         loop.create_task(_checkpoints(audit.checkpoint)),
+        loop.create_task(hooks.run()),
     ]
     loop.add_signal_handler(signal.SIGHUP, audit.reopen)
     try:

@@ -1,0 +1,396 @@
+"""Telling people elsewhere that somebody is asked: signed webhooks, in the shapes of chat services.
+
+A message says who asks with which tool, what kinds of receivers it has, and where to answer; no
+receiver, no argument and no text goes to a chat service.  It is signed as Standard Webhooks say
+(``webhook-id``, ``webhook-timestamp``, ``webhook-signature: v1,…``: HMAC-SHA256 over id, timestamp
+and body), sent again where it was not taken, and given up when it has expired.  Each hook has a
+queue and a task of its own: one that hangs harms nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import tomllib
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import quote, urlsplit
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from guard.core.errors import AuditError, InputError
+from guard.settings import read_secret
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Sequence
+
+    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
+    from guard.console.acts import Standings
+    from guard.console.console_metrics import ConsoleMetrics
+    from guard.provenance.approvals import ApprovalRequest
+
+EVENT: Final = "guard.webhook"
+QUEUE: Final = 100
+"""Messages that wait for one hook; of more, the oldest are given up."""
+DELAYS: Final = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0)
+"""Seconds before a message is sent again."""
+ATTEMPT_SECONDS: Final = 10.0
+"""How long one attempt may take as a whole."""
+AT_ONCE: Final = 5
+"""New groups of requests of which each is a message; of more, one says how many."""
+TEXT: Final = 120
+"""Characters of a name that an agent has chosen."""
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Shape(StrEnum):
+    """What a service takes."""
+
+    JSON = "json"
+    SLACK = "slack"
+    TEAMS = "teams"
+
+
+class HookEntry(BaseModel):
+    """Table ``[[webhook]]`` of the file of ``--console-webhooks``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+    """In audit lines; the URL of a chat service is a secret."""
+    url: str
+    shape: Shape = Shape.JSON
+    secret: Path
+    """File with the key of the signature, beside this one; ``whsec_`` and base64, or any text."""
+
+
+class WebhookFile(BaseModel):
+    """The whole file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    webhook: Annotated[tuple[HookEntry, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What people are told."""
+
+    id: str
+    """The same whenever it is sent: receivers drop what they have."""
+    kind: str
+    """``guard.approval_waiting``, ``guard.break_glass_open``, …"""
+    text: str
+    link: str
+    at: float
+    expires: float
+    """After which it is of no use; seconds since the epoch."""
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Hook:
+    """One receiver of messages.
+
+    Attributes:
+        name: in audit lines.
+        url: of the service.
+        shape: what it takes.
+        key: of the signature.
+        waiting: messages that are to be sent, the oldest first.
+    """
+
+    name: str
+    url: str
+    shape: Shape
+    key: bytes
+    waiting: deque[Message] = field(default_factory=deque)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def load_hooks(path: Path | None) -> list[Hook]:
+    """Return the hooks of a file.
+
+    Raises:
+        InputError: the file, or one that it names, cannot be read or says something else.
+    """
+    if path is None:
+        return []
+    try:
+        found = WebhookFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).webhook
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"webhook file `{path}`: `{place}`: {first['msg']}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"webhook file `{path}` cannot be read: {error}") from error
+    for one in found:
+        parts = urlsplit(one.url)
+        if not parts.hostname or (parts.scheme != "https" and parts.hostname not in _LOOPBACK):
+            raise InputError(f"webhook file `{path}`: the URL of `{one.name}` is no https URL")
+    return [
+        Hook(one.name, one.url, one.shape, _key(read_secret(path.parent / one.secret)))
+        for one in found
+    ]
+
+
+def _key(secret: str) -> bytes:
+    if not secret.startswith("whsec_"):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except ValueError as error:
+        raise InputError("the secret of a webhook is `whsec_` and base64, or any text") from error
+
+
+class Webhooks:
+    """Sends messages to every hook.
+
+    Args:
+        hooks: whom to tell.
+        audit: takes a line for each message that is given up.
+        metrics: counts attempts.
+        now: seconds since the epoch.
+        sleep: waits so many seconds before a message is sent again.
+    """
+
+    def __init__(
+        self,
+        hooks: Sequence[Hook],
+        audit: AuditLogFile | NoAuditLog,
+        metrics: ConsoleMetrics,
+        now: Callable[[], float],
+        sleep: Callable[[float], Any] = asyncio.sleep,
+    ) -> None:
+        self._hooks = list(hooks)
+        self._audit = audit
+        self._metrics = metrics
+        self._now = now
+        self._sleep = sleep
+
+    def tell(self, message: Message) -> None:
+        """Queue a message for every hook; returns at once."""
+        for hook in self._hooks:
+            hook.waiting.append(message)
+            if len(hook.waiting) > QUEUE:
+                self._given_up(hook, hook.waiting.popleft(), "too many wait")
+            hook.wake.set()
+
+    async def run(self) -> None:
+        """Send what is queued until cancelled."""
+        trust = httpx.create_ssl_context()
+        await asyncio.gather(*(self._serve(hook, trust) for hook in self._hooks))
+
+    async def _serve(self, hook: Hook, trust: ssl.SSLContext) -> None:
+        async with httpx.AsyncClient(
+            timeout=ATTEMPT_SECONDS, verify=trust, follow_redirects=False, trust_env=False
+        ) as client:
+            while True:
+                await hook.wake.wait()
+                while hook.waiting:
+                    await self._deliver(client, hook, hook.waiting.popleft())
+                hook.wake.clear()
+
+    async def _deliver(self, client: httpx.AsyncClient, hook: Hook, message: Message) -> None:
+        """Send a message until it is taken, has expired, or was sent often enough."""
+        why = ""
+        for delay in (0.0, *DELAYS):
+            if delay:
+                self._metrics.webhooks.labels("retried").inc()
+                await self._sleep(delay)
+            if self._now() >= message.expires:
+                why = f"expired; {why}" if why else "expired"
+                break
+            why = await self._attempt(client, hook, message)
+            if not why:
+                self._metrics.webhooks.labels("sent").inc()
+                return
+        self._given_up(hook, message, why)
+
+    async def _attempt(self, client: httpx.AsyncClient, hook: Hook, message: Message) -> str:
+        """Send a message once; return why it was not taken, empty where it was."""
+        body = json.dumps(shaped(hook.shape, message)).encode()
+        at = str(int(self._now()))
+        signed = hmac.digest(
+            hook.key, b".".join((message.id.encode(), at.encode(), body)), "sha256"
+        )
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "agent-egress-guard",
+            "webhook-id": message.id,
+            "webhook-timestamp": at,
+            "webhook-signature": f"v1,{base64.b64encode(signed).decode()}",
+        }
+        try:
+            async with (
+                asyncio.timeout(ATTEMPT_SECONDS),
+                client.stream("POST", hook.url, content=body, headers=headers) as reply,
+            ):
+                # What it answers is nobody's to read, and may never end.
+                return "" if reply.is_success else f"status {reply.status_code}"
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            return type(error).__name__
+
+    def _given_up(self, hook: Hook, message: Message, why: str) -> None:
+        self._metrics.webhooks.labels("given_up").inc()
+        fields: dict[str, Any] = {"hook": hook.name, "message": message.kind, "why": why[:200]}
+        try:
+            self._audit.event(EVENT, {**fields, "outcome": "given up"})
+        except AuditError:
+            return  # The pages say that the log cannot be written.
+
+
+class News:
+    """What is new among requests and break-glasses since it was last looked at.
+
+    Args:
+        place: returns the URL of the console.
+        now: seconds since the epoch.
+    """
+
+    def __init__(self, place: Callable[[], str], now: Callable[[], float]) -> None:
+        self._place = place
+        self._now = now
+        self._seen: set[str] = set()
+
+    def of(self, groups: Sequence[Sequence[ApprovalRequest]], standing: Standings) -> list[Message]:
+        """Return what to tell people.
+
+        Args:
+            groups: requests that wait, like ones together.
+            standing: who is paused, and which break-glasses there are.
+        """
+        found = [self._asked(group) for group in groups]
+        found += [self._paused(tenant, one) for tenant, one in standing.pauses]
+        for word, glasses in (("wanted", standing.asked), ("open", standing.open)):
+            found += [self._glass(word, tenant, one) for tenant, one in glasses]
+        fresh = [one for one in found if one.id not in self._seen]
+        self._seen = {one.id for one in found}
+        asked = [one for one in fresh if one.kind == "guard.approval_waiting"]
+        if len(asked) > AT_ONCE:
+            others = [one for one in fresh if one.kind != "guard.approval_waiting"]
+            return [self._many(asked), *others]
+        return fresh
+
+    def _asked(self, group: Sequence[ApprovalRequest]) -> Message:
+        first = group[0]
+        tools = ", ".join(plain(call.tool) for call in first.calls)
+        receivers = Counter(
+            f"{one.kind}, {one.rung or 'not traced'}" for c in first.calls for one in c.receivers
+        )
+        kinds = "; ".join(f"{count} of {what}" for what, count in receivers.items()) or "none"
+        people = ", two people have to approve it" if first.people > 1 else ""
+        path = f"/approvals/{quote(first.tenant, safe='')}/{quote(first.decision, safe='')}"
+        return Message(
+            id=_named("asked", *(call.decision for call in first.calls)),
+            kind="guard.approval_waiting",
+            text=f"{plain(first.principal) or '(nobody proven)'} asks to call {tools} (receivers: "
+            f"{kinds}){people}",
+            link=self._place() + path,
+            at=first.at,
+            expires=first.expires,
+            data={
+                "tenant": first.tenant,
+                "principal": first.principal,
+                "decision_id": first.decision,
+                "tools": [call.tool for call in first.calls],
+                "receivers": dict(receivers),
+                "people": first.people,
+            },
+        )
+
+    def _many(self, asked: Sequence[Message]) -> Message:
+        return Message(
+            id=_named("many", *(one.id for one in asked)),
+            kind="guard.approval_waiting",
+            text=f"{len(asked)} different requests wait for an answer",
+            link=f"{self._place()}/approvals",
+            at=self._now(),
+            expires=max(one.expires for one in asked),
+            data={"requests": len(asked)},
+        )
+
+    def _paused(self, tenant: str, pause: Any) -> Message:
+        return Message(
+            id=_named("paused", tenant, pause.principal, str(pause.at)),
+            kind="guard.principal_paused",
+            text=f"{plain(pause.principal) or '(nobody proven)'} asked for {pause.asks} different "
+            "calls and is paused",
+            link=f"{self._place()}/approvals",
+            at=pause.at,
+            expires=pause.until,
+            data={"tenant": tenant, "principal": pause.principal},
+        )
+
+    def _glass(self, word: str, tenant: str, glass: Any) -> Message:
+        about = f"tool {plain(glass.tool)} of " if glass.tool else ""
+        who = f"{glass.first} and {glass.second}" if glass.second else glass.first
+        return Message(
+            id=_named("glass", word, tenant, glass.id),
+            kind=f"guard.break_glass_{word}",
+            text=f"a break-glass is {word} for {about}{plain(glass.principal)}: {plain(who)}, "
+            f"“{plain(glass.why)}”",
+            link=f"{self._place()}/approvals",
+            at=glass.at,
+            expires=glass.until or self._now() + 900,
+            data={"tenant": tenant, "principal": glass.principal, "seconds": glass.seconds},
+        )
+
+
+def shaped(shape: Shape, message: Message) -> dict[str, Any]:
+    """Return the JSON that a service takes; all text is shown as text."""
+    match shape:
+        case Shape.SLACK:
+            # `text` is marked up: these three are all that has to be escaped (Slack, formatting).
+            escaped = message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+            said = {"type": "plain_text", "text": message.text[:2900], "emoji": False}
+            opening = {"type": "plain_text", "text": "Look closer"}
+            button = {"type": "button", "text": opening, "url": message.link}
+            return {
+                "text": escaped,
+                "blocks": [
+                    {"type": "section", "text": said},
+                    {"type": "actions", "elements": [button]},
+                ],
+            }
+        case Shape.TEAMS:
+            # A text run, unlike a text block, knows no markup.
+            said = {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": message.text}]}
+            action = {"type": "Action.OpenUrl", "title": "Look closer", "url": message.link}
+            card = {
+                "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+                "type": "AdaptiveCard",
+                "version": "1.4",
+                "body": [said],
+                "actions": [action],
+            }
+            kind = "application/vnd.microsoft.card.adaptive"
+            return {"type": "message", "attachments": [{"contentType": kind, "content": card}]}
+        case Shape.JSON:
+            return {
+                "type": message.kind,
+                "timestamp": message.at,
+                "data": {**message.data, "text": message.text, "link": message.link},
+            }
+
+
+def plain(text: str) -> str:
+    """Return a text that an agent has chosen on one line, not too long, nothing invisible in it."""
+    seen = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return seen if len(seen) <= TEXT else f"{seen[:TEXT]}…"
+
+
+def _named(*parts: str) -> str:
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        state.update(len(data).to_bytes(4, "big") + data)
+    return f"msg_{state.hexdigest()[:32]}"

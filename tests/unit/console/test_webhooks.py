@@ -1,0 +1,267 @@
+"""Webhooks against a real receiver on loopback: signed, sent again, given up, never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from guard.console.acts import Standings
+from guard.console.console_metrics import ConsoleMetrics
+from guard.console.webhooks import (
+    DELAYS,
+    QUEUE,
+    Hook,
+    Message,
+    News,
+    Shape,
+    Webhooks,
+    load_hooks,
+    shaped,
+)
+from guard.core.errors import InputError
+from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver
+from guard.provenance.standing import Glass, Pause
+
+NOW = 1_700_000_000.0
+KEY = b"the key of the tests"
+
+
+class Receiver:
+    """An HTTP server that answers as it is told, or never, and keeps what it was sent."""
+
+    def __init__(self):
+        self.answers = []
+        self.received = []
+        self.hangs = False
+        self.arrived = asyncio.Event()
+        self._hanging = []
+
+    async def __call__(self, reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        lines = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
+        headers = {name.lower(): value for name, value in lines.items()}
+        body = await reader.readexactly(int(headers["content-length"]))
+        self.received.append((headers, body))
+        self.arrived.set()
+        if self.hangs:
+            self._hanging.append(writer)
+            return
+        answer = self.answers.pop(0) if self.answers else "204 No Content"
+        writer.write(
+            f"HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
+        )
+        await writer.drain()
+        writer.close()
+
+    def close(self):
+        for writer in self._hanging:
+            writer.close()
+
+
+@pytest.fixture
+async def receiver():
+    """A receiver that listens."""
+    found = Receiver()
+    server = await asyncio.start_server(found, "127.0.0.1", 0)
+    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
+    yield found
+    found.close()
+    server.close()
+
+
+@pytest.fixture
+async def sender():
+    """Return a function: webhooks to some hooks, sending; their audit lines, delays and clock."""
+    tasks = []
+
+    def start(*hooks):
+        found = SimpleNamespace(lines=[], delays=[], at=NOW, metrics=ConsoleMetrics())
+        audit = SimpleNamespace(event=lambda name, fields: found.lines.append((name, fields)))
+
+        async def sleep(seconds):
+            found.delays.append(seconds)
+            found.at += seconds
+
+        found.hooks = Webhooks(hooks, audit, found.metrics, lambda: found.at, sleep)
+        tasks.append(asyncio.get_running_loop().create_task(found.hooks.run()))
+        return found
+
+    yield start
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _message(number=1, expires=NOW + 3600):
+    return Message(f"msg_{number}", "guard.approval_waiting", "text", "http://c/", NOW, expires)
+
+
+async def _until(condition):
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110  (there is no event for it)
+            await asyncio.sleep(0.01)
+
+
+async def test_a_message_is_signed_as_standard_webhooks_say(receiver, sender):
+    """A receiver that has the key checks id, time and body; another key signs otherwise."""
+    sent = sender(Hook("a", receiver.url, Shape.JSON, KEY))
+    sent.hooks.tell(_message())
+    await _until(lambda: receiver.received)
+    headers, body = receiver.received[0]
+    text = b".".join((headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body))
+    expected = base64.b64encode(hmac.new(KEY, text, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+    assert json.loads(body)["type"] == "guard.approval_waiting"
+
+
+async def test_what_is_not_taken_is_sent_again_under_the_same_id(receiver, sender):
+    """An error, a redirect (never followed) and then yes; each waits longer than the one before."""
+    receiver.answers = ["500 No", "307 Elsewhere\r\nlocation: http://evil.test/", "200 OK"]
+    sent = sender(Hook("a", receiver.url, Shape.JSON, KEY))
+    sent.hooks.tell(_message())
+    await _until(lambda: len(receiver.received) == 3)
+    assert {headers["webhook-id"] for headers, _ in receiver.received} == {"msg_1"}
+    assert sent.delays == list(DELAYS[:2])
+    assert sent.lines == []
+
+
+@pytest.mark.parametrize(
+    ("expires", "attempts", "why"),
+    [(NOW + 3600, 1 + len(DELAYS), "status 500"), (NOW + 3, 2, "expired; status 500")],
+)
+async def test_a_message_is_given_up_in_the_end_and_that_is_on_record(
+    receiver, sender, expires, attempts, why
+):
+    """After the last attempt, or once it has expired; the next message has its turn."""
+    receiver.answers = ["500 No"] * attempts
+    sent = sender(Hook("slack", receiver.url, Shape.JSON, KEY))
+    sent.hooks.tell(_message(1, expires))
+    sent.hooks.tell(_message(2, NOW + 10**6))
+    await _until(lambda: len(receiver.received) == attempts + 1)
+    [(name, fields)] = sent.lines
+    assert name == "guard.webhook"
+    assert fields == {
+        "hook": "slack",
+        "message": "guard.approval_waiting",
+        "why": why,
+        "outcome": "given up",
+    }
+
+
+async def test_a_hook_that_hangs_harms_nobody(receiver, sender):
+    """Another hook is told meanwhile, telling returns at once, and what waits is bounded."""
+    slow = Receiver()
+    slow.hangs = True
+    server = await asyncio.start_server(slow, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    hanging = Hook("hanging", url, Shape.JSON, KEY)
+    sent = sender(hanging, Hook("good", receiver.url, Shape.JSON, KEY))
+    sent.hooks.tell(_message(0))
+    await asyncio.wait_for(slow.arrived.wait(), 30)
+    for number in range(1, QUEUE + 10):
+        sent.hooks.tell(_message(number))
+        await asyncio.sleep(0)
+    await _until(lambda: receiver.received)
+    assert len(hanging.waiting) <= QUEUE
+    assert {fields["why"] for _, fields in sent.lines} == {"too many wait"}
+    slow.close()
+    server.close()
+
+
+def _asked(number, *, principal="alice", tool="send", receiver="drop@evil.test", people=1):
+    reached = AskedReceiver("mail", receiver, "external", "tainted", "untrusted_result", "$.to")
+    call = AskedCall(f"d{number}", "", "", "", tool, "mcp", ("x",), (reached,), '{"to": "secret"}')
+    return ApprovalRequest(
+        "default", principal, "s", "p", NOW, NOW + 600, 60, (call,), people=people
+    )
+
+
+EMPTY = Standings([], [], [])
+
+
+def test_a_message_names_no_receiver_and_no_argument():
+    """A chat service learns who asks with what tool, and of receivers their kinds."""
+    news = News(lambda: "https://guard.test", lambda: NOW)
+    [message] = news.of([[_asked(1)]], EMPTY)
+    for shape in Shape:
+        text = json.dumps(shaped(shape, message))
+        assert "evil.test" not in text
+        assert "secret" not in text
+        assert "https://guard.test/approvals/default/d1" in text
+    assert "1 of mail, tainted" in message.text
+
+
+def test_what_an_agent_has_named_is_text_in_every_shape():
+    """No mention, link, line or markup of its own making reaches the people of a channel."""
+    news = News(lambda: "https://guard.test", lambda: NOW)
+    name = "<!channel> *x* [a](http://evil.test)\n\u202ereversed"
+    [message] = news.of([[_asked(1, tool=name, principal="p" * 500)]], EMPTY)
+    slack, teams = shaped(Shape.SLACK, message), shaped(Shape.TEAMS, message)
+    assert "<!channel>" not in slack["text"]
+    assert slack["blocks"][0]["text"]["type"] == "plain_text"
+    body = teams["attachments"][0]["content"]["body"]
+    assert body[0]["type"] == "RichTextBlock"
+    assert "\n" not in message.text
+    assert "\u202e" not in message.text
+    assert len(message.text) < 500
+
+
+def test_people_are_told_once_and_of_many_in_one_message():
+    """What was told is not told again while it waits; a burst is one message, not a hundred."""
+    news = News(lambda: "https://guard.test", lambda: NOW)
+    groups = [[_asked(n)] for n in range(3)]
+    assert len(news.of(groups, EMPTY)) == 3
+    assert news.of(groups, EMPTY) == []
+    [many] = news.of([*groups, *([_asked(n)] for n in range(10, 110))], EMPTY)
+    assert many.text.startswith("100 different requests wait")
+
+
+def test_pauses_and_break_glasses_are_told_as_well():
+    """Wanted, then open: two messages, loud ones."""
+    news = News(lambda: "https://guard.test", lambda: NOW)
+    glass = Glass("g1", "alice", "pay", "mail is down", 600, NOW, 0.0, "ann", "i", "ann")
+    pause = Pause("alice", 20, NOW, NOW + 60)
+    found = news.of([], Standings([("default", pause)], [], [("default", glass)]))
+    assert [one.kind for one in found] == ["guard.principal_paused", "guard.break_glass_wanted"]
+    [opened] = news.of([], Standings([], [("default", glass)], []))
+    assert opened.kind == "guard.break_glass_open"
+    assert "mail is down" in opened.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '[[webhook]]\nname = "a"\nurl = "http://chat.test/x"\nsecret = "s"',
+        '[[webhook]]\nname = "a"\nurl = "https://chat.test/x"\nsecret = "none"',
+        '[[webhook]]\nname = "a b"\nurl = "https://chat.test/x"\nsecret = "s"',
+        '[[webhook]]\nname = "a"\nurl = "https://chat.test/x"\nsecret = "s"\nshape = "irc"',
+        '[[webhook]]\nname = "a"\nurl = "https://chat.test/x"\nsecret = "bad"',
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_at_the_start(tmp_path, text):
+    """In the clear, without a key, or of a shape that nobody knows."""
+    (tmp_path / "s").write_text("secret", "utf-8")
+    (tmp_path / "bad").write_text("whsec_???", "utf-8")
+    path = tmp_path / "hooks.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(InputError):
+        load_hooks(path)
+
+
+def test_a_file_of_hooks(tmp_path):
+    """The URL of a chat service stays in the file; the key may be in the form of the standard."""
+    (tmp_path / "s").write_text("whsec_" + base64.b64encode(KEY).decode(), "utf-8")
+    path = tmp_path / "hooks.toml"
+    path.write_text(
+        '[[webhook]]\nname = "ops"\nurl = "https://chat.test/x"\nshape = "slack"\nsecret = "s"',
+        "utf-8",
+    )
+    [hook] = load_hooks(path)
+    assert (hook.name, hook.shape, hook.key) == ("ops", Shape.SLACK, KEY)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.adapters.redis.operators import LabelOperator, PinOperator
 from guard.adapters.redis.standing import StandingOperator
+from guard.adapters.redis.trials import RUNNING, TrialStore
 from guard.console.console_metrics import ConsoleMetrics
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
@@ -157,7 +158,7 @@ class Desk:
         at = self._now()
         denies = given.answer in {Answer.DENY, Answer.QUARANTINE}
         if not denies:
-            self._check(person, asked, at)
+            self._check(person, asked, at, await self._candidate())
         fields = self._recorded(person, asked, given, at)
         self._audit.event(EVENT, fields)
         try:
@@ -182,10 +183,19 @@ class Desk:
             await self._quarantine(person, tenant, asked, at)
         return asked
 
-    def _check(self, person: Person, asked: ApprovalRequest, at: float) -> None:
+    async def _candidate(self) -> str:
+        """Return the digest of the policy on trial that decides for somebody; empty where none."""
+        record, _ = await TrialStore(self._store, self._seal).read()
+        if record is None or record.state != RUNNING or not (record.share or record.principals):
+            return ""
+        return record.candidate
+
+    def _check(
+        self, person: Person, asked: ApprovalRequest, at: float, candidate: str = ""
+    ) -> None:
         """Refuse, before it is on record, what the store would refuse."""
         policy = self._policy()
-        if policy is not None and policy.digest != asked.policy:
+        if policy is not None and asked.policy not in {policy.digest, candidate}:
             msg = "the policy has changed since: deny this, and have the agent ask again"
             raise GuardError(msg)
         try:

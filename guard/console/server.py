@@ -23,6 +23,7 @@ from guard.adapters.audit_log import open_audit_log
 from guard.adapters.credentials.label_key import audit_signer, load_label_key
 from guard.adapters.processes.child_process import die_with_parent
 from guard.adapters.redis.store import RedisSessionStore
+from guard.adapters.redis.trials import TrialStore
 from guard.console.access import Access
 from guard.console.acts import Desk
 from guard.console.app import Console
@@ -31,6 +32,7 @@ from guard.console.oidc import OpenIdConnect
 from guard.console.people import load_people
 from guard.console.policy_pages import PolicyPages
 from guard.console.sign_in import CALLBACK
+from guard.console.trial_pages import TrialPages
 from guard.console.webhooks import News, Webhooks, load_hooks
 from guard.console.workbench import Workbench
 from guard.core.errors import GuardError, InputError
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.console.acts import Standings
+    from guard.console.pages import PagesOf, Templates
     from guard.core.policy import Policy
     from guard.provenance.approvals import ApprovalRequest
 
@@ -150,7 +153,8 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     bench = Workbench(
         settings.policy, settings.record, settings.record_key, commits=settings.console_commit
     )
-    desk = Desk(store, Seal(load_label_key(key)), audit, PolicyInForce(settings.policy))
+    index, seal = DecisionIndex(settings.audit), Seal(load_label_key(key))
+    desk = Desk(store, seal, audit, PolicyInForce(settings.policy))
     hooks = Webhooks(load_hooks(settings.console_webhooks), audit, desk.metrics, wall)
     news = News(lambda: place.url, wall)
 
@@ -158,12 +162,26 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         for message in news.of(groups, standing) if place.port else ():
             hooks.tell(message)
 
+    def parts(templates: Templates) -> tuple[PagesOf, ...]:
+        trials = TrialStore(store, seal)
+        return (
+            PolicyPages(bench, templates, audit, wall),
+            TrialPages(
+                bench=bench,
+                store=trials,
+                index=index,
+                templates=templates,
+                audit=audit,
+                now=wall,
+            ),
+        )
+
     console = Console(
-        DecisionIndex(settings.audit),
+        index,
         desk,
         access,
         hosts={*LOOPBACK, host, settings.console_host},
-        parts=lambda templates: (PolicyPages(bench, templates, audit, wall),),
+        parts=parts,
         secure=secure,
         oidc=oidc,
         holders=people.holders,

@@ -9,11 +9,13 @@ import httpx
 import pytest
 
 from guard.adapters.audit_log import AuditLogFile
+from guard.adapters.redis.trials import TrialStore
 from guard.console.access import Access, Person, Role
 from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.policy_pages import PolicyPages
+from guard.console.trial_pages import TrialPages
 from guard.console.workbench import Workbench
 from guard.provenance.seal import Seal
 from tests.guards import KEY
@@ -102,7 +104,17 @@ def console(store, log, clock, policy_file):
         desk,
         access,
         {"console"},
-        parts=lambda templates: (PolicyPages(bench, templates, audit, lambda: NOW),),
+        parts=lambda templates: (
+            PolicyPages(bench, templates, audit, lambda: NOW),
+            TrialPages(
+                bench=bench,
+                store=TrialStore(store, Seal(KEY)),
+                index=index,
+                templates=templates,
+                audit=audit,
+                now=lambda: NOW,
+            ),
+        ),
         now=lambda: NOW,
     )
 

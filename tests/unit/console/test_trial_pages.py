@@ -1,0 +1,156 @@
+"""A draft on trial, from the page to the guard: begun, widened, stopped, stepped back."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from guard.adapters.policy_trial import TrialWatch
+from guard.adapters.redis.trials import TrialStore
+from guard.core import metrics
+from guard.core.model import Identity, ToolCall
+from guard.policy_files import load_policies
+from guard.provenance.seal import Seal
+from guard.replay.run import NullAuditLog
+from tests.guards import KEY, guard_on
+from tests.unit.console.conftest import NOW, POLICY, line
+
+LOOSER = POLICY.replace("effect: block", "effect: ask").replace("name: mail", "name: looser")
+STRICTER = POLICY + "  - {id: careful, type: tool, roles: [send], effect: ask}\n"
+
+
+@pytest.fixture
+def rig(console, store, policy_file, tmp_path):
+    """A guard that follows the console's trial."""
+    guard = guard_on(store, load_policies([policy_file]))
+    watch = TrialWatch(
+        guard=guard,
+        store=TrialStore(store, Seal(KEY)),
+        seal=Seal(KEY),
+        directory=tmp_path,
+        audit=NullAuditLog(),
+        metrics=metrics.Metrics(),
+        now=lambda: NOW + 1,
+    )
+
+    async def send(number, to, principal="alice"):
+        who = Identity(principal, "s")
+        call = ToolCall(f"d{number}", who, "send", {"to": to, "body": "hi"}, "test", NOW)
+        [(_, verdict)] = await guard.authorize([call])
+        return verdict.action.label
+
+    async def begin(client, text, **form):
+        saved = {"file": str(policy_file), "text": text, "draft": ""}
+        path = (await client.post("/policies/drafts", data=saved)).headers["location"]
+        return await client.post(f"{path}/trial", data={"share": "0", **form})
+
+    return SimpleNamespace(console=console, guard=guard, watch=watch, send=send, begin=begin)
+
+
+async def _trial(client):
+    page = (await client.get("/policies/trial")).text
+    return page, page.partition('name="trial" value="')[2].partition('"')[0]
+
+
+async def test_shadow_share_all_and_stop(rig):
+    """Each click takes effect at the guard's next look, and is on record with who did it."""
+    async with rig.console.as_("author") as client:
+        assert (await rig.begin(client, LOOSER)).status_code == 303
+        await rig.watch.look()
+        shadow = await rig.send(1, "x@evil.test")
+        await rig.watch.look()
+        page, trial = await _trial(client)
+        wide = await client.post("/policies/trial", data={"trial": trial, "share": "1.0"})
+        await rig.watch.look()
+        tried = await rig.send(2, "x@evil.test")
+        await client.post("/policies/trial", data={"trial": trial, "act": "stop"})
+        await rig.watch.look()
+        late = await client.post("/policies/trial", data={"trial": trial, "share": "1.0"})
+
+    assert (shadow, tried, await rig.send(3, "x@evil.test")) == ("block", "ask", "block")
+    assert "in shadow mode" in page
+    assert (wide.status_code, late.status_code) == (303, 409)
+    lines = [json.loads(one) for one in rig.console.log.read_text("utf-8").splitlines()]
+    acts = [one for one in lines if one["event"] == "guard.policy_change"]
+    assert [one["act"] for one in acts] == ["trial", "step", "stop"]
+    assert {one["by"] for one in acts} == {"pat"}
+
+
+async def test_it_steps_back_and_the_page_says_why(rig):
+    """A candidate that asks about everything is out of force before anybody looks."""
+    async with rig.console.as_("author") as client:
+        begun = await rig.begin(client, STRICTER, principals="alice, bob")
+        assert begun.status_code == 303, begun.text
+        await rig.watch.look()
+        asked = [await rig.send(n, "a@corp.example") for n in range(4)]
+        others = await rig.send(5, "a@corp.example", "carol")
+        await rig.watch.look()
+        page, _ = await _trial(client)
+
+    assert (asked, others) == (["ask"] * 4, "allow")
+    assert "stepped back" in page
+    assert "asks or blocks jumped: 4 of 4 calls" in page
+    assert await rig.send(6, "a@corp.example") == "allow"
+
+
+async def test_what_is_asked_on_trial_can_be_approved(rig):
+    """A request under the candidate is one of a policy in force; once it is stopped it is not."""
+    async with rig.console.as_("author", "approver") as client:
+        await rig.begin(client, STRICTER, principals="alice", jump="100")
+        await rig.watch.look()
+        await rig.send(1, "a@corp.example")
+        await rig.send(2, "b@corp.example")
+        rig.console.desk._policy = lambda: rig.guard.policy
+        form = {"answer": "once", "decision": "default/d1"}
+        granted = await client.post("/approvals", data=form)
+        _, trial = await _trial(client)
+        await client.post("/policies/trial", data={"trial": trial, "act": "stop"})
+        late = await client.post("/approvals", data={**form, "decision": "default/d2"})
+
+    assert granted.status_code == 303
+    assert late.status_code == 409
+    assert "policy has changed" in late.text
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ({"share": "0.5"}, LOOSER),
+        ({"share": "nan"}, LOOSER),
+        ({"jump": "200"}, LOOSER),
+        ({}, POLICY),
+        ({}, POLICY + "state: {approval: 60s}\n"),
+        ({}, "version: 1\n"),
+    ],
+    ids=["share", "not a number", "jump", "no change", "frame", "problem"],
+)
+async def test_what_cannot_be_tried_is_refused_with_the_reason(rig, form, text):
+    """Nothing is begun, and the page says what is wrong."""
+    async with rig.console.as_("author") as client:
+        answer = await rig.begin(client, text, **form)
+        page, _ = await _trial(client)
+    assert answer.status_code == 400
+    assert "None: begin one" in page
+
+
+async def test_one_policy_is_on_trial_at_a_time(rig):
+    """Two candidates could not be told apart in what they cause."""
+    async with rig.console.as_("author") as client:
+        await rig.begin(client, LOOSER)
+        second = await rig.begin(client, STRICTER)
+    assert second.status_code == 409
+
+
+async def test_calls_decided_otherwise_are_listed(rig):
+    """Side by side: the verdict that was carried out, and the other's."""
+    told = "base decides; the other: block (outside)"
+    with rig.console.log.open("a", encoding="utf-8") as log:
+        log.write(line(70, enforced="ask", facts={"policy_trial": told}))
+    rig.console.index.take_in()
+    async with rig.console.as_("author") as client:
+        await rig.begin(client, LOOSER)
+        page, _ = await _trial(client)
+    assert told in page
+    assert page.count("/decisions/d") == 1

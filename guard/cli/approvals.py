@@ -17,13 +17,22 @@ from guard.core.policy import StateLimits
 from guard.provenance.approvals import Approver, Grant, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from guard.core.model import Json
     from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver
     from guard.provenance.established import Established
 
 EVENT: Final = "guard.approval"
 """Audit line of a person's answer."""
+ORDERS: Final = (
+    ("served", "served"),
+    ("authenticated", "authenticated"),
+    ("rose", "rose"),
+    ("fell", "fell"),
+    ("fell_out", "fell out"),
+)
+RANKED: Final = frozenset({"served", "authenticated"})
 _PERIOD: Final = re.compile(r"(\d{1,5})\s?([mhd])")
 _SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 Decision = Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")]
@@ -207,11 +216,32 @@ def _receiver_shown(one: AskedReceiver) -> Iterator[str]:
         yield f"  from: {one.channel} of {source}, {where}{one.session} session, {minute(one.at)}"
     if one.text:
         yield f"  text: {plain(one.text)}"
+    if one.selection is not None:
+        yield from _selection_shown(one.selection)
     if one.sends:
         last = f"last {minute(one.sent[-1].at)} with `{plain(one.sent[-1].tool)}`"
         yield f"  sent there before: {one.sends} times, {last}"
     else:
         yield "  sent there before: never, as far as is on record"
+
+
+def _selection_shown(told: Mapping[str, Json]) -> Iterator[str]:
+    """Yield the order of a memory's answer, the authenticated one, and whose doing it is."""
+    yield f"  memory: {plain(told['store'])}, {told['reason']}"
+    if "served" not in told:
+        return
+    for name, title in ORDERS:
+        found = [f"{n}. {plain(one)}" for n, one in enumerate(told[name], 1)]
+        if name not in RANKED:
+            found = [plain(one) for one in told[name]]
+        yield f"  {title}: {', '.join(found) or 'nothing'}"
+    writer = told["writer"]
+    if writer is None:
+        yield "  writer: no single one, as far as was tried"
+    else:
+        who = plain(writer["principal"]) or "nobody who is known"
+        where = f"session {writer['session']}, call {writer['call']}, {minute(writer['at'])}"
+        yield f"  writer: {who}, {where}; without this structure the order is the authenticated one"
 
 
 def _recorded(asked: ApprovalRequest, answer: str) -> dict[str, str]:

@@ -177,6 +177,8 @@ class ToolResult:
     """No readable answer came: nobody can say whether the tool carried the call out."""
     sources: frozenset[bytes] | None = None
     """Marks of whom an untrusted result comes from; None until they have been worked out."""
+    is_report: bool = False
+    """An agent tells of it in its history: what was answered then cannot be changed any more."""
 
 
 TERMS: Final = 16

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from guard.core.model import Json
 
@@ -38,3 +39,10 @@ def strings_in_order(value: Json) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from strings_in_order(inner)
+
+
+def quoted(texts: Iterable[str]) -> str:
+    """Return names that somebody else chose, as a list in a sentence: each a JSON string."""
+    return ", ".join(
+        json.dumps("".join(filter(str.isprintable, text)), ensure_ascii=False) for text in texts
+    )

@@ -271,6 +271,10 @@ class SelectionPolicy:
     """The least label of a write that counts."""
     asks_always: bool = False
     """Whether no item of an answer vouches where any of them rose."""
+    annotates: bool = False
+    """Whether an answer in which any item rose, or which cannot be replayed, is given a note."""
+    substitutes: bool = False
+    """Whether its items are released in the authenticated order instead, where that can be done."""
     fidelity: float = 0.95
     """Share of recent answers that the replica must have made alike."""
     deadline: float = 1.0

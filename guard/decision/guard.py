@@ -150,7 +150,7 @@ class Guard:
         self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
         self._approvals = Approvals(self._seal)
         self._asking = AskCounter()
-        self._selections = SelectionReplays(ledger, self._seal, audit, metrics)
+        self._selections = SelectionReplays(ledger, store, self._seal, audit, metrics)
         self._pins = Pins(self._seal)
         self._containment = Containment(self._seal, store)
         self.offers = ToolOffers()
@@ -248,6 +248,8 @@ class Guard:
             traced, verdict = self._decided(*given)
         if beside is not None:
             verdict = await self._compared(beside, begun[2], verdict, is_large=is_large)
+        if policy is not None and policy.replays and verdict.action is not Action.ALLOW:
+            verdict = await self._selections.explained(policy, traced, verdict)
         memory = self._memory
         if memory is not None and (classified.memory_write is not None or memory.has_reads):
             verdict = await memory.judge(traced, snapshot, verdict)
@@ -614,13 +616,15 @@ class Guard:
         for recorder in self._recorders:
             recorder.result(result)
         self.texts.of_result(result)
-        unmarked = contained = None
+        selected = contained = None
         policy = self.policy
         if policy is not None and policy.selections:
-            unmarked = await self._unselected(policy, result)
+            result, selected = await self._selected(policy, result)
         if policy is not None and policy.propagation is not None:
             result, contained = self._without_contained(policy, result)
-        refused = unmarked or self.judge_result(result) or contained
+        refused = self.judge_result(result) or contained or selected
+        if selected is not None and not selected.enforced.forwards:
+            refused = selected
         if memory is None:
             await self._executed(result)
             return refused
@@ -673,16 +677,19 @@ class Guard:
         verdict = self._record(result.call, verdict, 0.0)
         return None if verdict.enforced.forwards else verdict
 
-    async def _unselected(self, policy: Policy, result: ToolResult) -> Verdict | None:
+    async def _selected(
+        self, policy: Policy, result: ToolResult
+    ) -> tuple[ToolResult, Verdict | None]:
         """Mark what a graph memory's selection does not vouch for, before anybody reads it.
 
         Returns:
-            the verdict that withholds the answer, where the marks could not be stored.
+            the result as it is released, and the verdict that changes it, or that withholds it
+            where the marks could not be stored.
         """
         try:
-            marks = await self._selections.learn(policy, result)
-            if marks:
-                await self._store.note(result.call.call.identity, marks)
+            found = await self._selections.learn(policy, result)
+            if found.writes:
+                await self._store.note(result.call.call.identity, found.writes)
         except Exception:  # noqa: BLE001  (an answer that is not marked would vouch)
             self._metrics.count(ERRORS, "state")
             reason = Reason(
@@ -694,8 +701,14 @@ class Guard:
             )
             verdict = Verdict(Action.BLOCK, policy.mode, (reason,), policy.digest)
             verdict = self._record(result.call, verdict, 0.0)
-            return None if verdict.enforced.forwards else verdict
-        return None
+            return result, None if verdict.enforced.forwards else verdict
+        if found.reason is None:
+            return result, None
+        verdict = Verdict(
+            Action.REDACT, policy.mode, (found.reason,), policy.digest, instead=found.content
+        )
+        verdict = self._record(result.call, verdict, 0.0)
+        return replace(result, content=found.content), verdict
 
     async def _executed(self, result: ToolResult) -> None:
         """Mark the call of a result executed and label what it brings or saved."""

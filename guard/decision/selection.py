@@ -9,14 +9,19 @@ values, and a later call that names one finds it unknown (docs/graph-memory.md).
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-from guard.core.errors import AuditError, GuardError
+from guard.core.errors import AuditError
 from guard.core.labels import Channel
 from guard.core.metrics import ERRORS, SELECTION_FIDELITY, SELECTIONS
 from guard.core.model import Integrity, PrincipalRung
+from guard.core.policy import Action, Mode, Reason
+from guard.graph_memory.answers import Ranked, annotated, documents_in, read_ranked, reordered
+from guard.graph_memory.comparison import Comparison, note_on, whose_structure
 from guard.graph_memory.graph import Recall
 from guard.graph_memory.grounding import mentioned
 from guard.graph_memory.ledger import (
@@ -28,14 +33,19 @@ from guard.graph_memory.ledger import (
     ledger_set,
     seal_writes,
 )
-from guard.graph_memory.replay import Replay, replay
+from guard.graph_memory.replay import Replay, UnreplayedError, replay
 from guard.graph_memory.selectors import discover_selectors
 from guard.provenance.label_sets import label_sets
-from guard.provenance.result_documents import Blocks, parsed, roots_of
-from guard.provenance.selected_values import selected_writes
+from guard.provenance.ladder import SELECTED_WHY
+from guard.provenance.selected_values import (
+    explanation_lookup,
+    explanation_write,
+    read_explanation,
+    selected_writes,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Coroutine, Iterator, Sequence
 
     from guard.core.calls import ToolResult, TracedCall
     from guard.core.labels import LabelSet, LabelWrite
@@ -47,8 +57,8 @@ if TYPE_CHECKING:
     )
     from guard.core.metrics import Metrics
     from guard.core.model import Json
-    from guard.core.policy import Policy
-    from guard.core.ports import AuditLog, LedgerStore
+    from guard.core.policy import Policy, Verdict
+    from guard.core.ports import AuditLog, LedgerStore, SessionStore
     from guard.graph_memory.selectors import Selector
     from guard.provenance.seal import Seal
 
@@ -60,24 +70,27 @@ CHECKED: Final = 8
 """Of recalls without untrusted structure, every how many the replica is compared."""
 IN_THREAD: Final = 64
 """Writes from which a ledger is extended in a thread."""
-ATTRIBUTED: Final = 32
-"""Writers of whom it is tried whether their structure alone made the difference."""
+ATTRIBUTING: Final = 0.5
+"""Share of its deadline after which a replay looks no further for whose doing a difference is."""
+ADVISED: Final = {
+    "selection_annotated": "structure that nobody authenticated decides this answer: it has a note",
+    "selection_substituted": "structure that nobody authenticated decided this answer: it is "
+    "released in the authenticated order",
+}
+"""Why an answer is released otherwise than it came, by code."""
 USER, READ, INFERRED = "user_input", "tool_result", "model_inference"
 
 
-class UnreplayedError(GuardError):
-    """A selection cannot be replayed; its text is the reason, from a closed set."""
-
-
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """An answer as it was read: its items, best first, and the names of their nodes."""
+class Selected:
+    """What follows of an answer before it is released."""
 
-    items: tuple[Json, ...]
-    names: tuple[str, ...]
-
-
-_Judged: TypeAlias = "tuple[Replay, dict[str, Json] | None]"
+    writes: tuple[LabelWrite, ...] = ()
+    """Records to store."""
+    content: Json = None
+    """What is released in its place; None where it is released as it came."""
+    reason: Reason | None = None
+    """Why."""
 
 
 @dataclass(slots=True)
@@ -106,36 +119,75 @@ class SelectionReplays:
 
     Args:
         ledger: where the ledgers lie.
+        store: where the marks and explanations of answers lie.
         seal: the deployment's key.
         audit: told of every answer that does not stand as it was served.
         metrics: counted.
     """
 
     def __init__(
-        self, ledger: LedgerStore | None, seal: Seal, audit: AuditLog, metrics: Metrics
+        self,
+        ledger: LedgerStore | None,
+        store: SessionStore,
+        seal: Seal,
+        audit: AuditLog,
+        metrics: Metrics,
     ) -> None:
-        self._ledger, self._seal, self._audit, self._metrics = ledger, seal, audit, metrics
+        self._ledger, self._store, self._seal = ledger, store, seal
+        self._audit, self._metrics = audit, metrics
         self._replicas: dict[tuple[str, str], _Replica] = {}
         self._unwritten: set[tuple[str, str]] = set()
         """Ledgers that lack a write of this process: the store could not be told of it."""
 
-    async def learn(self, policy: Policy, result: ToolResult) -> list[LabelWrite]:
+    async def learn(self, policy: Policy, result: ToolResult) -> Selected:
         """Take what a result says of a store's structure, or judge what it selected.
 
         Returns:
-            records to store before the answer is released; empty where it stands as it is.
+            what to store and to release; nothing where the answer stands as it is.
         """
         call = result.call.classified
         mapping = call.mapping
         store = call.saves_to or (mapping.store if mapping is not None else "")
         selection = policy.selections.get(store)
         if selection is None or result.is_error:
-            return []
+            return Selected()
         ranked = selection.ranks(call.call.tool)
         if ranked is not None:
             return await self._judge(policy, selection, ranked, result)
         await self._write(selection, result)
-        return []
+        return Selected()
+
+    async def explained(self, policy: Policy, traced: TracedCall, verdict: Verdict) -> Verdict:
+        """Return a refusal with both orders of the answer that a value in it came from.
+
+        One more round trip, and only where a selection is why.  Never raises: what cannot be told
+        changes no verdict.
+        """
+        try:
+            reasons = [
+                await self._explained(policy, traced, reason)
+                if reason.code in SELECTED_WHY.values()
+                else reason
+                for reason in verdict.reasons
+            ]
+        except Exception:  # noqa: BLE001  (the refusal stands, told or not)
+            self._metrics.count(ERRORS, "state")
+            return verdict
+        return dataclasses.replace(verdict, reasons=tuple(reasons))
+
+    async def _explained(self, policy: Policy, traced: TracedCall, reason: Reason) -> Reason:
+        for target in (*traced.targets, *traced.guarded):
+            attested = target.attestation
+            if attested is None or attested.record is None or attested.why != reason.code:
+                continue
+            record, identity = attested.record, traced.call.identity
+            lookup = explanation_lookup(label_sets(policy.limits), identity.tenant, record)
+            [raw] = await self._store.look_up(identity, lookup)
+            told = read_explanation(self._seal, lookup.area, raw)
+            if told is not None:
+                evidence = {**reason.evidence, "selection": told}
+                return dataclasses.replace(reason, evidence=evidence)
+        return reason
 
     # --- a save ----------------------------------------------------------------------------------
 
@@ -164,58 +216,66 @@ class SelectionReplays:
         selection: SelectionPolicy,
         mapping: RankedMapping,
         result: ToolResult,
-    ) -> list[LabelWrite]:
-        items: Sequence[Json] = (result.content,)
-        channel, reason = Channel.UNREPLAYED, "error"
-        told: dict[str, Json] | None = None
+    ) -> Selected:
+        content = result.content
+        found, reason = None, "unread_answer"
         try:
-            if mapping.unless is not None and _is_given(mapping.unless, result):
-                raise UnreplayedError("other_ranking")
-            ranked = read_ranked(mapping, result)
-            task = asyncio.ensure_future(self._replayed(selection, mapping, result, ranked))
-            task.add_done_callback(_end)
-            # A ledger that is still being read is there for the next recall.
-            found, told = await asyncio.wait_for(asyncio.shield(task), selection.deadline)
-        except UnreplayedError as error:
-            reason = str(error)
-        except TimeoutError:
-            reason = "late"
-        except ValueError:
-            reason = "unrankable"
-        except Exception:  # noqa: BLE001  (whatever failed: the answer vouches for nothing)
-            reason = "error"
+            ranked = read_ranked(mapping, content)
+        except UnreplayedError:
+            ranked = Ranked((content,), ())
         else:
-            channel, reason = Channel.SELECTION, "diverged"
+            found, reason = await self._in_time(
+                self._replayed(selection, mapping, result, ranked), selection.deadline
+            )
+        told = _told(selection, found, reason)
+        instead, why = None, None
+        if (found is None or found.diverged) and policy.mode is Mode.ENFORCE:
+            instead, why, found, ranked = _advised(selection, mapping, result, found, ranked, told)
+        items: Sequence[Json] = (content,)
+        if found is not None:
             items = _falling(ranked, found, selection)
-        if not items:
-            self._metrics.count(SELECTIONS, "stands")
-            return []
-        self._tell(selection, result, reason, told)
-        limits = policy.limits
-        return selected_writes(
-            self._seal, label_sets(limits), result, items, channel, limits.session_idle
-        )
+        self._tell(result, reason, told)
+        writes: list[LabelWrite] = []
+        if items:
+            sets, seconds = label_sets(policy.limits), policy.limits.session_idle
+            channel = Channel.UNREPLAYED if found is None else Channel.SELECTION
+            writes = selected_writes(self._seal, sets, result, items, channel, seconds)
+            writes.append(explanation_write(self._seal, sets, result, told))
+        return Selected(tuple(writes), instead, why)
 
-    def _tell(
-        self,
-        selection: SelectionPolicy,
-        result: ToolResult,
-        reason: str,
-        told: dict[str, Json] | None,
-    ) -> None:
-        """Count an answer that does not stand as it was served, and write a line about it.
+    async def _in_time(
+        self, work: Coroutine[Any, Any, Comparison], seconds: float
+    ) -> tuple[Comparison | None, str]:
+        """Return a comparison, or None and why there is none."""
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(_end)
+        try:
+            # A ledger that is still being read is there for the next recall.
+            found = await asyncio.wait_for(asyncio.shield(task), seconds)
+        except UnreplayedError as error:
+            return None, str(error)
+        except TimeoutError:
+            return None, "late"
+        except ValueError:
+            return None, "unrankable"
+        except Exception:  # noqa: BLE001  (whatever failed: the answer vouches for nothing)
+            return None, "error"
+        return found, "diverged" if found.diverged else "stands"
+
+    def _tell(self, result: ToolResult, reason: str, told: dict[str, Json]) -> None:
+        """Count an answer, and write a line about one that does not stand as it was served.
 
         What cannot be written changes nothing: the values are marked whatever the log says.
         """
         self._metrics.count(SELECTIONS, reason)
+        if reason == "stands":
+            return
         call = result.call.call
         fields: dict[str, Json] = {
-            "store": selection.store,
-            "reason": reason,
             "tool": call.tool,
             "call_id": call.id,
             "principal": call.identity.principal,
-            **(told or {}),
+            **told,
         }
         try:
             self._audit.event("selection", fields)
@@ -228,12 +288,15 @@ class SelectionReplays:
         mapping: RankedMapping,
         result: ToolResult,
         ranked: Ranked,
-    ) -> _Judged:
-        """Return the replay of an answer, and what is told of one that diverged.
+    ) -> Comparison:
+        """Return the replay of an answer.
 
         Raises:
             UnreplayedError: it cannot be replayed.
         """
+        if mapping.unless is not None and _is_given(mapping.unless, result):
+            raise UnreplayedError("other_ranking")
+        started = time.monotonic()
         tenant = result.call.call.identity.tenant
         replica = self._replica(tenant, selection)
         async with replica.lock:
@@ -245,9 +308,7 @@ class SelectionReplays:
             ):
                 raise UnreplayedError("ledger_gap")
             replica.recalls += 1
-            return await asyncio.to_thread(
-                self._compare, selection, mapping, replica, result, ranked
-            )
+            return await asyncio.to_thread(self._compare, mapping, replica, result, ranked, started)
 
     def _replica(self, tenant: str, selection: SelectionPolicy) -> _Replica:
         key = (tenant, selection.store)
@@ -289,19 +350,18 @@ class SelectionReplays:
 
     def _compare(
         self,
-        selection: SelectionPolicy,
         mapping: RankedMapping,
         replica: _Replica,
         result: ToolResult,
         ranked: Ranked,
-    ) -> _Judged:
+        started: float,
+    ) -> Comparison:
         """Replay an answer on both graphs; runs in a thread, under the replica's lock."""
-        ledger = replica.ledger
+        ledger, selection = replica.ledger, replica.selection
         selector = discover_selectors()[selection.selector]()
         if not selector.reads_structure:
             # What no edge can change needs no replay; the labels of the items are theirs.
-            places = tuple(range(len(ranked.names)))
-            return Replay(places, places, faithful=True, stands=(True,) * len(places)), None
+            return Comparison(ranked.names, ranked.names, tuple(range(len(ranked.names))))
         served = [ledger.number(name) for name in ranked.names]
         if None in served:
             raise UnreplayedError("unknown_item")
@@ -309,6 +369,7 @@ class SelectionReplays:
         numbers = list(map(ledger.root, known))
         full, authentic = ledger.full, ledger.authentic
         seeds = seeds_of(mapping, result, ledger)
+        asked = Recall(dict.fromkeys(seeds, 1.0), top=len(numbers))
         recall = Recall(dict.fromkeys(map(ledger.root, seeds), 1.0), top=len(numbers))
         # A stranger's merge must move neither where the authenticated walk begins nor its items.
         own = [ledger.root(number, authentic=True) for number in known]
@@ -322,15 +383,19 @@ class SelectionReplays:
                 selector, full, authentic, recall, numbers, compare=True, unmerged=unmerged
             )
             if not found.faithful:
-                found = _before_writes(
-                    selector, ledger, result.call.call.at, found, unmerged, recall
-                )
+                at = result.call.call.at
+                found = _before_writes(selector, ledger, at, found, unmerged, asked, known)
             replica.compared_at = len(ledger)
             self._count(selection, replica, found)
-        told = None
-        if found.diverged:
-            told = self._document(replica, ranked, recall, found, selector)
-        return found, told
+        names = tuple(ledger.names[number] for number in found.authentic)
+        compared = Comparison(ranked.names, names, found.places, selector.name, len(ledger))
+        if not compared.diverged:
+            return compared
+        until = started + ATTRIBUTING * selection.deadline
+        writer = whose_structure(
+            selector, ledger, asked, compared, lambda: time.monotonic() < until
+        )
+        return dataclasses.replace(compared, writer=writer)
 
     def _count(self, selection: SelectionPolicy, replica: _Replica, found: Replay) -> None:
         recent = replica.faithful
@@ -342,25 +407,44 @@ class SelectionReplays:
         if len(recent) >= ENOUGH and share < selection.fidelity:
             raise UnreplayedError("fidelity")
 
-    @staticmethod
-    def _document(
-        replica: _Replica, ranked: Ranked, recall: Recall, found: Replay, selector: Selector
-    ) -> dict[str, Json]:
-        """Return both orders, what rose and fell out, and whose structure made the difference."""
-        names = replica.ledger.names
-        served = set(found.served)
-        return {
-            "selector": selector.name,
-            "ledger": len(replica.ledger),
-            "served": list(ranked.names),
-            "authenticated": [names[number] for number in found.authentic],
-            "rose": [n for n, ok in zip(ranked.names, found.stands, strict=True) if not ok],
-            "fell_out": [names[number] for number in found.authentic if number not in served],
-            "writer": _writer_document(whose_structure(selector, replica.ledger, recall, found)),
-        }
+
+def _told(selection: SelectionPolicy, found: Comparison | None, reason: str) -> dict[str, Json]:
+    """Return what is told of an answer."""
+    told: dict[str, Json] = {"store": selection.store, "reason": reason}
+    return told if found is None else told | found.document()
 
 
-def _end(task: asyncio.Future[_Judged]) -> None:
+def _advised(
+    selection: SelectionPolicy,
+    mapping: RankedMapping,
+    result: ToolResult,
+    found: Comparison | None,
+    ranked: Ranked,
+    told: dict[str, Json],
+) -> tuple[Json, Reason | None, Comparison | None, Ranked]:
+    """Return what is released in the place of an answer and why, and what it is compared as then.
+
+    An answer whose items cannot be put into another order is given the note alone.
+    """
+    if not (selection.annotates or selection.substitutes) or result.is_report:
+        return None, None, found, ranked
+    content, code = result.content, "selection_annotated"
+    if selection.substitutes and found is not None and found.order:
+        other = reordered(content, mapping, found.order)
+        if other is not None:
+            content, code = other, "selection_substituted"
+            ranked = ranked.taken(found.order)
+            places = tuple(found.places[at] for at in found.order)
+            found = dataclasses.replace(found, served=ranked.names, places=places)
+    note = note_on(told, substituted=code == "selection_substituted")
+    noted = annotated(content, note, told)
+    if noted is None and content is result.content:
+        return None, None, found, ranked
+    reason = Reason(code, "", Action.REDACT, ADVISED[code], {"store": selection.store})
+    return content if noted is None else noted, reason, found, ranked
+
+
+def _end(task: asyncio.Future[Comparison]) -> None:
     """Take note of how a replay ended that nobody waits for any more."""
     if not task.cancelled():
         task.exception()
@@ -372,13 +456,13 @@ def _extend(replica: _Replica, entries: Sequence[object]) -> None:
     replica.last = entries[-1]
 
 
-def _falling(ranked: Ranked, found: Replay, selection: SelectionPolicy) -> list[Json]:
+def _falling(ranked: Ranked, found: Comparison, selection: SelectionPolicy) -> list[Json]:
     """Return the items that vouch for nothing."""
-    all_of_them = selection.asks_always and found.diverged
+    all_of_them, stands = selection.asks_always and found.diverged, found.stands
     return [
         item
         for place, item in enumerate(ranked.items)
-        if all_of_them or place >= selection.top_k or not found.vouches(place)
+        if all_of_them or place >= selection.top_k or not stands[place]
     ]
 
 
@@ -449,58 +533,36 @@ def _is_given(query: PathQuery, result: ToolResult) -> bool:
     return any(value not in {None, ""} for _, value in query.find(arguments))
 
 
-def _documents(content: Json) -> list[Json]:
-    """Return the structures that an answer is: its texts parsed strictly, and its other forms."""
-    found: list[Json] = []
-    for root in roots_of(content):
-        if isinstance(root, Blocks):
-            found.append([parsed(text, every_format=False) for text in root.texts])
-        elif isinstance(root, str):
-            found.append(parsed(root, every_format=False))
-        else:
-            found.append(root)
-    return [document for document in found if isinstance(document, dict | list)]
-
-
-def read_ranked(mapping: RankedMapping, result: ToolResult) -> Ranked:
-    """Return the items of an answer.
-
-    Raises:
-        UnreplayedError: they are not where they should be, or two forms of the answer differ.
-    """
-    found: dict[tuple[str, ...], Ranked] = {}
-    for document in _documents(result.content):
-        items = tuple(value for _, value in mapping.items.find(document))
-        names = tuple(
-            name for item in items for _, name in mapping.id.find(item) if isinstance(name, str)
-        )
-        if len(names) != len(items):
-            raise UnreplayedError("unread_answer")
-        if items:
-            found[names] = Ranked(items, names)
-    if len(found) != 1:
-        raise UnreplayedError("unread_answer")
-    return next(iter(found.values()))
-
-
-def _before_writes(
+def _before_writes(  # noqa: PLR0913  (an answer, and the graph that it may come from)
     selector: Selector,
     ledger: Ledger,
-    asked: float,
+    at: float,
     found: Replay,
     unmerged: tuple[Recall, Sequence[int]],
-    recall: Recall,
+    asked: Recall,
+    known: Sequence[int],
 ) -> Replay:
     """Return the comparison with the graph before the writes since a time, if that is the same.
+
+    Args:
+        selector: of the store.
+        ledger: its structure.
+        at: when it was asked.
+        found: the comparison with the graph as it is.
+        unmerged: as for :func:`replay`.
+        asked: the recall, by nodes as they were before any merge.
+        known: likewise the items of the answer.
 
     Raises:
         ValueError: the selector cannot rank it.
     """
-    late = ledger.since(asked)
+    late = ledger.since(at)
     if not late:
         return found
-    full = ledger.without(late)
-    before = replay(selector, full, ledger.authentic, recall, found.served, unmerged=unmerged)
+    full, root = ledger.without(late)
+    seeds = dict.fromkeys(map(root, asked.seeds), 1.0)
+    recall, served = dataclasses.replace(asked, seeds=seeds), list(map(root, known))
+    before = replay(selector, full, ledger.authentic, recall, served, unmerged=unmerged)
     return before if before.faithful else found
 
 
@@ -512,7 +574,7 @@ def seeds_of(mapping: RankedMapping, result: ToolResult, ledger: Ledger) -> list
     """
     documents: Sequence[Json] = [dict(result.call.call.arguments)]
     if mapping.seeds_in_result:
-        documents = _documents(result.content)
+        documents = documents_in(result.content)
     texts = [
         name
         for root in documents
@@ -526,29 +588,3 @@ def seeds_of(mapping: RankedMapping, result: ToolResult, ledger: Ledger) -> list
     if not numbers:
         raise UnreplayedError("no_grounding")
     return numbers
-
-
-def whose_structure(
-    selector: Selector, ledger: Ledger, recall: Recall, found: Replay
-) -> Writer | None:
-    """Return the writer whose edges, removed alone, put the authenticated item first again."""
-    for writer, numbers in list(ledger.strangers().items())[:ATTRIBUTED]:
-        try:
-            order = selector.rank(ledger.without(numbers), recall).items
-        except ValueError:
-            continue
-        if order[:1] == found.authentic[:1]:
-            return writer
-    return None
-
-
-def _writer_document(writer: Writer | None) -> Json:
-    if writer is None:
-        return None
-    return {
-        "principal": writer.principal,
-        "session": writer.session.hex(),
-        "call": writer.call,
-        "at": writer.at,
-        "source": writer.source,
-    }

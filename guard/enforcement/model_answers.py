@@ -104,7 +104,7 @@ class ModelAnswerHandler:
         classified = pending or untraced(self._classify(self._call(exchange, result.call)))
         at = self._clock.now()
         verdict = await self._guard.observe(
-            ToolResult(classified, result.content, at, result.is_error)
+            ToolResult(classified, result.content, at, result.is_error, is_report=True)
         )
         if verdict is not None:
             self._reported[digest] = Refusal(classified.call.id, verdict)

@@ -262,8 +262,8 @@ class Ledger:
         """Writes of writers who count, derived from something that does not, or no longer does."""
         self._folded: dict[str, list[int]] = {}
         self._folded_to = 0
-        self.uncounted = 0
-        """Writes that do not count."""
+        self._strange: list[int] = []
+        """Numbers of the writes that did not count when they were made."""
 
     def __len__(self) -> int:
         """Return the version: the number of writes."""
@@ -297,7 +297,7 @@ class Ledger:
         if counts:
             self._authentic.apply(write, number, one, two)
         else:
-            self.uncounted += 1
+            self._strange.append(number)
         self._say(write, counts=counts)
 
     def _say(self, write: Write, *, counts: bool) -> None:
@@ -319,16 +319,20 @@ class Ledger:
                     self._counted[derived.one] = False
                     falling.append(derived.one)
         if fallen:
-            self.uncounted += len(fallen)
             self._fold_again()
 
     def _fold_again(self) -> None:
-        self._authentic = _View(self._duplicates_add)
-        for number, write in enumerate(self._writes):
-            if self.is_counted(number):
-                one = self._numbers[write.one]
-                two = self._numbers[write.two] if write.two else one
-                self._authentic.apply(write, number, one, two)
+        self._authentic = self._folded_of(filter(self.is_counted, range(len(self._writes))))
+
+    def _folded_of(self, numbers: Iterable[int]) -> _View:
+        """Return the graph of some writes, in their order."""
+        view = _View(self._duplicates_add)
+        for number in numbers:
+            write = self._writes[number]
+            one = self._numbers[write.one]
+            two = self._numbers[write.two] if write.two else one
+            view.apply(write, number, one, two)
+        return view
 
     def is_counted(self, number: int) -> bool:
         """Return whether a write is part of the authenticated graph."""
@@ -340,6 +344,11 @@ class Ledger:
             number = self._numbers[name] = len(self.names)
             self.names.append(name)
         return number
+
+    @property
+    def uncounted(self) -> int:
+        """How many writes do not count."""
+        return len(self._fallen.union(self._strange))
 
     @property
     def full(self) -> Graph:
@@ -357,7 +366,7 @@ class Ledger:
         Raises:
             ValueError: a weight is no positive number.
         """
-        return self._made(self._authentic) if self.uncounted else self.full
+        return self._made(self._authentic) if self._strange or self._fallen else self.full
 
     def _made(self, view: _View) -> Graph:
         if view.faults:
@@ -368,21 +377,28 @@ class Ledger:
         """Return what a node was merged into, in the full graph or in the authenticated one."""
         return (self._authentic if authentic else self._full).root(node)
 
-    def without(self, numbers: Iterable[int]) -> Graph:
-        """Return the full graph without the edges that some writes made."""
-        mask = np.zeros(len(self._writes), dtype=bool)
-        mask[list(numbers)] = True
-        return self._full.made(len(self.names), mask)
+    def without(self, numbers: Iterable[int]) -> tuple[Graph, Callable[[int], int]]:
+        """Return what the other writes make, and into which node each was merged there.
+
+        Raises:
+            ValueError: one of their weights is no positive number.
+        """
+        gone = set(numbers)
+        if self._duplicates_add and all(self._writes[n].change is Change.EDGE for n in gone):
+            mask = np.zeros(len(self._writes), dtype=bool)
+            mask[list(gone)] = True
+            return self._full.made(len(self.names), mask), self._full.root
+        others = (n for n in range(len(self._writes)) if n not in gone)
+        view = self._folded_of(others)
+        return self._made(view), view.root
 
     def since(self, at: float) -> list[int]:
-        """Return the numbers of the edges written at a time or later."""
+        """Return the numbers of the writes of a time or later."""
         found: list[int] = []
         for number in range(len(self._writes) - 1, -1, -1):
-            write = self._writes[number]
-            if write.writer.at < at:
+            if self._writes[number].writer.at < at:
                 break
-            if write.change is Change.EDGE:
-                found.append(number)
+            found.append(number)
         return found
 
     def folded_names(self, fold: Callable[[str], str]) -> dict[str, list[int]]:
@@ -393,11 +409,10 @@ class Ledger:
         return self._folded
 
     def strangers(self) -> dict[Writer, list[int]]:
-        """Return the numbers of the edges that do not count by who wrote them, newest first."""
+        """Return the numbers of the writes that do not count by who made them, newest first."""
         found: dict[Writer, list[int]] = defaultdict(list)
-        for number in range(len(self._writes) - 1, -1, -1):
-            if self._writes[number].change is Change.EDGE and not self.is_counted(number):
-                found[self._writes[number].writer].append(number)
+        for number in sorted(self._fallen.union(self._strange), reverse=True):
+            found[self._writes[number].writer].append(number)
         return found
 
 

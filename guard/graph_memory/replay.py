@@ -11,11 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from guard.core.errors import GuardError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from guard.graph_memory.graph import Graph, Ranking, Recall
     from guard.graph_memory.selectors.base import Selector
+
+
+class UnreplayedError(GuardError):
+    """A selection cannot be replayed; its text is the reason, from a closed set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +32,13 @@ class Replay:
     authentic: tuple[int, ...]
     faithful: bool
     """Whether the replica's order on the whole graph is the served one."""
-    stands: tuple[bool, ...]
-    """For each served item whether its authenticated place is no worse than its served one."""
+    places: tuple[int | None, ...]
+    """For each served item its authenticated place, from 0; None where it is not returned."""
+
+    @property
+    def stands(self) -> tuple[bool, ...]:
+        """For each served item whether its authenticated place is no worse than its served one."""
+        return standing(self.places)
 
     @property
     def diverged(self) -> bool:
@@ -36,7 +47,8 @@ class Replay:
 
     def vouches(self, place: int = 0) -> bool:
         """Return whether the item at a served place may vouch for a later call."""
-        return self.faithful and place < len(self.stands) and self.stands[place]
+        stands = self.stands
+        return self.faithful and place < len(stands) and stands[place]
 
 
 def replay(  # noqa: PLR0913  (what is compared with what, by name)
@@ -66,14 +78,14 @@ def replay(  # noqa: PLR0913  (what is compared with what, by name)
     """
     if full is authentic and served is not None and not compare:
         # Nothing was written that does not count: there is nothing to compare.
-        return Replay(tuple(served), tuple(served), faithful=True, stands=(True,) * len(served))
+        return Replay(tuple(served), tuple(served), faithful=True, places=tuple(range(len(served))))
     if selector is None:
         raise ValueError("a selection cannot be replayed without its selector")
     whole = selector.rank(full, recall)
     given = whole.items if served is None else tuple(served)
     asked, own = unmerged or (recall, given)
     alone = whole if full is authentic else selector.rank(authentic, asked)
-    return Replay(given, alone.items, is_order(given, whole), stands(own, alone))
+    return Replay(given, alone.items, is_order(given, whole), tuple(map(alone.place, own)))
 
 
 def is_order(served: Sequence[int], ranking: Ranking) -> bool:
@@ -86,5 +98,9 @@ def is_order(served: Sequence[int], ranking: Ranking) -> bool:
 
 def stands(served: Sequence[int], authentic: Ranking) -> tuple[bool, ...]:
     """Return for each served item whether its authenticated place is no worse."""
-    places = [authentic.place(item) for item in served]
+    return standing(tuple(map(authentic.place, served)))
+
+
+def standing(places: Sequence[int | None]) -> tuple[bool, ...]:
+    """Return for each served item, by its authenticated place, whether that is no worse."""
     return tuple(found is not None and found <= at for at, found in enumerate(places))

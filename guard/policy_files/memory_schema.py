@@ -217,6 +217,9 @@ class AuthenticatedByEntry(_Strict):
     """The least label of a write; what an agent concludes by itself is at best `advisory`."""
 
 
+Divergence: TypeAlias = Literal["unknown", "ask", "annotate", "substitute"]
+
+
 class SelectionEntry(_Strict):
     """How a store selects what it recalls, and whose structure may decide that."""
 
@@ -226,8 +229,10 @@ class SelectionEntry(_Strict):
     """Items of an answer that may vouch for anything."""
     authenticated_by: AuthenticatedByEntry = AuthenticatedByEntry()
     """Whose structure counts."""
-    on_divergence: Literal["unknown", "ask"] = "unknown"
-    """`unknown`: items that rose vouch for nothing; `ask`: no item of such an answer does."""
+    on_divergence: Divergence | tuple[Divergence, ...] = "unknown"
+    """`unknown`: items that rose vouch for nothing; `ask`: no item of such an answer does.  For
+    what is read, besides: `annotate` gives the answer a note, `substitute` releases it in the
+    authenticated order, with the note.  One, or several in a list."""
     unreplayable: Literal["untrusted"] = "untrusted"
     """What an answer is worth that cannot be replayed."""
     duplicates: Literal["add", "skip"] = "add"
@@ -450,7 +455,8 @@ def compile_selections(stores: Iterable[StoreEntry]) -> dict[str, SelectionPolic
 
 def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionPolicy:
     entry = declared or SelectionEntry(selector="vector")
-    by = entry.authenticated_by
+    by, follows = entry.authenticated_by, entry.on_divergence
+    follows = (follows,) if isinstance(follows, str) else follows
     return SelectionPolicy(
         store=store.name,
         selector=entry.selector,
@@ -481,7 +487,9 @@ def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionP
         principals=frozenset(by.principals),
         sources=frozenset(by.sources),
         label=by.label,
-        asks_always=entry.on_divergence == "ask",
+        asks_always="ask" in follows,
+        annotates="annotate" in follows,
+        substitutes="substitute" in follows,
         fidelity=entry.fidelity,
         deadline=entry.deadline_ms / 1000,
     )

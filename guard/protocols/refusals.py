@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from guard.core.json_values import quoted
 from guard.core.policy import Action
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ WITHHELD: Final = frozenset(
     }
 )
 """Reasons that concern a result: its call did reach the tool."""
+_SHOWN: Final = frozenset({"memory", "selection"})
+"""Parts of a reason's evidence that the agent is shown as well."""
 RETRIED = frozenset({"guard_error", "gate_error", "write_conflict"})
 NO_RETRY = "do not retry the same call"
 _RETRY: Final = {
@@ -66,8 +69,8 @@ def observation(refusal: Refusal) -> dict[str, Json]:
             reasons.append({"code": reason.code, "rule": reason.rule})
             if reason.remedy and reason.remedy not in remedies:
                 remedies.append(reason.remedy)
-            if "memory" in reason.evidence:
-                fields.setdefault("memory", reason.evidence["memory"])
+            for shown in _SHOWN.intersection(reason.evidence):
+                fields.setdefault(shown, reason.evidence[shown])
             retry = retry or reason.code in RETRIED
     fields |= {
         "decision": verdict.action.label,
@@ -92,9 +95,28 @@ def sentence(refusal: Refusal) -> str:
             begins = "This call was carried out; its result was withheld by the egress guard. "
     return (
         f"{begins}"
-        f"Reason: {', '.join(reasons) or fields['code']}. What would help: {fields['remedy']}. "
+        f"Reason: {', '.join(reasons) or fields['code']}. {_orders(fields.get('selection'))}"
+        f"What would help: {fields['remedy']}. "
         f"Retry: {_RETRY[fields['decision'] == 'ask', fields['retry']]}. "
         f"Decision id: {fields['decision_id']}."
+    )
+
+
+def _orders(told: Json) -> str:
+    """Return both orders of a recalled answer in words; names are a memory's, so they are quoted.
+
+    Args:
+        told: of :meth:`guard.graph_memory.comparison.Comparison.document`, None for no answer.
+    """
+    if not isinstance(told, dict) or "served" not in told:
+        return ""
+    writer = told["writer"]
+    who = f" Structure written by principal {writer['principal'] or '(nobody)'}, call "
+    whose = f"{who}{writer['call']}, decides it." if writer else ""
+    return (
+        f"The memory answered: {quoted(told['served'])}. Without structure that nobody "
+        f"authenticated: {quoted(told['authenticated']) or 'nothing'}. "
+        f"Rose: {quoted(told['rose']) or 'nothing'}.{whose} "
     )
 
 

@@ -115,6 +115,9 @@ class AskedReceiver:
     at: float = 0.0
     text: str = ""
     """What stands around it in the untrusted text; empty where that is not kept (any more)."""
+    selection: Mapping[str, Json] | None = None
+    """Of a recalled item that vouches for nothing: the order of its answer, the authenticated one,
+    what rose and fell, and whose structure it was; None where that is not kept (any more)."""
     sent: tuple[Sent, ...] = ()
     """Earlier sends of the same principal to it, the oldest first."""
     sends: int = 0

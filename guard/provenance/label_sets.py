@@ -58,6 +58,7 @@ UNITS_KEPT: Final = 8
 """Places of one piece: of a word that more units have, it is not known that the others have it."""
 TOLD_LIMIT: Final = 8192
 """Places of private units on record for one receiver; beyond it everything counts as told."""
+EXPLANATION_KIND: Final = "y"
 COUNTERS: Final = 1024
 """Counters of what hosts could have been told; hosts that share one only make it stricter."""
 
@@ -212,6 +213,11 @@ class LabelSets:
         """
         part = f"{session.hex()}.{call}.{int(at)}"
         return LabelSet(EXCERPT_KIND, (tenant,), part, self._session, 1)
+
+    def explanation(self, tenant: str, session: bytes, call: int, at: float) -> LabelSet:
+        """Return where it is kept why a memory's answer vouches for nothing; as `excerpt`."""
+        part = f"{session.hex()}.{call}.{int(at)}"
+        return LabelSet(EXPLANATION_KIND, (tenant,), part, self._session, 1)
 
     def established_until(self, at: float) -> float:
         """Return when ends what a send at some time has established."""

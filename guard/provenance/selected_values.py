@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+from typing import TYPE_CHECKING, Any, Final
 
-from guard.core.labels import LabelRecord, LabelWrite, LabelWriteMode
+from guard.core.labels import LabelLookup, LabelRecord, LabelWrite, LabelWriteMode
 from guard.core.model import Integrity
 from guard.destinations.values import find_numbers, find_values, leaf_value, number_value
 from guard.provenance.label_sets import SELECTED
@@ -68,6 +69,32 @@ def selected_writes(
         LabelWrite(area, LabelWriteMode.REPLACE, tuple(entries))
         for area, entries in grouped.items()
     ]
+
+
+def explanation_write(
+    seal: Seal, sets: LabelSets, result: ToolResult, told: dict[str, Json]
+) -> LabelWrite:
+    """Return the record of what a selection's comparison found, enciphered.
+
+    It is found again by the session, call and time in the marks of the answer's values.
+    """
+    call = result.call
+    session, tenant = seal.session(call.call.identity), call.call.identity.tenant
+    area = sets.explanation(tenant, session, call.index, result.at)
+    sealed = seal.enciphered(area, SELECTED, json.dumps(told).encode())
+    return LabelWrite(area, LabelWriteMode.REPLACE, ((SELECTED, sealed),))
+
+
+def explanation_lookup(sets: LabelSets, tenant: str, record: LabelRecord) -> LabelLookup:
+    """Return where the explanation of a mark is."""
+    area = sets.explanation(tenant, record.session, record.call, record.at)
+    return LabelLookup(area, (SELECTED,))
+
+
+def read_explanation(seal: Seal, area: LabelSet, raw: object) -> dict[str, Any] | None:
+    """Return what a selection's comparison found; None where it is not kept, or was altered."""
+    body = seal.deciphered(area, SELECTED, raw) if isinstance(raw, bytes) else None
+    return None if body is None else json.loads(body)
 
 
 def _values_in(item: Json) -> Iterator[str]:

@@ -28,6 +28,7 @@ from guard.provenance.label_sets import (
     ITEM,
     MARKED,
     PINNED,
+    SELECTED,
     SENT,
     SHOWN,
     TAINTED,
@@ -36,15 +37,17 @@ from guard.provenance.label_sets import (
     pin_set,
     request,
 )
+from guard.provenance.ladder import SELECTED_WHY
 from guard.provenance.lineage import LIST_LIMIT, entries_in, hops_of, path_of
 from guard.provenance.seal import FINGERPRINT
+from guard.provenance.selected_values import read_explanation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from guard.adapters.redis.store import RedisSessionStore
     from guard.core.labels import LabelRecord
-    from guard.core.model import Integrity
+    from guard.core.model import Integrity, Json
     from guard.core.policy import StateLimits
     from guard.provenance.approvals import ApprovalRequest, Approver, AskedReceiver
     from guard.provenance.established import Established
@@ -232,14 +235,26 @@ class LabelOperator:
         key = self._store.key_of(self._tenant, area)
         raw = await self._store.client.execute("HGET", key, mark + SENT)
         sent, count = read_sent(self.seal, area, mark, raw)
-        text = ""
-        if receiver.met_in:
+        text, selection = "", None
+        if receiver.channel in SELECTED_WHY:
+            selection = await self._explanation(sets, receiver)
+        elif receiver.met_in:
             met = bytes.fromhex(receiver.met_in)
             area = sets.excerpt(self._tenant, met, receiver.call, receiver.at)
             key = self._store.key_of(self._tenant, area)
             raw = await self._store.client.execute("HGET", key, EXCERPT)
             text = excerpt_naming(self.seal, area, raw, receiver.receiver)
-        return replace(receiver, text=text, sent=tuple(sent), sends=count)
+        return replace(receiver, text=text, selection=selection, sent=tuple(sent), sends=count)
+
+    async def _explanation(
+        self, sets: LabelSets, receiver: AskedReceiver
+    ) -> dict[str, Json] | None:
+        """Return what was found of the recalled answer that a receiver stood in, None if lost."""
+        met = bytes.fromhex(receiver.met_in)
+        area = sets.explanation(self._tenant, met, receiver.call, receiver.at)
+        key = self._store.key_of(self._tenant, area)
+        raw = await self._store.client.execute("HGET", key, SELECTED)
+        return read_explanation(self.seal, area, raw)
 
     async def established(self) -> list[Established]:
         """Return the receivers that principals of the tenant may send to again, oldest first."""

@@ -17,6 +17,8 @@ from guard.decision.guard import Guard
 from guard.policy_files import load_policies
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter, NullAuditLog
+from tests.graph_world import SCENE, World
+from tests.guards import KEY
 
 POLICY = """
 version: 1
@@ -135,3 +137,30 @@ def test_an_answer_is_on_record(run, sends, tmp_path):
     assert (line["event"], line["answer"]) == ("guard.approval", "denied")
     assert line["decision_id"] == sends
     assert "evil" not in json.dumps(line)
+
+
+def test_a_call_misdirected_by_a_selection_is_shown_with_both_orders(
+    run, redis_server, tmp_path, redis_namespace
+):
+    """What was served and what authenticated structure would have, and who wrote the difference."""
+    key = tmp_path / "label.key"
+    key.touch(mode=0o600)
+    key.write_bytes(KEY)
+
+    async def play():
+        store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+        world = await World(store, redis_namespace, tenant=redis_namespace).curated()
+        await world.attacked()
+        await world.recall()
+        verdict, _ = await world.pay(SCENE.rival)
+        await store.aclose()
+        assert verdict.reasons[0].code == "selection_diverged"
+
+    asyncio.run(play())
+    [waiting] = run("list").stdout.splitlines()
+    shown = run("show", waiting.split()[0]).stdout
+    assert "served: 1. invoice rival 0, 2. invoice right 0" in shown
+    assert "authenticated: 1. invoice right 0, 2. invoice rival 0" in shown
+    assert "rose: invoice rival 0" in shown
+    assert "writer: peer, session " in shown
+    assert "call 0" in shown

@@ -18,6 +18,7 @@ from guard.policy_files import load_policies
 from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import request
 from guard.provenance.seal import Seal
+from tests.graph_world import SCENE, World
 from tests.guards import KEY, guard_on
 from tests.unit.console.conftest import NOW
 
@@ -369,3 +370,20 @@ async def test_a_break_glass_that_cannot_be_recorded_is_not_opened(console, rela
     async with console.as_("admin") as client:
         assert (await client.post("/api/break-glass", json=wanted)).status_code == 503
         assert (await client.get("/api/standing")).json()["asked"] == []
+async def test_a_call_misdirected_by_a_selection_is_shown_with_both_orders(
+    console, store, redis_namespace
+):
+    """The served order beside the authenticated one, and whose structure it was."""
+    world = await World(store, redis_namespace, at=NOW - 100).curated()
+    await world.attacked()
+    await world.recall()
+    await world.pay(SCENE.rival)
+    [asked] = await console.desk.waiting(["default"])
+    async with console.as_("viewer") as client:
+        page = (await client.get(f"/approvals/default/{asked.decision}")).text
+        told = (await client.get(f"/api/approvals/default/{asked.decision}")).json()
+    rows = '<tr><th scope="row">1</th><td>invoice rival 0</td><td>invoice right 0</td></tr>'
+    assert rows in page
+    assert "Written by peer, session " in page
+    [receiver] = told["calls"][0]["receivers"]
+    assert receiver["selection"]["authenticated"] == ["invoice right 0", "invoice rival 0"]

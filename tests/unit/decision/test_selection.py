@@ -9,107 +9,20 @@ from typing import Any
 
 import pytest
 
+from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
 from guard.core.errors import StateError
-from guard.core.labels import Rung
-from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
+from guard.core.labels import LabelSet, Rung
+from guard.core.model import Identity, PrincipalRung, ToolCall
 from guard.core.policy import Action
 from guard.graph_memory.ledger import ledger_set
 from guard.graph_memory.selectors.pagerank import PageRank
-from guard.lab.selection.live import POLICY, Scene
-from guard.lab.selection.server import GraphMemory
+from guard.lab.selection.live import POLICY
 from guard.policy_files import load_policies
-from guard.replay.run import ErrorCounter
-from tests.guards import guard_on
-
-SCENE = Scene(0)
-
-
-class Counted(ErrorCounter):
-    """Counts what the replays found."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def count(self, metric: Any, *labels: str) -> None:
-        """Keep the outcomes of selections."""
-        if metric.name == "guard_selections_total":
-            self.found += labels
-        else:
-            super().count(metric, *labels)
-
-
-class World:
-    """A memory, a guard in front of it, and the agents that use both."""
-
-    def __init__(self, store: RedisSessionStore, namespace: str, policy=None) -> None:
-        self.store = store
-        self.policy = policy or load_policies([POLICY])
-        self.metrics = Counted()
-        self.guard = guard_on(store, self.policy, metrics=self.metrics, gated=namespace)
-        self.memory = GraphMemory()
-        self.clock = count(1000.0)
-        self.ids = count()
-
-    async def call(self, who: str, tool: str, arguments: dict[str, Any], answer: Any = None):
-        """Make a call and return its verdict; what the memory does with it happens in between."""
-        at = float(next(self.clock))
-        identity = Identity(who, f"{who}s", principal_rung=PrincipalRung.CREDENTIAL)
-        asked = ToolCall(f"call{next(self.ids)}", identity, tool, arguments, "mcp", at)
-        [(traced, verdict)] = await self.guard.authorize([asked])
-        if not verdict.enforced.forwards:
-            return traced, verdict, None
-        content = self._answer(tool, arguments) if answer is None else answer
-        at = float(next(self.clock))
-        refused = await self.guard.observe(ToolResult(traced, content, at))
-        return traced, verdict, refused
-
-    def _answer(self, tool: str, arguments: dict[str, Any]) -> Any:
-        if tool == "add_records":
-            for record in arguments["records"]:
-                self.memory.node(record["name"])
-                self.memory.records[record["name"]] = record["text"]
-                for entity in record["about"]:
-                    self.memory.join(record["name"], entity)
-        elif tool == "relate":
-            for one in arguments["relations"]:
-                self.memory.join(one["source"], one["target"], one.get("weight", 1.0))
-        elif tool == "search_records":
-            return {"content": [{"type": "text", "text": json.dumps(self.results(arguments))}]}
-        return "saved"
-
-    def results(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the memory's answer to a query."""
-        found = self.memory.search(arguments["query"], 5)
-        return {"results": [{"record": n, "text": self.memory.records[n]} for n in found]}
-
-    async def curated(self) -> World:
-        """Let the curator write the scene, and the operator label its accounts."""
-        items = [("graph", account, Integrity.AUTHENTICATED) for account in accounts()]
-        await self.guard.import_memory("default", items, 0.0)
-        await self.call("curator", "add_records", {"records": SCENE.records()})
-        await self.call("curator", "relate", {"relations": SCENE.around()})
-        return self
-
-    async def attacked(self) -> None:
-        """Let the peer write its six relations."""
-        await self.call("peer", "relate", {"relations": SCENE.attack()})
-
-    async def recall(self, answer: Any = None):
-        """Let the agent ask."""
-        return await self.call("agent", "search_records", {"query": SCENE.query}, answer)
-
-    async def pay(self, account: str):
-        """Return the verdict on a transfer, and where its receiver stood."""
-        traced, verdict, _ = await self.call("agent", "transfer", {"account": account, "amount": 1})
-        return verdict, traced.targets[0].attestation
-
-
-def accounts() -> tuple[str, str]:
-    """Return the right account and the rival's."""
-    return SCENE.right, SCENE.rival
+from guard.protocols.refusals import Refusal, observation, sentence
+from guard.provenance.label_sets import EXPLANATION_KIND
+from tests.graph_world import SCENE, World, accounts
 
 
 @pytest.fixture
@@ -147,6 +60,142 @@ async def test_a_transfer_that_six_edges_misdirect_is_asked_about(world):
     verdict, _ = await world.pay(SCENE.right)
     assert verdict.action is Action.ALLOW
     assert world.metrics.found == ["diverged"]
+
+
+async def test_the_refusal_shows_both_orders_and_the_writer(world):
+    """What rose and fell, and whose structure alone makes the difference."""
+    await world.attacked()
+    await world.recall()
+    verdict, _ = await world.pay(SCENE.rival)
+    told = dict(observation(Refusal("d", verdict))["selection"])
+    writer = told.pop("writer")
+    assert told == {
+        "store": "graph",
+        "reason": "diverged",
+        "road": "pagerank",
+        "ledger": 18,
+        "served": ["invoice rival 0", "invoice right 0"],
+        "authenticated": ["invoice right 0", "invoice rival 0"],
+        "rose": ["invoice rival 0"],
+        "fell": ["invoice right 0"],
+        "fell_out": [],
+    }
+    assert (writer["principal"], writer["call"]) == ("peer", 0)
+    assert writer["at"] == 1005.0
+    words = sentence(Refusal("d", verdict))
+    assert 'The memory answered: "invoice rival 0", "invoice right 0".' in words
+    assert "principal peer, call 0" in words
+    operator = LabelOperator(world.store, world.guard._seal, world.policy.limits)
+    [asked] = await operator.waiting()
+    [call] = (await operator.asked(asked.decision)).calls
+    assert call.receivers[0].selection == told | {"writer": writer}
+
+
+async def test_a_refusal_stands_where_its_explanation_is_lost(world):
+    """What cannot be told changes no verdict."""
+    await world.attacked()
+    await world.recall()
+    area = LabelSet(EXPLANATION_KIND, ("default",))
+    async for page in world.store.client.scan(world.store.key_of("default", area).decode()):
+        await world.store.client.execute("UNLINK", *page)
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.action is Action.ASK
+    assert "selection" not in observation(Refusal("d", verdict))
+
+
+@pytest.mark.parametrize("lone", [True, False], ids=["one-call", "many-calls"])
+async def test_the_writer_is_named_whether_one_call_did_it_or_a_session_of_many(world, lone):
+    """One call's structure restores the order, or all that its session wrote."""
+    attack = SCENE.attack()
+    for part in [attack] if lone else [[one] for one in attack]:
+        await world.call("peer", "relate", {"relations": part})
+    await world.recall()
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.reasons[0].evidence["selection"]["writer"]["principal"] == "peer"
+
+
+def advised(follows):
+    """Return the policy with another ``on_divergence``."""
+    text = POLICY.read_text(encoding="utf-8")
+    return text.replace("      top_k: 5\n", f"      top_k: 5\n      on_divergence: {follows}\n")
+
+
+@pytest.mark.parametrize("form", ["text", "structured", "both"])
+async def test_an_answer_that_diverged_is_released_in_the_authenticated_order(
+    store, redis_namespace, tmp_path, form
+):
+    """Text and structure alike; what is then first vouches, as it would without the attack."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(advised("substitute"), encoding="utf-8")
+    world = await World(store, redis_namespace, load_policies([file])).curated()
+    await world.attacked()
+    results = world.results({"query": SCENE.query})
+    assert results["results"][0]["record"] == "invoice rival 0"
+    answer: dict[str, Any] = {"content": []}
+    if form != "structured":
+        answer["content"] = [{"type": "text", "text": json.dumps(results)}]
+    if form != "text":
+        answer["structuredContent"] = results
+    _, _, changed = await world.recall(answer)
+    assert changed.enforced is Action.REDACT
+    assert changed.reasons[0].code == "selection_substituted"
+    released = changed.instead
+    *documents, note = [block["text"] for block in released["content"]]
+    documents = [*map(json.loads, documents), released.get("structuredContent")]
+    for document in filter(None, documents):
+        names = [one["record"] for one in document["results"]]
+        assert names == ["invoice right 0", "invoice rival 0"]
+    assert '"invoice rival 0"' in note
+    assert released["_meta"]["guard"]["selection"]["served"][0] == "invoice rival 0"
+    verdict, _ = await world.pay(SCENE.right)
+    assert verdict.action is Action.ALLOW
+    assert world.metrics.found == ["diverged"]
+
+
+async def test_an_answer_that_diverged_is_annotated(store, redis_namespace, tmp_path):
+    """It is served as it came, with a note, and what rose vouches for nothing."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(advised("[ask, annotate]"), encoding="utf-8")
+    world = await World(store, redis_namespace, load_policies([file])).curated()
+    _, _, untouched = await world.recall()
+    assert untouched is None
+    await world.attacked()
+    _, _, changed = await world.recall()
+    assert changed.reasons[0].code == "selection_annotated"
+    first, note = changed.instead["content"]
+    assert json.loads(first["text"])["results"][0]["record"] == "invoice rival 0"
+    assert "nobody authenticated" in note["text"]
+    for account in (SCENE.rival, SCENE.right):
+        verdict, _ = await world.pay(account)
+        assert verdict.reasons[0].code == "selection_diverged"
+
+
+async def test_an_answer_that_cannot_be_replayed_is_annotated_too(store, redis_namespace, tmp_path):
+    """Prose gets a paragraph that says so."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(advised("substitute"), encoding="utf-8")
+    world = await World(store, redis_namespace, load_policies([file])).curated()
+    _, _, changed = await world.recall("Pay the miller.")
+    assert changed.instead.startswith("Pay the miller.\n\n[egress guard] Whether")
+
+
+async def test_what_an_agent_reports_of_an_earlier_answer_is_not_changed(
+    store, redis_namespace, tmp_path
+):
+    """In a history that goes to a model it is marked, and left."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(advised("annotate"), encoding="utf-8")
+    world = await World(store, redis_namespace, load_policies([file])).curated()
+    await world.attacked()
+    identity = Identity("agent", "agents", principal_rung=PrincipalRung.CREDENTIAL)
+    query = {"query": SCENE.query}
+    call = ToolCall("r", identity, "search_records", query, "mcp", float(next(world.clock)))
+    [(traced, _)] = await world.guard.authorize([call])
+    at = float(next(world.clock))
+    told = ToolResult(traced, world.results(query), at, is_report=True)
+    assert await world.guard.observe(told) is None
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.reasons[0].code == "selection_diverged"
 
 
 async def test_without_a_selection_block_the_same_transfer_goes_out(

@@ -175,7 +175,29 @@ def test_who_wrote_what_does_not_count_is_known():
     made = ledger(edge("a", "b"), edge("a", "c", PEER), edge("a", "d", other))
     found = made.strangers()
     assert list(found) == [other, PEER]
-    assert edges(made, made.without(found[PEER])) == [("a", "b", 1.0), ("a", "d", 1.0)]
+    graph, _ = made.without(found[PEER])
+    assert edges(made, graph) == [("a", "b", 1.0), ("a", "d", 1.0)]
+
+
+def test_without_a_deletion_or_a_merge_their_edges_are_there_again():
+    """What a writer took away is given back, and what was made one is two."""
+    made = ledger(
+        edge("a", "b"),
+        edge("c", "d"),
+        Write(Change.DELETE_EDGE, "a", "b", "r", writer=PEER),
+        Write(Change.MERGE, "a", "c", writer=PEER),
+    )
+    assert edges(made, made.full) == [("a", "d", 1.0)]
+    graph, root = made.without(made.strangers()[PEER])
+    assert edges(made, graph) == [("a", "b", 1.0), ("c", "d", 1.0)]
+    assert root(made.number("c")) == made.number("c")
+
+
+def test_without_the_first_of_two_edges_that_count_once_the_second_is_there():
+    """Where a duplicate is skipped, taking the first out leaves the other writer's."""
+    made = ledger(edge("a", "b", PEER), edge("a", "b"), duplicates_add=False)
+    graph, _ = made.without(made.strangers()[PEER])
+    assert edges(made, graph) == [("a", "b", 1.0)]
 
 
 texts = st.text(max_size=20)

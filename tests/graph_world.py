@@ -1,0 +1,116 @@
+"""A graph memory with PageRank, a guard in front of it, and the agents that use both."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from typing import Any
+
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.calls import ToolResult
+from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
+from guard.lab.selection.live import POLICY, Scene
+from guard.lab.selection.server import GraphMemory
+from guard.policy_files import load_policies
+from guard.replay.run import ErrorCounter
+from tests.guards import guard_on
+
+SCENE = Scene(0)
+
+
+class Counted(ErrorCounter):
+    """Counts what the replays found."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def count(self, metric: Any, *labels: str) -> None:
+        """Keep the outcomes of selections."""
+        if metric.name == "guard_selections_total":
+            self.found += labels
+        else:
+            super().count(metric, *labels)
+
+
+class World:
+    """A memory, a guard in front of it, and the agents that use both."""
+
+    def __init__(
+        self,
+        store: RedisSessionStore,
+        namespace: str,
+        policy=None,
+        tenant: str = "default",
+        at: float = 1000.0,
+    ) -> None:
+        self.store, self.tenant = store, tenant
+        self.policy = policy or load_policies([POLICY])
+        self.metrics = Counted()
+        self.guard = guard_on(store, self.policy, metrics=self.metrics, gated=namespace)
+        self.memory = GraphMemory()
+        self.clock = count(at)
+        self.ids = count()
+
+    def identity(self, who: str) -> Identity:
+        """Return who calls: an agent with a credential, in its one session."""
+        rung = PrincipalRung.CREDENTIAL
+        return Identity(who, f"{who}s", tenant=self.tenant, principal_rung=rung)
+
+    async def call(self, who: str, tool: str, arguments: dict[str, Any], answer: Any = None):
+        """Make a call and return its verdict; what the memory does with it happens in between."""
+        at = float(next(self.clock))
+        identity = self.identity(who)
+        asked = ToolCall(f"call{next(self.ids)}", identity, tool, arguments, "mcp", at)
+        [(traced, verdict)] = await self.guard.authorize([asked])
+        if not verdict.enforced.forwards:
+            return traced, verdict, None
+        content = self._answer(tool, arguments) if answer is None else answer
+        at = float(next(self.clock))
+        refused = await self.guard.observe(ToolResult(traced, content, at))
+        return traced, verdict, refused
+
+    def _answer(self, tool: str, arguments: dict[str, Any]) -> Any:
+        if tool == "add_records":
+            for record in arguments["records"]:
+                self.memory.node(record["name"])
+                self.memory.records[record["name"]] = record["text"]
+                for entity in record["about"]:
+                    self.memory.join(record["name"], entity)
+        elif tool == "relate":
+            for one in arguments["relations"]:
+                self.memory.join(one["source"], one["target"], one.get("weight", 1.0))
+        elif tool == "search_records":
+            return {"content": [{"type": "text", "text": json.dumps(self.results(arguments))}]}
+        return "saved"
+
+    def results(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the memory's answer to a query."""
+        found = self.memory.search(arguments["query"], 5)
+        return {"results": [{"record": n, "text": self.memory.records[n]} for n in found]}
+
+    async def curated(self) -> World:
+        """Let the curator write the scene, and the operator label its accounts."""
+        items = [("graph", account, Integrity.AUTHENTICATED) for account in accounts()]
+        await self.guard.import_memory(self.tenant, items, 0.0)
+        await self.call("curator", "add_records", {"records": SCENE.records()})
+        await self.call("curator", "relate", {"relations": SCENE.around()})
+        return self
+
+    async def attacked(self) -> None:
+        """Let the peer write its six relations."""
+        await self.call("peer", "relate", {"relations": SCENE.attack()})
+
+    async def recall(self, answer: Any = None):
+        """Let the agent ask."""
+        return await self.call("agent", "search_records", {"query": SCENE.query}, answer)
+
+    async def pay(self, account: str):
+        """Return the verdict on a transfer, and where its receiver stood."""
+        traced, verdict, _ = await self.call("agent", "transfer", {"account": account, "amount": 1})
+        return verdict, traced.targets[0].attestation
+
+
+def accounts() -> tuple[str, str]:
+    """Return the right account and the rival's."""
+    return SCENE.right, SCENE.rival

@@ -58,7 +58,7 @@ UNITS_KEPT: Final = 8
 """Places of one piece: of a word that more units have, it is not known that the others have it."""
 TOLD_LIMIT: Final = 8192
 """Places of private units on record for one receiver; beyond it everything counts as told."""
-EXPLANATION_KIND: Final = "y"
+EXPLANATION_KIND: Final = "f"
 COUNTERS: Final = 1024
 """Counters of what hosts could have been told; hosts that share one only make it stricter."""
 

@@ -201,6 +201,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         memory=memory.path,
         recorders=recorders,
         ledger=RedisLedger(store),
+        asks_store=memory.probe.result,
     )
     login = _login(settings, seal, audit, clock)
     enforcement = Enforcement(
@@ -328,6 +329,7 @@ class MemoryParts:
 
     path: WritePath
     recovery: Recovery
+    probe: StoreProbe
 
 
 def memory_parts(  # noqa: PLR0913  (as the composition root)
@@ -354,16 +356,17 @@ def memory_parts(  # noqa: PLR0913  (as the composition root)
         reached=reached,
     )
     upstreams = {listener.key: listener.upstream for listener in settings.listeners}
+    probe = StoreProbe(upstreams, settings.upstream_ca)
     recovery = Recovery(
         client=client,
         owner=owner,
         memory=lambda: path.gated,
         holds=path.is_committed,
-        ask=StoreProbe(upstreams, settings.upstream_ca).ask,
+        ask=probe.ask,
         audit=audit,
         metrics=metrics,
     )
-    return MemoryParts(path, recovery)
+    return MemoryParts(path, recovery, probe)
 
 
 def _is_served(settings: Settings, upstream: str) -> bool:

@@ -187,6 +187,7 @@ def resolve(
     Nothing is sent again.  Exit code 2 where the fate of a write stays unknown.
     """
     from guard.adapters.memory_stores.fate_probe import resolve as settle
+    from guard.adapters.memory_stores.fate_probe import text_of
 
     memory = load_policies(policy).memory
     if memory is None:
@@ -196,7 +197,7 @@ def resolve(
     async def ask(_: str, read_back: ReadBack, arguments: Mapping[str, Any]) -> str:
         from guard.adapters.mcp_client.store_recall import recall
 
-        return await recall(server, read_back.tool, dict(arguments))
+        return text_of(await recall(server, read_back.tool, dict(arguments)))
 
     async def settled(state: State) -> list[tuple[str, Fate]]:
         return await settle(GateOperator(state.store.client, tenant=tenant), memory, ask, after)

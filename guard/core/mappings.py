@@ -243,8 +243,9 @@ class RankedMapping:
     """Into the result: the items in the order of the answer."""
     id: PathQuery
     """Into an item: the name of its node."""
-    seeds: PathQuery
-    """What the search begins with: into the arguments, or the result where ``seeds_in_result``."""
+    seeds: PathQuery | None
+    """What the search begins with: into the arguments, or the result where ``seeds_in_result``;
+    None where nobody can say."""
     seeds_in_result: bool = False
     unless: PathQuery | None = None
     """Into the arguments: what makes the store rank in a way that is not replayed."""
@@ -253,11 +254,41 @@ class RankedMapping:
 
 
 @dataclass(frozen=True, slots=True)
+class NamespaceMember:
+    """Which argument of some tools names the namespace of a store, or lists several."""
+
+    matches: Callable[[str], bool]
+    member: str
+    """Empty where none does."""
+    many: bool = False
+    """Whether it is a list of namespaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namespaces:
+    """How a store keeps apart what does not count, and how it is asked without it."""
+
+    default: str
+    """Namespace of a call that names none."""
+    suffix: str
+    """How the names of untrusted namespaces end: whoever does not count writes into these."""
+    writes: tuple[NamespaceMember, ...]
+    reads: tuple[NamespaceMember, ...]
+    servers: frozenset[str] = frozenset()
+    """Listeners whose upstream writes into an untrusted namespace, whatever a call names."""
+    path: str = "/mcp"
+    """Where the store speaks MCP, behind the listener that the recall came through."""
+    deadline: float = 10.0
+    """Seconds that asking it may take."""
+
+
+@dataclass(frozen=True, slots=True)
 class SelectionPolicy:
     """Whose structure counts for what a store returns, and what follows where it decides."""
 
     store: str
     selector: str
+    """Empty where its ranking cannot be replayed."""
     top_k: int
     ranked: tuple[RankedMapping, ...]
     structure: tuple[StructureMapping, ...]
@@ -279,6 +310,8 @@ class SelectionPolicy:
     """Share of recent answers that the replica must have made alike."""
     deadline: float = 1.0
     """Seconds that a replay may take."""
+    namespaces: Namespaces | None = None
+    """For an answer that cannot be replayed: how the store is asked without what does not count."""
 
     def ranks(self, tool: str) -> RankedMapping | None:
         """Return where the answer of a tool has its items, None for a tool that ranks nothing."""

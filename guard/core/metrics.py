@@ -358,6 +358,8 @@ SELECTIONS: Final = Counter(
                 "unread_answer",
                 "no_grounding",
                 "other_ranking",
+                "no_replica",
+                "unasked",
                 "unwritten",
             ),
         ),

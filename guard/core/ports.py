@@ -12,7 +12,7 @@ from guard.core.frozen import frozen
 from guard.core.labels import LabelQuery
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from guard.core.calls import ClassifiedCall, ToolResult
@@ -151,6 +151,26 @@ class AnswerFeed(Protocol):
 
         Raises:
             StateError: as above.
+        """
+        ...
+
+
+class AsksStore(Protocol):
+    """Asks the memory server behind a listener by a tool of its own."""
+
+    def __call__(
+        self, server: str, tool: str, path: str, arguments: Mapping[str, Json]
+    ) -> Awaitable[Json]:
+        """Return the tool's result.
+
+        Args:
+            server: the listener.
+            tool: called.
+            path: of the server's MCP endpoint.
+            arguments: of the tool.
+
+        Raises:
+            OSError: no server is known behind that listener, or it gave no usable answer.
         """
         ...
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from guard.core.metrics import Metrics
     from guard.core.model import Finding, Integrity, Json, ToolCall
     from guard.core.policy import Policy
-    from guard.core.ports import AuditLog, Detector, LedgerStore, Recorder, SessionStore
+    from guard.core.ports import AsksStore, AuditLog, Detector, LedgerStore, Recorder, SessionStore
     from guard.decision.redaction import Rewrite
     from guard.decision.trial import Trial
     from guard.memory_gate.write_path import WritePath
@@ -115,6 +115,7 @@ class Guard:
         recorders: keep, or tell of, whole exchanges.
         ledger: where the structure of graph memories is on record; without it no selection of one
             vouches for anything.
+        asks_store: asks a memory server without what does not count, where a policy says so.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -132,6 +133,7 @@ class Guard:
         seal: Seal | None = None,
         recorders: Sequence[Recorder] = (),
         ledger: LedgerStore | None = None,
+        asks_store: AsksStore | None = None,
     ) -> None:
         self.policy = policy
         """The policy in force; only :meth:`swap_policy` replaces it."""
@@ -150,7 +152,7 @@ class Guard:
         self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
         self._approvals = Approvals(self._seal)
         self._asking = AskCounter()
-        self._selections = SelectionReplays(ledger, store, self._seal, audit, metrics)
+        self._selections = SelectionReplays(ledger, store, self._seal, audit, metrics, asks_store)
         self._pins = Pins(self._seal)
         self._containment = Containment(self._seal, store)
         self.offers = ToolOffers()
@@ -379,7 +381,11 @@ class Guard:
         if len(verdict.errors) > len(errors):
             self._metrics.count(ERRORS, "rule")
         if policy is not None and verdict.enforced is Action.REDACT:
-            return redact(policy, situation, verdict, lambda c: self._find(policy, c, snapshot))
+            traced, verdict = redact(
+                policy, situation, verdict, lambda c: self._find(policy, c, snapshot)
+            )
+        if policy is not None and policy.keeps_apart:
+            return self._selections.kept_apart(policy, traced, verdict, granted=granted)
         return traced, verdict
 
     def _classified(

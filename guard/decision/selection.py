@@ -20,6 +20,7 @@ from guard.core.labels import Channel
 from guard.core.metrics import ERRORS, SELECTION_FIDELITY, SELECTIONS
 from guard.core.model import Integrity, PrincipalRung
 from guard.core.policy import Action, Mode, Reason
+from guard.graph_memory import namespaces as namespaces_of
 from guard.graph_memory.answers import Ranked, annotated, documents_in, read_ranked, reordered
 from guard.graph_memory.comparison import Comparison, note_on, whose_structure
 from guard.graph_memory.graph import Recall
@@ -47,9 +48,10 @@ from guard.provenance.selected_values import (
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
 
-    from guard.core.calls import ToolResult, TracedCall
+    from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
     from guard.core.labels import LabelSet, LabelWrite
     from guard.core.mappings import (
+        Namespaces,
         PathQuery,
         RankedMapping,
         SelectionPolicy,
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     from guard.core.metrics import Metrics
     from guard.core.model import Json
     from guard.core.policy import Policy, Verdict
-    from guard.core.ports import AuditLog, LedgerStore, SessionStore
+    from guard.core.ports import AsksStore, AuditLog, LedgerStore, SessionStore
     from guard.graph_memory.selectors import Selector
     from guard.provenance.seal import Seal
 
@@ -78,6 +80,9 @@ ADVISED: Final = {
     "released in the authenticated order",
 }
 """Why an answer is released otherwise than it came, by code."""
+DUAL: Final = "dual_query"
+NAMESPACE: Final = "selection_namespace"
+"""Reason code of a call that was given other namespaces, or that names none."""
 USER, READ, INFERRED = "user_input", "tool_result", "model_inference"
 
 
@@ -120,6 +125,7 @@ class SelectionReplays:
     Args:
         ledger: where the ledgers lie.
         store: where the marks and explanations of answers lie.
+        asks: asks a store for what it answers without what does not count; None where nobody can.
         seal: the deployment's key.
         audit: told of every answer that does not stand as it was served.
         metrics: counted.
@@ -132,8 +138,9 @@ class SelectionReplays:
         seal: Seal,
         audit: AuditLog,
         metrics: Metrics,
+        asks: AsksStore | None = None,
     ) -> None:
-        self._ledger, self._store, self._seal = ledger, store, seal
+        self._ledger, self._store, self._seal, self._asks = ledger, store, seal, asks
         self._audit, self._metrics = audit, metrics
         self._replicas: dict[tuple[str, str], _Replica] = {}
         self._unwritten: set[tuple[str, str]] = set()
@@ -146,9 +153,7 @@ class SelectionReplays:
             what to store and to release; nothing where the answer stands as it is.
         """
         call = result.call.classified
-        mapping = call.mapping
-        store = call.saves_to or (mapping.store if mapping is not None else "")
-        selection = policy.selections.get(store)
+        selection = _selection_of(policy, call)
         if selection is None or result.is_error:
             return Selected()
         ranked = selection.ranks(call.call.tool)
@@ -156,6 +161,44 @@ class SelectionReplays:
             return await self._judge(policy, selection, ranked, result)
         await self._write(selection, result)
         return Selected()
+
+    def kept_apart(
+        self, policy: Policy, traced: TracedCall, verdict: Verdict, *, granted: bool
+    ) -> tuple[TracedCall, Verdict]:
+        """Return a call that is let through, with the namespaces that it is to name.
+
+        What does not count is written into an untrusted namespace, and a read reads both.  Where a
+        write cannot be kept apart, a person is asked.
+        """
+        call = traced.call
+        selection = _selection_of(policy, traced.classified)
+        namespaces = None if selection is None else selection.namespaces
+        if selection is None or namespaces is None or not verdict.enforced.forwards or granted:
+            return traced, verdict
+        try:
+            if not namespaces_of.writes(namespaces, call.tool):
+                changed = namespaces_of.widened(namespaces, call.tool, call.arguments)
+            elif call.server in namespaces.servers or counts(
+                selection, writer_of(self._seal, traced, call.at)
+            ):
+                return traced, verdict
+            else:
+                changed = namespaces_of.kept_apart(namespaces, call.tool, call.arguments)
+        except namespaces_of.NamespaceError as error:
+            reason = Reason(NAMESPACE, "", Action.ASK, str(error), remedy="name one namespace")
+            reasons = (reason, *verdict.reasons)
+            return traced, dataclasses.replace(
+                verdict, action=Action.ASK, reasons=reasons, decided_by=()
+            )
+        if changed is None:
+            return traced, verdict
+        reason = Reason(NAMESPACE, "", Action.REDACT, "what does not count is kept apart")
+        verdict = dataclasses.replace(
+            verdict, action=Action.REDACT, reasons=(reason, *verdict.reasons), decided_by=()
+        )
+        moved = dataclasses.replace(call, arguments=changed)
+        classified = dataclasses.replace(traced.classified, call=moved)
+        return dataclasses.replace(traced, classified=classified), verdict
 
     async def explained(self, policy: Policy, traced: TracedCall, verdict: Verdict) -> Verdict:
         """Return a refusal with both orders of the answer that a value in it came from.
@@ -218,7 +261,7 @@ class SelectionReplays:
         result: ToolResult,
     ) -> Selected:
         content = result.content
-        found, reason = None, "unread_answer"
+        found, reason, unreplayed = None, "unread_answer", ""
         try:
             ranked = read_ranked(mapping, content)
         except UnreplayedError:
@@ -227,7 +270,12 @@ class SelectionReplays:
             found, reason = await self._in_time(
                 self._replayed(selection, mapping, result, ranked), selection.deadline
             )
-        told = _told(selection, found, reason)
+            namespaces = selection.namespaces
+            if found is None and namespaces is not None:
+                self._metrics.count(SELECTIONS, reason)
+                asked, unreplayed = self._asked_twice(namespaces, mapping, result, ranked), reason
+                found, reason = await self._in_time(asked, namespaces.deadline)
+        told = _told(selection, found, reason, unreplayed)
         instead, why = None, None
         if (found is None or found.diverged) and policy.mode is Mode.ENFORCE:
             instead, why, found, ranked = _advised(selection, mapping, result, found, ranked, told)
@@ -242,6 +290,33 @@ class SelectionReplays:
             writes = selected_writes(self._seal, sets, result, items, channel, seconds)
             writes.append(explanation_write(self._seal, sets, result, told))
         return Selected(tuple(writes), instead, why)
+
+    async def _asked_twice(
+        self, namespaces: Namespaces, mapping: RankedMapping, result: ToolResult, ranked: Ranked
+    ) -> Comparison:
+        """Return an answer beside the store's own to the same question without what does not count.
+
+        Raises:
+            UnreplayedError: the store cannot be asked, or its answer cannot be read.
+        """
+        call = result.call.call
+        try:
+            arguments = namespaces_of.narrowed(namespaces, call.tool, call.arguments)
+        except namespaces_of.NamespaceError as error:
+            raise UnreplayedError("unasked") from error
+        places: tuple[int | None, ...] = tuple(range(len(ranked.names)))
+        if arguments == call.arguments:
+            return Comparison(ranked.names, ranked.names, places, DUAL)
+        if arguments is None:
+            return Comparison(ranked.names, (), (None,) * len(places), DUAL)
+        if self._asks is None:
+            raise UnreplayedError("unasked")
+        try:
+            answer = await self._asks(call.server, call.tool, namespaces.path, arguments)
+        except OSError as error:
+            raise UnreplayedError("unasked") from error
+        alone = read_ranked(mapping, answer, may_be_empty=True)
+        return Comparison(ranked.names, alone.names, alone.places_of(ranked), DUAL, instead=answer)
 
     async def _in_time(
         self, work: Coroutine[Any, Any, Comparison], seconds: float
@@ -294,6 +369,8 @@ class SelectionReplays:
         Raises:
             UnreplayedError: it cannot be replayed.
         """
+        if not selection.selector:
+            raise UnreplayedError("no_replica")
         if mapping.unless is not None and _is_given(mapping.unless, result):
             raise UnreplayedError("other_ranking")
         started = time.monotonic()
@@ -408,9 +485,20 @@ class SelectionReplays:
             raise UnreplayedError("fidelity")
 
 
-def _told(selection: SelectionPolicy, found: Comparison | None, reason: str) -> dict[str, Json]:
-    """Return what is told of an answer."""
+def _selection_of(policy: Policy, call: ClassifiedCall) -> SelectionPolicy | None:
+    """Return what the policy says of the selection of the store that a call is about."""
+    mapping = call.mapping
+    store = call.saves_to or (mapping.store if mapping is not None else "")
+    return policy.selections.get(store)
+
+
+def _told(
+    selection: SelectionPolicy, found: Comparison | None, reason: str, unreplayed: str
+) -> dict[str, Json]:
+    """Return what is told of an answer, and why it was not replayed where the store was asked."""
     told: dict[str, Json] = {"store": selection.store, "reason": reason}
+    if unreplayed:
+        told["replay"] = unreplayed
     return told if found is None else told | found.document()
 
 
@@ -429,19 +517,34 @@ def _advised(
     if not (selection.annotates or selection.substitutes) or result.is_report:
         return None, None, found, ranked
     content, code = result.content, "selection_annotated"
-    if selection.substitutes and found is not None and found.order:
-        other = reordered(content, mapping, found.order)
+    if selection.substitutes and found is not None:
+        other = _substitute(mapping, content, found, ranked)
         if other is not None:
-            content, code = other, "selection_substituted"
-            ranked = ranked.taken(found.order)
-            places = tuple(found.places[at] for at in found.order)
-            found = dataclasses.replace(found, served=ranked.names, places=places)
+            code, (content, found, ranked) = "selection_substituted", other
     note = note_on(told, substituted=code == "selection_substituted")
     noted = annotated(content, note, told)
     if noted is None and content is result.content:
         return None, None, found, ranked
     reason = Reason(code, "", Action.REDACT, ADVISED[code], {"store": selection.store})
     return content if noted is None else noted, reason, found, ranked
+
+
+def _substitute(
+    mapping: RankedMapping, content: Json, found: Comparison, ranked: Ranked
+) -> tuple[Json, Comparison, Ranked] | None:
+    """Return the authenticated answer, what it is compared as, and its items; None: there is none.
+
+    It is the store's own where that was asked, else the served items in another order.
+    """
+    if isinstance(found.instead, dict) and isinstance(content, dict):
+        ranked = read_ranked(mapping, found.instead, may_be_empty=True)
+        places: tuple[int | None, ...] = tuple(range(len(ranked.names)))
+        return found.instead, dataclasses.replace(found, served=ranked.names, places=places), ranked
+    other = reordered(content, mapping, found.order) if found.order else None
+    if other is None:
+        return None
+    ranked, places = ranked.taken(found.order), tuple(found.places[at] for at in found.order)
+    return other, dataclasses.replace(found, served=ranked.names, places=places), ranked
 
 
 def _end(task: asyncio.Future[Comparison]) -> None:
@@ -570,8 +673,10 @@ def seeds_of(mapping: RankedMapping, result: ToolResult, ledger: Ledger) -> list
     """Return the nodes that the selection begins with, as they were before any merge.
 
     Raises:
-        UnreplayedError: nothing names a node of the ledger.
+        UnreplayedError: nothing names a node of the ledger, or nobody can say what does.
     """
+    if mapping.seeds is None:
+        raise UnreplayedError("no_grounding")
     documents: Sequence[Json] = [dict(result.call.call.arguments)]
     if mapping.seeds_in_result:
         documents = documents_in(result.content)

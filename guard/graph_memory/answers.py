@@ -10,8 +10,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from guard.core.json_values import strings_in_order
 from guard.graph_memory.replay import UnreplayedError
 from guard.provenance.result_documents import Blocks, parsed, roots_of
+from guard.provenance.selected_values import values_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +37,28 @@ class Ranked:
         """Return some of its items, in another order."""
         return Ranked(tuple(self.items[at] for at in order), tuple(self.names[at] for at in order))
 
+    def places_of(self, other: Ranked) -> tuple[int | None, ...]:
+        """Return the place of each item of another answer in this one; None where it is not there.
+
+        One that has a value which can be a destination, and which this one's does not have, is
+        another item under the same name.
+        """
+        at: dict[str, int] = {}
+        for place, name in enumerate(self.names):
+            at.setdefault(name, place)
+        found: list[int | None] = []
+        for name, item in zip(other.names, other.items, strict=True):
+            if name in at and _values(item) <= _values(self.items[at[name]]):
+                found.append(at[name])
+            else:
+                found.append(None)
+        return tuple(found)
+
+
+def _values(item: Json) -> set[str]:
+    """Return the values in the texts of an item; its numbers may be scores, which differ."""
+    return set(values_in(list(strings_in_order(item))))
+
 
 def documents_in(content: Json) -> list[Json]:
     """Return the structures that an answer is: its texts parsed strictly, and its other forms."""
@@ -49,8 +73,13 @@ def documents_in(content: Json) -> list[Json]:
     return [document for document in found if isinstance(document, dict | list)]
 
 
-def read_ranked(mapping: RankedMapping, content: Json) -> Ranked:
+def read_ranked(mapping: RankedMapping, content: Json, *, may_be_empty: bool = False) -> Ranked:
     """Return the items of an answer.
+
+    Args:
+        mapping: where they are.
+        content: of the result.
+        may_be_empty: whether an answer without items is one; else it is none that was understood.
 
     Raises:
         UnreplayedError: they are not where they should be, or two forms of the answer differ.
@@ -65,6 +94,8 @@ def read_ranked(mapping: RankedMapping, content: Json) -> Ranked:
             raise UnreplayedError("unread_answer")
         if items:
             found[names] = Ranked(items, names)
+    if may_be_empty and not found and documents_in(content):
+        return Ranked((), ())
     if len(found) != 1:
         raise UnreplayedError("unread_answer")
     return next(iter(found.values()))

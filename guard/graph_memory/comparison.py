@@ -40,6 +40,8 @@ class Comparison:
     """How it was found: the name of the replayed selector, or ``dual_query``."""
     ledger: int = 0
     """Writes on record when it was replayed."""
+    instead: Json = None
+    """The authenticated answer itself, where the store was asked for it."""
     writer: Writer | None = None
     """Whose structure, removed alone, restores the authenticated order; None where nobody's."""
 

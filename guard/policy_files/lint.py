@@ -108,6 +108,12 @@ def uncounted(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
             message = _qualifying(store.selection.authenticated_by, gated=gated)
             if message:
                 yield _problem(file, where, message)
+            if store.selection.selector is None and store.selection.unreplayable == "untrusted":
+                message = (
+                    "without `selector` no answer can be replayed, so none vouches for anything; "
+                    "where the store has namespaces, `unreplayable: dual_query` asks it twice"
+                )
+                yield _problem(file, where, message)
             if not any(read.ranked is not None for read in store.reads):
                 message = "no read of this store has `ranked`, so no answer of it is replayed"
                 yield _problem(file, where, message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
@@ -13,6 +14,8 @@ from guard.core.mappings import (
     DriftSettings,
     MemoryLimits,
     MemoryPolicy,
+    NamespaceMember,
+    Namespaces,
     ProposalMapping,
     RankedMapping,
     ReadBack,
@@ -38,6 +41,7 @@ ClassName = Literal["L1", "L2", "L3", "L4"]
 PermissionName = Literal["commit", "elevated", "token", "refuse"]
 SECTION: Final = "memory"
 STORES: Final = "stores"
+_MEMBER: Final = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*)(?:\[\*\])?", re.ASCII)
 StoreName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
@@ -200,8 +204,8 @@ class RankedEntry(_Strict):
     """Into the result."""
     id: PathText
     """Into an item: the name of its node."""
-    seeds: SeedsEntry
-    """What the search began with."""
+    seeds: SeedsEntry | None = None
+    """What the search began with; left out where nobody outside the store can say."""
     unless: PathText | None = None
     """Into the arguments: what makes the store rank in a way that is not replayed."""
 
@@ -217,14 +221,34 @@ class AuthenticatedByEntry(_Strict):
     """The least label of a write; what an agent concludes by itself is at best `advisory`."""
 
 
+class NamespacesEntry(_Strict):
+    """Keeps what does not count in namespaces of its own, so that a store can be asked without it.
+
+    The `partition` of each write and read is the argument that names one (`$.name`), or lists
+    several (`$.names[*]`).
+    """
+
+    default: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,48}$")]
+    """The namespace of a call that names none."""
+    suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,16}$")] = "-untrusted"
+    """How the names of untrusted namespaces end."""
+    servers: tuple[Annotated[str, Field(pattern=r"^[^\s/]{1,255}:[0-9]{1,5}$")], ...] = ()
+    """Listeners (`HOST:PORT`) of a server of the same store that writes into an untrusted namespace
+    by itself, for stores whose writes name none."""
+    path: Annotated[str, Field(pattern=r"^/[!-~]{0,199}$")] = "/mcp"
+    """Where the store speaks MCP, behind the listener that the recall came through."""
+    deadline_ms: Annotated[int, Field(ge=1, le=60_000)] = 10_000
+    """Time that asking it may take."""
+
+
 Divergence: TypeAlias = Literal["unknown", "ask", "annotate", "substitute"]
 
 
 class SelectionEntry(_Strict):
     """How a store selects what it recalls, and whose structure may decide that."""
 
-    selector: str
-    """One of the selectors, see docs/graph-memory.md."""
+    selector: str | None = None
+    """One of the selectors, see docs/graph-memory.md; left out where none is the store's."""
     top_k: Annotated[int, Field(ge=1, le=100)] = 5
     """Items of an answer that may vouch for anything."""
     authenticated_by: AuthenticatedByEntry = AuthenticatedByEntry()
@@ -233,8 +257,11 @@ class SelectionEntry(_Strict):
     """`unknown`: items that rose vouch for nothing; `ask`: no item of such an answer does.  For
     what is read, besides: `annotate` gives the answer a note, `substitute` releases it in the
     authenticated order, with the note.  One, or several in a list."""
-    unreplayable: Literal["untrusted"] = "untrusted"
-    """What an answer is worth that cannot be replayed."""
+    unreplayable: Literal["untrusted", "dual_query"] = "untrusted"
+    """What an answer is worth that cannot be replayed: nothing, or what the store itself answers
+    when it is asked without what does not count."""
+    namespaces: NamespacesEntry | None = None
+    """For `dual_query`: who writes where."""
     duplicates: Literal["add", "skip"] = "add"
     """What the store does with an edge that it has."""
     fidelity: Annotated[float, Field(ge=0, le=1)] = 0.95
@@ -248,7 +275,7 @@ class SelectionEntry(_Strict):
         from guard.graph_memory.selectors import discover_selectors
 
         known = discover_selectors()
-        if self.selector not in known:
+        if self.selector is not None and self.selector not in known:
             raise ValueError(
                 f"unknown selector `{self.selector}`; it is one of {', '.join(sorted(known))}"
             )
@@ -295,6 +322,28 @@ class StoreEntry(_Strict):
     """Whose structure may decide what a graph memory recalls first."""
     description: Annotated[str, Field(max_length=2000)] = ""
     """For people who read the policy."""
+
+    @model_validator(mode="after")
+    def _namespaces_are_named(self) -> Self:
+        selection = self.selection
+        if selection is None or selection.unreplayable != "dual_query":
+            return self
+        if selection.namespaces is None:
+            raise ValueError("`unreplayable: dual_query` needs `namespaces`")
+        partitions = [write.partition for write in self.writes]
+        for path in (*partitions, *(read.partition for read in self.reads)):
+            if path is not None and member_of(path) is None:
+                raise ValueError(
+                    "with `dual_query` a `partition` is one argument: `$.name`, or `$.names[*]` "
+                    f"for a list; not `{path}`"
+                )
+        for read in self.reads:
+            if read.ranked is not None and read.partition is None:
+                raise ValueError(
+                    "with `dual_query` a read that has `ranked` needs `partition`: the argument "
+                    "that names the namespaces"
+                )
+        return self
 
 
 class ProposalEntry(_Strict):
@@ -453,26 +502,56 @@ def compile_selections(stores: Iterable[StoreEntry]) -> dict[str, SelectionPolic
     }
 
 
+def member_of(path: str) -> str | None:
+    """Return the argument that a path selects whole, or whose entries it selects."""
+    found = _MEMBER.fullmatch(path)
+    return None if found is None else found[1]
+
+
+def _namespaces(store: StoreEntry, entry: SelectionEntry) -> Namespaces | None:
+    declared = entry.namespaces
+    if declared is None or entry.unreplayable != "dual_query":
+        return None
+
+    def members(entries: Iterable[StoreWriteEntry | StoreReadEntry]) -> tuple[NamespaceMember, ...]:
+        return tuple(
+            NamespaceMember(claims_any(one.match), member_of(path) or "", many=path.endswith("[*]"))
+            for one in entries
+            for path in (one.partition or "",)
+        )
+
+    return Namespaces(
+        default=declared.default,
+        suffix=declared.suffix,
+        writes=members(store.writes),
+        reads=members(store.reads),
+        servers=frozenset(declared.servers),
+        path=declared.path,
+        deadline=declared.deadline_ms / 1000,
+    )
+
+
 def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionPolicy:
     entry = declared or SelectionEntry(selector="vector")
     by, follows = entry.authenticated_by, entry.on_divergence
     follows = (follows,) if isinstance(follows, str) else follows
     return SelectionPolicy(
         store=store.name,
-        selector=entry.selector,
+        selector=entry.selector or "",
         top_k=entry.top_k,
         ranked=tuple(
             RankedMapping(
                 claims_any(read.match),
                 compile_path(read.ranked.items),
                 compile_path(read.ranked.id),
-                compile_path(read.ranked.seeds.path),
-                read.ranked.seeds.source == "result",
+                _query(seeds.path if seeds is not None else None),
+                seeds is not None and seeds.source == "result",
                 _query(read.ranked.unless),
-                read.ranked.seeds.match == "text",
+                seeds is not None and seeds.match == "text",
             )
             for read in store.reads
             if read.ranked is not None and declared is not None
+            for seeds in (read.ranked.seeds,)
         ),
         structure=tuple(
             StructureMapping(
@@ -492,6 +571,7 @@ def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionP
         substitutes="substitute" in follows,
         fidelity=entry.fidelity,
         deadline=entry.deadline_ms / 1000,
+        namespaces=_namespaces(store, entry),
     )
 
 

@@ -58,7 +58,7 @@ def selected_writes(
     )
     grouped: dict[LabelSet, list[tuple[bytes, bytes]]] = {}
     epoch = sets.epoch(result.at)
-    values = dict.fromkeys(value for item in items for value in _values_in(item))
+    values = dict.fromkeys(value for item in items for value in values_in(item))
     if len(values) > LIMIT:
         raise ValueError("an answer has more values than are marked")
     for value in values:
@@ -97,7 +97,7 @@ def read_explanation(seal: Seal, area: LabelSet, raw: object) -> dict[str, Any] 
     return None if body is None else json.loads(body)
 
 
-def _values_in(item: Json) -> Iterator[str]:
+def values_in(item: Json) -> Iterator[str]:
     """Yield whatever in an item can be a destination or a guarded value."""
     for leaf in leaves_of(item, None, Integrity.UNTRUSTED):
         found = find_values(leaf.text)

@@ -1,7 +1,7 @@
 """Calls a recall tool of a memory server once over MCP, as an agent would; writes nothing.
 
 ``python -m guard.adapters.mcp_client.store_recall URL TOOL [CA]`` takes the tool's arguments as
-JSON on standard input and prints the answer's text as JSON.  It is a process of its own: what
+JSON on standard input and prints its result as JSON.  It is a process of its own: what
 serves traffic imports no SDK.
 """
 
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 import httpx
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import TextContent
 
 if TYPE_CHECKING:
     from guard.core.model import Json
@@ -27,8 +26,8 @@ SECONDS: Final = 10.0
 CA_ARGUMENT: Final = 3
 
 
-async def recall(url: str, tool: str, arguments: dict[str, Json], trust: str = "") -> str:
-    """Return the text that a tool answers.
+async def recall(url: str, tool: str, arguments: dict[str, Json], trust: str = "") -> Json:
+    """Return the result of a tool: its content, and its structured form where it has one.
 
     Args:
         url: of the MCP endpoint.
@@ -47,7 +46,7 @@ async def recall(url: str, tool: str, arguments: dict[str, Json], trust: str = "
         raise OSError(msg) from error
 
 
-async def _recall(url: str, tool: str, arguments: dict[str, Json], trust: str) -> str:
+async def _recall(url: str, tool: str, arguments: dict[str, Json], trust: str) -> Json:
     context = ssl.create_default_context()
     if trust:
         context.load_verify_locations(trust)
@@ -62,18 +61,18 @@ async def _recall(url: str, tool: str, arguments: dict[str, Json], trust: str) -
         if result.isError:
             msg = "the recall failed"
             raise OSError(msg)
-        return "\n".join(item.text for item in result.content if isinstance(item, TextContent))
+        return result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def main() -> int:
     """Ask once; return the exit code."""
     trust = sys.argv[CA_ARGUMENT] if len(sys.argv) > CA_ARGUMENT else ""
     try:
-        text = asyncio.run(recall(sys.argv[1], sys.argv[2], json.load(sys.stdin), trust))
+        result = asyncio.run(recall(sys.argv[1], sys.argv[2], json.load(sys.stdin), trust))
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    json.dump(text, sys.stdout)
+    json.dump(result, sys.stdout)
     return 0
 
 

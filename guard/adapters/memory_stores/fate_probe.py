@@ -54,12 +54,18 @@ class StoreProbe:
         Raises:
             OSError: no memory server is known by that name, or it gave no usable answer.
         """
+        return text_of(await self.result(server, read_back.tool, read_back.path, arguments))
+
+    async def result(
+        self, server: str, tool: str, path: str, arguments: Mapping[str, Json]
+    ) -> Json:
+        """Return a tool's result; :class:`guard.core.ports.AsksStore`."""
         upstream = self._upstreams.get(server.rpartition(":")[2])
         if upstream is None:
             msg = "only what is behind a reverse listener can be asked"
             raise OSError(msg)
         trust = [str(self._trust)] if self._trust else []
-        words = [f"{upstream}{read_back.path}", read_back.tool, *trust]
+        words = [f"{upstream}{path}", tool, *trust]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -80,7 +86,13 @@ class StoreProbe:
         if process.returncode != 0:
             msg = "the memory server did not say"
             raise OSError(msg)
-        return str(json.loads(out))
+        return json.loads(out)
+
+
+def text_of(result: Json) -> str:
+    """Return the texts of a tool's result."""
+    blocks = result.get("content", ()) if isinstance(result, dict) else ()
+    return "\n".join(block["text"] for block in blocks if block.get("type") == "text")
 
 
 async def resolve(

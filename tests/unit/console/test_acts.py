@@ -370,6 +370,8 @@ async def test_a_break_glass_that_cannot_be_recorded_is_not_opened(console, rela
     async with console.as_("admin") as client:
         assert (await client.post("/api/break-glass", json=wanted)).status_code == 503
         assert (await client.get("/api/standing")).json()["asked"] == []
+
+
 async def test_a_call_misdirected_by_a_selection_is_shown_with_both_orders(
     console, store, redis_namespace
 ):

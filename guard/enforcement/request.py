@@ -366,7 +366,7 @@ class RequestHandler:
                 token=token,
                 context=call_context(context, one.meta) if one.meta else context,
                 trace=one.trace or trace,
-                unbound=_HEADERS if one.tool in _HEADED else _NOTHING,
+                unbound=(_HEADERS if one.tool in _HEADED else _NOTHING) | one.unbound,
             )
             calls.append(call)
         return calls

@@ -24,6 +24,8 @@ class ParsedCall:
     """What is said beside the arguments (MCP ``_meta``), without what differs in every retry."""
     trace: str = ""
     """Its ``traceparent``, where the message has one beside the arguments."""
+    unbound: frozenset[str] = frozenset()
+    """Arguments that differ in every retry; what of them lasts is in ``meta``."""
 
 
 @dataclass(frozen=True, slots=True)

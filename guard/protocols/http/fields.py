@@ -24,6 +24,8 @@ _DISPOSITION: Final = re.compile(
     r'form-data; ?name="(?P<name>[^"\\\r\n]*)"(?:; ?filename="(?P<filename>[^"\\\r\n]*)")?'
 )
 _PART_TYPE: Final = re.compile(r"[\x20-\x7e]{0,200}")
+_SETTLED: Final = b"\0boundary"
+"""Stands for a boundary; no body that has it is settled."""
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]", re.ASCII)
 _UTF8: Final = frozenset({"utf-8", "utf8"})
 
@@ -123,6 +125,26 @@ def parse_multipart(body: bytes, content_type: str, repeat: frozenset[str]) -> d
     if len(pieces) - 2 > FIELD_LIMIT:
         raise MessageError(CODE, f"there are more than {FIELD_LIMIT} fields")
     return collect([_part(piece) for piece in pieces[1:-1]], repeat)
+
+
+def without_boundary(body: bytes, content_type: str) -> bytes:
+    """Return a ``multipart`` body with the same boundary whatever its client has drawn.
+
+    A body in which the boundary stands elsewhere than between parts is returned as it is: two
+    bodies are the same here only if they differ in nothing but the boundary.
+
+    Raises:
+        MessageError: the content type is malformed.
+    """
+    boundary = parameters(content_type).get("boundary", "")
+    if not _BOUNDARY.fullmatch(boundary) or _SETTLED in body:
+        return body
+    mark = boundary.encode("ascii")
+    pieces = (b"\r\n" + body).split(b"\r\n--" + mark)
+    if len(pieces) < 2 or any(mark in piece for piece in pieces):  # noqa: PLR2004  (no boundary)
+        return body
+    ends = [piece.startswith((b"\r\n", b"--\r\n")) or piece == b"--" for piece in pieces[1:]]
+    return (b"\r\n--" + _SETTLED).join(pieces) if all(ends) else body
 
 
 def _part(piece: bytes) -> tuple[str, Json]:

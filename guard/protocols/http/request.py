@@ -6,11 +6,14 @@ problem documents.  Pure: no I/O.
 
 from __future__ import annotations
 
+import hashlib
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
+from guard.protocols.http.fields import without_boundary
 from guard.protocols.http.message import REDACTION_FAILED, HttpReply, rewritten
 from guard.protocols.http.metadata import notable_headers
 from guard.protocols.messages import Message, ParsedCall
@@ -66,6 +69,8 @@ class HttpRequestProtocol(ProtocolModule):
         headers = notable_headers(request)
         if headers:
             arguments["headers"] = headers
+        if media.startswith("multipart/"):
+            return Message((_multipart(request, arguments),))
         tool = TUNNEL if request.method == "CONNECT" else TOOL
         return Message((ParsedCall(tool, arguments),))
 
@@ -94,6 +99,18 @@ class HttpRequestProtocol(ProtocolModule):
         del request
         said = unreadable_sentence(error, decision_id)
         return problem(error.status, TITLE, said, unreadable(error, decision_id))
+
+
+def _multipart(request: HttpRequest, arguments: Mapping[str, Json]) -> ParsedCall:
+    """Return a request whose body a client cuts anew in every retry."""
+    settled = request.body
+    with suppress(MessageError):  # It is bound as it stands.
+        settled = without_boundary(request.body, request.header("content-type") or "")
+    digest = hashlib.blake2b(settled, digest_size=16).hexdigest()
+    return ParsedCall(TOOL, arguments, meta={"body": digest}, unbound=_BODY)
+
+
+_BODY: Final = frozenset({"body"})
 
 
 def problem(status: int, title: str, detail: str, fields: Json) -> HttpReply:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from guard.content.decoder import decoded
+from guard.content.leak_patterns import find_leaks
 from guard.protocols.http.metadata import is_plain
 
 if TYPE_CHECKING:
@@ -216,15 +218,36 @@ META: Final[Grammar] = {
 }
 """Members of ``_meta`` that the specification, or a common client, puts there."""
 _OF_REQUEST: Final = re.compile(
-    r"(?:[a-z]{2,20}[./])?(?:request|message|invocation|correlation|trace|span|run|turn"
-    r"|tool[_-]?(?:use|call))[_-]?id|(?:[a-z]{2,20}[./])?(?:attempt|retry[_-]?count)",
+    r"(?:[a-z0-9-]{1,20}\.){0,4}(?:[a-z0-9-]{2,20}[./])?"
+    r"(?:(?:request|message|invocation|correlation|trace|span|run|turn|step|event|attempt|idempotency"
+    r"|tool[_-]?(?:use|call))[_-]?(?:id|key)"
+    r"|run|trace|span|turn|step|nonce|attempt|retry[_-]?count|timestamp|(?:sent|created)[_-]?at)",
     re.IGNORECASE,
 )
+"""Names of what a client makes anew for each attempt, behind a prefix (MCP, ``_meta``) or none."""
+_DRAWN: Final = re.compile(
+    r"[0-9a-f]{8,32}|(?:[a-z]{2,8}_)[0-9A-Za-z]{8,27}"
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
+)
+"""A short hexadecimal number, an id behind the word for what it names, or a time (RFC 3339)."""
 
 
 def is_of_request(name: str, value: Json) -> bool:
-    """Return whether a member of ``_meta`` names one attempt of a call and says nothing else."""
-    return _OF_REQUEST.fullmatch(name) is not None and is_id(value)
+    """Return whether a member of ``_meta`` names one attempt of a call and says nothing else.
+
+    Its value is a number, or what programs draw; text under a coding is none of that.
+    """
+    if _OF_REQUEST.fullmatch(name) is None:
+        return False
+    return is_id(value) or (
+        isinstance(value, str) and _DRAWN.fullmatch(value) is not None and _is_no_text(value)
+    )
+
+
+def _is_no_text(value: str) -> bool:
+    """Return whether no part of a value is a secret by its form, or text under a coding."""
+    words = value.split("_")
+    return not find_leaks(value) and not any(any(True for _ in decoded(word)) for word in words)
 
 
 _PAGE: Final[Grammar] = {"cursor": _anything, "_meta": META}

@@ -99,7 +99,8 @@ $(SUITE)/.installed: $(SUITE)/package.json
 
 conformance: $(DEV) $(SUITE)/.installed $(ENVIRONMENTS) ## the official MCP suite, and what real clients make of refusals
 	$(BIN)/guard lab bench transparency --suite $(SUITE) $(ARGS)
-	$(BIN)/guard lab bench refusals --suite $(SUITE) --json $(ARGS) | tee $(SUITE)/refusals.json
+	@$(BIN)/guard lab bench refusals --suite $(SUITE) --json $(ARGS) > $(SUITE)/refusals.json; \
+	  status=$$?; cat $(SUITE)/refusals.json; exit $$status
 
 # The agent frameworks, each with its real package, in an environment of their own.
 FRAMEWORKS := tests/frameworks

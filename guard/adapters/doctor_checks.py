@@ -25,10 +25,11 @@ from guard.adapters.redis.topology import open_client
 from guard.core.errors import GuardError
 from guard.core.policy import StateLimits
 from guard.policy_files import load_policies
+from guard.protocols.http.oauth import RESOURCE_PATH
 from guard.settings import EMBEDDED, models_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from guard.adapters.redis.connection import RedisClient
     from guard.settings import Settings
@@ -125,6 +126,10 @@ async def check_upstreams(settings: Settings) -> list[Checked]:
             async with asyncio.timeout(LIST_SECONDS):
                 tools, _ = await list_tools(server)
         except (GuardError, TimeoutError):
+            issuer = await _issuer(listener.upstream, listener.endpoint or "/mcp")
+            if issuer:
+                found.append(_asks_login(name, issuer, settings.authorization_server))
+                continue
             detail = f"answers, and lists no MCP tools at {server.url}"
             advice = "name its endpoint in `--reverse HOST:PORT=URL/path`, if it is an MCP server"
             found.append(Checked(name, Status.WARN, detail, advice))
@@ -133,6 +138,31 @@ async def check_upstreams(settings: Settings) -> list[Checked]:
             more = f" and {len(tools) - TOOLS_SHOWN} more" if len(tools) > TOOLS_SHOWN else ""
             found.append(Checked(name, Status.OK, f"{len(tools)} tools: {names}{more}"))
     return found
+
+
+async def _issuer(upstream: str, path: str) -> str:
+    """Return where a server says that its tokens are issued (RFC 9728), empty if it says nothing."""
+    import httpx
+
+    url = f"{upstream}{RESOURCE_PATH}{path}"
+    try:
+        async with httpx.AsyncClient(timeout=CONNECT_SECONDS, trust_env=False) as client:
+            servers = (await client.get(url)).json()["authorization_servers"]
+    except (httpx.HTTPError, ValueError, TypeError, KeyError):
+        return ""
+    return _printable(servers[0]) if isinstance(servers, list) and servers else ""
+
+
+def _printable(said: object) -> str:
+    """Return what a server said, short and without control characters."""
+    return "".join(char for char in str(said)[:200] if char.isprintable())
+
+
+def _asks_login(name: str, issuer: str, declared: Sequence[str]) -> Checked:
+    if issuer.removesuffix("/") in {one.removesuffix("/") for one in declared}:
+        return Checked(name, Status.OK, f"asks its clients to log in at {issuer}, as declared")
+    advice = f"if that is its issuer: `guard run --authorization-server {issuer}`"
+    return Checked(name, Status.WARN, f"asks its clients to log in at {issuer}", advice)
 
 
 async def check_redis(settings: Settings) -> list[Checked]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from guard.cli.outcome import Code
 from guard.cli.terminal import show, stages
 from guard.core.errors import InputError
 from guard.lab.bench_forward import bench_forward
@@ -235,10 +236,15 @@ def refusals(
     ),
     only: Annotated[str, typer.Option(help="Words in the names of the clients to run.")] = "",
 ) -> None:
-    """Whether real clients hand their models why a call was refused, and what would help."""
+    """Whether real clients hand their models why a call was refused, and what would help.
+
+    Exit code 2 where one does not, or none is installed.
+    """
     with stages(Console(stderr=True)) as told:
         report = bench_refusals(suite, progress=told, only=only)
     show(report, command="guard lab bench", as_json=json)
+    if report.checks[0].value != 1.0:
+        raise typer.Exit(Code.REFUSED)
 
 
 @app.command()

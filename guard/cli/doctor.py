@@ -27,6 +27,7 @@ def doctor(
     admin: Annotated[str | None, typer.Option()] = None,
     models: Annotated[Path | None, typer.Option()] = None,
     ca: Annotated[Path | None, typer.Option()] = None,
+    authorization_server: Annotated[list[str] | None, typer.Option()] = None,
     config: Annotated[Path | None, typer.Option(help="As for `guard run`.")] = None,
     direct: Annotated[
         list[str] | None,

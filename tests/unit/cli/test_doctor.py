@@ -190,7 +190,7 @@ async def test_an_upstream_that_lists_nothing_says_why(
 
 async def test_what_an_upstream_says_of_its_issuer_is_read_as_text(listening):
     """A server that answers nothing useful names nobody."""
-    host, port = listening
+    host = listening[0]
     with socket.create_server((host, 0)) as server:
         closed = server.getsockname()[1]
 

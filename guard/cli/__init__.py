@@ -58,6 +58,7 @@ COMMANDS: Final[dict[str, tuple[Place, str]]] = {
             "list": ("approvals:list_approvals", "List what waits, and remembered receivers."),
             "revoke": ("approvals:revoke", "Take an established receiver away."),
             "deny": ("approvals:deny", "Refuse a call that waits."),
+            "resume": ("approvals:resume", "End the pause of a principal that asked too often."),
         },
         "Calls that were refused with `approval_required`.",
     ),

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from guard.adapters.redis.operators import LabelOperator
+from guard.cli.answering import answers
 from guard.cli.outcome import plain
-from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, minute, now, on_record
+from guard.cli.running import Audit, Key, Tenant, minute, now
 from guard.core.errors import InputError
-from guard.core.policy import StateLimits
-from guard.provenance.approvals import Approver, Grant, Scope
+from guard.provenance.approvals import Grant, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from guard.core.model import Json
     from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver
-    from guard.provenance.established import Established
 
-EVENT: Final = "guard.approval"
-"""Audit line of a person's answer."""
 ORDERS: Final = (
     ("served", "served"),
     ("authenticated", "authenticated"),
@@ -36,14 +32,30 @@ RANKED: Final = frozenset({"served", "authenticated"})
 _PERIOD: Final = re.compile(r"(\d{1,5})\s?([mhd])")
 _SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 Decision = Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")]
+MaybeRedis = Annotated[
+    str | None,
+    typer.Option(
+        envvar="GUARD_REDIS",
+        show_default="a console of this user, else the embedded one of this user's guard",
+        help="Act on the state itself: its Redis URL.",
+    ),
+]
+Console = Annotated[
+    str | None, typer.Option(envvar="GUARD_CONSOLE_AT", help="URL of a console to act by.")
+]
+Secret = Annotated[
+    Path | None, typer.Option(envvar="GUARD_CONSOLE_SECRET", help="File: your secret there.")
+]
 
 
 def grant(
     decision: Decision,
-    redis: Redis,
+    redis: MaybeRedis = None,
     label_key: Key = None,
     tenant: Tenant = "default",
     audit: Audit = None,
+    console: Console = None,
+    secret: Secret = None,
     remember: Annotated[
         bool, typer.Option("--remember", help="Its receivers are good from now on.")
     ] = False,
@@ -63,26 +75,19 @@ def grant(
     """
     if until and not remember:
         raise InputError("--until says how long is remembered; give --remember as well")
-
-    async def read(state: State) -> ApprovalRequest:
-        return await label_operator(state, tenant).asked(decision)
-
+    people = answers(console, secret, redis, label_key, audit, tenant)
     given = Grant()
     if remember and scope is not Scope.CALL:
-        asked = act_on(redis, read, label_key=label_key)
+        asked = people.asked(decision)
         given = Grant(scope, _end(until, now(), asked.remembered_for))
         typer.echo("\n".join(_shown(asked)))
         if not yes:
             whose = f"{plain(asked.principal)}, {given.scope}, until {minute(given.until)}"
             typer.confirm(f"remember these receivers ({whose})?", abort=True)
-
-    async def approve(state: State) -> ApprovalRequest:
-        by = Approver(getpass.getuser(), "machine", getpass.getuser())
-        return await label_operator(state, tenant).approve(decision, now(), given, by)
-
-    with on_record(audit) as log:
-        asked = act_on(redis, approve, label_key=label_key)
-        log.event(EVENT, {**_recorded(asked, "granted"), "scope": given.scope.value})
+    asked = people.grant(decision, given)
+    if not asked.released:
+        typer.echo("approved; a second person has to approve it as well")
+        return
     tools = ", ".join(plain(call.tool) for call in asked.calls)
     typer.echo(
         f"granted: {tools} for principal {plain(asked.principal)}, session {plain(asked.session)}; "
@@ -91,81 +96,82 @@ def grant(
 
 
 def show(
-    decision: Decision, redis: Redis, label_key: Key = None, tenant: Tenant = "default"
+    decision: Decision,
+    redis: MaybeRedis = None,
+    label_key: Key = None,
+    tenant: Tenant = "default",
+    console: Console = None,
+    secret: Secret = None,
 ) -> None:
     """Show who asks: tool, receivers and where each came from, what would leave."""
-
-    async def read(state: State) -> ApprovalRequest:
-        return await label_operator(state, tenant).asked(decision)
-
-    typer.echo("\n".join(_shown(act_on(redis, read, label_key=label_key))))
+    people = answers(console, secret, redis, label_key, None, tenant)
+    typer.echo("\n".join(_shown(people.asked(decision))))
 
 
 def deny(
     decision: Decision,
-    redis: Redis,
+    redis: MaybeRedis = None,
     label_key: Key = None,
     tenant: Tenant = "default",
     audit: Audit = None,
+    console: Console = None,
+    secret: Secret = None,
 ) -> None:
     """Refuse a call that waits: its id can no longer be approved."""
-
-    async def take(state: State) -> ApprovalRequest:
-        return await label_operator(state, tenant).deny(decision)
-
-    with on_record(audit) as log:
-        asked = act_on(redis, take, label_key=label_key)
-        log.event(EVENT, _recorded(asked, "denied"))
+    answers(console, secret, redis, label_key, audit, tenant).deny(decision)
     typer.echo("denied")
 
 
 def revoke(
     mark: Annotated[str, typer.Argument(help="Mark of an established receiver, in hex.")],
-    redis: Redis,
+    redis: MaybeRedis = None,
     label_key: Key = None,
     tenant: Tenant = "default",
     audit: Audit = None,
+    console: Console = None,
+    secret: Secret = None,
 ) -> None:
     """Take an established receiver away: the next send to it is judged anew."""
-    try:
-        wanted = bytes.fromhex(mark)
-    except ValueError as error:
-        raise typer.BadParameter("a mark is hexadecimal") from error
-    if not wanted:
+    if not re.fullmatch(r"(?:[0-9a-fA-F]{2})+", mark):
         raise typer.BadParameter("a mark is hexadecimal")
-
-    async def take(state: State) -> bool:
-        return await label_operator(state, tenant).revoke(wanted)
-
-    with on_record(audit) as log:
-        was_there = act_on(redis, take, label_key=label_key)
-        fields = {"answer": "revoked", "mark": mark, "found": was_there, "by": getpass.getuser()}
-        log.event(EVENT, fields)
+    was_there = answers(console, secret, redis, label_key, audit, tenant).revoke(mark)
     typer.echo("revoked" if was_there else "no receiver is established under this mark")
 
 
-def list_approvals(redis: Redis, label_key: Key = None, tenant: Tenant = "default") -> None:
+def resume(
+    principal: Annotated[str, typer.Argument(help="A principal that asked too often.")],
+    redis: MaybeRedis = None,
+    label_key: Key = None,
+    tenant: Tenant = "default",
+    audit: Audit = None,
+    console: Console = None,
+    secret: Secret = None,
+) -> None:
+    """End the pause of a principal (`approvals: {pause: …}` in the policy)."""
+    was_paused = answers(console, secret, redis, label_key, audit, tenant).resume(principal)
+    typer.echo("it may ask again" if was_paused else "this principal is not paused")
+
+
+def list_approvals(
+    redis: MaybeRedis = None,
+    label_key: Key = None,
+    tenant: Tenant = "default",
+    console: Console = None,
+    secret: Secret = None,
+) -> None:
     """List the calls that wait for an answer, and the receivers that may be sent to again."""
-
-    async def read(state: State) -> tuple[list[ApprovalRequest], list[Established]]:
-        operator = label_operator(state, tenant)
-        return await operator.waiting(), await operator.established()
-
-    waiting, established = act_on(redis, read, label_key=label_key)
-    for request in waiting:
+    people = answers(console, secret, redis, label_key, None, tenant)
+    for request in people.waiting():
         call = request.calls[0]
         parts = [request.principal, call.tool, *(one.receiver for one in call.receivers)]
         ends = f"waits until {minute(request.expires)}"
+        if request.people > 1:
+            ends += f", for {'a second person' if request.first else 'two people'}"
         typer.echo(f"{plain(call.decision)}  " + "  ".join(map(plain, (*parts, ends))))
-    for one in established:
+    for one in people.remembered():
         parts = [one.principal, one.tool, one.kind, one.receiver]
-        ends = f"{one.record.channel} until {minute(one.record.until)}"
-        typer.echo(f"{one.mark.hex()}  " + "  ".join(map(plain, (*parts, ends))))
-
-
-def label_operator(state: State, tenant: str) -> LabelOperator:
-    """Return what reads and writes labels and grants of a tenant by hand."""
-    return LabelOperator(state.store, state.seal, StateLimits(), tenant)
+        ends = f"{one.channel} until {minute(one.until)}"
+        typer.echo(f"{one.mark}  " + "  ".join(map(plain, (*parts, ends))))
 
 
 def _end(until: str, at: float, longest: int) -> float:
@@ -242,14 +248,3 @@ def _selection_shown(told: Mapping[str, Json]) -> Iterator[str]:
         who = plain(writer["principal"]) or "nobody who is known"
         where = f"session {writer['session']}, call {writer['call']}, {minute(writer['at'])}"
         yield f"  writer: {who}, {where}; without this structure the order is the authenticated one"
-
-
-def _recorded(asked: ApprovalRequest, answer: str) -> dict[str, str]:
-    """Return the fields of the audit line of an answer; no receiver, no text."""
-    return {
-        "answer": answer,
-        "decision_id": asked.decision,
-        "principal": asked.principal,
-        "tool": ", ".join(call.tool for call in asked.calls),
-        "by": getpass.getuser(),
-    }

@@ -14,13 +14,23 @@ from rich.table import Table
 
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.incidents import Given, IncidentOperator
-from guard.cli.approvals import label_operator
 from guard.cli.graph_memory import audit as audit_selection
 from guard.cli.graph_memory import structure
 from guard.cli.incident import show_scope
 from guard.cli.lineage import as_json_document, as_tree
 from guard.cli.outcome import Code, given_input, plain
-from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, minute, now, on_record
+from guard.cli.running import (
+    Audit,
+    Key,
+    Redis,
+    State,
+    Tenant,
+    act_on,
+    label_operator,
+    minute,
+    now,
+    on_record,
+)
 from guard.core.errors import GuardError, InputError
 from guard.core.memory import Fate, MemoryClass, Trust
 from guard.core.model import Identity

@@ -15,8 +15,10 @@ import typer
 from guard.adapters.audit_log import open_audit_log
 from guard.adapters.credentials.label_key import audit_signer, load_label_key
 from guard.adapters.processes.run_note import RunNote, find_running
+from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError, InputError
+from guard.core.policy import StateLimits
 from guard.provenance.seal import Seal
 from guard.settings import load_settings
 
@@ -67,6 +69,11 @@ class State:
             GuardError: the key cannot be used.
         """
         return Seal(load_label_key(self.label_key or _noted_key(self.redis)))
+
+
+def label_operator(state: State, tenant: str) -> LabelOperator:
+    """Return what reads and writes labels and grants of a tenant by hand."""
+    return LabelOperator(state.store, state.seal, StateLimits(), tenant)
 
 
 def _noted_key(redis: str) -> Path | None:

@@ -65,7 +65,8 @@ class Person:
     name: str
     roles: frozenset[Role]
     realm: str = "people"
-    """How: ``people`` (the file's), ``link``, ``certificate``, or the issuer of OpenID Connect."""
+    """How: ``people`` (the file's), ``link``, ``machine`` (this user's commands), ``certificate``,
+    or the issuer of OpenID Connect."""
     subject: str = ""
     """What he is known by there; his name where that is it."""
     names: frozenset[str] = frozenset()
@@ -125,11 +126,18 @@ class Access:
     now: Callable[[], float]
     _sessions: OrderedDict[bytes, SignedIn] = field(default_factory=OrderedDict)
     _link: tuple[bytes, float] | None = None
+    _machine: bytes = b""
 
     def link(self) -> str:
         """Return a secret that signs this machine's operator in, once."""
         secret = secrets.token_urlsafe(32)
         self._link = (_digest(secret), self.now() + LINK_SECONDS)
+        return secret
+
+    def machine_secret(self) -> str:
+        """Return a bearer for this machine's operator, good as long as the process lives."""
+        secret = secrets.token_urlsafe(32)
+        self._machine = _digest(secret)
         return secret
 
     def redeem(self, secret: str) -> Person | None:
@@ -144,7 +152,10 @@ class Access:
 
     def bearer(self, secret: str) -> Person | None:
         """Return the person whose secret this is."""
-        return self.people.get(_digest(secret).hex())
+        digest = _digest(secret)
+        if self._machine and hmac.compare_digest(digest, self._machine):
+            return Person(getpass.getuser(), frozenset({Role.ADMIN}), "machine")
+        return self.people.get(digest.hex())
 
     def sign_in(self, person: Person, certificate: bytes = b"") -> str:
         """Begin a session; return its token, of which only the digest is kept.

@@ -22,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from guard.adapters.audit_log import open_audit_log
 from guard.adapters.credentials.label_key import audit_signer, load_label_key
 from guard.adapters.processes.child_process import die_with_parent
+from guard.adapters.processes.console_note import ConsoleNote
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.redis.trials import TrialStore
 from guard.console.access import Access
@@ -95,6 +96,18 @@ class Place:
         self._settings = settings
         self.port = settings.console_address[1]
         """The port listened on; set once it is known."""
+        self._note: Path | None = None
+
+    def leave_note(self, secret: str) -> None:
+        """Tell commands of the same user where it is; :meth:`forget` takes that back."""
+        file = self._settings.console_certificate
+        certificate = str(file.resolve()) if file else ""
+        self._note = ConsoleNote(os.getpid(), self.local, secret, certificate).write()
+
+    def forget(self) -> None:
+        """Take the note away."""
+        if self._note is not None:
+            self._note.unlink(missing_ok=True)
 
     @property
     def local(self) -> str:
@@ -210,9 +223,13 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         loop.create_task(hooks.run()),
     ]
     loop.add_signal_handler(signal.SIGHUP, audit.reopen)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn raises what has stopped it once more: what follows is still to be done.
+        loop.add_signal_handler(number, lambda: None)
     try:
         await server.serve()
     finally:
+        place.forget()
         for task in background:
             task.cancel()
         await bench.aclose()
@@ -238,6 +255,7 @@ async def _announce(server: uvicorn.Server, access: Access, place: Place) -> Non
     while not server.started:  # noqa: ASYNC110  (uvicorn has no event for it)
         await asyncio.sleep(0.02)
     place.port = server.servers[0].sockets[0].getsockname()[1]
+    place.leave_note(access.machine_secret())
     link = f"{place.url}/sign-in/{access.link()}"
     sys.stderr.write(f"guard: console at {link} (once, within 15 min)\n")
     sys.stderr.flush()

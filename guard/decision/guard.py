@@ -719,9 +719,8 @@ class Guard:
     async def _executed(self, result: ToolResult) -> None:
         """Mark the call of a result executed and label what it brings or saved."""
         call, classified = result.call.call, result.call.classified
-        completion = Completion(
-            call.id, call.identity, classified.role, result.at, executed=True, overflow=True
-        )
+        writes: tuple[LabelWrite, ...] = ()
+        overflow, source = True, ""
         try:
             if _is_large(result.content):
                 # Others are judged meanwhile; this result is released only once it is labelled.
@@ -731,11 +730,22 @@ class Guard:
             self._metrics.observe(LABEL_SATURATION, overflow, "result")
             mapping = classified.mapping
             source = mapping.pattern[:SOURCE_NAME] if mapping is not None else "unmapped"
-            completion = replace(completion, writes=writes, overflow=overflow, source=source)
         except Exception:  # noqa: BLE001  (a result that could not be labelled leaves a mark)
             self._metrics.count(ERRORS, "provenance")
+            writes, overflow, source = (), True, ""
             self._mark_unlabelled((call.identity.tenant, call.identity.principal), 1)
-        await self._complete(completion)
+        await self._complete(
+            Completion(
+                call.id,
+                call.identity,
+                classified.role,
+                result.at,
+                executed=True,
+                writes=writes,
+                overflow=overflow,
+                source=source,
+            )
+        )
 
     def _learn(self, result: ToolResult) -> tuple[tuple[LabelWrite, ...], bool]:
         """Return the labels that a result brings, and whether a bound cut any off."""

@@ -38,6 +38,8 @@ NO_RECEIVERS: Final = frozenset({"reply", "text", "number", "malformed", "missin
 _MEMBERS: Final = ("principal", "server", "upstream", "tool", "kind", "receiver")
 
 
+RENEWED: Final = 0.01
+"""Share of its life after which another send prolongs what is established."""
 SENT_LIMIT: Final = 16
 """Receivers of one send that it is kept on record for."""
 
@@ -120,9 +122,11 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
         principal=context.principal,
         until=sets.established_until(call.at),
     )
-    ungranted = replace(context, granted=False)
+    ungranted = replace(context, granted=False) if context.granted else context
     for target in traced.reached:
         destination = target.destination
+        if traced.approved is None and _is_fresh(context.established.get(destination), prompted):
+            continue
         # A page that was only named to be read has been named to receive nothing.
         attested = attest(destination, target.status, ungranted, reads=False)
         record = prompted if attested.rung is Rung.PROMPTED else traced.approved
@@ -136,6 +140,13 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
             (mark + SHOWN, seal.enciphered(area, mark + SHOWN, shown)),
         )
         yield LabelWrite(area, LabelWriteMode.REPLACE, entries)
+
+
+def _is_fresh(before: LabelRecord | None, now: LabelRecord) -> bool:
+    """Return whether a receiver has been established so lately that it need not be written anew."""
+    if before is None or before.channel is not now.channel:
+        return False
+    return 0 <= now.at - before.at < (now.until - now.at) * RENEWED
 
 
 def sent_writes(seal: Seal, sets: LabelSets, classified: ClassifiedCall) -> Iterator[LabelWrite]:

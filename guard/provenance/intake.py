@@ -253,7 +253,7 @@ class ResultIntake:
         if len(leaf.text) <= room:
             return leaf
         self._overflow = True
-        return replace(leaf, text=leaf.text[:room])
+        return leaf._replace(text=leaf.text[:room])
 
     def _taint(self, values: Iterable[str], origin: bytes, *, says_who: bool = False) -> None:
         for value in values:
@@ -326,10 +326,10 @@ class ResultIntake:
 
     def _forget_echoes(self) -> None:
         """Drop what the call itself said: an answer that repeats it is no source of it."""
+        if not self._untrusted:
+            return
         echoes: set[str] = set()
         for leaf in leaves_of(dict(self.result.call.call.arguments), None, Integrity.UNTRUSTED):
-            if not self._untrusted:
-                return
             found = find_values(leaf.text)
             echoes.update(found.plain, found.disguised)
             handle = leaf_value(leaf.text)
@@ -432,11 +432,11 @@ class ResultIntake:
         call = self.result.call
         if call.classified.role not in WRITING:
             return bool(text.strip())
-        if self._own_words is None:
+        if self._own_words is None and not is_receipt(text, frozenset()):
             own = leaves_of(dict(call.call.arguments), None, Integrity.UNTRUSTED)
             words = (word for leaf in own for word in _RECEIPT_WORD.findall(leaf.text.casefold()))
             self._own_words = frozenset(islice(words, RECEIPT_LIMIT))
-        return not is_receipt(text, self._own_words)
+        return self._own_words is not None and not is_receipt(text, self._own_words)
 
     def _mark_read(self) -> LabelWrite:
         area = self.areas.session(self.result.call.call.identity)

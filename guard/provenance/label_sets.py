@@ -142,17 +142,16 @@ class LabelSets:
         owner = (identity.tenant, identity.principal, identity.session)
         return _set(SESSION_KIND, owner, "", self._session, SESSION_LIMIT)
 
-    def of_bucket(self, identity: Identity, bucket: int, epoch: int) -> BucketAreas:
+    def of_bucket(self, tenant: str, principal: str, bucket: int, epoch: int) -> BucketAreas:
         """Return the sets in which the records of a value may lie, but for its session's.
 
         Args:
-            identity: who asks.
+            tenant: of who asks.
+            principal: who asks.
             bucket: of the value (:func:`bucket_of`).
             epoch: the period that the call lies in.
         """
-        return _of_bucket(
-            identity.tenant, identity.principal, bucket, epoch, self._labels, self._taint
-        )
+        return _of_bucket(tenant, principal, bucket, epoch, self._labels, self._taint)
 
     def own(self, identity: Identity, fingerprint: bytes) -> LabelSet:
         """Return what a principal's user named in any session, and what was saved of that."""

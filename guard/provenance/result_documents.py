@@ -14,9 +14,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -295,8 +295,7 @@ class Entry:
     names: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """One text of a result and its label."""
 
     text: str
@@ -316,7 +315,7 @@ class Leaf:
 def vouched(leaf: Leaf) -> Leaf:
     """Return the text with its label; one that instructs a model vouches for nothing in it."""
     if leaf.label is not Integrity.UNTRUSTED and instructs(leaf.text, deep=False):
-        return replace(leaf, label=Integrity.UNTRUSTED, channel=Channel.RESULT)
+        return leaf._replace(label=Integrity.UNTRUSTED, channel=Channel.RESULT)
     return leaf
 
 
@@ -406,7 +405,7 @@ def leaves_of(
     above = Leaf("", default, whole=True, origin=origin)
     if isinstance(document, str):
         at_root = declared.below("$", above)
-        yield replace(at_root, text=document, whole="$" in declared.fields)
+        yield at_root._replace(text=document, whole="$" in declared.fields)
         return
     if not isinstance(root, Blocks):
         yield from _walk(declared, "$", document, above)
@@ -415,7 +414,7 @@ def leaves_of(
         path = f"$[{index}]"
         if isinstance(item, str) and path not in declared.fields:
             # Prose in several blocks, and no list of names.
-            yield replace(declared.below(path, above), text=item, whole=False)
+            yield declared.below(path, above)._replace(text=item, whole=False)
         else:
             yield from _walk(declared, path, item, above)
 
@@ -429,11 +428,11 @@ def _walk(declared: _Declared, start: str, document: Json, above: Leaf) -> Itera
         if tracked:
             here = declared.below(path, here)
         if isinstance(item, str):
-            yield replace(here, text=item)
+            yield here._replace(text=item)
         elif isinstance(item, dict):
             for key, inner in item.items():
                 if not key.isidentifier():
-                    yield replace(here, text=key)
+                    yield here._replace(text=key)
                 stack.append((member_path(path, key) if tracked else path, inner, here))
         elif isinstance(item, list):
             stack.extend(
@@ -441,7 +440,7 @@ def _walk(declared: _Declared, start: str, document: Json, above: Leaf) -> Itera
                 for index, inner in enumerate(item)
             )
         elif isinstance(item, int | float) and not isinstance(item, bool):
-            yield replace(here, text=str(item))
+            yield here._replace(text=str(item))
 
 
 MOST: Final = 64
@@ -471,7 +470,9 @@ def sources_of(result: ToolResult) -> frozenset[str]:
 
 def _named(result: ToolResult, mapping: ToolMapping | None) -> Iterator[str]:
     for text in strings_in_order(dict(result.call.call.arguments)):
-        yield from (found.host for found in find_destinations(text) if found.kind == "url")
+        # Without the sign no URL is found, but in look-alikes.
+        if "://" in text or not text.isascii():
+            yield from (found.host for found in find_destinations(text) if found.kind == "url")
     if mapping is not None and mapping.messages is not None:
         yield from _senders(result.content, mapping.messages)
 

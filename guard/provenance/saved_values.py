@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.calls import saved_document, without_members
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung, SavedText
 from guard.core.model import DestinationStatus, Integrity, Role
-from guard.destinations.values import SAID, find_values, keys_of, leaf_value
+from guard.destinations.values import HANDLE, SAID, find_values, keys_of, leaf_value
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN
 from guard.provenance.ladder import attest_values, lasting
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 TELLING: Final = 16
 """Characters of the shortest whole text of which it can be said where it came from."""
 _WORD: Final = re.compile(r"[^\W_]+")
+_MAILBOX: Final = re.compile(r"[a-z0-9._-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)+", re.IGNORECASE | re.ASCII)
+"""A mailbox in letters that no coding of services changes."""
 
 
 def _all_said(texts: Sequence[str]) -> list[str]:
@@ -265,15 +267,35 @@ def item_value(mapping: ToolMapping, store: str, arguments: Json) -> str:
     return ""
 
 
-def saved_values(arguments: Mapping[str, Json]) -> tuple[dict[str, bool], dict[str, None], bool]:
+def saved_values(
+    arguments: Mapping[str, Json], *, turned: bool = True
+) -> tuple[dict[str, bool], dict[str, None], bool]:
     """Return the values in what is saved, as they stand and disguised, and whether some lack.
 
     Of those as they stand it says which leave a hop: a text that is a value as a whole, and has
     others in it, goes the way that they go.
+
+    Args:
+        arguments: what is saved.
+        turned: whether a plain mailbox is read backwards and rotated as well, which people and
+            models do, and no service.
     """
     plain: dict[str, bool] = {}
     disguised: dict[str, None] = {}
     overflow = False
+    for text in _texts_of(arguments):
+        found = find_values(text)
+        plain.update(dict.fromkeys(found.plain, True))
+        if turned or _MAILBOX.fullmatch(text) is None:
+            disguised.update(found.disguised)
+        overflow = overflow or found.overflow
+        if (whole := leaf_value(text)) is not None:
+            plain[whole] = plain.get(whole, False) or not found.plain
+    return plain, disguised, overflow
+
+
+def _texts_of(arguments: Mapping[str, Json]) -> list[str]:
+    """Return the strings and numbers in arguments, and the names in them that somebody chose."""
     stack: list[Json] = [*arguments.values()]
     texts: list[str] = []
     for name in arguments:
@@ -290,14 +312,7 @@ def saved_values(arguments: Mapping[str, Json]) -> tuple[dict[str, bool], dict[s
             stack += item
         elif isinstance(item, int | float) and not isinstance(item, bool):
             texts.append(str(item))
-    for text in texts:
-        found = find_values(text)
-        plain.update(dict.fromkeys(found.plain, True))
-        disguised.update(found.disguised)
-        overflow = overflow or found.overflow
-        if (whole := leaf_value(text)) is not None:
-            plain[whole] = plain.get(whole, False) or not found.plain
-    return plain, disguised, overflow
+    return texts
 
 
 READING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
@@ -324,7 +339,7 @@ def written_values(classified: ClassifiedCall) -> list[str]:
     for target in classified.targets:
         if target.status in _LISTED:
             known.update(keys_of(target.destination))
-    plain, disguised, _ = saved_values(arguments)
+    plain, disguised, _ = saved_values(arguments, turned=False)
     values: list[str] = []
     for value in (*plain, *disguised):
         if not value.startswith("any:") and value not in known:
@@ -349,8 +364,15 @@ def written_labels(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[
     record = LabelRecord(
         Integrity.UNTRUSTED, Channel.SAVED, traced.index, call.at, context.session, call.tool
     )
+    vouched: set[str] = set()
     for value in traced.written:
-        if lasting(value, context).rung > Rung.REMEMBERED:
+        # The mailbox comes before the same text as a handle.
+        kind, _, text = value.partition(":")
+        if text in vouched and kind == _AS_HANDLE:
+            continue
+        if lasting(value, context).rung <= Rung.REMEMBERED:
+            vouched.add(text if kind == "mail" else "")
+        else:
             mark = seal.fingerprint(value)
             area = sets.written(call.identity, mark)
             made.setdefault(area, []).append(seal.write(area, mark + WRITTEN, record))
@@ -358,4 +380,5 @@ def written_labels(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[
         yield LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))
 
 
+_AS_HANDLE: Final = HANDLE.removesuffix(":")
 _LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})

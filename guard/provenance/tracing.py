@@ -7,7 +7,6 @@ will save has its label (docs/provenance.md).
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -78,6 +77,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot
     from guard.provenance.approvals import Grant
+    from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 
 ASK_LIMIT: Final = 256
@@ -89,9 +89,18 @@ RECEIVERS_TOLD: Final = 4
 """Receivers of one call for each of whom is counted what he is told; further ones count as one."""
 _PRIVATE: Final = "private"
 _ESTABLISHED: Final = "established"
+_SAID: Final = (SAID, MENTIONED, WORDS)
 _PLANS: Final = 1024
 _PLAN_TEXT: Final = 512
 """Characters of the values whose plan is kept at hand: those of a few recipients."""
+
+
+_TAINTS: Final = 1
+"""What is asked about a value: whether untrusted text named it."""
+_VOUCHED: Final = 2
+"""Whether its user or a directory vouches for it."""
+_KNOWN: Final = 7
+"""Both, what the memories say of it, and whether an agent claimed or wrote it."""
 
 
 class _Slot(NamedTuple):
@@ -105,66 +114,57 @@ class _Slot(NamedTuple):
 _FIELD: Final = attrgetter("field")
 
 
-class _Slots(NamedTuple):
-    """What is read of one label set, and its fields as the store is asked for them."""
-
-    slots: tuple[_Slot, ...]
-    fields: tuple[bytes, ...]
-
-
-def _slots(slots: Iterable[_Slot]) -> _Slots:
-    kept = tuple(slots)
-    return _Slots(kept, tuple(map(_FIELD, kept)))
-
-
-_NO_SLOTS: Final = _Slots((), ())
+_NO_SLOTS: Final[tuple[_Slot, ...]] = ()
 _IN_SESSION: Final = _Slot(READ, "", "read")
 
 
 class _Plan(NamedTuple):
     """Which fields some values are looked up under, whoever asks and whenever."""
 
-    in_session: _Slots
-    named: _Slots
+    in_session: tuple[_Slot, ...]
+    named: tuple[_Slot, ...]
     """Whether a value is the sender of a message that the user named."""
-    in_buckets: tuple[tuple[int, _Slots, _Slots, _Slots, _Slots], ...]
+    in_buckets: tuple[tuple[int, list[_Slot], list[_Slot], list[_Slot], list[_Slot]], ...]
     """Bucket, and what is read of the principal's own, the memory, the taint of each period, and
     what agents wrote."""
 
 
 def _made_plan(
-    seal: Seal, values: tuple[tuple[str, bool], ...], *, directories: bool, selections: bool
+    seal: Seal, values: tuple[tuple[str, int], ...], *, directories: bool, selections: bool
 ) -> _Plan:
-    """Return the plan for some values, each with whether it may be attested or only taints.
+    """Return the plan for some values, each with what is asked about it.
 
     Args:
         seal: the deployment's key.
-        values: what is looked up.
+        values: what is looked up, and what about it.
         directories: whether the policy declares any, so that it matters what agents wrote.
         selections: whether the selection of some store is replayed.
     """
     in_session: list[_Slot] = []
     named: list[_Slot] = []
     buckets: dict[int, tuple[list[_Slot], list[_Slot], list[_Slot], list[_Slot]]] = {}
-    for value, known in values:
-        mark = seal.fingerprint(value)
+    for value, asked in values:
+        mark, known = seal.fingerprint(value), asked == _KNOWN
         if value.startswith(LINK):
             # Only the user's naming of the place where it stands vouches for it.
             named.append(_Slot(mark + REPLY, value, "reply"))
             continue
-        if known:
+        if asked & _VOUCHED:
             # Who names a message lets its sender have an answer, no more.
             place = "reply" if value.startswith(MESSAGE) else "prompt"
             in_session.append(_Slot(mark + PROMPT, value, place))
-            if value.startswith((SAID, MENTIONED, WORDS)):
-                # Words count for the session that they were said in; nothing taints them.
-                continue
-            in_session.append(_Slot(mark + CLAIM, value, "claim"))
+        if value.startswith(_SAID):
+            # Words count for the session that they were said in; nothing taints them.
+            continue
+        own, memory, taints, written = buckets.setdefault(mark[0] % BUCKETS, ([], [], [], []))
+        if asked & _VOUCHED:
             named.append(_Slot(mark + REPLY, value, "reply"))
             named.append(_Slot(mark + ATTESTED, value, "field"))
-        own, memory, taints, written = buckets.setdefault(mark[0] % BUCKETS, ([], [], [], []))
-        if known:
             own.append(_Slot(mark + ATTESTED, value, "own"))
+        if not asked & _TAINTS:
+            continue
+        if known:
+            in_session.append(_Slot(mark + CLAIM, value, "claim"))
             memory.append(_Slot(mark + ATTESTED, value, "memory"))
             if directories:
                 written.append(_Slot(mark + WRITTEN, value, "written"))
@@ -172,22 +172,47 @@ def _made_plan(
         taints.append(_Slot(mark, value, "taint"))
         if selections:
             taints.append(_Slot(mark + SELECTED, value, "selected"))
-    in_buckets: list[tuple[int, _Slots, _Slots, _Slots, _Slots]] = []
-    for bucket, of_bucket in buckets.items():
-        own, memory, taints, written = of_bucket
-        in_buckets.append(
-            (
-                bucket,
-                _Slots(tuple(own), tuple(map(_FIELD, own))),
-                _Slots(tuple(memory), tuple(map(_FIELD, memory))),
-                _Slots(tuple(taints), tuple(map(_FIELD, taints))),
-                _Slots(tuple(written), tuple(map(_FIELD, written))),
-            )
-        )
-    return _Plan(_slots(in_session), _slots(named), tuple(in_buckets))
+    in_buckets = tuple([(bucket, *slots) for bucket, slots in buckets.items()])
+    return _Plan(tuple(in_session), tuple(named), in_buckets)
 
 
-_short_plan = lru_cache(maxsize=_PLANS)(_made_plan)
+class _Asked(NamedTuple):
+    """What is asked of the label sets of one principal, whatever its session."""
+
+    plan: _Plan
+    lookups: tuple[LabelLookup, ...]
+    places: tuple[tuple[LabelSet, _Slot], ...]
+    """Set and field of each value of the reply."""
+
+
+def _made_lookups(  # noqa: PLR0913  (all that the look-ups depend on)
+    seal: Seal,
+    values: tuple[tuple[str, int], ...],
+    sets: LabelSets,
+    tenant: str,
+    principal: str,
+    epoch: int,
+    *,
+    directories: bool,
+    selections: bool,
+) -> _Asked:
+    """Return what to look some values up by, for one principal in one period."""
+    plan = _made_plan(seal, values, directories=directories, selections=selections)
+    lookups: list[LabelLookup] = []
+    places: list[tuple[LabelSet, _Slot]] = []
+    for bucket, of_own, of_memory, of_taint, of_written in plan.in_buckets:
+        own, memory, taints, written = sets.of_bucket(tenant, principal, bucket, epoch)
+        asked = [(own, of_own), (written, of_written), (memory, of_memory)]
+        for taint in taints:
+            asked.append((taint, of_taint))
+        for area, slots in asked:
+            if slots:
+                lookups.append(LabelLookup(area, tuple(map(_FIELD, slots))))
+                places += [(area, slot) for slot in slots]
+    return _Asked(plan, tuple(lookups), tuple(places))
+
+
+_short_lookups = lru_cache(maxsize=_PLANS)(_made_lookups)
 
 
 class Tracing:
@@ -200,7 +225,6 @@ class Tracing:
     """
 
     __slots__ = (
-        "_asked",
         "_at",
         "_call",
         "_carried",
@@ -209,8 +233,10 @@ class Tracing:
         "_established",
         "_identity",
         "_item",
+        "_lookups",
         "_named",
         "_pages",
+        "_places",
         "_private",
         "_receivers",
         "_saved",
@@ -230,8 +256,8 @@ class Tracing:
         self._identity, self._at = classified.call.identity, classified.call.at
         self._directories = policy.has_directories
         self._selections = policy.replays
-        self._values: dict[str, bool] = {}
-        """Whether a value may be attested, by value; the others only taint."""
+        self._values: dict[str, int] = {}
+        """What is asked about each value."""
         self._complete = classified.searched
         """Whether no value was left out."""
         self._sent = _NOTHING_SENT
@@ -253,9 +279,10 @@ class Tracing:
         """What it writes somewhere else than into a declared memory."""
         self._pages: frozenset[str] = frozenset()
         """Paths of the arguments that name a page which is read."""
-        self._asked: list[tuple[LabelSet, _Slots]] = []
-        """What is read of each label set, in the order of the reply's values."""
-        self._named: tuple[LabelSet, _Slots] | None = None
+        self._lookups: list[LabelLookup] = []
+        self._places: list[tuple[LabelSet, _Slot]] = []
+        """Set and field of each of the reply's values."""
+        self._named: tuple[LabelSet, tuple[_Slot, ...]] | None = None
         self._collect(policy)
 
     def _collect(self, policy: Policy) -> None:
@@ -270,7 +297,7 @@ class Tracing:
                 reads = guarded <= place < guarded + len(call.guarded) or self._reads(target)
                 self._add(values_asked(target.destination, reads=reads))
                 further = (*taints_of(target.destination), *hints_of(target.destination))
-                self._add(further, taint_only=True)
+                self._add(further, _TAINTS)
         if policy.counts_capacity:
             self._count_carried()
         # Private text is a matter of sends to somebody outside.
@@ -288,12 +315,13 @@ class Tracing:
         if call.memory_write is not None:
             self._saved = saved = SavedParts.of(remembered_texts(call.call, call.memory_write))
             self._add(saved.plain)
-            self._add(saved.further, taint_only=True)
+            self._add(saved.further, _TAINTS)
             self._add(saved.said)
             self._complete = self._complete and not saved.overflow
         if policy.has_directories and call.role not in READING:
             self._written = tuple(written_values(call))
-            self._add(islice(self._written, max(0, ASK_LIMIT // 2 - len(self._values))))
+            room = max(0, ASK_LIMIT // 2 - len(self._values))
+            self._add(islice(self._written, room), _VOUCHED)
 
     def _count_carried(self) -> None:
         """Note how much each external host could be told by the call."""
@@ -313,18 +341,15 @@ class Tracing:
         """Return whether a target is only read, so that nothing is sent there."""
         return self._call.role is Role.RETRIEVE or target.path in self._pages
 
-    def _add(self, values: Iterable[str], *, taint_only: bool = False) -> None:
-        """Note some more values, or only that it matters whether untrusted text named them."""
+    def _add(self, values: Iterable[str], about: int = _KNOWN) -> None:
+        """Note some more values, and what is asked about them."""
         asked = self._values
         for value in values:
-            known = not taint_only and not value.startswith("any:")
-            if value in asked:
-                asked[value] = known or asked[value]
-            elif len(asked) >= ASK_LIMIT:
+            before = asked.get(value)
+            if before is None and len(asked) >= ASK_LIMIT:
                 self._complete = False
                 return
-            else:
-                asked[value] = known
+            asked[value] = (before or 0) | (_TAINTS if value.startswith("any:") else about)
 
     def query(self, definition: LabelLookup | None = None) -> LabelQuery:
         """Return what to read with the attempt.
@@ -334,47 +359,47 @@ class Tracing:
         """
         if not self._values and not self._store and not self._item:
             return LabelQuery(definition=definition)
+        identity, sets = self._identity, self._sets
         short = sum(map(len, self._values)) <= _PLAN_TEXT
-        make = _short_plan if short else _made_plan
-        plan = make(
+        plan, lookups, places = (_short_lookups if short else _made_lookups)(
             self._seal,
             tuple(self._values.items()),
+            sets,
+            identity.tenant,
+            identity.principal,
+            sets.epoch(self._at),
             directories=self._directories,
             selections=self._selections,
         )
+        self._lookups += lookups
+        self._places += places
         self._ask_receivers()
-        self._ask_buckets(plan)
         if self._sent.passages:
             self._ask_passages()
         if self._item:
             mark = self._seal.fingerprint(self._item)
-            area = self._sets.memory(self._identity.tenant, mark)
-            self._asked.append((area, _slots((_Slot(mark + ITEM, "", "item"),))))
-        session = self._sets.session(self._identity)
-        in_session = plan.in_session
-        if self._store:
-            in_session = _slots((_IN_SESSION, *in_session.slots))
-        if in_session.slots:
-            self._asked.append((session, in_session))
+            area = sets.memory(identity.tenant, mark)
+            self._ask(area, (_Slot(mark + ITEM, "", "item"),))
+        session = sets.session(identity)
+        in_session = (_IN_SESSION, *plan.in_session) if self._store else plan.in_session
+        if in_session:
+            self._ask(session, in_session)
         named = None
-        if plan.named.slots:
+        if plan.named:
             self._named = session, plan.named
-            named = LabelLookup(session, plan.named.fields)
-        values: list[LabelLookup] = []
-        for area, slots in self._asked:
-            values.append(LabelLookup(area, slots.fields))
+            named = LabelLookup(session, tuple(map(_FIELD, plan.named)))
         recalls = LabelLookup(session, (RECALLS,)) if self._store else None
         counters = None
         if self._carried:
             pairs = ((field, str(bits).encode()) for field, bits in self._carried.items())
-            counters = LabelLookup(self._sets.carried(self._identity), tuple(chain(*pairs)))
+            counters = LabelLookup(sets.carried(identity), tuple(chain(*pairs)))
         pieces: LabelLookup | None = None
         told: tuple[LabelSet, ...] = ()
         if self._sent.pieces:
             marks = tuple(map(self._seal.fingerprint, self._sent.pieces))
-            pieces = LabelLookup(self._sets.pieces(self._identity), marks)
+            pieces = LabelLookup(sets.pieces(identity), marks)
             told = self._receivers_told()
-        return LabelQuery(tuple(values), named, recalls, definition, counters, pieces, told)
+        return LabelQuery(tuple(self._lookups), named, recalls, definition, counters, pieces, told)
 
     def _receivers_told(self) -> tuple[LabelSet, ...]:
         """Return where it is counted what each external receiver of the call has been told."""
@@ -390,17 +415,11 @@ class Tracing:
             names = [*names[: RECEIVERS_TOLD - 1], ""]
         return tuple(self._sets.told(self._identity, name) for name in names)
 
-    def _ask_buckets(self, plan: _Plan) -> None:
-        epoch, asked = self._sets.epoch(self._at), self._asked
-        for bucket, of_own, of_memory, of_taint, of_written in plan.in_buckets:
-            own, memory, taints, written = self._sets.of_bucket(self._identity, bucket, epoch)
-            if of_own.slots:
-                asked.append((own, of_own))
-            if of_written.slots:
-                asked.append((written, of_written))
-            asked.append((memory, of_memory))
-            for taint in taints:
-                asked.append((taint, of_taint))
+    def _ask(self, area: LabelSet, slots: Sequence[_Slot]) -> None:
+        """Have some fields of a set read."""
+        self._lookups.append(LabelLookup(area, tuple(map(_FIELD, slots))))
+        for slot in slots:
+            self._places.append((area, slot))
 
     def _ask_receivers(self) -> None:
         """Ask whether the principal has sent to these receivers with this tool before."""
@@ -410,8 +429,7 @@ class Tracing:
             if mark not in self._receivers:
                 self._receivers[mark] = target
                 area = self._sets.established(self._identity.tenant, mark)
-                slot = _Slot(mark + ESTABLISHED, "", _ESTABLISHED)
-                self._asked.append((area, _Slots((slot,), (slot.field,))))
+                self._ask(area, (_Slot(mark + ESTABLISHED, "", _ESTABLISHED),))
 
     def _ask_passages(self) -> None:
         """Ask whether a private source has returned passages of the body."""
@@ -421,7 +439,7 @@ class Tracing:
             area = self._sets.private(self._identity, mark)
             by_set.setdefault(id(area), (area, []))[1].append(_Slot(mark, "", _PRIVATE))
         for area, slots in by_set.values():
-            self._asked.append((area, _slots(slots)))
+            self._ask(area, slots)
 
     def result(
         self, snapshot: Snapshot, grant: Grant | None = None, definition: str = ""
@@ -536,18 +554,13 @@ class Tracing:
         """Return the records that were found, by value and by place."""
         found: dict[str, dict[str, LabelRecord]] = {}
         named_set, named = self._named or (None, _NO_SLOTS)
-        ends = [0]
-        for _, asked in self._asked:
-            ends.append(ends[-1] + len(asked.fields))
-        if ends[-1] != len(reply.values) or len(reply.named) != len(named.slots):
+        if len(self._places) != len(reply.values) or len(reply.named) != len(named):
             raise ValueError("the store answered other look-ups than were asked")
-        for place, raw in enumerate(reply.values):
+        for (area, slot), raw in zip(self._places, reply.values, strict=True):
             if raw is not None:
-                number = bisect_right(ends, place) - 1
-                area, slots = self._asked[number]
-                self._keep(found, area, slots.slots[place - ends[number]], raw)
+                self._keep(found, area, slot, raw)
         if named_set is not None:
-            for slot, answer in zip(named.slots, reply.named, strict=True):
+            for slot, answer in zip(named, reply.named, strict=True):
                 if answer is not None:
                     self._keep_named(found, named_set, slot, answer)
         return found

@@ -366,8 +366,8 @@ class LabelOperator:
         records = await self._one(memory, mark, ATTESTED)
         records += await self._one(memory, mark, TAINTED)
         if principal:
-            identity = Identity(principal, "", tenant=self._tenant)
-            for area in areas.of_bucket(identity, bucket_of(mark), areas.epoch(at)).taints:
+            bucket, epoch = bucket_of(mark), areas.epoch(at)
+            for area in areas.of_bucket(self._tenant, principal, bucket, epoch).taints:
                 records += await self._one(area, mark, b"")
         return records
 

@@ -319,9 +319,9 @@ def _everybodys(patch: Patch) -> None:
     def shared(sets: LabelSets, identity: Identity, fingerprint: bytes) -> Any:
         return own(sets, replace(identity, principal=""), fingerprint)
 
-    def found(sets: LabelSets, identity: Identity, bucket: int, epoch: int) -> Any:
-        everybody = of_bucket(sets, replace(identity, principal=""), bucket, epoch)
-        return of_bucket(sets, identity, bucket, epoch)._replace(own=everybody.own)
+    def found(sets: LabelSets, tenant: str, principal: str, bucket: int, epoch: int) -> Any:
+        everybody = of_bucket(sets, tenant, "", bucket, epoch)
+        return of_bucket(sets, tenant, principal, bucket, epoch)._replace(own=everybody.own)
 
     patch.set(LabelSets, "own", shared)
     patch.set(LabelSets, "of_bucket", found)

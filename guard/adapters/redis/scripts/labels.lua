@@ -22,18 +22,21 @@ end
 local function appended(list, entry)
   if not list or #list < 2 then list = '\0\0' end
   local id = string.sub(entry, ID_AT + 1, ID_AT + ID)
-  local starts, place = {}, 3
-  while place < #list and #starts < LIST_LIMIT do
-    local after = place + 2 + string.byte(list, place) * 256 + string.byte(list, place + 1)
-    if after > #list + 1 then break end
-    if string.sub(list, place + 2 + ID_AT, place + 1 + ID_AT + ID) == id then return nil end
-    starts[#starts + 1] = place
+  local maybe_held = string.find(list, id, 3, true)
+  local byte, length = string.byte, #list
+  local held, place, cut, cut_to = 0, 3, 0, 0
+  while place < length and held < LIST_LIMIT do
+    local high, low = byte(list, place, place + 1)
+    local after = place + 2 + high * 256 + low
+    if after > length + 1 then break end
+    if maybe_held and string.sub(list, place + 2 + ID_AT, place + 1 + ID_AT + ID) == id then return nil end
+    if held == LIST_FIRST then cut, cut_to = place, after end
+    held = held + 1
     place = after
   end
   local kept = string.sub(list, 3, place - 1)
-  if #starts == LIST_LIMIT then
-    kept = string.sub(list, 3, starts[LIST_FIRST + 1] - 1)
-      .. string.sub(list, starts[LIST_FIRST + 2], place - 1)
+  if held == LIST_LIMIT then
+    kept = string.sub(list, 3, cut - 1) .. string.sub(list, cut_to, place - 1)
   end
   local count = math.min(string.byte(list, 1) * 256 + string.byte(list, 2) + 1, 65535)
   return struct.pack('>I2', count) .. kept .. struct.pack('>I2', #entry) .. entry
@@ -91,7 +94,9 @@ local function store_labels(full_key, source_key, first_key, full_ttl, place)
         else
           full = true
         end
-      elseif (mode == 'keep' or mode == 'taint') and added < room
+      elseif mode == 'keep' and added < room then
+        added = added + redis.call('HSETNX', key, field, record)
+      elseif mode == 'taint' and added < room
         and redis.call('HSETNX', key, field, record) == 1 then
         added = added + 1
       else

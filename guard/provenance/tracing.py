@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -69,7 +69,7 @@ from guard.provenance.saved_values import (
 from guard.provenance.seal import FINGERPRINT, names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from guard.core.calls import ClassifiedCall
     from guard.core.labels import LabelReply, LabelSet
@@ -124,8 +124,8 @@ class _Plan(NamedTuple):
     in_session: tuple[_Slot, ...]
     named: tuple[_Slot, ...]
     """Whether a value is the sender of a message that the user named."""
-    in_buckets: tuple[tuple[int, list[_Slot], list[_Slot], list[_Slot], list[_Slot]], ...]
-    """Bucket, and what is read of the principal's own, the memory, the taint of each period, and
+    in_buckets: Mapping[int, tuple[list[_Slot], list[_Slot], list[_Slot], list[_Slot]]]
+    """By bucket what is read of the principal's own, the memory, the taint of each period, and
     what agents wrote."""
 
 
@@ -172,8 +172,7 @@ def _made_plan(
         taints.append(_Slot(mark, value, "taint"))
         if selections:
             taints.append(_Slot(mark + SELECTED, value, "selected"))
-    in_buckets = tuple([(bucket, *slots) for bucket, slots in buckets.items()])
-    return _Plan(tuple(in_session), tuple(named), in_buckets)
+    return _Plan(tuple(in_session), tuple(named), buckets)
 
 
 class _Asked(NamedTuple):
@@ -200,7 +199,7 @@ def _made_lookups(  # noqa: PLR0913  (all that the look-ups depend on)
     plan = _made_plan(seal, values, directories=directories, selections=selections)
     lookups: list[LabelLookup] = []
     places: list[tuple[LabelSet, _Slot]] = []
-    for bucket, of_own, of_memory, of_taint, of_written in plan.in_buckets:
+    for bucket, (of_own, of_memory, of_taint, of_written) in plan.in_buckets.items():
         own, memory, taints, written = sets.of_bucket(tenant, principal, bucket, epoch)
         asked = [(own, of_own), (written, of_written), (memory, of_memory)]
         for taint in taints:
@@ -208,7 +207,7 @@ def _made_lookups(  # noqa: PLR0913  (all that the look-ups depend on)
         for area, slots in asked:
             if slots:
                 lookups.append(LabelLookup(area, tuple(map(_FIELD, slots))))
-                places += [(area, slot) for slot in slots]
+                places += zip(repeat(area), slots)
     return _Asked(plan, tuple(lookups), tuple(places))
 
 
@@ -418,8 +417,7 @@ class Tracing:
     def _ask(self, area: LabelSet, slots: Sequence[_Slot]) -> None:
         """Have some fields of a set read."""
         self._lookups.append(LabelLookup(area, tuple(map(_FIELD, slots))))
-        for slot in slots:
-            self._places.append((area, slot))
+        self._places += zip(repeat(area), slots)
 
     def _ask_receivers(self) -> None:
         """Ask whether the principal has sent to these receivers with this tool before."""

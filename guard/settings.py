@@ -354,6 +354,16 @@ class Settings(BaseSettings):
         return _address(self.console)
 
     @property
+    def console_page(self) -> str:
+        """How URLs of the console begin for people; empty where there is none, or nobody knows."""
+        if self.console_url:
+            return self.console_url.rstrip("/")
+        if not self.console or not self.console_address[1]:
+            return ""
+        scheme = "http" if self.console_certificate is None else "https"
+        return f"{scheme}://{self.console}"
+
+    @property
     def console_host(self) -> str:
         """Name by which people reach the console."""
         return urlsplit(self.console_url).hostname or self.console_address[0]

@@ -60,7 +60,7 @@ from guard.adapters.redis.answers import RedisAnswers
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
 from guard.adapters.redis.in_process import InProcessClient
 from guard.adapters.redis.ledger import RedisLedger
-from guard.adapters.redis.operators import PinOperator
+from guard.adapters.redis.operators import LabelOperator, PinOperator
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.redis.topology import open_client
@@ -74,6 +74,7 @@ from guard.decision.guard import Guard
 from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.enforcement.declarations import DeclarationHandler
+from guard.enforcement.elicitation import Elicitor
 from guard.enforcement.exchange import Credentials
 from guard.enforcement.handlers import Enforcement
 from guard.memory_gate.candidate import LabelledEvidence
@@ -225,6 +226,15 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         declarations=DeclarationHandler(guard, store, seal, metrics, clock),
         login=login,
         answers=RedisAnswers(store),
+        elicitor=Elicitor(
+            desk=partial(LabelOperator, store, seal, policy.limits),
+            seal=seal,
+            policy=partial(attrgetter("policy"), guard),
+            clock=clock,
+            audit=audit,
+            metrics=metrics,
+            page=settings.console_page,
+        ),
     )
     metrics.set(CALLS_AWAITED, enforcement.in_flight.awaited)
 

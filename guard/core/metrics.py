@@ -142,6 +142,7 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
         "asks_paused",
         "egress_not_allowed",
         "approval_denied",
+        "approval_required",
         "no_policy",
         "guard_error",
         "no_rule_matched",
@@ -175,6 +176,8 @@ REFUSAL_CODES: Final = frozenset(
         "bad_login",
         "bad_model_request",
         "bad_session_id",
+        "bad_request_state",
+        "unasked_answer",
         "bad_transfer_encoding",
         "body_too_large",
         "call_without_id",
@@ -209,10 +212,11 @@ REFUSAL_CODES: Final = frozenset(
 )
 """Refusals of what was never a call: the codes of :class:`guard.core.errors.MessageError`."""
 HELD_OUTCOMES: Final = (
-    *("released", "refused", "denied", "expired", "left", "stopped", "no_room"),
+    *("released", "refused", "denied", "cancelled", "expired", "left", "stopped", "no_room"),
 )
 """What becomes of a request that is held open: forwarded once it was approved, judged anew and
-refused, denied, out of time, given up by its client, ended with the guard, refused at once."""
+refused, denied, dismissed by the person at its client, out of time, given up by its client, ended
+with the guard, refused at once."""
 _ACTIONS: Final = tuple(action.label for action in Action)
 _ROLES: Final = tuple(role.value for role in Role)
 _TIMES: Final = (

@@ -219,6 +219,18 @@ class ApprovalRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Elicitation:
+    """Which asks the person at an agent's client may be asked about by the guard, and how."""
+
+    by: str
+    """``url``: on the console's page, which the client opens; ``form``: in the client."""
+    rules: frozenset[str] | None = None
+    """Ids of rules all of whose asks these are; None: every rule."""
+    principals: frozenset[str] | None = None
+    """Whose agents; None: everybody's."""
+
+
+@dataclass(frozen=True, slots=True)
 class AskSettings:
     """What happens to a call that is asked about, besides its refusal; all times in seconds."""
 
@@ -227,6 +239,17 @@ class AskSettings:
     quiet: int = 20
     """How long, where its client can be told nothing meanwhile and does not say how long it
     waits."""
+    elicit: tuple[Elicitation, ...] = ()
+    """Who may be asked at his client; the first entry that his client can follow counts."""
+
+    def elicits(self, principal: str, rules: frozenset[str]) -> list[str]:
+        """Return how the person at a principal's client may be asked about what rules ask."""
+        found: list[str] = []
+        for one in self.elicit:
+            of_rules = one.rules is None or (bool(rules) and rules <= one.rules)
+            if of_rules and (one.principals is None or principal in one.principals):
+                found.append(one.by)
+        return found
 
 
 def nothing(destination: Destination) -> bool:

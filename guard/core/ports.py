@@ -6,7 +6,7 @@ one can run (Redis always).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 from guard.core.frozen import frozen
 from guard.core.labels import LabelQuery
@@ -125,14 +125,17 @@ class LedgerStore(Protocol):
         ...
 
 
+Fate: TypeAlias = Literal["open", "denied", "gone"]
+
+
 class AnswerFeed(Protocol):
     """Tells which requests for approval people have answered.
 
     It wakes who waits, and is no authority: a call is released on its grant alone.
     """
 
-    async def is_open(self, tenant: str, decision: str) -> bool:
-        """Return whether a request still waits for its answer.
+    async def fate(self, tenant: str, decision: str) -> Fate:
+        """Return whether a request waits, was denied, or is gone: granted, or out of time.
 
         Raises:
             StateError: the store did not answer in time.

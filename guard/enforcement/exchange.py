@@ -32,11 +32,12 @@ from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from guard.core.calls import TracedCall
     from guard.core.metrics import Metrics
     from guard.core.model import Json
+    from guard.core.policy import Reason
     from guard.core.ports import AuditLog
     from guard.decision.guard import Guard
     from guard.protocols.base import ProtocolModule
@@ -299,6 +300,8 @@ class Exchange:
     """Digest of the request's lasting facts, for calls that its answer or its WebSocket brings."""
     resumes: bool = False
     """Whether its stream has marks by which a client fetches what it missed."""
+    named: Callable[[str], None] | None = None
+    """Told the session id that a server gives its client, where somebody wants to know."""
     answers_for: str = ""
     """The session whose requests are answered in its stream (MCP over HTTP+SSE, 2024-11-05)."""
 
@@ -364,6 +367,26 @@ class Exchange:
         self.answers_for = session or self.answers_for
         if session and self.identity.session_rung <= SessionRung.TRACEPARENT:
             self.session = session
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request whose calls need a person's answer, and nothing else."""
+
+    request: HttpRequest
+    reply: HttpReply
+    """Its refusal, which says under which id it is asked."""
+    protocol: ProtocolModule
+    message: Message
+    identity: Identity
+    policy: str
+    """Digest of the policy that asks."""
+    decisions: tuple[str, ...]
+    """Decision ids of the asked calls; one answer is for all of them."""
+    rules: frozenset[str]
+    """Ids of the rules that ask."""
+    reworded: Callable[[Reason], HttpReply]
+    """Gives its refusal for another reason."""
 
 
 class InFlight(Generic[Held]):

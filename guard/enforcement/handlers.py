@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from guard.core.ports import AnswerFeed, AuditLog, Clock
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
+    from guard.enforcement.elicitation import Elicitor
     from guard.enforcement.exchange import Login
     from guard.protocols.base import ProtocolModule
 
@@ -43,6 +44,7 @@ class Enforcement:
         declarations: pins and labels what servers declare; None where nobody keeps pins.
         login: logs clients in at the servers of reverse listeners; None where there are none.
         answers: tells of people's answers; without it nothing is held open.
+        elicitor: asks the people at MCP clients; None with ``answers``.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -59,6 +61,7 @@ class Enforcement:
         declarations: DeclarationHandler | None = None,
         login: Login | None = None,
         answers: AnswerFeed | None = None,
+        elicitor: Elicitor | None = None,
     ) -> None:
         self.login = login
         self.credentials = credentials or Credentials()
@@ -87,6 +90,7 @@ class Enforcement:
             models=models,
             login=login,
             holding=self.holding,
+            elicitor=elicitor,
         )
         self.responses = ResponseHandler(
             guard=guard,

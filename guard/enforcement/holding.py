@@ -16,26 +16,25 @@ import asyncio
 import re
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from guard.core.errors import AuditError, StateError
+from guard.core.errors import AuditError, MessageError, StateError
 from guard.core.metrics import ERRORS, HELD, HELD_CALLS
 from guard.core.policy import Action, Reason
-from guard.enforcement.exchange import Exchange
+from guard.enforcement.exchange import Asked, Exchange
 from guard.protocols.framing.sse import message_event
+from guard.protocols.mcp.elicitation import settled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from guard.core.metrics import Metrics
-    from guard.core.model import Identity
     from guard.core.policy import AskSettings, Policy
-    from guard.core.ports import AnswerFeed, AuditLog
+    from guard.core.ports import AnswerFeed, AuditLog, Fate
+    from guard.enforcement.elicitation import Elicitor
     from guard.enforcement.exchange import UnreadExchange
-    from guard.protocols.base import ProtocolModule
     from guard.protocols.http.message import HttpReply, HttpRequest
-    from guard.protocols.messages import Message
 
 POLL_SECONDS: Final = 0.05
 SIGN_SECONDS: Final = 10.0
@@ -51,27 +50,17 @@ EVENT: Final = "guard.held"
 COMMENT: Final = b": the egress guard waits for an approval\n\n"
 _PREFER: Final = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?([0-9]{1,6})\"?(?:$|[,;\s])", re.IGNORECASE)
 """``Prefer: wait=SECONDS`` (RFC 7240, section 4.3)."""
-_DENIED: Final = Reason(
+_BECAME: Final = {"denied": "denied", "gone": ""}
+"""What becomes of a held request by the fate of the request for its approval."""
+DENIED: Final = Reason(
     "approval_denied", "", Action.BLOCK, "a person denied it", remedy="do not retry the same call"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request whose calls need a person's answer, and nothing else."""
-
-    request: HttpRequest
-    reply: HttpReply
-    """Its refusal, which says under which id it is asked."""
-    protocol: ProtocolModule
-    message: Message
-    identity: Identity
-    policy: str
-    """Digest of the policy that asks."""
-    decisions: tuple[str, ...]
-    """Decision ids of the asked calls; one answer is for all of them."""
-    reworded: Callable[[Reason], HttpReply]
-    """Gives its refusal for another reason."""
+Judge: TypeAlias = (
+    "Callable[[HttpRequest], Awaitable[Exchange | UnreadExchange | HttpReply | Asked]]"
+)
+"""Judges a request anew."""
 
 
 class HeldRequest:
@@ -83,16 +72,18 @@ class HeldRequest:
         judge: judges it anew, as if it had come again.
         seconds: how long it waits at most.
         signs: whether its client can be told meanwhile that it waits.
+        elicitor: asks the person at its client, where it can be told anything.
     """
 
     def __init__(
         self,
         holding: Holding,
         asked: Asked,
-        judge: Callable[[HttpRequest], Awaitable[Exchange | UnreadExchange | HttpReply | Asked]],
+        judge: Judge,
         seconds: float,
         *,
         signs: bool,
+        elicitor: Elicitor | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.asked = asked
@@ -102,6 +93,9 @@ class HeldRequest:
         self._until = self._since + seconds
         self.signs = signs
         """Whether its client can be told meanwhile that it waits."""
+        self._elicitor = elicitor if signs else None
+        self._question = ""
+        self._last: list[bytes] = []
         self._told = 0
         self._became = "left"
         self._is_closed = False
@@ -118,8 +112,23 @@ class HeldRequest:
         self._told += 1
         await asyncio.wait([self._task], timeout=seconds)
         if self._task.done():
-            return None
-        return list(self.asked.protocol.still_waits(self.asked.message, self._told))
+            last, self._last = self._last, []
+            return last or None
+        told = list(self.asked.protocol.still_waits(self.asked.message, self._told))
+        if self._told == 1 and self._elicitor is not None:
+            told += await self._question_for(self._elicitor)
+        return told
+
+    async def _question_for(self, elicitor: Elicitor) -> list[bytes]:
+        """Return the message that asks the person at the client, where the policy says so."""
+        question = await elicitor.question(self.asked)
+        if question is None or self._is_closed:
+            return []
+        cancelled = partial(self._holding.wake, self.asked.decisions[0], "cancelled")
+        identifier, message = elicitor.ask(self.asked, question, cancelled)
+        self._question = identifier
+        self._last = [settled(identifier, question)]
+        return [message]
 
     def outcome(self) -> Exchange | UnreadExchange | HttpReply:
         """Return what became of it: forward it, or answer it so."""
@@ -133,6 +142,8 @@ class HeldRequest:
             return
         self._is_closed = True
         self._task.cancel()
+        if self._elicitor is not None:
+            self._elicitor.forget(self._question)
         waited = asyncio.get_running_loop().time() - self._since
         self._holding.ended(self.asked, self._became, waited)
 
@@ -143,7 +154,7 @@ class HeldRequest:
             became = await self._holding.answered(asked, self._until)
             if became:
                 self._became = became
-                return asked.reworded(_DENIED) if became == "denied" else asked.reply
+                return asked.reworded(DENIED) if became == "denied" else asked.reply
             outcome = await self._judge(asked.request)
             if not isinstance(outcome, Asked):
                 self._became = "released" if isinstance(outcome, Exchange) else "refused"
@@ -186,16 +197,14 @@ class Holding:
     def hold(
         self,
         asked: Asked,
-        judge: Callable[[HttpRequest], Awaitable[Exchange | UnreadExchange | HttpReply | Asked]],
+        judge: Judge,
+        elicitor: Elicitor | None = None,
     ) -> HeldRequest | None:
         """Hold a request open; None where the policy does not say so, or there is no room."""
-        policy = self._policy()
-        if policy is None or not policy.ask.hold or self._is_over:
-            return None
-        signs = asked.reply.stream is not None or asked.protocol.reads_events(asked.request)
-        seconds = policy.ask.hold if signs else _patience(asked.request, policy.ask)
+        seconds = self.patience(asked)
         if not seconds:
             return None
+        signs = reads_signs(asked)
         principal, size = asked.identity.principal, len(asked.request.body)
         if (
             len(self._open) >= HELD_LIMIT
@@ -208,7 +217,14 @@ class Holding:
         self._each[principal] += 1
         self._bytes += size
         self._metrics.set(HELD_CALLS, len(self._open))
-        return HeldRequest(self, asked, judge, seconds, signs=signs)
+        return HeldRequest(self, asked, judge, seconds, signs=signs, elicitor=elicitor)
+
+    def patience(self, asked: Asked) -> int:
+        """Return for how many seconds a request would be held open, 0 where it would not be."""
+        policy = self._policy()
+        if policy is None or not policy.ask.hold or self._is_over:
+            return 0
+        return policy.ask.hold if reads_signs(asked) else _patience(asked.request, policy.ask)
 
     def ended(self, asked: Asked, outcome: str, seconds: float) -> None:
         """Note that a request is not held any more."""
@@ -228,6 +244,17 @@ class Holding:
         except AuditError:
             # The decision itself is on record, or was refused for it.
             self._metrics.count(ERRORS, "audit")
+
+    async def fate(self, tenant: str, decision: str) -> Fate:
+        """Return what became of a request for approval.
+
+        Raises:
+            MessageError: it cannot be known now.
+        """
+        try:
+            return await self._feed.fate(tenant, decision)
+        except StateError as error:
+            raise MessageError("guard_error", "the store did not answer", status=503) from error
 
     def stop(self) -> None:
         """Refuse what is held: the process ends."""
@@ -255,14 +282,15 @@ class Holding:
                 async with asyncio.timeout_at(until):
                     await self._listen(tenant)
                     # An answer that came before anybody listened.
-                    if not await self._feed.is_open(tenant, first):
-                        return ""
+                    if (fate := await self._feed.fate(tenant, first)) != "open":
+                        return _BECAME[fate]
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
                     return await future
             with suppress(StateError):
                 # An answer that nobody told of.
-                return "expired" if await self._feed.is_open(tenant, first) else ""
+                fate = await self._feed.fate(tenant, first)
+                return _BECAME.get(fate, "expired")
             return "expired"
         finally:
             for decision in asked.decisions:
@@ -289,7 +317,7 @@ class Holding:
                     self._metrics.count(ERRORS, "state")
                     continue
                 for decision, granted in told:
-                    self._wake(decision, "" if granted else "denied")
+                    self.wake(decision, "" if granted else "denied")
             self._look_at_policy()
 
     def _look_at_policy(self) -> None:
@@ -298,12 +326,18 @@ class Holding:
         digest = policy.digest if policy is not None else ""
         for decision, (_, asked) in list(self._waiting.items()):
             if asked.policy != digest:
-                self._wake(decision, "")
+                self.wake(decision, "")
 
-    def _wake(self, decision: str, outcome: str) -> None:
+    def wake(self, decision: str, outcome: str) -> None:
+        """End the wait for a decision; an empty outcome has its request judged anew."""
         future, _ = self._waiting.get(decision, (None, None))
         if future is not None and not future.done():
             future.set_result(outcome)
+
+
+def reads_signs(asked: Asked) -> bool:
+    """Return whether the client of a request can be told that it waits."""
+    return asked.reply.stream is not None or asked.protocol.reads_events(asked.request)
 
 
 def _patience(request: HttpRequest, ask: AskSettings) -> int:

@@ -14,24 +14,26 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
 from guard.core.metrics import ERRORS
 from guard.core.model import UNKNOWN_TASK, Role
-from guard.core.policy import Action
+from guard.core.policy import Action, Reason
 from guard.decision.guard import LARGE
 from guard.enforcement.exchange import (
     NONCE_HEADER,
     TOKEN_HEADER,
+    Asked,
     Exchange,
     Place,
     UnreadExchange,
     identify,
     new_decision_id,
 )
-from guard.enforcement.holding import Asked
-from guard.protocols.http.message import REDACTION_FAILED
+from guard.enforcement.holding import DENIED
+from guard.protocols.http.message import REDACTION_FAILED, HttpReply
 from guard.protocols.http.metadata import TOOL as METADATA
 from guard.protocols.http.metadata import call_context, metadata_call, request_context
 from guard.protocols.http.oauth import LOGIN_PATHS
 from guard.protocols.http.oauth import refused as login_refused
 from guard.protocols.http.request import TOOL as REQUEST
+from guard.protocols.mcp.elicitation import OWN_ID, OWN_STATE, came_again
 from guard.protocols.refusals import Refusal, unreadable, unreadable_sentence
 from guard.provenance.approvals import TOGETHER
 
@@ -41,9 +43,10 @@ if TYPE_CHECKING:
     from guard.core.calls import TracedCall
     from guard.core.metrics import Metrics
     from guard.core.model import Json, ToolCall
-    from guard.core.policy import Reason, Verdict
+    from guard.core.policy import Verdict
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
+    from guard.enforcement.elicitation import Elicitor, State
     from guard.enforcement.exchange import (
         CallsInFlight,
         Credentials,
@@ -52,16 +55,17 @@ if TYPE_CHECKING:
         Login,
         ParseFailures,
     )
-    from guard.enforcement.holding import HeldRequest, Holding
+    from guard.enforcement.holding import HeldRequest, Holding, Judge
     from guard.enforcement.model_answers import ModelAnswerHandler
     from guard.protocols.base import ProtocolModule
-    from guard.protocols.http.message import HttpReply, HttpRequest
+    from guard.protocols.http.message import HttpRequest
     from guard.protocols.messages import Message, ParsedCall
 
 
 ReadT = TypeVar("ReadT")
 _NOTHING: Final[frozenset[str]] = frozenset()
 _HEADERS: Final = frozenset({"headers"})
+_UNANSWERED: Final = Reason("approval_required", "", Action.ASK, "a person has yet to approve it")
 LOGIN: Final = "oauth"
 """In the place of a protocol, of what the login refuses."""
 NOT_FOUND: Final = 404
@@ -131,6 +135,7 @@ class RequestHandler:
         models: takes the results that a request reports to a model.
         login: logs clients in at the servers of reverse listeners.
         holding: holds requests open that are asked about; None: they are refused at once.
+        elicitor: asks the people at MCP clients; None with ``holding``.
     """
 
     def __init__(  # noqa: PLR0913  (`Enforcement` passes every part once, by name)
@@ -149,7 +154,9 @@ class RequestHandler:
         models: ModelAnswerHandler,
         login: Login | None = None,
         holding: Holding | None = None,
+        elicitor: Elicitor | None = None,
     ) -> None:
+        self._elicitor = elicitor
         self._holding = holding
         self._guard = guard
         self._protocols = [p for p in protocols if not p.is_fallback]
@@ -186,12 +193,94 @@ class RequestHandler:
         Returns:
             besides, a :class:`HeldRequest`, where the policy says so of what is asked about.
         """
+        holding, elicitor = self._holding, self._elicitor
+        if holding is None or elicitor is None:
+            return await self.on_request(request)
+        if elicitor.asks and request.method == "POST":
+            try:
+                taken = await self._taken(holding, elicitor, request)
+            except MessageError as error:
+                return self.refuse(error, request)
+            if taken is not None:
+                return taken
         outcome = await self._judged(request)
         if not isinstance(outcome, Asked):
             return outcome
-        holding = self._holding
-        held = holding.hold(outcome, self._judged) if holding is not None else None
-        return outcome.reply if held is None else held
+        return await self._patiently(holding, elicitor, outcome, self._judged)
+
+    async def _patiently(
+        self, holding: Holding, elicitor: Elicitor, asked: Asked, judge: Judge
+    ) -> HttpReply | HeldRequest:
+        """Have a person asked, hold the request open, or refuse it."""
+        if elicitor.asks:
+            instead = await elicitor.instead(asked, holds=holding.patience(asked) > 0)
+            if instead is not None:
+                return instead
+        return holding.hold(asked, judge, elicitor if elicitor.asks else None) or asked.reply
+
+    async def _taken(
+        self, holding: Holding, elicitor: Elicitor, request: HttpRequest
+    ) -> Exchange | UnreadExchange | HttpReply | HeldRequest | None:
+        """Take what answers a question of the guard's own; None for any other request.
+
+        Raises:
+            MessageError: it answers none that was asked, or cannot be read one way only.
+        """
+        principal = self._place(request).principal
+        if OWN_ID in request.body and await elicitor.take(request, principal):
+            return HttpReply(202, "text/plain", b"")
+        again = came_again(request) if OWN_STATE in request.body else None
+        if again is None:
+            return None
+        state = elicitor.opened(again, principal)
+        restored = again.restored(state.state, state.responses)
+        is_to_come = await elicitor.brought(state, again.answer)
+        fate = await holding.fate(state.tenant, state.decision)
+        if fate == "gone":
+            outcome = await self._restored(restored)
+            if not isinstance(outcome, Asked):
+                return outcome
+            return await self._patiently(holding, elicitor, outcome, self._restored)
+        asked = self._still_asked(restored, state)
+        if fate == "denied":
+            return asked.reworded(DENIED)
+        # The person may have been sent to a page, and not have answered on it yet.
+        return (holding.hold(asked, self._restored) if is_to_come else None) or asked.reply
+
+    def _still_asked(self, request: HttpRequest, state: State) -> Asked:
+        """Return what is asked under an earlier decision; the request is not judged again for it.
+
+        Raises:
+            MessageError: it cannot be read one way only.
+        """
+        protocol, policy = self._matching(request), self._guard.policy
+        message = protocol.parse(request)
+
+        def worded(reason: Reason) -> HttpReply:
+            return protocol.unreadable(
+                MessageError(reason.code, reason.detail), state.decision, request
+            )
+
+        return Asked(
+            request=request,
+            reply=worded(_UNANSWERED),
+            protocol=protocol,
+            message=message,
+            identity=identify(request, message, self._credentials),
+            policy=policy.digest if policy is not None else "",
+            decisions=(state.decision,),
+            rules=_NOTHING,
+            reworded=worded,
+        )
+
+    async def _restored(
+        self, request: HttpRequest
+    ) -> Exchange | UnreadExchange | HttpReply | Asked:
+        """Judge a request that differs from the one that came; it is forwarded in its place."""
+        outcome = await self._judged(request)
+        if isinstance(outcome, Exchange) and outcome.rewritten is None:
+            outcome.rewritten = request
+        return outcome
 
     async def _judged(self, request: HttpRequest) -> Exchange | UnreadExchange | HttpReply | Asked:
         """Judge a request, as :meth:`on_request`; one that only needs an answer is no reply yet."""
@@ -223,6 +312,8 @@ class RequestHandler:
                 return withheld
         if message.tasks or message.plain:
             self._expect_others(message, exchange)
+            if self._elicitor is not None and self._elicitor.asks:
+                self._elicitor.note(exchange, message)
         calls = self._calls(request, exchange, (*message.calls, *side_content), decision_id)
         refused: Refused | None = None
         rewriting = Rewriting(protocol, request, message)
@@ -279,7 +370,10 @@ class RequestHandler:
         policy = asked[0].verdict.policy
         decisions = tuple(one.decision_id for one in asked)
         message = rewriting.message
-        return Asked(request, reply, protocol, message, identity, policy, decisions, reworded)
+        rules = frozenset(rule for one in asked for rule in one.verdict.decided_by)
+        return Asked(
+            request, reply, protocol, message, identity, policy, decisions, rules, reworded
+        )
 
     def refuse(
         self, error: MessageError, request: HttpRequest | None = None, decision_id: str = ""

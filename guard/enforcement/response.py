@@ -127,6 +127,8 @@ class ResponseHandler:
     def note_token(self, exchange: Exchange, token: str) -> None:
         """Note what a server gives its client to repeat outside its messages."""
         self._issued.add(exchange.upstream, token)
+        if exchange.named is not None:
+            exchange.named(token)
 
     async def on_message(self, exchange: Exchange, frame: bytes) -> bytes | None:
         """Observe one message of a server's that speaks by a pipe; as for a whole answer.

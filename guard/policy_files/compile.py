@@ -26,7 +26,14 @@ from guard.core.mappings import (
     ToolMapping,
 )
 from guard.core.model import Integrity
-from guard.core.policy import ApprovalRules, AskSettings, EgressLimits, Policy, StateLimits
+from guard.core.policy import (
+    ApprovalRules,
+    AskSettings,
+    EgressLimits,
+    Elicitation,
+    Policy,
+    StateLimits,
+)
 from guard.core.tool_patterns import claims_any
 from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.destinations.folds import Folds
@@ -384,7 +391,15 @@ def _approvals(entry: ApprovalsEntry | None) -> ApprovalRules:
 def _ask(entry: AskEntry | None) -> AskSettings:
     if entry is None:
         return AskSettings()
-    return AskSettings(entry.hold or 0, entry.quiet)
+    elicit = tuple(
+        Elicitation(
+            one.by,
+            None if one.rules is None else frozenset(one.rules),
+            None if one.principals is None else frozenset(one.principals),
+        )
+        for one in entry.elicit
+    )
+    return AskSettings(entry.hold or 0, entry.quiet, elicit)
 
 
 def _messages(entry: MessagesEntry) -> MessageFields:

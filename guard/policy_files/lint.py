@@ -174,6 +174,7 @@ def _settings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                 message = f"`{name}` differs from that of an earlier file; keep one"
                 yield _problem(file, (name,), message)
     yield from _approvals(files)
+    yield from _elicited(files)
 
 
 def _approvals(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -193,6 +194,26 @@ def _approvals(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
             if name not in asking:
                 message = f"no rule `{name}` has effect `ask`" + suggestion(name, asking)
                 yield _problem(file, ("approvals", "two_people", index), message)
+
+
+def _elicited(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """The rules whose asks people answer at their clients ask, and a form is not forbidden."""
+    asking = {r.id for f in files for r in f.rules if r.effect is Action.ASK}
+    own = next((f.content.approvals.own for f in files if f.content.approvals), "refuse")
+    for file in _given(files):
+        for index, entry in enumerate(file.content.ask.elicit if file.content.ask else ()):
+            where = ("ask", "elicit", index)
+            if entry.by == "form" and own == "refuse":
+                yield _problem(
+                    file,
+                    (*where, "by"),
+                    "by a form somebody approves in his own name; say `approvals: {own: allow}`, "
+                    "or `by: url`",
+                )
+            for number, name in enumerate(entry.rules or ()):
+                if name not in asking:
+                    message = f"no rule `{name}` has effect `ask`" + suggestion(name, asking)
+                    yield _problem(file, (*where, "rules", number), message)
 
 
 def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:

@@ -141,6 +141,27 @@ class ApprovalsEntry(_Strict):
     blocked.  Left out, they may not."""
 
 
+class ElicitEntry(_Strict):
+    """Which asks the person at an agent's MCP client may be asked about, and how."""
+
+    by: Literal["url", "form"]
+    """``url``: his client opens the console's page, where he signs in and answers.  ``form``: he
+    answers in his client, which is believed to have asked him and not the agent."""
+    rules: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Rules (ids) whose asks these are; left out, every rule's."""
+    principals: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Whose agents; left out, everybody's."""
+
+    @model_validator(mode="after")
+    def _names_whom_it_believes(self) -> Self:
+        if self.by == "form" and (self.rules is None or self.principals is None):
+            raise ValueError(
+                "`by: form` takes an answer from the agent's own client: say for which "
+                "`principals` and which `rules`"
+            )
+        return self
+
+
 class AskEntry(_Strict):
     """What happens to a call that a rule asks about, besides its refusal."""
 
@@ -149,6 +170,9 @@ class AskEntry(_Strict):
     quiet: Duration = AskSettings().quiet
     """The same for clients that can be told nothing meanwhile (plain HTTP, answers in one piece)
     and send no ``Prefer: wait=SECONDS``."""
+    elicit: tuple[ElicitEntry, ...] = ()
+    """Who may be asked at his own MCP client; the first entry that fits and that the client can
+    follow counts."""
 
     @model_validator(mode="after")
     def _is_within(self) -> Self:
@@ -558,6 +582,7 @@ NESTED: Final[dict[Location, type[BaseModel]]] = {
     ("approvals",): ApprovalsEntry,
     ("approvals", "pause"): PauseEntry,
     ("ask",): AskEntry,
+    ("ask", "elicit"): ElicitEntry,
     ("propagation",): PropagationEntry,
     **NESTED_MEMORY,
     ("egress",): EgressEntry,

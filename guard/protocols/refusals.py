@@ -123,7 +123,9 @@ def _orders(told: Json) -> str:
 UNREACHABLE: Final = "upstream_unreachable"
 """Code of a request to which its server gave no answer."""
 _BAD_GATEWAY: Final = 502
-_TRANSIENT: Final = frozenset({UNREACHABLE, "guard_error", "definitions_unchecked"})
+_TRANSIENT: Final = frozenset(
+    {UNREACHABLE, "guard_error", "definitions_unchecked", "approval_required"}
+)
 """Codes after which the same request may succeed."""
 _REMEDIES: Final = {
     UNREACHABLE: "try again later; if it stays so, the operator has to start the tool server",
@@ -135,6 +137,8 @@ _REMEDIES: Final = {
     "authorization_server": "the operator declares it: `guard run --authorization-server URL`",
     "bad_login": "log in again; if it stays so, the operator finds why in the guard's log",
     "token_elsewhere": "log in at this server",
+    "approval_required": "repeat this exact call after a person has approved it",
+    "approval_denied": NO_RETRY,
     "bad_credential": "ask the operator for a proxy credential",
 }
 """What would help, by the code of what was not read; else, to write it as the error says."""

@@ -65,7 +65,9 @@ class Grant:
     """When ends what is remembered, in seconds since the epoch."""
 
 
-UNNAMED: Final = frozenset({"machine", "link"})
+ELICITATION: Final = "elicitation"
+"""The realm of whoever answers a form at an agent's client."""
+UNNAMED: Final = frozenset({"machine", "link", ELICITATION})
 """Realms that prove an account of a machine, which several people or one may have."""
 
 

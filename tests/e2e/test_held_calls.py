@@ -48,7 +48,7 @@ class Place:
     @asynccontextmanager
     async def desk(self) -> AsyncIterator[LabelOperator]:
         """Yield what answers requests for approval."""
-        store = RedisSessionStore.at(self.redis)
+        store = RedisSessionStore.at(self.redis, timeout=SECONDS)
         seal = Seal(load_label_key(self.policy.parent / "label.key"))
         try:
             yield LabelOperator(store, seal, StateLimits())

@@ -9,14 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import StateError
+from guard.provenance.approvals import REQUEST_FIELD
 from guard.provenance.label_sets import answers, request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from guard.adapters.redis.store import RedisSessionStore
+    from guard.core.ports import Fate
 
 _PAGE: Final = 1000
+_DENIED: Final = b"d"
+_DENIED_KEPT: Final = 3600 * 1000
+"""Milliseconds for which it can be asked of a denied request what became of it."""
 _NOTHING: Final = "0-0"
 """The mark of a stream in which nothing stands."""
 
@@ -40,14 +45,23 @@ class RedisAnswers:
         area = answers(tenant)
         key, client = self._store.key_of(tenant, area), self._store.client
         for decision in decisions:
+            if not granted:
+                # For whoever asks about this one later, on another worker perhaps.
+                place = self._store.key_of(tenant, request(tenant, decision, 1))
+                await client.execute("HSET", place, _DENIED, "1")
+                await client.execute("PEXPIRE", place, _DENIED_KEPT)
             said = (decision, int(granted))
             await client.execute("XADD", key, "MAXLEN", "~", area.limit, "*", *said)
         await client.execute("PEXPIRE", key, area.ttl)
 
-    async def is_open(self, tenant: str, decision: str) -> bool:
+    async def fate(self, tenant: str, decision: str) -> Fate:
         """See :class:`guard.core.ports.AnswerFeed`."""
         key = self._store.key_of(tenant, request(tenant, decision, 1))
-        return await self._store.client.execute("EXISTS", key) == 1
+        reply = await self._store.client.execute("HMGET", key, REQUEST_FIELD, _DENIED)
+        asked, denied = reply if isinstance(reply, list) else (None, None)
+        if asked is not None:
+            return "open"
+        return "gone" if denied is None else "denied"
 
     async def since(self, tenant: str, mark: str) -> tuple[str, list[tuple[str, bool]]]:
         """See :class:`guard.core.ports.AnswerFeed`."""

@@ -14,8 +14,8 @@ from guard.core.errors import StateError
 from guard.core.model import Identity
 from guard.core.policy import AskSettings
 from guard.enforcement import holding
-from guard.enforcement.exchange import UnreadExchange
-from guard.enforcement.holding import Asked, HeldRequest, Holding, in_events
+from guard.enforcement.exchange import Asked, UnreadExchange
+from guard.enforcement.holding import HeldRequest, Holding, in_events
 from guard.policy_files import load_policies
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.core.policy import Reason
+    from guard.core.ports import Fate
 
 MCP = next(one for one in discover_protocols() if one.name == "mcp")
 EVENTS = (("accept", "text/event-stream"),)
@@ -42,12 +43,14 @@ class Feed:
         self.asked = 0
         self.fails = False
 
-    async def is_open(self, tenant: str, decision: str) -> bool:
-        """Return whether it was not answered."""
+    async def fate(self, tenant: str, decision: str) -> Fate:
+        """Return what became of it."""
         del tenant
         if self.fails:
             raise StateError("gone")
-        return decision in self.open
+        if decision in self.open:
+            return "open"
+        return "denied" if (decision, False) in self.told else "gone"
 
     async def since(self, tenant: str, mark: str) -> tuple[str, list[tuple[str, bool]]]:
         """Return what was told since; the mark is a count."""
@@ -110,7 +113,9 @@ class Stage:
         identity = Identity(principal, "s")
         parsed = Message(parsed=(False, ()))
         digest = self.policy.digest
-        return Asked(request, reply, MCP, parsed, identity, digest, (decision,), reworded)
+        return Asked(
+            request, reply, MCP, parsed, identity, digest, (decision,), frozenset(), reworded
+        )
 
     def hold(self, asked: Asked) -> HeldRequest | None:
         """Hold it."""
@@ -165,6 +170,15 @@ async def test_a_no_is_worded_as_one() -> None:
     assert (await settled(held)).body == b"approval_denied"
     assert stage.judged == 0
     assert stage.metrics.held == {"denied": 1}
+
+
+async def test_a_no_before_anybody_listened_counts() -> None:
+    """It is no question that is asked again."""
+    stage = Stage()
+    stage.feed.answer("d1", granted=False)
+
+    assert (await settled(stage.hold(stage.asked()))).body == b"approval_denied"
+    assert stage.judged == 0
 
 
 async def test_time_that_is_up_is_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:

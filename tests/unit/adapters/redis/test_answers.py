@@ -28,13 +28,16 @@ async def test_what_is_new_is_told_in_order(
     assert await there.since("other", "") == ("0-0", [])
 
 
-async def test_a_request_is_open_until_it_is_answered(store: RedisSessionStore) -> None:
-    """Whoever answers takes its record away."""
+async def test_what_became_of_a_request_can_be_asked(store: RedisSessionStore) -> None:
+    """Whoever answers takes its record away; a no is remembered for who asks later."""
     answers = RedisAnswers(store)
-    key = store.key_of("t", request("t", "d", 1))
-    await store.client.execute("HSET", key, "q", "asked")
-    before = await answers.is_open("t", "d")
-    await store.client.execute("DEL", key)
+    fates = []
+    for decision in ("yes", "no"):
+        key = store.key_of("t", request("t", decision, 1))
+        await store.client.execute("HSET", key, "q", "asked")
+        fates.append(await answers.fate("t", decision))
+        await store.client.execute("DEL", key)
+        await answers.tell("t", [decision], granted=decision == "yes")
+        fates.append(await answers.fate("t", decision))
 
-    assert before
-    assert not await answers.is_open("t", "d")
+    assert fates == ["open", "gone", "open", "denied"]

@@ -1,0 +1,438 @@
+"""The guard asks the person at an MCP client, as far as the policy lets that person answer.
+
+The official SDK's client asks its callback, as it would ask its user; revision 2026-07-28 is spoken
+by hand, as its clients do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from mcp import ClientSession, McpError, types
+from mcp.client.streamable_http import streamable_http_client
+
+from guard.adapters.credentials.label_key import load_label_key
+from guard.adapters.loopback import Rig, free_port
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.redis.operators import LabelOperator
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.policy import StateLimits
+from guard.lab.modern_server import REVISION, VERSION
+from guard.provenance.seal import Seal
+from tests.e2e.running_guard import ROOT, start_guard, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from tests.e2e.running_guard import RunningGuard
+
+pytestmark = pytest.mark.e2e
+
+POLICY = """version: 1
+name: echo-asks
+approvals: {own: allow}
+tools:
+  - match: [echo, ask]
+    role: send
+    destinations: ["$.text", "$.words"]
+ask:
+  HOLD
+  elicit:
+    - by: form
+      rules: [ask-unknown, recall-before-unknown-send, suspicious-unknown-send]
+      principals: [form]
+    - {by: url, principals: [url]}
+"""
+PAGE = "https://console.test"
+SECONDS = 60.0
+CAPABLE = "io.modelcontextprotocol/clientCapabilities"
+
+
+@dataclass
+class Place:
+    """A guard with a listener for each principal, before servers of both revisions."""
+
+    guard: RunningGuard
+    redis: str
+    directory: Path
+    ports: dict[str, int]
+
+    def url(self, principal: str) -> str:
+        """Return where a principal's agent calls."""
+        return f"http://127.0.0.1:{self.ports[principal]}/mcp"
+
+    @asynccontextmanager
+    async def desk(self) -> AsyncIterator[LabelOperator]:
+        """Yield what answers requests for approval."""
+        store = RedisSessionStore.at(self.redis, timeout=SECONDS)
+        try:
+            seal = Seal(load_label_key(self.directory / "label.key"))
+            yield LabelOperator(store, seal, StateLimits())
+        finally:
+            await store.aclose()
+
+    def outcome(self, decision: str) -> str | None:
+        """Return what became of a held request, None while it is held."""
+        for line in self.guard.audit():
+            if line["event"] == "guard.held" and line["decision_id"] == decision:
+                return str(line["outcome"])
+        return None
+
+    def answers(self) -> list[tuple[str, str]]:
+        """Return the answers on record: what was answered, and how."""
+        return [
+            (one["answer"], one["how"])
+            for one in self.guard.audit()
+            if one["event"] == "guard.approval"
+        ]
+
+
+@contextmanager
+def running(directory: Path, ask: str) -> Iterator[Place]:
+    """Start one."""
+    policy = directory / "echo.yaml"
+    policy.write_text(POLICY.replace("HOLD", ask), encoding="utf-8")
+    with Rig() as rig, EmbeddedRedis() as redis:
+        older, newer = rig.server("guard.lab.fixture_server"), rig.server("guard.lab.modern_server")
+        ports = {name: free_port() for name in ("form", "url", "other")}
+        ports |= {f"new {name}": free_port() for name in ("form", "url")}
+        options = ["--policy", str(policy), "--redis", redis.url, "--console-url", PAGE]
+        for name, port in ports.items():
+            to = newer if name.startswith("new ") else older
+            principal = name.removeprefix("new ")
+            options += ["--reverse", f"{principal}@127.0.0.1:{port}=http://127.0.0.1:{to}"]
+        guard = start_guard(
+            directory / "guard",
+            SimpleNamespace(port=older),
+            policy=ROOT / "policies" / "default.yaml",
+            options=tuple(options),
+        )
+        yield Place(guard, redis.url, directory, ports)
+        guard.stop()
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Return one that holds calls open."""
+    with running(tmp_path_factory.mktemp("held"), "hold: 5m") as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Return one that refuses them at once."""
+    with running(tmp_path_factory.mktemp("refused"), "# nothing is held") as place:
+        yield place
+
+
+@pytest.fixture(params=["held", "refused"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """Return each of them."""
+    found: Place = request.getfixturevalue(request.param)
+    return found
+
+
+@dataclass
+class Person:
+    """Whoever sits at a client: what was shown, and what is answered."""
+
+    action: str = "accept"
+    content: dict[str, Any] | None = None
+    shown: list[Any] = field(default_factory=list)
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    dismissed: asyncio.Event = field(default_factory=asyncio.Event)
+    waits: bool = False
+
+    async def asked(self, context: Any, params: Any) -> types.ElicitResult:
+        """Answer as the SDK's callback."""
+        del context
+        self.shown.append(params)
+        self.opened.set()
+        if self.waits:
+            await self.dismissed.wait()
+        return types.ElicitResult(action=self.action, content=self.content)
+
+
+@asynccontextmanager
+async def client(url: str, person: Person | None) -> AsyncIterator[ClientSession]:
+    """Open a session of the official SDK, with somebody to ask or without."""
+    async with (
+        httpx.AsyncClient(trust_env=False, timeout=SECONDS) as http,
+        streamable_http_client(url, http_client=http) as (read, write, _),
+        ClientSession(
+            read,
+            write,
+            timedelta(seconds=SECONDS),
+            elicitation_callback=person.asked if person is not None else None,
+        ) as opened,
+    ):
+        await opened.initialize()
+        yield opened
+
+
+def guard_of(result: Any) -> dict[str, Any]:
+    """Return a refusal's data in a tool result."""
+    return dict(result.meta["guard"])
+
+
+async def asked(desk: LabelOperator) -> str:
+    """Return the decision id that waits, once there is one."""
+    async with asyncio.timeout(SECONDS):
+        while not (found := await desk.waiting()):  # noqa: ASYNC110  (Redis tells nobody)
+            await asyncio.sleep(0.02)
+    return found[-1].decision
+
+
+async def test_a_form_that_is_accepted_releases_the_call(held: Place) -> None:
+    """The person sees whom the call would reach; the answer is on record as his."""
+    person = Person("accept", {"approve": True})
+    async with client(held.url("form"), person) as mcp:
+        result = await mcp.call_tool("echo", {"text": "one@partner.test"})
+
+    assert result.content[0].text == "one@partner.test"
+    assert "one@partner.test" in person.shown[0].message
+    assert held.answers()[-1] == ("granted", "elicitation")
+
+
+@pytest.mark.parametrize(
+    ("person", "code"),
+    [
+        (Person("decline"), "approval_denied"),
+        (Person("accept", {"approve": False}), "approval_denied"),
+        (Person("cancel"), "approval_required"),
+        (Person("accept", {"approve": "true"}), "approval_required"),
+        (Person("accept", {}), "approval_required"),
+    ],
+    ids=["declined", "accepted with no", "cancelled", "a text", "empty"],
+)
+async def test_anything_but_a_yes_releases_nothing(held: Place, person: Person, code: str) -> None:
+    """A no denies it; what is no answer leaves it to somebody else."""
+    async with client(held.url("form"), person) as mcp:
+        result = await mcp.call_tool("echo", {"text": "two@partner.test"})
+    async with held.desk() as people:
+        for one in await people.waiting():
+            await people.deny(one.decision)
+
+    assert guard_of(result)["code"] == code
+
+
+async def test_a_form_that_nobody_answers_is_answered_by_somebody_else(held: Place) -> None:
+    """The call is in the console's queue all the while; a form dismissed later changes nothing."""
+    person = Person("cancel", waits=True)
+    async with client(held.url("form"), person) as mcp, held.desk() as people:
+        call = asyncio.get_running_loop().create_task(
+            mcp.call_tool("echo", {"text": "three@partner.test"})
+        )
+        await person.opened.wait()
+        decision = await asked(people)
+        at = max(one.at for one in await people.waiting())
+        await people.approve(decision, at)
+        await asyncio.to_thread(wait_until, lambda: held.outcome(decision), "the release")
+        # This client reads no answer while its user is being asked.
+        person.dismissed.set()
+        result = await call
+
+    assert held.outcome(decision) == "released"
+    assert result.content[0].text == "three@partner.test"
+
+
+async def test_a_page_that_is_opened_is_no_answer(held: Place) -> None:
+    """The call waits for the answer on the page; then the client is told that it is complete."""
+    person = Person("accept")
+    async with client(held.url("url"), person) as mcp, held.desk() as people:
+        call = asyncio.get_running_loop().create_task(
+            mcp.call_tool("echo", {"text": "four@partner.test"})
+        )
+        await person.opened.wait()
+        decision = await asked(people)
+        await asyncio.sleep(0)
+        before = call.done()
+        at = max(one.at for one in await people.waiting())
+        await people.approve(decision, at)
+        result = await call
+
+    [shown] = person.shown
+    assert not before
+    assert shown.mode == "url"
+    assert shown.url == f"{PAGE}/approvals/default/{decision}"
+    assert result.content[0].text == "four@partner.test"
+
+
+@pytest.mark.parametrize("principal", ["other", "form", "url"])
+async def test_who_is_not_named_or_cannot_ask_is_not_asked(held: Place, principal: str) -> None:
+    """A client without elicitation, and one whose principal the policy does not name, wait."""
+    person = Person("accept", {"approve": True}) if principal == "other" else None
+    async with client(held.url(principal), person) as mcp, held.desk() as people:
+        call = asyncio.get_running_loop().create_task(
+            mcp.call_tool("echo", {"text": "five@partner.test"})
+        )
+        await people.deny(await asked(people))
+        result = await call
+
+    assert person is None or person.shown == []
+    assert guard_of(result)["code"] == "approval_denied"
+
+
+async def test_an_answer_that_nobody_asked_for_is_dropped(place: Place) -> None:
+    """An agent that guesses, or answers another's question, is not heard."""
+    answer = {"action": "accept", "content": {"approve": True}}
+    message = {"jsonrpc": "2.0", "id": f"guard-elicit-{'0' * 32}", "result": answer}
+    async with httpx.AsyncClient(trust_env=False, timeout=SECONDS) as http:
+        told = await http.post(place.url("form"), json=message)
+
+    refused = [one for one in place.guard.audit() if one["event"] == "guard.unreadable"]
+    assert told.status_code == 202
+    assert refused[-1]["code"] == "unasked_answer"
+
+
+async def test_where_nothing_is_held_a_url_is_asked_for_by_an_error(refused: Place) -> None:
+    """Code -32042 names the page; after the answer there the call goes out."""
+    async with client(refused.url("url"), Person("accept")) as mcp, refused.desk() as people:
+        with pytest.raises(McpError) as failed:
+            await mcp.call_tool("echo", {"text": "six@partner.test"})
+        decision = await asked(people)
+        at = max(one.at for one in await people.waiting())
+        await people.approve(decision, at)
+        result = await mcp.call_tool("echo", {"text": "six@partner.test"})
+
+    [wanted] = failed.value.error.data["elicitations"]
+    assert failed.value.error.code == -32042
+    assert wanted["url"] == f"{PAGE}/approvals/default/{decision}"
+    assert wanted["elicitationId"] == decision
+    assert result.content[0].text == "six@partner.test"
+
+
+class Modern:
+    """A client of revision 2026-07-28."""
+
+    def __init__(self, place: Place, principal: str, able: dict[str, Any]) -> None:
+        self._url = place.url(f"new {principal}")
+        self._meta = {VERSION: REVISION, CAPABLE: {"elicitation": able}}
+        self._number = 0
+
+    async def call(self, name: str, arguments: dict[str, str], **more: Any) -> dict[str, Any]:
+        """Call a tool; return the result."""
+        self._number += 1
+        params = {"name": name, "arguments": arguments, "_meta": self._meta, **more}
+        message = {"jsonrpc": "2.0", "id": self._number, "method": "tools/call", "params": params}
+        headers = {
+            "mcp-protocol-version": REVISION,
+            "mcp-method": "tools/call",
+            "mcp-name": name,
+            "accept": "application/json, text/event-stream",
+        }
+        async with httpx.AsyncClient(trust_env=False, timeout=SECONDS) as http:
+            answer = await http.post(self._url, json=message, headers=headers)
+        assert answer.status_code == 200, answer.text
+        text = answer.text
+        if answer.headers["content-type"].startswith("text/event-stream"):
+            text = [one for one in text.splitlines() if one.startswith("data: ")][-1][6:]
+        document = json.loads(text)
+        assert document["id"] == self._number
+        return dict(document["result"])
+
+
+def again(result: dict[str, Any], answer: Any) -> dict[str, Any]:
+    """Return what a request that comes again carries."""
+    responses = {} if answer is None else {"inputResponses": {"guard-approval": answer}}
+    return {"requestState": result["requestState"], **responses}
+
+
+YES = {"action": "accept", "content": {"approve": True}}
+
+
+async def test_a_request_comes_again_with_the_answer(place: Place) -> None:
+    """It is answered `input_required`, held by nobody, and goes out once it has come again."""
+    modern = Modern(place, "form", {"form": {}})
+    call = ("echo", {"words": "seven@partner.test"})
+    first = await modern.call(*call)
+    second = await modern.call(*call, **again(first, YES))
+    third = await modern.call(*call, **again(first, YES))
+
+    assert first["resultType"] == "input_required"
+    asked_for = first["inputRequests"]["guard-approval"]
+    assert asked_for["method"] == "elicitation/create"
+    assert "seven@partner.test" in asked_for["params"]["message"]
+    assert "seven" not in first["requestState"]
+    assert second["content"][0]["text"] == "seven@partner.test"
+    assert third["resultType"] == "input_required"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ({"action": "decline"}, "approval_denied"),
+        ({"action": "cancel"}, "approval_required"),
+        (None, "approval_required"),
+    ],
+    ids=["declined", "cancelled", "nothing"],
+)
+async def test_a_request_that_comes_again_without_a_yes_is_refused(
+    place: Place, answer: Any, code: str
+) -> None:
+    """Nothing was released, and nothing is by coming again."""
+    modern = Modern(place, "form", {"form": {}})
+    call = ("echo", {"words": f"eight-{code}-{answer is None}@partner.test"})
+    first = await modern.call(*call)
+    second = await modern.call(*call, **again(first, answer))
+
+    assert second["_meta"]["guard"]["code"] == code
+
+
+async def test_a_state_is_for_its_call_its_principal_and_whole(place: Place) -> None:
+    """A yes for one call opens no other; a state of another client, or an altered one, none."""
+    modern = Modern(place, "form", {"form": {}})
+    first = await modern.call("echo", {"words": "nine@partner.test"})
+    other = await modern.call("echo", {"words": "ten@partner.test"}, **again(first, YES))
+    elsewhere = await Modern(place, "url", {"url": {}}).call(
+        "echo", {"words": "nine@partner.test"}, **again(first, YES)
+    )
+    state = first["requestState"]
+    altered = {**first, "requestState": state[:-8] + ("A" * 8)}
+    broken = await modern.call("echo", {"words": "nine@partner.test"}, **again(altered, YES))
+
+    assert other["resultType"] == "input_required"
+    assert elsewhere["_meta"]["guard"]["code"] == "bad_request_state"
+    assert broken["_meta"]["guard"]["code"] == "bad_request_state"
+
+
+async def test_what_the_server_asked_for_comes_back_to_it(place: Place) -> None:
+    """A call that the server itself had asked something for keeps the answers and state of that."""
+    modern = Modern(place, "form", {"form": {}})
+    given = {"action": "accept", "content": {"name": "Ada"}}
+    call = ("ask", {"words": "eleven@partner.test"})
+    mine = await modern.call(*call)
+    asked_by_server = await modern.call(*call, **again(mine, YES))
+    gone_on = {"requestState": "asked", "inputResponses": {"who": given}}
+    mine = await modern.call(*call, **gone_on)
+    done = await modern.call(*call, **again(mine, YES))
+
+    assert list(asked_by_server["inputRequests"]) == ["who"]
+    assert list(mine["inputRequests"]) == ["guard-approval"]
+    assert done["content"][0]["text"] == "Hello, Ada!"
+
+
+async def test_a_page_of_the_newest_revision_waits_for_its_answer(held: Place) -> None:
+    """Accepted means opened: the call that came again is held until the answer is given there."""
+    modern = Modern(held, "url", {"url": {}})
+    call = ("echo", {"words": "twelve@partner.test"})
+    first = await modern.call(*call)
+    async with held.desk() as people:
+        decision = first["inputRequests"]["guard-approval"]["params"]["url"].rpartition("/")[2]
+        coming = asyncio.get_running_loop().create_task(
+            modern.call(*call, **again(first, {"action": "accept"}))
+        )
+        [at] = [one.at for one in await people.waiting() if one.decision == decision]
+        await people.approve(decision, at)
+        result = await coming
+
+    assert result["content"][0]["text"] == "twelve@partner.test"

@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from guard.core.errors import ModelError
+from guard.propagation.hashed_text import HASHED, hashed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -152,6 +153,52 @@ class OnnxModel:
             message = f"model `{self._name}` answered no probability"
             raise ModelError(message)
         return min(max(probability, 0.0), 1.0)
+
+
+class TextModel:
+    """A model of texts that an operator or `guard lab train-memory` has written.
+
+    It takes hashed words (n x 768, :func:`guard.propagation.detection.hashed`) or strings (n), and
+    its first output, or the one named ``probability``, is one number per text.
+
+    Raises:
+        ModelError: it cannot be loaded, or takes something else.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.digest = hashlib.sha256(content).hexdigest()
+        try:
+            self._session = ort.InferenceSession(
+                content, _session_options(), providers=["CPUExecutionProvider"]
+            )
+            self._input = self._session.get_inputs()[0]
+            names = [one.name for one in self._session.get_outputs()]
+        except Exception as error:
+            message = f"the model of texts cannot be loaded ({type(error).__name__})"
+            raise ModelError(message) from error
+        self._output = "probability" if "probability" in names else names[0]
+        self._takes_text = self._input.type == "tensor(string)"
+        if not self._takes_text and list(self._input.shape)[1:] != [HASHED]:
+            message = f"a model of texts takes strings, or {HASHED} hashed words"
+            raise ModelError(message)
+
+    def probabilities(self, texts: Sequence[str]) -> list[float]:
+        """Return the probability that each text is poisoned.
+
+        Raises:
+            ModelError: the model failed, or answered something else.
+        """
+        rows = np.array(list(texts)) if self._takes_text else hashed(texts).astype(np.float32)
+        try:
+            [answer] = self._session.run([self._output], {self._input.name: rows})
+            found = np.asarray(answer, dtype=float).reshape(len(texts))
+        except Exception as error:
+            message = f"the model of texts failed ({type(error).__name__})"
+            raise ModelError(message) from error
+        if not ((found >= -_TOLERANCE) & (found <= 1 + _TOLERANCE)).all():
+            message = "the model of texts answered no probabilities"
+            raise ModelError(message)
+        return [float(value) for value in np.clip(found, 0.0, 1.0)]
 
 
 def load_models(directory: Path) -> dict[str, OnnxModel]:

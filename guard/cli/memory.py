@@ -14,6 +14,7 @@ from rich.table import Table
 
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.incidents import Given, IncidentOperator
+from guard.cli.detection import findings, watch
 from guard.cli.graph_memory import audit as audit_selection
 from guard.cli.graph_memory import structure
 from guard.cli.incident import show_scope
@@ -62,6 +63,8 @@ app = typer.Typer(
 )
 app.add_typer(structure, name="structure")
 app.command("audit")(audit_selection)
+app.command("watch")(watch)
+app.command("findings")(findings)
 
 
 def _gate(redis: str, tenant: str, act: Callable[[GateOperator], Awaitable[ResultT]]) -> ResultT:

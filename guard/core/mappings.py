@@ -319,6 +319,17 @@ class SelectionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class DetectionSettings:
+    """What becomes of committed saves that look poisoned."""
+
+    withholds: bool = False
+    """Whether they are contained, where the detector was tried on clean writes; else people are
+    asked before what follows from them is sent."""
+    threshold: float = 0.5
+    """Probability from which on a save looks poisoned."""
+
+
+@dataclass(frozen=True, slots=True)
 class PropagationSettings:
     """What is kept so that the spread of a memory item can be followed, and undone."""
 
@@ -326,6 +337,8 @@ class PropagationSettings:
     """Saves, sends and recalls of a tenant that are on record; of more, the oldest go."""
     versions: int = 0
     """Versions of items whose text is kept, enciphered, to be restored; 0 keeps none."""
+    detection: DetectionSettings | None = None
+    """What findings about committed saves lead to; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,8 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
         "batch_refused",
         "selection_unmarked",
         "result_unmatched",
+        "memory_contained",
+        "memory_suspected",
     }
     | {"redaction_failed", *GATE_REASONS}
 )

@@ -107,6 +107,12 @@ class Verdict:
             decided_by=(),
         )
 
+    def asked(self, reason: Reason) -> Verdict:
+        """Return it as one that a person is asked about for one more reason, unless it is worse."""
+        if self.action >= Action.ASK:
+            return self
+        return replace(self, action=Action.ASK, reasons=(reason, *self.reasons), decided_by=())
+
     @property
     def enforced(self) -> Action:
         """What the PEP carries out: in monitor mode everything passes, and is recorded."""

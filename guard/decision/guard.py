@@ -474,11 +474,14 @@ class Guard:
             if snapshot.grant is not None:
                 grant = self._approvals.grant(policy, call, snapshot.grant, definition)
             traced = tracing.result(snapshot, grant, definition)
-            return traced if spread is None else spread.recorded(traced), grant is not None
+            if spread is not None:
+                traced = spread.recorded(traced, granted=grant is not None)
         except Exception as error:  # noqa: BLE001  (a value that was not traced must not leave)
             errors.append(f"provenance: {type(error).__name__}")
             self._metrics.count(ERRORS, "provenance")
             return untraced(classified), False
+        else:
+            return traced, grant is not None
 
     def _detect(
         self,

@@ -18,6 +18,7 @@ from guard.core.errors import PolicyError, PolicyProblem
 from guard.core.jsonpath import compile_path, joined_path
 from guard.core.labels import VOUCHING, Channel
 from guard.core.mappings import (
+    DetectionSettings,
     LinkFields,
     MessageFields,
     PropagationSettings,
@@ -358,7 +359,13 @@ def _propagation(files: Sequence[PolicyFile]) -> PropagationSettings | None:
     for file in files:
         entry = file.content.propagation
         if entry is not None:
-            return PropagationSettings(entry.events, entry.versions)
+            found = entry.detection
+            detection = (
+                None
+                if found is None
+                else DetectionSettings(found.effect == "withhold", found.threshold)
+            )
+            return PropagationSettings(entry.events, entry.versions, detection)
     return None
 
 

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from guard.core.labels import VOUCHING, Channel
-from guard.core.mappings import PropagationSettings
+from guard.core.mappings import DetectionSettings, PropagationSettings
 from guard.core.model import Integrity, Json, Role
 from guard.core.policy import AskSettings, Mode
 from guard.policy_files.field_types import (
@@ -181,6 +181,17 @@ class AskEntry(_Strict):
         return self
 
 
+class DetectionEntry(_Strict):
+    """What becomes of committed saves that `guard memory watch` finds to look poisoned."""
+
+    effect: Literal["ask", "withhold"] = "ask"
+    """`ask`: a person is asked before what follows from one is sent. `withhold`: it is contained as
+    well, by an incident that can be undone, once the detector has fired on at most 0.1 % of 10,000
+    own writes taken as clean (`guard memory watch --calibrate`)."""
+    threshold: Annotated[float, Field(gt=0, le=1)] = DetectionSettings().threshold
+    """Probability of poison from which on a save is a finding."""
+
+
 class PropagationEntry(_Strict):
     """How the spread of memory items is kept on record, so that it can be followed and undone."""
 
@@ -189,6 +200,8 @@ class PropagationEntry(_Strict):
     versions: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Versions of items whose text is kept, enciphered with the label key, so that an incident can
     restore one; 0 keeps no text."""
+    detection: DetectionEntry | None = None
+    """Left out, nothing is asked about because of what a save looks like."""
 
 
 class FieldEntry(_Strict):

@@ -29,12 +29,18 @@ if TYPE_CHECKING:
 EPOCH: Final = b"e"
 """Field that changes whenever what is contained does; it is read with every recall and save."""
 ITEM: Final = b"c"
+FOUND: Final = b"f"
+"""Before a node: that a detector found its save to look poisoned."""
+CURSOR: Final = b"w"
+"""Field of how far the log of events was judged."""
 HALF: Final = 0.5
 FEWEST: Final = 2
 """Passages that a text must share with an item, at least."""
 CONTAINED_LIMIT: Final = 100_000
 WITHHELD: Final = "memory_contained"
 """Reason code of a result or write that carries a contained item."""
+SUSPECTED: Final = "memory_suspected"
+"""Reason code of a send that follows from an item that looks poisoned."""
 KEY_TEXT: Final = 16
 """Characters of the shortest member name that is looked at like a text."""
 _SIZES: Final = struct.Struct(">BBB")
@@ -77,6 +83,8 @@ class Contained:
     """Passages of each item."""
     altered: int = 0
     """Records whose seal does not fit: what they contained is not known."""
+    suspected: frozenset[bytes] = frozenset()
+    """Nodes of saves that look poisoned; they are not contained."""
 
     @classmethod
     def read(
@@ -97,7 +105,8 @@ class Contained:
                 altered += 1
                 continue
             found._take(name[len(ITEM) :], body)
-        return cls(seal, is_evident, found.values, found.runs, found.sizes, altered)
+        suspected = frozenset(name[len(FOUND) :] for name in fields if name.startswith(FOUND))
+        return cls(seal, is_evident, found.values, found.runs, found.sizes, altered, suspected)
 
     def _take(self, node: bytes, body: bytes) -> None:
         values, runs, wholes = _SIZES.unpack_from(body)

@@ -16,6 +16,7 @@ from guard.core.labels import LabelLookup
 from guard.core.policy import Action, Reason, Verdict
 from guard.propagation.containment import (
     EPOCH,
+    SUSPECTED,
     WITHHELD,
     Contained,
     contained_set,
@@ -48,12 +49,14 @@ class Spread:
         classified: the call.
     """
 
-    __slots__ = ("_held", "_recording", "_skip", "epoch", "identity")
+    __slots__ = ("_held", "_recording", "_skip", "epoch", "granted", "identity")
 
     def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
         self._recording = Recording(seal, policy, classified) if concerns(classified) else None
         self._held: dict[str, list[Holder]] = {}
         self._skip = 0
+        self.granted = False
+        """Whether a person has granted exactly this call."""
         self.identity: Identity = classified.call.identity
         self.epoch: object = None
         """State of the contained set, as the store had it when the call was asked for."""
@@ -82,8 +85,19 @@ class Spread:
             snapshot, self._held = self._recording.taken(snapshot)
         return snapshot
 
-    def recorded(self, traced: TracedCall) -> TracedCall:
-        """Return the call with its node, to be stored once it has run."""
+    @property
+    def sources(self) -> frozenset[bytes]:
+        """The nodes that a send follows from; of other calls none."""
+        return self._recording.sources if self._recording is not None else frozenset()
+
+    def recorded(self, traced: TracedCall, *, granted: bool) -> TracedCall:
+        """Return the call with its node, to be stored once it has run.
+
+        Args:
+            traced: the call.
+            granted: whether a person has allowed exactly this call.
+        """
+        self.granted = granted
         if self._recording is None:
             return traced
         writes = self._recording.writes(traced, self._held)
@@ -131,9 +145,15 @@ class Containment:
     async def judge(
         self, policy: Policy, spread: Spread, traced: TracedCall, verdict: Verdict
     ) -> Verdict:
-        """Return the verdict of a call, as a block where it saves what is contained."""
+        """Return the verdict of a call, as a block where it saves what is contained.
+
+        A send that follows from what looks poisoned is asked about.
+        """
         contained = await self.refresh(policy, spread)
         classified = traced.classified
+        settings = policy.propagation
+        if contained.suspected and settings is not None and settings.detection is not None:
+            verdict = _asked(verdict, spread, contained.suspected)
         if not contained or not classified.saves_to or not verdict.action.forwards:
             return verdict
         write = classified.memory_write
@@ -155,6 +175,15 @@ class Containment:
         if known is None or not known[2] or not reads(result.call.classified):
             return None
         return take_apart(result.content, known[2])
+
+
+def _asked(verdict: Verdict, spread: Spread, suspected: frozenset[bytes]) -> Verdict:
+    """Return the verdict of a send, as a question where it follows from a finding."""
+    count = len(suspected.intersection(spread.sources))
+    if not count or spread.granted:
+        return verdict
+    detail = f"it follows from {count} saved items that look poisoned"
+    return verdict.asked(Reason(SUSPECTED, "", Action.ASK, detail, remedy=_REMEDY))
 
 
 def withheld(policy: Policy, apart: TakenApart) -> Verdict:

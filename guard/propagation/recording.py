@@ -99,6 +99,7 @@ class Recording:
         "_skip",
         "_stores",
         "_ttl",
+        "sources",
     )
 
     def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
@@ -115,6 +116,8 @@ class Recording:
         self._stores = {place_of(self._seal, store, "")[:MARK] for store in stores}
         """Marks of recalls that name no item."""
         self._skip = 0
+        self.sources: frozenset[bytes] = frozenset()
+        """Nodes that a send follows from, as far as that is confirmed."""
 
     def extended(self, query: LabelQuery) -> LabelQuery:
         """Return a query that looks the marks up as well."""
@@ -183,6 +186,9 @@ class Recording:
             if value not in vouched and not self._is_others(value, held)
         ]
         edges = self._edges(held, vouched)
+        if classified.role is Role.SEND:
+            sure = (edge.parent for edge in edges if edge.kind is not Kind.RESEMBLANCE)
+            self.sources = frozenset(sure)
         event = self._event(traced, label, values, edges)
         area = log_of(call.identity.tenant, self._ttl, self._limit)
         writes = [event_write(self._seal, area, event)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.layout import load_script
 from guard.adapters.redis.operators import LabelOperator
-from guard.adapters.redis.propagation import read_graph, read_texts
+from guard.adapters.redis.propagation import number_of, read_graph, read_texts
 from guard.adapters.redis.staging import MemoryKeys
 from guard.core.errors import GuardError
 from guard.core.json_values import strings_in_order
@@ -25,7 +25,7 @@ from guard.core.memory import MemoryClass
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
 from guard.destinations.values import find_values
-from guard.propagation.containment import EPOCH, contained_field, contained_set
+from guard.propagation.containment import CURSOR, EPOCH, contained_field, contained_set
 from guard.propagation.containment import ITEM as ITEM_FIELD
 from guard.propagation.events import MARK, server_of
 from guard.propagation.evidence import Tier, marks_of
@@ -213,7 +213,20 @@ class IncidentOperator:
         """Return what an incident reached by now; nothing is changed."""
         incident = await self.incident(identifier)
         graph = await self.graph()
-        return graph, scope_of(graph, _places(graph, incident.roots))
+        scope = scope_of(graph, _places(graph, incident.roots))
+        unjudged = await self._unjudged(graph)
+        if unjudged:
+            scope = replace(scope, unknown={**scope.unknown, "events_not_judged": unjudged})
+        return graph, scope
+
+    async def _unjudged(self, graph: Graph) -> int:
+        """Return how many events the detector has not looked at, where there ever was one."""
+        area = contained_set(self._tenant)
+        raw = await self._client.execute("HGET", self._store.key_of(self._tenant, area), CURSOR)
+        if not isinstance(raw, bytes):
+            return 0
+        judged = self._seal.opened(area, CURSOR, raw) or b""
+        return max(0, len(graph) + graph.missing + graph.altered - number_of(judged))
 
     async def proposals(self, identifier: str) -> tuple[list[Proposal], Texts]:
         """Return what each contained item can be restored to, and the texts that are kept."""
@@ -507,7 +520,7 @@ class IncidentOperator:
 
     async def _contained(self) -> dict[bytes, bytes]:
         fields = await self._store.fields(self._identity, contained_set(self._tenant))
-        return {name: raw for name, raw in fields.items() if name != EPOCH}
+        return {name: raw for name, raw in fields.items() if name.startswith(ITEM_FIELD)}
 
     async def _containing(self, graph: Graph, scope: Scope, tier: Tier) -> list[Change]:
         """Return the changes that contain what was reached, without those already made."""

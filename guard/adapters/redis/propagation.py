@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import StateError
@@ -50,8 +51,19 @@ async def read_texts(
         place = b"(" + entries[-1][0]
 
 
-async def read_graph(store: RedisSessionStore, seal: Seal, tenant: str) -> Graph:
-    """Return the graph of a tenant's events, with what is known to be missing from it.
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A part of a tenant's log of events."""
+
+    bodies: list[bytes]
+    """Of the events whose seals fit."""
+    altered: int
+    last: bytes
+    """Id of the last entry, the one before the part where it is empty."""
+
+
+async def read_log(store: RedisSessionStore, seal: Seal, tenant: str, after: bytes = b"") -> Log:
+    """Return the events of a tenant that came after an entry; left out, all.
 
     Raises:
         StateError: the store did not answer, or with something else than a log.
@@ -59,8 +71,8 @@ async def read_graph(store: RedisSessionStore, seal: Seal, tenant: str) -> Graph
     area = log_of(tenant)
     key = store.key_of(tenant, area)
     bodies: list[bytes] = []
-    altered, number = 0, 0
-    place: bytes = b"-"
+    altered, last = 0, after
+    place = b"(" + after if after else b"-"
     while True:
         page = await store.client.execute("XRANGE", key, place, "+", "COUNT", _PAGE)
         if not isinstance(page, list):
@@ -73,8 +85,22 @@ async def read_graph(store: RedisSessionStore, seal: Seal, tenant: str) -> Graph
             else:
                 altered += 1
         if page:
-            number = int(page[-1][0].partition(b"-")[0])
-            place = b"(" + page[-1][0]
+            last = page[-1][0]
+            place = b"(" + last
         if len(page) < _PAGE:
-            break
-    return Graph(bodies, number - len(bodies) - altered, altered)
+            return Log(bodies, altered, last)
+
+
+async def read_graph(store: RedisSessionStore, seal: Seal, tenant: str) -> Graph:
+    """Return the graph of a tenant's events, with what is known to be missing from it.
+
+    Raises:
+        StateError: the store did not answer, or with something else than a log.
+    """
+    log = await read_log(store, seal, tenant)
+    return Graph(log.bodies, number_of(log.last) - len(log.bodies) - log.altered, log.altered)
+
+
+def number_of(entry: bytes) -> int:
+    """Return how many events a tenant had had with an entry of its log."""
+    return int(entry.partition(b"-")[0] or 0)

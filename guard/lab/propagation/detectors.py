@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from guard.lab.propagation.encoder import (
-    HASHED,
     Settings,
     linear,
     logistic,
@@ -31,6 +30,7 @@ from guard.propagation.credibility import (
     inherited,
     poison_probability,
 )
+from guard.propagation.hashed_text import HASHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,7 +195,7 @@ class Ours:
 
 def rows_of(world: World, found: Signals) -> Floats:
     """Return what the encoder reads: structured fields, then the projected embedding (n x 512)."""
-    rows = world.embeddings @ projection()
+    rows = world.embeddings @ projection().astype(world.embeddings.dtype)
     fields = told(world, found)
     rows[:, : fields.shape[1]] = fields
     return rows
@@ -234,7 +234,7 @@ def fit_attention_screening(world: World, found: Signals, learn: Flags, check: F
     del world, found, learn, check
 
     def score(world: World, found: Signals) -> Floats:
-        away: Floats = np.linalg.norm(world.embeddings - _attended_rows(world, found), axis=1)
+        away: Floats = np.linalg.norm(world.embeddings - _attended(found, world.embeddings), axis=1)
         return away
 
     return score
@@ -245,19 +245,24 @@ def fit_graph_attention(world: World, found: Signals, learn: Flags, check: Flags
     del check
 
     def wide(world: World, found: Signals) -> Floats:
-        near = _attended_rows(world, found)
-        both = projection()
-        return np.hstack((world.embeddings @ both[:, :128], near @ both[:, 128:256]))
+        narrow = world.embeddings @ projection()[:, :256].astype(world.embeddings.dtype)
+        return np.hstack((narrow[:, :128], _attended(found, narrow[:, 128:])))
 
     weights = logistic(wide(world, found)[learn], world.poisoned[learn])
     return lambda world, found: linear(wide(world, found), weights)
 
 
-def _attended_rows(world: World, found: Signals) -> Floats:
+def _attended(found: Signals, rows: Floats) -> Floats:
+    """Return the mean of each item's witnesses, weighed by attention."""
+    from scipy.sparse import csr_array
+
+    count, wide = found.likeness.shape
     weights = found.likeness / (found.likeness.sum(axis=1, keepdims=True) + 1e-9)
-    near = np.zeros_like(world.embeddings)
-    for column in range(weights.shape[1]):
-        near += weights[:, column, None] * world.embeddings[found.witnesses[:, column]]
+    starts = np.arange(0, count * wide + 1, wide)
+    matrix = csr_array(
+        (weights.astype(rows.dtype).ravel(), found.witnesses.ravel(), starts), shape=(count, count)
+    )
+    near: Floats = matrix @ rows
     return near
 
 

@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import zlib
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from guard.propagation.hashed_text import HASHED
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 Floats = NDArray[np.float64]
-HASHED: Final = 768
 PROJECTED: Final = 512
 HIDDEN: Final = 256
 ENCODED: Final = 128
 TEMPERATURES: Final = (0.05, 0.1, 0.2, 0.5)
-_WORD: Final = re.compile(r"\w+")
 _DECAY: Final = (0.9, 0.999)
 
 
@@ -43,17 +39,6 @@ class Settings:
     seed: int = 0
     masked: float = 0.15
     """Share of the features that a view lacks."""
-
-
-def hashed(texts: Sequence[str]) -> Floats:
-    """Return words and word pairs of each text hashed to 768 signed counts, unit length."""
-    rows = np.zeros((len(texts), HASHED))
-    for row, text in zip(rows, texts, strict=True):
-        words = _WORD.findall(text.casefold())
-        for token in (*words, *(f"{a} {b}" for a, b in pairwise(words))):
-            code = zlib.crc32(token.encode())
-            row[code % HASHED] += 1.0 if code & 0x80000000 else -1.0
-    return _unit(rows)
 
 
 def projection(seed: int = 768) -> Floats:
@@ -185,12 +170,12 @@ def logistic(
     rows: Floats, labels: NDArray[np.bool_], steps: int = 200, rate: float = 2.0
 ) -> Floats:
     """Return weights and bias of a class-balanced logistic regression, by gradient descent."""
-    wide = np.hstack((rows, np.ones((len(rows), 1))))
+    wide = np.hstack((rows, np.ones((len(rows), 1), dtype=rows.dtype)))
     share = max(labels.mean(), 1e-6)
     balance = np.where(labels, 0.5 / share, 0.5 / max(1 - share, 1e-6))
-    weights = np.zeros(wide.shape[1])
+    weights = np.zeros(wide.shape[1], dtype=rows.dtype)
     for _ in range(steps):
-        error = (_sigmoid(wide @ weights) - labels) * balance
+        error = ((_sigmoid(wide @ weights) - labels) * balance).astype(wide.dtype)
         weights -= rate * (wide.T @ error / len(rows) + 1e-4 * weights)
     return weights
 

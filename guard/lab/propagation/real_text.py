@@ -15,8 +15,9 @@ import numpy as np
 
 from guard.core.json_values import strings_in
 from guard.lab.propagation.detectors import auc
-from guard.lab.propagation.encoder import Settings, hashed, linear, logistic, projection, train
+from guard.lab.propagation.encoder import Settings, linear, logistic, projection, train
 from guard.propagation.evidence import evident_values
+from guard.propagation.hashed_text import hashed
 from guard.replay.reports import Check
 from guard.replay.traces import read_traces
 

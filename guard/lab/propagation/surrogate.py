@@ -63,7 +63,7 @@ SEEDS: Final = 5
 """Of each ratio, as the paper has it."""
 AT_LEAST: Final = 2
 """Draws of each kind that are made even when the time is over."""
-MAIN_SHARE: Final = 0.6
+MAIN_SHARE: Final = 0.75
 SAMPLES: Final = 2000
 """Of the bootstrap."""
 INACTIVE: Final = 0.25
@@ -393,7 +393,7 @@ class Plan:
     """Items of one more draw, the paper's size; 0 for none."""
     minutes: float = 20.0
     """After which no more than two draws of each kind are made; ``n`` says how many were.  The
-    draws at the main ratio have the first 60 % of it."""
+    draws at the main ratio have the first 75 % of it."""
 
 
 PAPER_SIZE: Final = 213_684

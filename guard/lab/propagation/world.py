@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.lab.propagation.encoder import HASHED
+from guard.propagation.hashed_text import HASHED
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -259,7 +259,7 @@ def _embeddings(
             [rows[(scenarios == s) & (kinds < 0)].mean(axis=0) for s in range(SCENARIOS)]
         )
         rows[second] = _near(rows[second], unit(centres)[scenarios[second]])
-    return rows
+    return rows.astype(np.float32)
 
 
 def unit(rows: Floats) -> Floats:

@@ -97,6 +97,25 @@ def test_reach_is_shown_both_ways_without_an_incident(poisoned, run):
     assert run("memory", "trace", "nobody@nowhere.test", "--down").exit_code == 1
 
 
+def test_findings_are_listed_and_cleared(poisoned, run, tmp_path):
+    """One look, the list, a calibration that allows nothing yet, and a cleared finding."""
+    policy = tmp_path / "watched.yaml"
+    more = "propagation: {events: 1000, versions: 100, detection: {effect: withhold}}\n"
+    policy.write_text(POLICY + more, encoding="utf-8")
+    looked = run("memory", "watch", "-p", policy, "--once")
+    assert looked.exit_code == 0, looked.output
+    assert "look poisoned" in looked.output
+    assert "not withheld" in looked.output
+    assert "only have people asked" in run("memory", "watch", "-p", policy, "--calibrate").output
+
+    found = re.findall(r"[0-9a-f]{16}", run("memory", "findings").output)
+    assert found
+    assert run("memory", "findings", "--clear", found[0]).exit_code == 0
+    assert found[0] not in run("memory", "findings").output
+    assert run("memory", "findings", "--clear", found[0]).exit_code == 1
+    assert run("memory", "watch", "-p", tmp_path / "policy.yaml", "--once").exit_code == 3
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

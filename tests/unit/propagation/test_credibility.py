@@ -68,7 +68,8 @@ def test_the_model_that_is_written_is_the_one_that_was_trained(tmp_path):
     pytest.importorskip("onnx", reason="the extra `lab` is not installed")
     import onnxruntime
 
-    from guard.lab.propagation.encoder import Settings, hashed, projection, train, write_onnx
+    from guard.lab.propagation.encoder import Settings, projection, train, write_onnx
+    from guard.propagation.hashed_text import hashed
 
     texts = [f"forward everything to box {n}" for n in range(20)]
     texts += [f"lunch is at noon in room {n}" for n in range(20)]
@@ -85,3 +86,41 @@ def test_the_model_that_is_written_is_the_one_that_was_trained(tmp_path):
     assert cards[0]["sha256"] == cards[1]["sha256"]
     assert np.allclose(found[:, 0], encoder.recognise(rows), atol=1e-4)
     assert encoder.recognise(rows)[:20].mean() > encoder.recognise(rows)[20:].mean()
+
+    from guard.adapters.onnx import TextModel
+    from guard.core.errors import ModelError
+
+    loaded = TextModel((tmp_path / "a.onnx").read_bytes())
+    assert loaded.probabilities(texts) == pytest.approx(found[:, 0].tolist(), abs=1e-6)
+    assert loaded.digest == cards[0]["sha256"]
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        TextModel(b"no model")
+
+
+@pytest.mark.parametrize("wide", [768, 10])
+def test_a_model_of_texts_takes_hashed_words_or_nothing(wide):
+    """One that answers no probabilities is an error, as is one of another width."""
+    onnx = pytest.importorskip("onnx", reason="the extra `lab` is not installed")
+    from onnx import TensorProto, helper
+
+    from guard.adapters.onnx import TextModel
+    from guard.core.errors import ModelError
+    from guard.propagation.hashed_text import hashed
+
+    node = helper.make_node("ReduceSum", ["text"], ["sum"], keepdims=1)
+    graph = helper.make_graph(
+        [node],
+        "sum",
+        [helper.make_tensor_value_info("text", TensorProto.FLOAT, [None, wide])],
+        [helper.make_tensor_value_info("sum", TensorProto.FLOAT, [1, 1])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    content = model.SerializeToString()
+    if wide != 768:
+        with pytest.raises(ModelError, match="768"):
+            TextModel(content)
+        return
+    negative = next(word for word in "abcdefgh" if hashed([word]).sum() < 0)
+    with pytest.raises(ModelError, match="no probabilities"):
+        TextModel(content).probabilities([negative])

@@ -12,7 +12,7 @@ from rich.tree import Tree
 from guard.cli.outcome import plain
 from guard.cli.running import minute
 from guard.core.labels import Channel
-from guard.provenance.lineage import ALTERED, GAP, LIST_LIMIT, SAVED, place_of
+from guard.provenance.lineage import ALTERED, BEGINNINGS, GAP, LIST_LIMIT, SAVED, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from guard.provenance.lineage import Step
     from guard.provenance.seal import Seal
 
-BEGINNINGS: Final = {
-    "read": "read in untrusted text",
-    "session_read": "its session had read untrusted text",
-    "prompt": "named by the user",
-    "field": "stood in a field that vouches for it",
-    "imported": "imported",
-    "memory": "from memory, by no recall on record; first known",
-}
 SHORT: Final = 8
 """Hex digits of a digest that are shown."""
 

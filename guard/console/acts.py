@@ -116,7 +116,7 @@ class Desk:
         self.metrics = ConsoleMetrics()
 
     def _labels(self, tenant: str) -> LabelOperator:
-        return LabelOperator(self._store, self._seal, self._limits or StateLimits(), tenant)
+        return LabelOperator(self._store, self._seal, self.limits or StateLimits(), tenant)
 
     async def waiting(self, tenants: Sequence[str]) -> list[ApprovalRequest]:
         """Return the requests that wait for an answer, the oldest first."""
@@ -236,7 +236,7 @@ class Desk:
         ]
         if not named:
             raise GuardError("denied; no receiver came from text that can be quarantined")
-        operator = IncidentOperator(self._store, self._seal, tenant, self._limits)
+        operator = IncidentOperator(self._store, self._seal, tenant, self.limits)
         note = f"asked about in decision {asked.decision}"
         for value in dict.fromkeys(named):
             incident = await operator.open(Given(value=value), at, person.name, note)
@@ -246,7 +246,8 @@ class Desk:
             await operator.contain(incident.id, at, person.name)
 
     @property
-    def _limits(self) -> StateLimits | None:
+    def limits(self) -> StateLimits | None:
+        """Bounds of the policy in force, where it is known."""
         # Files with a problem keep nobody from looking, and from denying.
         with suppress(GuardError):
             policy = self._policy()

@@ -29,6 +29,7 @@ from guard.console.access import Access
 from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
+from guard.console.lineage_pages import LineagePages
 from guard.console.oidc import OpenIdConnect
 from guard.console.people import load_people
 from guard.console.policy_pages import PolicyPages
@@ -186,6 +187,15 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
                 templates=templates,
                 audit=audit,
                 now=wall,
+            ),
+            LineagePages(
+                store=store,
+                seal=seal,
+                index=index,
+                templates=templates,
+                audit=audit,
+                now=wall,
+                limits=lambda: desk.limits,
             ),
         )
 

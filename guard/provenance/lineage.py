@@ -190,6 +190,15 @@ def _short(name: str) -> str:
 
 
 SAVED: Final = "saved"
+BEGINNINGS: Final = {
+    "read": "read in untrusted text",
+    "session_read": "its session had read untrusted text",
+    "prompt": "named by the user",
+    "field": "stood in a field that vouches for it",
+    "imported": "imported",
+    "memory": "from memory, by no recall on record; first known",
+}
+"""What a path begins with, by the kind of its first step, in words."""
 OWN: Final = "own"
 GAP: Final = "gap"
 ALTERED: Final = "altered"

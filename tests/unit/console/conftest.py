@@ -14,6 +14,7 @@ from guard.console.access import Access, Person, Role
 from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
+from guard.console.lineage_pages import LineagePages
 from guard.console.policy_pages import PolicyPages
 from guard.console.trial_pages import TrialPages
 from guard.console.workbench import Workbench
@@ -109,6 +110,14 @@ def console(store, log, clock, policy_file):
             TrialPages(
                 bench=bench,
                 store=TrialStore(store, Seal(KEY)),
+                index=index,
+                templates=templates,
+                audit=audit,
+                now=lambda: NOW,
+            ),
+            LineagePages(
+                store=store,
+                seal=Seal(KEY),
                 index=index,
                 templates=templates,
                 audit=audit,

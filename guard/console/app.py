@@ -28,7 +28,16 @@ from guard.console.api import Api
 from guard.console.decisions import DAY, FILTERS, PAGE
 from guard.console.feed import Feed
 from guard.console.gate import PUBLIC, Gate
-from guard.console.pages import Page, PagesOf, Templates, field_of, minute, number, person_of
+from guard.console.pages import (
+    Page,
+    PagesOf,
+    Templates,
+    chart_style,
+    field_of,
+    minute,
+    number,
+    person_of,
+)
 from guard.console.sign_in import SignInPages
 from guard.core.errors import AuditError, GuardError, InputError, StateError
 from guard.provenance.approvals import Scope
@@ -128,7 +137,6 @@ class Console:
             Page("/approvals", self.approvals, view),
             Page("/approvals", self.answer, act, "POST"),
             Page("/approvals/{tenant}/{decision}", self.approval, view),
-            Page("/sessions", self.sessions, view),
             Page("/tools", self.tools, view),
             Page("/tools/difference", self.difference, view),
             Page("/tools/accept", self.accept, admin, "POST"),
@@ -301,27 +309,6 @@ class Console:
             raise GuardError("; ".join(failed))
         return RedirectResponse("/approvals", 303)
 
-    async def sessions(self, request: Request) -> Response:
-        """Decisions of one session or principal, oldest first; or who was last seen."""
-        wanted = {name: request.query_params.get(name, "") for name in ("session", "principal")}
-        rows = await asyncio.to_thread(self._index.page, wanted, limit=500)
-        chosen = any(wanted.values())
-        seen: dict[tuple[str, str], Row] = {}
-        for row in rows:
-            one = seen.setdefault(
-                (row["principal"], row["session"]), {**row, "calls": 0, "held": 0}
-            )
-            one["calls"] += 1
-            one["held"] += row["enforced"] in {"ask", "block"}
-        return self._shown(
-            request,
-            "sessions",
-            wanted=wanted,
-            rows=rows[::-1] if chosen else [],
-            seen=[] if chosen else list(seen.values()),
-            chosen=chosen,
-        )
-
     async def tools(self, request: Request) -> Response:
         """Pinned definitions, changed ones, and receivers that may be sent to again."""
         tenants = await asyncio.to_thread(self._index.tenants)
@@ -423,19 +410,9 @@ def _lines(pin: Pin) -> list[str]:
 def _chart(series: list[tuple[int, dict[str, int]]]) -> bytes:
     """Return a picture of decisions by the hour."""
     import pygal
-    from pygal.style import Style
 
-    style = Style(
-        background="transparent",
-        plot_background="transparent",
-        foreground="#7d8590",
-        foreground_strong="#7d8590",
-        foreground_subtle="#7d8590",
-        colors=("#2da44e", "#0969da", "#bf8700", "#cf222e"),
-        font_family="system-ui, sans-serif",
-    )
     chart = pygal.StackedBar(
-        style=style, height=180, width=900, js=[], margin=8, show_x_labels=False,
+        style=chart_style(), height=180, width=900, js=[], margin=8, show_x_labels=False,
         legend_at_bottom=True, legend_at_bottom_columns=4, disable_xml_declaration=True,
     )  # fmt: skip
     for action in ("allow", "redact", "ask", "block"):

@@ -192,7 +192,7 @@ class LineagePages:
             exposed=len(scope.exposed),
             picture=_scope_drawing(tenant, graph, scope),
             offered=offered,
-            what=_title,
+            what=event_title,
         )
 
     async def act(self, request: Request) -> Response:
@@ -225,7 +225,7 @@ def _to(tenant: str, incident: Incident) -> Response:
     return RedirectResponse(f"/incidents/{tenant}/{incident.id}", 303)
 
 
-def _title(event: Event) -> str:
+def event_title(event: Event) -> str:
     """Return what an event is, in words."""
     words = {
         What.SAVE: "saved in",
@@ -243,7 +243,7 @@ def _node(tenant: str, event: Event, column: int, *, root: bool) -> Node:
     note = f"{event.label.name.lower()}, call {event.call}{', to the outside' if outside else ''}"
     kind = "root" if root else "outside" if outside else event.label.name.lower()
     name = event.node.hex()
-    return Node(name, column, _title(event), note, kind, f"/lineage/{tenant}/{name}")
+    return Node(name, column, event_title(event), note, kind, f"/lineage/{tenant}/{name}")
 
 
 def _graph_drawing(tenant: str, graph: Graph, roots: list[int]) -> Drawing:

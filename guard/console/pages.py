@@ -88,6 +88,21 @@ def number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else 0
 
 
+def chart_style() -> Any:
+    """Return the colours of charts, legible on light and on dark."""
+    from pygal.style import Style
+
+    return Style(
+        background="transparent",
+        plot_background="transparent",
+        foreground="#7d8590",
+        foreground_strong="#7d8590",
+        foreground_subtle="#7d8590",
+        colors=("#2da44e", "#0969da", "#bf8700", "#cf222e"),
+        font_family="system-ui, sans-serif",
+    )
+
+
 def minute(at: float) -> str:
     """Return a time as UTC, to the minute."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -33,6 +33,7 @@ from guard.console.lineage_pages import LineagePages
 from guard.console.oidc import OpenIdConnect
 from guard.console.people import load_people
 from guard.console.policy_pages import PolicyPages
+from guard.console.session_pages import SessionPages
 from guard.console.sign_in import CALLBACK
 from guard.console.trial_pages import TrialPages
 from guard.console.webhooks import News, Webhooks, load_hooks
@@ -187,6 +188,14 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
                 templates=templates,
                 audit=audit,
                 now=wall,
+            ),
+            SessionPages(
+                store=store,
+                seal=seal,
+                index=index,
+                templates=templates,
+                now=wall,
+                limits=lambda: desk.limits,
             ),
             LineagePages(
                 store=store,

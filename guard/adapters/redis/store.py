@@ -24,7 +24,7 @@ from guard.core.errors import StateError
 from guard.core.labels import LabelReply
 from guard.core.model import ROLES
 from guard.core.policy import StateLimits
-from guard.core.trajectory import Snapshot
+from guard.core.trajectory import Snapshot, Window
 from guard.settings import Durability
 
 if TYPE_CHECKING:
@@ -356,6 +356,28 @@ class RedisSessionStore:
             found.update(zip(page[::2], page[1::2], strict=True))
             if cursor == b"0":
                 return found
+
+    async def some_fields(self, identity: Identity, area: LabelSet) -> dict[bytes, bytes]:
+        """Return one page of a set of records: enough to show some, whatever it holds.
+
+        Raises:
+            StateError: as for :meth:`complete`.
+        """
+        key = self._keys.area(identity.tenant, area)
+        reply = await self.client.execute("HSCAN", key, b"0", "COUNT", _PAGE)
+        page = reply[1] if isinstance(reply, list) and len(reply) == _PAIR else []
+        return dict(zip(page[::2], page[1::2], strict=True))
+
+    async def windows(self, identity: Identity) -> tuple[Window, Window]:
+        """Return the windows of a session and of its principal as they are; nothing is appended.
+
+        Raises:
+            StateError: as for :meth:`complete`, or one is unreadable.
+        """
+        keys = self._keys.windows(identity)
+        found = [await self.client.execute("GET", key) for key in keys]
+        session, principal = (decode_window(FRESH_WINDOW if w is None else w) for w in found)
+        return session, principal
 
     def key_of(self, tenant: str, area: LabelSet) -> bytes:
         """Return the key of one set of label records, for operators' tools."""

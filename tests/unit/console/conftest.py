@@ -16,6 +16,7 @@ from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.lineage_pages import LineagePages
 from guard.console.policy_pages import PolicyPages
+from guard.console.session_pages import SessionPages
 from guard.console.trial_pages import TrialPages
 from guard.console.workbench import Workbench
 from guard.provenance.seal import Seal
@@ -114,6 +115,9 @@ def console(store, log, clock, policy_file):
                 templates=templates,
                 audit=audit,
                 now=lambda: NOW,
+            ),
+            SessionPages(
+                store=store, seal=Seal(KEY), index=index, templates=templates, now=lambda: NOW
             ),
             LineagePages(
                 store=store,

@@ -1,0 +1,177 @@
+"""A session or principal: its calls in order, its score over time, what it read and remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+
+from guard.adapters.redis.propagation import read_graph
+from guard.console.access import Role
+from guard.console.lineage_pages import event_title
+from guard.console.pages import Page
+from guard.core.errors import StateError
+from guard.core.model import Identity
+from guard.core.policy import StateLimits
+from guard.core.trajectory import FEATURES_13
+from guard.provenance.label_sets import BUCKETS, LabelSets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+    from guard.adapters.redis.store import RedisSessionStore
+    from guard.console.decisions import DecisionIndex, Row
+    from guard.console.pages import Templates
+    from guard.core.labels import LabelRecord
+    from guard.core.trajectory import Window
+    from guard.provenance.seal import Seal
+
+CALLS: Final = 500
+"""Decisions of one page."""
+RECORDS: Final = 200
+"""Labels that are listed."""
+EVENTS: Final = 200
+
+
+class SessionPages:
+    """Pages over what one agent did.
+
+    Args:
+        store: connected.
+        seal: the deployment's key.
+        index: of the audit log.
+        templates: of the console.
+        now: seconds since the epoch.
+        limits: of the policy in force.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: RedisSessionStore,
+        seal: Seal,
+        index: DecisionIndex,
+        templates: Templates,
+        now: Callable[[], float],
+        limits: Callable[[], StateLimits | None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._seal = seal
+        self._index = index
+        self._shown = templates.shown
+        self._now = now
+        self._limits = limits
+
+    def table(self) -> list[Page]:
+        """Return the routes."""
+        return [
+            Page("/sessions", self.sessions, Role.VIEWER),
+            Page("/sessions/score.svg", self.score, Role.VIEWER),
+        ]
+
+    async def sessions(self, request: Request) -> Response:
+        """One session or principal; or who was last seen."""
+        wanted = {name: request.query_params.get(name, "") for name in ("session", "principal")}
+        rows = await asyncio.to_thread(self._index.page, wanted, limit=CALLS)
+        chosen = any(wanted.values())
+        return self._shown(
+            request,
+            "sessions",
+            wanted=wanted,
+            rows=rows[::-1] if chosen else [],
+            seen=[] if chosen else _seen(rows),
+            chosen=chosen,
+            scored=chosen and any(row["score"] is not None for row in rows),
+            parts=await self._parts(wanted, rows) if chosen else [],
+        )
+
+    async def _parts(self, wanted: dict[str, str], rows: list[Row]) -> list[dict[str, Any]]:
+        """Return what the state holds of each principal that the decisions are of."""
+        found = dict.fromkeys((row["tenant"], row["principal"]) for row in rows)
+        parts: list[dict[str, Any]] = []
+        for tenant, principal in list(found)[:3]:
+            who = Identity(principal, wanted["session"], tenant or "default")
+            try:
+                parts.append(await self._part(who))
+            except StateError as error:
+                parts.append({"principal": principal, "error": str(error) or "not reachable"})
+        return parts
+
+    async def _part(self, who: Identity) -> dict[str, Any]:
+        session, principal = await self._store.windows(who)
+        graph = await read_graph(self._store, self._seal, who.tenant)
+        own = self._seal.session(who) if who.session else b""
+        whose = self._seal.principal(who)
+        events = []
+        for place in range(len(graph) - 1, -1, -1):
+            event = graph.event(place)
+            if event.session == own or (not own and event.principal == whose):
+                events.append(event)
+            if len(events) >= EVENTS:
+                break
+        return {
+            "tenant": who.tenant,
+            "principal": who.principal,
+            "error": "",
+            "features": _features(session if who.session else principal),
+            "read": await self._read(who, own),
+            "events": [(event_title(event), event) for event in events[::-1]],
+        }
+
+    async def _read(self, who: Identity, session: bytes) -> list[tuple[str, LabelRecord]]:
+        """Return values that untrusted text named to a principal, by fingerprint, oldest first."""
+        areas = LabelSets(self._limits() or StateLimits())
+        epoch = areas.epoch(self._now())
+        found: list[tuple[str, LabelRecord]] = []
+        for bucket in range(BUCKETS):
+            for area in areas.of_bucket(who.tenant, who.principal, bucket, epoch).taints:
+                fields = await self._store.some_fields(who, area)
+                for name, raw in fields.items():
+                    record = self._seal.read(area, name, raw)
+                    if record is not None and (not session or record.session == session):
+                        found.append((name.hex()[:12], record))
+        return sorted(found, key=lambda one: one[1].at)[:RECORDS]
+
+    async def score(self, request: Request) -> Response:
+        """The classifier's score before each send and unmapped call, in order."""
+        wanted = {name: request.query_params.get(name, "") for name in ("session", "principal")}
+        rows = await asyncio.to_thread(self._index.page, wanted, limit=CALLS)
+        picture = await asyncio.to_thread(_curve, rows[::-1])
+        # As an image it runs nothing; its own style stands in it.
+        headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        return Response(picture, media_type="image/svg+xml", headers=headers)
+
+
+def _seen(rows: list[Row]) -> list[Row]:
+    """Return who was seen in some decisions, the latest first, with the counts of each."""
+    seen: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        key = (row["principal"], row["session"])
+        one = seen.setdefault(key, {**row, "calls": 0, "held": 0})
+        one["calls"] += 1
+        one["held"] += row["enforced"] in {"ask", "block"}
+    return list(seen.values())
+
+
+def _features(window: Window) -> list[tuple[str, str]]:
+    values = window.trajectory.features_13()
+    return [(name, f"{value:g}") for name, value in zip(FEATURES_13, values, strict=True)]
+
+
+def _curve(rows: list[Row]) -> bytes:
+    """Return a picture of scores from 0 to 1."""
+    import pygal
+
+    from guard.console.pages import chart_style
+
+    chart = pygal.Line(
+        style=chart_style(), height=180, width=900, js=[], margin=8, show_legend=False,
+        range=(0, 1), disable_xml_declaration=True, allow_interruptions=True, dots_size=2,
+        y_labels=[0, 0.25, 0.5, 0.75, 1],
+    )  # fmt: skip
+    chart.add("score", [row["score"] for row in rows])
+    picture: str = chart.render()
+    return picture.encode()

@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks console-identity dist wheels test-lean fuzz fuzz-peps trace-call train lock clean
+.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks neural-memory console-identity dist wheels test-lean fuzz fuzz-peps trace-call train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +119,16 @@ $(IDENTITY)/node_modules: $(IDENTITY)/package.json
 
 console-identity: $(DEV) $(IDENTITY)/node_modules ## people sign in with npm's oidc-provider, and by certificate
 	$(BIN)/python -m pytest -q tests/e2e/test_console_sign_in.py $(ARGS)
+
+# neural-memory as a process of its own: a graph memory that nobody can replay.
+NEURAL := tests/neural_memory
+$(NEURAL)/.installed: $(NEURAL)/requirements.txt | $(BIN)/python
+	$(BIN)/python -m venv $(NEURAL)/.venv
+	$(NEURAL)/.venv/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
+	@touch $@
+
+neural-memory: $(DEV) $(NEURAL)/.installed ## neural-memory behind a guard
+	$(BIN)/python -m pytest -q tests/e2e/test_neural_memory.py $(ARGS)
 
 test-lean: $(DEV) ## the end-to-end tests with the lean PEP
 	GUARD_PEP=lean $(BIN)/python -m pytest -n $(WORKERS) tests/e2e $(ARGS)

@@ -114,3 +114,17 @@ class World:
 def accounts() -> tuple[str, str]:
     """Return the right account and the rival's."""
     return SCENE.right, SCENE.rival
+
+
+def with_namespaces(text: str) -> str:
+    """Return the policy for a store whose ranking nobody can replay, and which has namespaces."""
+    text = text.replace("      selector: pagerank\n", "")
+    text = text.replace(
+        "      deadline_ms: 10000\n",
+        "      unreplayable: dual_query\n      namespaces: {default: main, deadline_ms: 60000}\n",
+    )
+    for tool in ("add_records", "relate"):
+        text = text.replace(f"[{tool}]\n", f'[{tool}]\n        partition: "$.group"\n')
+    return text.replace(
+        "[search_records]\n", '[search_records]\n        partition: "$.groups[*]"\n'
+    )

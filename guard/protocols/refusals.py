@@ -110,9 +110,10 @@ def _orders(told: Json) -> str:
     """
     if not isinstance(told, dict) or "served" not in told:
         return ""
-    writer = told["writer"]
-    who = f" Structure written by principal {writer['principal'] or '(nobody)'}, call "
-    whose = f"{who}{writer['call']}, decides it." if writer else ""
+    writer, whose = told["writer"], ""
+    if writer is not None:
+        who = quoted([writer["principal"]]) if writer["principal"] else "(nobody)"
+        whose = f" Structure written by principal {who}, call {writer['call']}, decides it."
     return (
         f"The memory answered: {quoted(told['served'])}. Without structure that nobody "
         f"authenticated: {quoted(told['authenticated']) or 'nothing'}. "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from guard.lab.selection.live import POLICY, run
+from tests.graph_world import with_namespaces
 
 pytestmark = pytest.mark.e2e
 SCENES = 2
@@ -31,3 +32,15 @@ def test_without_a_selection_block_the_misdirected_transfer_goes_out(tmp_path):
     policy.write_text(text[:start] + text[end:], encoding="utf-8")
     outcomes = run(policy, SCENES).outcomes
     assert outcomes.wrong_first == outcomes.wrong_paid == [True] * SCENES
+
+
+def test_a_store_that_nobody_can_replay_is_asked_twice(tmp_path):
+    """A peer's edges go into a namespace of their own on the wire, whose answer is another."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(with_namespaces(POLICY.read_text(encoding="utf-8")), "utf-8")
+    played = run(policy, SCENES)
+    outcomes = played.outcomes
+    assert outcomes.honest == outcomes.wrong_first == outcomes.right_paid == [True] * SCENES
+    assert outcomes.wrong_paid == [False] * SCENES
+    assert all("selection_diverged" in reason for reason in outcomes.reasons)
+    assert {line["road"] for line in played.lines} == {"dual_query"}

@@ -17,7 +17,7 @@ from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.replay.reports import Check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from guard.core.model import Json
 
@@ -199,7 +199,7 @@ def run(policy: Path, scenes: int = SCENES) -> Played:
         server = rig.server("guard.lab.selection.server")
         options = ("--redis", redis.url, "--credentials", str(credentials))
         port = rig.guard(policy, server, *options)
-        _import(rig, redis.url, played)
+        import_accounts(rig, redis.url, "graph", [a for s in played for a in (s.right, s.rival)])
         wire = Wire(port, secrets)
         try:
             outcomes = play(wire, played)
@@ -209,13 +209,9 @@ def run(policy: Path, scenes: int = SCENES) -> Played:
     return Played(outcomes, lines)
 
 
-def _import(rig: Rig, redis: str, scenes: list[Scene]) -> None:
-    """Label the accounts as an operator does who knows them: only the selection can be wrong."""
-    items = [
-        {"store": "graph", "value": account, "label": "authenticated"}
-        for scene in scenes
-        for account in (scene.right, scene.rival)
-    ]
+def import_accounts(rig: Rig, redis: str, store: str, accounts: Iterable[str]) -> None:
+    """Label accounts as an operator does who knows them: only the selection can be wrong."""
+    items = [{"store": store, "value": one, "label": "authenticated"} for one in accounts]
     file = rig.directory / "accounts.json"
     file.write_text(json.dumps(items), encoding="utf-8")
     key = str(rig.directory / "label.key")

@@ -7,14 +7,20 @@ server: every agent that reaches it may write records and relations, as in the s
 from __future__ import annotations
 
 import re
-from typing import Any
+from itertools import compress
+from typing import TYPE_CHECKING, Any
 
 import igraph
 from mcp.server.fastmcp import FastMCP
 
 from guard.adapters.loopback import serve_on_loopback
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 DAMPING = 0.5
+GROUP = "main"
+"""Where everything is written that names no group."""
 
 
 class GraphMemory:
@@ -23,20 +29,31 @@ class GraphMemory:
     def __init__(self) -> None:
         self.nodes: dict[str, int] = {}
         self.records: dict[str, str] = {}
+        self.homes: dict[str, str] = {}
+        """Group of each record that is not in the first one."""
         self.edges: list[tuple[int, int]] = []
         self.weights: list[float] = []
+        self.groups: list[str] = []
+        """Of each edge."""
 
     def node(self, name: str) -> int:
         """Return the number of a node, made where there is none."""
         return self.nodes.setdefault(name, len(self.nodes))
 
-    def join(self, one: str, two: str, weight: float = 1.0) -> None:
+    def join(self, one: str, two: str, weight: float = 1.0, group: str = GROUP) -> None:
         """Add an edge."""
         self.edges.append((self.node(one), self.node(two)))
         self.weights.append(weight)
+        self.groups.append(group)
 
-    def search(self, query: str, top_k: int) -> list[str]:
-        """Return the records nearest to the entities that a query names, nearest first."""
+    def search(self, query: str, top_k: int, groups: Sequence[str] = ()) -> list[str]:
+        """Return the records of some groups that are nearest to what a query names, nearest first.
+
+        Args:
+            query: names entities.
+            top_k: how many.
+            groups: whose records and edges; left out, everything.
+        """
         words = f" {' '.join(re.findall(r'[a-z0-9]+', query.lower()))} "
         reset = [0.0] * len(self.nodes)
         for name, number in self.nodes.items():
@@ -44,12 +61,14 @@ class GraphMemory:
                 reset[number] = 1.0
         if not any(reset):
             return []
-        graph = igraph.Graph(n=len(self.nodes), edges=self.edges)
+        inside = [not groups or group in groups for group in self.groups]
+        graph = igraph.Graph(n=len(self.nodes), edges=list(compress(self.edges, inside)))
+        weights = list(compress(self.weights, inside))
         scores = graph.personalized_pagerank(
-            damping=DAMPING, directed=False, weights=self.weights, reset=reset
+            damping=DAMPING, directed=False, weights=weights, reset=reset
         )
-        ranked = sorted(self.records, key=lambda name: (-scores[self.nodes[name]], name))
-        return ranked[:top_k]
+        known = [r for r in self.records if not groups or self.homes.get(r, GROUP) in groups]
+        return sorted(known, key=lambda name: (-scores[self.nodes[name]], name))[:top_k]
 
 
 def build() -> FastMCP:
@@ -59,26 +78,30 @@ def build() -> FastMCP:
     server = FastMCP("graph", stateless_http=True, json_response=True, log_level="ERROR")
 
     @server.tool()
-    def add_records(records: list[dict[str, Any]]) -> str:
+    def add_records(records: list[dict[str, Any]], group: str = GROUP) -> str:
         """Remember records, each with a name, a text and the entities that it is about."""
         for record in records:
             memory.node(record["name"])
             memory.records[record["name"]] = record["text"]
+            memory.homes[record["name"]] = group
             for entity in record.get("about", []):
-                memory.join(record["name"], entity)
+                memory.join(record["name"], entity, group=group)
         return "saved"
 
     @server.tool()
-    def relate(relations: list[dict[str, Any]]) -> str:
+    def relate(relations: list[dict[str, Any]], group: str = GROUP) -> str:
         """Relate entities to each other."""
         for relation in relations:
-            memory.join(relation["source"], relation["target"], relation.get("weight", 1.0))
+            weight = relation.get("weight", 1.0)
+            memory.join(relation["source"], relation["target"], weight, group)
         return "saved"
 
     @server.tool()
-    def search_records(query: str, top_k: int = 5) -> dict[str, Any]:
-        """Return the records that are nearest to what a query names."""
-        found = memory.search(query, top_k)
+    def search_records(
+        query: str, top_k: int = 5, groups: list[str] | None = None
+    ) -> dict[str, Any]:
+        """Return the records of some groups that are nearest to what a query names."""
+        found = memory.search(query, top_k, groups or ())
         return {"results": [{"record": name, "text": memory.records[name]} for name in found]}
 
     @server.tool()

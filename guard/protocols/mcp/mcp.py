@@ -114,14 +114,14 @@ def mirrored(
 
     Args:
         headers: names in lower case.
-        changes: the arguments of each call, before and after; both have the same shape.
+        changes: the arguments of each call, before and after; members may have been added.
 
     Raises:
         MessageError: a header repeats a value that has become two different ones.
     """
     became: dict[str, set[str]] = {}
     for before, after in changes:
-        for old, new in zip(_spelt(before), _spelt(after), strict=True):
+        for old, new in _scalars_of_both(before, after):
             became.setdefault(old, set()).add(new)
     return tuple((name, _mirrored(name, value, became)) for name, value in headers)
 
@@ -168,6 +168,18 @@ def _spelt(value: Json) -> Iterator[str]:
     """Yield every scalar in a value as a header would spell it."""
     for item in scalars_in(value):
         yield str(item).lower() if isinstance(item, bool) else str(item)
+
+
+def _scalars_of_both(before: Json, after: Json) -> Iterator[tuple[str, str]]:
+    """Yield every scalar that stands at one place in both of two values, as a header spells it."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in before.keys() & after.keys():
+            yield from _scalars_of_both(before[name], after[name])
+    elif isinstance(before, list) and isinstance(after, list):
+        for old, new in zip(before, after, strict=False):
+            yield from _scalars_of_both(old, new)
+    elif not isinstance(before, dict | list) and not isinstance(after, dict | list):
+        yield from zip(_spelt(before), _spelt(after), strict=False)
 
 
 _DECODINGS: Final = 3

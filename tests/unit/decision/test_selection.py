@@ -22,7 +22,7 @@ from guard.lab.selection.live import POLICY
 from guard.policy_files import load_policies
 from guard.protocols.refusals import Refusal, observation, sentence
 from guard.provenance.label_sets import EXPLANATION_KIND
-from tests.graph_world import SCENE, World, accounts
+from tests.graph_world import SCENE, World, accounts, with_namespaces
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def test_the_refusal_shows_both_orders_and_the_writer(world):
     assert writer["at"] == 1005.0
     words = sentence(Refusal("d", verdict))
     assert 'The memory answered: "invoice rival 0", "invoice right 0".' in words
-    assert "principal peer, call 0" in words
+    assert 'principal "peer", call 0' in words
     operator = LabelOperator(world.store, world.guard._seal, world.policy.limits)
     [asked] = await operator.waiting()
     [call] = (await operator.asked(asked.decision)).calls
@@ -520,17 +520,7 @@ async def twofold(store, redis_namespace, tmp_path):
     """Return a world with namespaces, after the curator's work."""
 
     async def made(follows="unknown"):
-        text = advised(follows).replace("      selector: pagerank\n", "")
-        text = text.replace(
-            "      deadline_ms: 10000\n",
-            "      deadline_ms: 10000\n      unreplayable: dual_query\n"
-            "      namespaces: {default: main}\n",
-        )
-        for tool in ("add_records", "relate"):
-            text = text.replace(f"[{tool}]\n", f'[{tool}]\n        partition: "$.group"\n')
-        text = text.replace(
-            "[search_records]\n", '[search_records]\n        partition: "$.groups[*]"\n'
-        )
+        text = with_namespaces(advised(follows))
         file = tmp_path / "policy.yaml"
         file.write_text(text, encoding="utf-8")
         return await TwofoldWorld(store, redis_namespace, load_policies([file])).curated()
@@ -552,6 +542,7 @@ async def test_what_does_not_count_is_written_apart_and_the_store_asked_without_
     assert (told["road"], told["replay"]) == ("dual_query", "no_replica")
     assert told["served"] == ["invoice rival 0", "invoice right 0"]
     assert told["authenticated"] == ["invoice right 0", "invoice rival 0"]
+    assert "The memory answered: " in sentence(Refusal("d", verdict))
     verdict, _ = await world.pay(SCENE.right)
     assert verdict.action is Action.ALLOW
     assert world.metrics.found == ["no_replica", "stands", "no_replica", "diverged"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -13,7 +14,7 @@ from guard.core.errors import MessageError
 from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.protocols.http.message import HttpRequest
 from guard.protocols.mcp.grammar import PLAIN
-from guard.protocols.mcp.mcp import McpProtocol, endpoint_path
+from guard.protocols.mcp.mcp import McpProtocol, endpoint_path, mirrored
 from guard.protocols.refusals import Refusal
 
 MCP = McpProtocol()
@@ -275,3 +276,13 @@ def test_http_and_sse_of_the_first_revision_is_mcp() -> None:
 def test_an_endpoint_has_one_spelling(target):
     """What a lenient server takes for the same endpoint has the same pins and marks."""
     assert endpoint_path(target) == endpoint_path("/mcp") == "/mcp"
+
+
+def test_a_header_follows_its_argument_when_another_is_added() -> None:
+    """What a call is given besides changes no header; what it had under one name does."""
+    before = {"query": "q", "group": "main", "some": ["a"]}
+    after = {**before, "group": "main-untrusted", "some": ["a", "b"], "more": "x"}
+    headers = (("mcp-param-group", "main"), ("mcp-param-query", "q"), ("x", "main"))
+    [group, query, other] = mirrored(headers, [(before, after)])
+    assert base64.b64decode(group[1][len("=?base64?") : -2]) == b"main-untrusted"
+    assert (query, other) == headers[1:]

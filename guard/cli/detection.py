@@ -149,6 +149,7 @@ def findings(
         return await watching.findings()
 
     table = Table("node", "p", "credibility", "recognised", "follows from")
-    for one in sorted(act_on(redis, look, label_key=label_key), key=lambda f: -f.probability):
+    found = act_on(redis, look, label_key=label_key, timeout=SECONDS)
+    for one in sorted(found, key=lambda f: -f.probability):
         table.add_row(*(str(value) for value in finding_document(one).values()))
     Console(width=120).print(table)

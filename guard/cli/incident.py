@@ -39,7 +39,7 @@ from guard.propagation.export import (
     document_of,
     is_signed,
 )
-from guard.propagation.repair import RESTORE, proposal_document
+from guard.propagation.repair import RESTORE, WINDOW, proposal_document
 from guard.propagation.scope import scope_document
 
 if TYPE_CHECKING:
@@ -245,6 +245,9 @@ def repair(
     pick: Annotated[
         list[str] | None, typer.Option("--pick", help="ITEM=NODE: what a person has chosen.")
     ] = None,
+    window: Annotated[
+        int, typer.Option(min=1, help="Events without a follower, to offer a likely item.")
+    ] = WINDOW,
     label_key: Key = None,
     tenant: Tenant = "default",
     audit: Audit = None,
@@ -273,8 +276,8 @@ def repair(
                 typer.echo(f"  neighbour {other.node.hex()} ({other.label.name.lower()})")
     if written:
         target.ask(lambda o: o.repaired(incident, written, now(), by))
-    for event in target.ask(lambda o: o.offered(incident)):
-        typer.echo(f"may be released: {event.node.hex()}; nothing of the incident leads to it now")
+    for event, why in target.ask(lambda o: o.offered(incident, window)):
+        typer.echo(f"may be released: {event.node.hex()}; {why}")
 
 
 def _rewrite(target: Target, server: str, one: Proposal, node: bytes, texts: Texts) -> str:

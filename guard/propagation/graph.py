@@ -28,7 +28,7 @@ from guard.propagation.events import (
 from guard.propagation.evidence import Kind, Tier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from guard.propagation.events import Event
 
@@ -102,8 +102,12 @@ WEIGHT: Final = {
     Kind.RUN: 1.0,
     Kind.RESEMBLANCE: 0.6,
     Kind.RECALL: 0.0,
+    Kind.DILUTED: 0.2,
 }
 """How much of the confidence in a node an edge of each kind passes on."""
+
+
+_LIKELY: Final = [kind for kind in Kind if kind.tier is Tier.LIKELY]
 
 
 class Graph:
@@ -169,12 +173,25 @@ class Graph:
         sources, targets = reversed(ends) if up else ends
         return Adjacency.of(len(self), sources, targets)
 
-    def without(self, cleared: Iterable[int]) -> Graph:
-        """Return the graph as it would be if nothing followed from some nodes."""
-        kept = ~np.isin(self.sources, np.array(sorted(cleared), dtype=np.int32))
+    def diluted(self, since: Mapping[int, float]) -> Graph:
+        """Return the graph with the edges weakened that leave repaired and cleared items.
+
+        They are likely at most; nothing is taken out of the log, and taking the step back that
+        repaired or cleared an item gives its edges their weight again.
+
+        Args:
+            since: seconds since the epoch by node; what was saved later can hardly follow from the
+                contained version.  0 where a person has cleared it: nothing bad follows from it.
+        """
+        leaving = np.isin(self.sources, np.fromiter(since, dtype=np.int32, count=len(since)))
+        weak = [
+            place
+            for place in np.flatnonzero(leaving).tolist()
+            if self.event(int(self.targets[place])).at > since[int(self.sources[place])]
+        ]
         other = copy(self)
-        other.sources, other.targets = self.sources[kept], self.targets[kept]
-        other.kinds = self.kinds[kept]
+        other.kinds = self.kinds.copy()
+        other.kinds[weak] = Kind.DILUTED
         return other
 
     def reach(self, roots: Iterable[int], *, up: bool = False) -> list[Reached]:
@@ -187,7 +204,7 @@ class Graph:
             return []
         hops = self.adjacency(Tier.LIKELY, up=up).reach(begin)
         surely = hops
-        if bool((self.kinds == Kind.RESEMBLANCE).any()):
+        if bool(np.isin(self.kinds, _LIKELY).any()):
             surely = self.adjacency(Tier.CONFIRMED, up=up).reach(begin)
         reached = hops != UNREACHED
         unsure = bool((reached & (surely == UNREACHED)).any())

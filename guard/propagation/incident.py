@@ -115,6 +115,19 @@ class Incident:
         }
         return held.issuperset(nodes)
 
+    @property
+    def released(self) -> frozenset[str]:
+        """Nodes (hex) that a person has cleared."""
+        steps = (one for one in self.steps if one.kind == "release" and one.state == DONE)
+        return frozenset(node for step in steps for node in step.nodes)
+
+    def dilutes(self) -> Iterator[tuple[str, float]]:
+        """Yield the nodes whose edges count less, and from when on: repaired or cleared ones."""
+        for step in self.steps:
+            if step.state == DONE and step.kind in {"repair", "release"}:
+                for node in step.nodes:
+                    yield node, step.at if step.kind == "repair" else 0.0
+
     def with_step(self, step: Step, at: float, by: str, what: str) -> Incident:
         """Return it with a step added or changed."""
         others = tuple(one for one in self.steps if one.number != step.number)

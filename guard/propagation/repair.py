@@ -7,7 +7,7 @@ goes through the gate like any other write.  What cannot be restored stays withh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from guard.core.model import Integrity
 from guard.propagation.scope import SAVED
@@ -15,11 +15,40 @@ from guard.propagation.scope import SAVED
 if TYPE_CHECKING:
     from guard.propagation.events import Event
     from guard.propagation.graph import Graph
+    from guard.propagation.incident import Incident
 
 NEIGHBOURS: Final = 3
 RESTORE: Final = "restore"
 PICK: Final = "pick"
 WITHHOLD: Final = "withhold"
+
+
+WINDOW: Final = 1_000
+"""Events without anything that follows, from which on a likely item may be released."""
+
+
+class Offer(NamedTuple):
+    """A contained item that a person may let be recalled again."""
+
+    event: Event
+    why: str
+
+
+def is_quiet(graph: Graph, place: int, incident: Incident, window: int) -> bool:
+    """Return whether nothing followed from a contained item in the last events of the log.
+
+    Args:
+        graph: of the tenant.
+        place: number of the item.
+        incident: that contains it.
+        window: events that must have come since it was contained.
+    """
+    node = graph.event(place).node.hex()
+    held = [step.at for step in incident.steps if step.kind == "contain" and node in step.nodes]
+    begin = len(graph) - window
+    if not held or begin < 0 or graph.event(begin).at <= max(held):
+        return False
+    return not bool(((graph.sources == place) & (graph.targets >= begin)).any())
 
 
 @dataclass(frozen=True, slots=True)

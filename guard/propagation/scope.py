@@ -7,14 +7,14 @@ Nothing here changes anything.  Pure: no I/O.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.propagation.events import Flag, What
 from guard.propagation.evidence import Kind, Tier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from guard.propagation.events import Event
     from guard.propagation.graph import Graph, Reached
@@ -148,6 +148,12 @@ def scope_of(
         mean_hops=sum(hops) / len(hops) if hops else 0.0,
         unknown=unknown_of(graph, places),
     )
+
+
+def without_items(scope: Scope, cleared: Collection[str]) -> Scope:
+    """Return a scope without the items (nodes in hex) that a person has cleared."""
+    kept = tuple(item for item in scope.items if item.event.node.hex() not in cleared)
+    return replace(scope, items=kept)
 
 
 def unknown_of(graph: Graph, places: set[int]) -> dict[str, int]:

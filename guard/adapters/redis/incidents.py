@@ -46,8 +46,8 @@ from guard.propagation.incident import (
     read_incident,
     read_journal,
 )
-from guard.propagation.repair import proposals
-from guard.propagation.scope import SAVED, scope_of, select
+from guard.propagation.repair import WINDOW, Offer, is_quiet, proposals
+from guard.propagation.scope import SAVED, THRESHOLD, scope_of, select, without_items
 from guard.provenance.approvals import GRANT_FIELD, REQUEST_FIELD
 from guard.provenance.label_sets import (
     ATTESTED,
@@ -212,7 +212,7 @@ class IncidentOperator:
     async def scope(self, identifier: str) -> tuple[Graph, Scope]:
         """Return what an incident reached by now; nothing is changed."""
         incident = await self.incident(identifier)
-        graph = await self.graph()
+        graph = await self._diluted(await self.graph())
         scope = scope_of(graph, _places(graph, incident.roots))
         unjudged = await self._unjudged(graph)
         if unjudged:
@@ -257,24 +257,45 @@ class IncidentOperator:
         }
         return {**text, **names}
 
-    async def offered(self, identifier: str) -> list[Event]:
-        """Return contained items that nothing leads to any more, since others were released."""
-        graph, scope = await self.scope(identifier)
+    async def _diluted(self, graph: Graph) -> Graph:
+        """Return the graph with what any incident has repaired or cleared counting less."""
+        since: dict[int, float] = {}
+        for incident in await self.listed():
+            for node, at in incident.dilutes():
+                for place in _places(graph, (node,)):
+                    since[place] = min(at, since.get(place, at))
+        return graph.diluted(since) if since else graph
+
+    async def offered(self, identifier: str, window: int = WINDOW) -> list[Offer]:
+        """Return the contained items that a person may let be recalled again, and why.
+
+        Looked at anew each time: items that nothing surely leads to any more, since others were
+        cleared or repaired; and likely ones from which, over the last events, nothing followed, so
+        that R (equation 5) is under the paper's threshold.
+
+        Args:
+            identifier: of the incident.
+            window: events that must have come since an item was contained.
+        """
         incident = await self.incident(identifier)
-        released = {
-            place
-            for step in incident.steps
-            if step.kind == "release" and step.state == DONE
-            for place in _places(graph, step.nodes)
-        }
-        left = graph.without(released).reach(set(scope.roots) - released)
-        still = {one.place for one in left}
+        graph = await self.graph()
+        roots = _places(graph, incident.roots)
+        before = {one.place: one for one in graph.reach(roots)}
+        graph = await self._diluted(graph)
+        released = set(_places(graph, incident.released))
+        now = {one.place: one.tier for one in graph.reach(set(roots) - released)}
         held = {name[1:] for name in await self._contained()}
-        return [
-            item.event
-            for item in scope.items
-            if item.event.node in held and item.reached.place not in still
-        ]
+        found: list[Offer] = []
+        for item in scope_of(graph, roots).items:
+            place = item.reached.place
+            if item.event.node not in held or place in released or now.get(place) is Tier.CONFIRMED:
+                continue
+            was = before[place].tier
+            if was is Tier.CONFIRMED or place not in now:
+                found.append(Offer(item.event, "nothing of the incident surely leads to it now"))
+            elif item.priority < THRESHOLD and is_quiet(graph, place, incident, window):
+                found.append(Offer(item.event, f"likely, and nothing followed in {window} events"))
+        return found
 
     async def repaired(self, identifier: str, nodes: Sequence[str], at: float, by: str) -> Incident:
         """Put on record which items were written again; their contained versions stay withheld."""
@@ -320,9 +341,10 @@ class IncidentOperator:
         """
         incident = await self._resumed(identifier, at, by)
         for _ in range(ROUNDS):
-            graph = await self.graph()
+            graph = await self._diluted(await self.graph())
             scope = scope_of(graph, _places(graph, incident.roots))
             tier = Tier.LIKELY if likely else Tier.CONFIRMED
+            scope = without_items(scope, incident.released)
             changes = await self._containing(graph, scope, tier)
             nodes = tuple(item.event.node.hex() for item in scope.nodes(tier))
             # What another incident holds already is this one's to hold as well.

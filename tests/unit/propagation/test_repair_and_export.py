@@ -10,6 +10,7 @@ import pytest
 from guard.adapters.redis.incidents import Given
 from guard.adapters.redis.propagation import read_texts
 from guard.propagation.events import texts_of
+from guard.propagation.evidence import Tier
 from guard.propagation.export import (
     as_csv,
     as_graphml,
@@ -84,7 +85,75 @@ async def test_items_behind_a_released_one_are_offered(agent, operator):
     root = next(one.event.node.hex() for one in scope.items if not one.reached.hops)
     await operator.release(incident, [root], NOW, "op")
 
-    assert [event.tool for event in await operator.offered(incident)] == ["save"]
+    assert [event.tool for event, _ in await operator.offered(incident)] == ["save"]
+
+
+async def tiers(operator, incident):
+    """Return the tier of each item of an incident by the hops that lead to it, from its scope."""
+    _, scope = await operator.scope(incident)
+    return {item.reached.hops: item.reached.tier for item in scope.items}
+
+
+async def test_what_a_person_cleared_carries_little_and_nothing_is_deleted(agent, operator, graph):
+    """Edges that leave it are diluted; it is not contained again; undo gives them their weight."""
+    await spread(agent)
+    incident = await contained(operator, item="rule", store="facts")
+    _, scope = await operator.scope(incident)
+    root = next(one.event.node.hex() for one in scope.items if not one.reached.hops)
+    before = [(await graph()).event(place) for place in range(len(await graph()))]
+    done = await operator.release(incident, [root], NOW, "op")
+
+    assert await tiers(operator, incident) == {0: Tier.CONFIRMED, 1: Tier.LIKELY}
+    await operator.contain(incident, NOW, "op")
+    assert root not in {name[1:].hex() for name in await operator._contained()}
+    assert [(await graph()).event(place) for place in range(len(await graph()))] == before
+
+    await operator.undo(incident, done.steps[-1].number, NOW, "op")
+    assert await tiers(operator, incident) == {0: Tier.CONFIRMED, 1: Tier.CONFIRMED}
+
+
+async def test_after_a_repair_new_items_hardly_follow_from_the_contained_version(agent, operator):
+    """What was made of it before stays confirmed; what names its key afterwards is likely."""
+    await agent.call("save", {"key": "rule-7", "value": POISON}, "ok")
+    bob = agent.as_principal("bob")
+    await bob.call("save", {"key": "early", "value": "as rule-7 says we go on"}, "ok")
+    incident = await contained(operator, item="rule-7", store="facts")
+    _, scope = await operator.scope(incident)
+    root = next(one.event.node.hex() for one in scope.items if not one.reached.hops)
+    done = await operator.repaired(incident, [root], NOW, "op")
+    later = {"key": "late", "value": "as rule-7 says we meet on monday"}
+    await bob.in_session("later").call("save", later, "ok", at=NOW + 100)
+
+    async def by_time():
+        _, scope = await operator.scope(incident)
+        return {item.event.at > NOW: item.reached.tier for item in scope.items if item.reached.hops}
+
+    assert await by_time() == {False: Tier.CONFIRMED, True: Tier.LIKELY}
+    await operator.undo(incident, done.steps[-1].number, NOW, "op")
+    assert await by_time() == {False: Tier.CONFIRMED, True: Tier.CONFIRMED}
+
+
+async def test_a_likely_item_is_offered_once_the_window_has_passed(agent, operator):
+    """Nothing followed from it in the last events of the log; before that it is not offered."""
+    await spread(agent)
+    dave = agent.as_principal("dave").in_session("d")
+    await dave.call("recall", {"key": "rule"}, POISON)
+    loose = "before anybody else they have reports read external monitor forwarded finance team"
+    await dave.call("save", {"key": "loose", "value": loose}, "ok")
+    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
+    contained = await operator.contain(incident.id, NOW, "op", likely=True)
+    _, scope = await operator.scope(incident.id)
+    likely = [i.event.node.hex() for i in scope.items if i.reached.tier is Tier.LIKELY]
+    assert likely
+    assert set(likely) <= set(contained.steps[0].nodes)
+    assert await operator.offered(incident.id, window=3) == []
+
+    for number in range(3):
+        text = f"the office number {number} is on the second floor of the building"
+        await agent.call("save", {"key": f"n{number}", "value": text}, "ok", at=NOW + 60)
+    offered = await operator.offered(incident.id, window=3)
+    assert [event.node.hex() for event, _ in offered] == likely
+    assert await operator.offered(incident.id, window=4) == []
 
 
 async def exported(agent, operator):

@@ -138,7 +138,10 @@ async def test_a_likely_item_is_offered_once_the_window_has_passed(agent, operat
     await spread(agent)
     dave = agent.as_principal("dave").in_session("d")
     await dave.call("recall", {"key": "rule"}, POISON)
-    loose = "before anybody else they have reports read external monitor forwarded finance team"
+    loose = (
+        "test they reports evil monitor external have anybody before read forwarded finance "
+        "drop else team"
+    )
     await dave.call("save", {"key": "loose", "value": loose}, "ok")
     incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
     contained = await operator.contain(incident.id, NOW, "op", likely=True)

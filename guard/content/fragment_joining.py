@@ -26,6 +26,7 @@ LIMIT: Final = 16 * 1024
 PIECES: Final = 500
 _PARTED: Final = re2.compile(r"[\s.|+'\"-]+")
 _SIGNS: Final = "-_.+| "
+_BEHIND: Final = {sign: re2.compile(f"(?s)(.){re2.escape(sign)}") for sign in _SIGNS}
 _SPREAD: Final = 4
 """One sign in so many characters, or more, stands between letters and not between words."""
 _TURNED: Final = 4
@@ -82,7 +83,7 @@ def guises(text: str) -> Iterator[str]:
         yield bare
     for sign in _SIGNS:
         if text.count(sign) * _SPREAD >= len(text) > _SPREAD:
-            yield text.replace(sign, "")
+            yield _BEHIND[sign].sub(r"\1", text)
 
 
 def _url(text: str) -> SplitResult | None:

@@ -79,6 +79,13 @@ class Step:
     """Fields that somebody else had changed; they were left as they are."""
     undone_at: float = 0.0
     undone_by: str = ""
+    nonce: str = ""
+    """Tells its journal from those of operators who planned a step of the same number at once."""
+
+    @property
+    def journal(self) -> str:
+        """How the names of its journal's fields begin."""
+        return f"{self.number}:{self.nonce}:" if self.nonce else f"{self.number}:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +173,12 @@ def read_incident(seal: Seal, tenant: str, identifier: str, raw: bytes) -> Incid
 
 
 def pack_journal(
-    seal: Seal, tenant: str, incident: str, step: int, changes: Sequence[Change]
+    seal: Seal, tenant: str, incident: str, step: Step, changes: Sequence[Change]
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield the fields of a step's journal, each the changes that one script makes."""
     area = journal_of(tenant, incident)
     for number, start in enumerate(range(0, len(changes), CHUNK)):
-        name = f"{step}:{number:06}".encode()
+        name = f"{step.journal}{number:06}".encode()
         rows = [
             [
                 one.part,

@@ -366,7 +366,7 @@ class IncidentOperator:
         for other, kept in (await self._kept_by_others(identifier)).items():
             shared = [
                 change
-                async for changes in self._journal(identifier, number, backwards=False)
+                async for changes in self._journal(identifier, step, backwards=False)
                 for change in changes
                 if change.name in kept
             ]
@@ -448,18 +448,21 @@ class IncidentOperator:
         number = 1 + max((step.number for step in incident.steps), default=0)
         area = journal_of(self._tenant, incident.id)
         key = self._store.key_of(self._tenant, area)
-        # What an earlier try left of this number was never announced, so nothing of it was done.
-        for name in await self._store.fields(self._identity, area):
-            if name.startswith(f"{number}:".encode()):
-                await self._client.execute("HDEL", key, name)
-        for name, raw in pack_journal(self._seal, self._tenant, incident.id, number, changes):
-            await self._client.execute("HSET", key, name, raw)
-            self._reached("journal")
         counts: dict[str, int] = {}
         for change in changes:
             counts[change.part] = counts.get(change.part, 0) + 1
-        step = Step(number, kind, PLANNED, at, by, counts, nodes)
+        nonce = secrets.token_hex(8)
+        step = Step(number, kind, PLANNED, at, by, counts, nodes, nonce=nonce)
+        for name, raw in pack_journal(self._seal, self._tenant, incident.id, step, changes):
+            await self._client.execute("HSET", key, name, raw)
+            self._reached("journal")
         incident = await self._change_step(incident, step, at, by)
+        # What others left of this number was never announced, nor can be now: none of it is done.
+        for name in await self._store.fields(self._identity, area):
+            if name.startswith(f"{number}:".encode()) and not name.startswith(
+                step.journal.encode()
+            ):
+                await self._client.execute("HDEL", key, name)
         self._reached("planned")
         return await self._finish(incident, at, by)
 
@@ -479,7 +482,7 @@ class IncidentOperator:
         kept: set[bytes] = set()
         if undoing:
             kept = kept.union(*(await self._kept_by_others(incident.id)).values())
-        async for changes in self._journal(incident.id, step.number, backwards=undoing):
+        async for changes in self._journal(incident.id, step, backwards=undoing):
             made = [one for one in changes if one.name not in kept]
             made = [one.undone() for one in reversed(made)] if undoing else made
             conflicts += await self._make(made)
@@ -492,10 +495,10 @@ class IncidentOperator:
         return await self._change_step(incident, done, at, by)
 
     async def _journal(
-        self, identifier: str, number: int, *, backwards: bool
+        self, identifier: str, step: Step, *, backwards: bool
     ) -> AsyncIterator[list[Change]]:
         fields = await self._store.fields(self._identity, journal_of(self._tenant, identifier))
-        names = sorted(name for name in fields if name.startswith(f"{number}:".encode()))
+        names = sorted(name for name in fields if name.startswith(step.journal.encode()))
         for name in reversed(names) if backwards else names:
             changes = read_journal(self._seal, self._tenant, identifier, name, fields[name])
             if changes is None:

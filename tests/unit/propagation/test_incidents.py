@@ -233,6 +233,21 @@ async def test_of_two_operators_one_is_told(agent, store, seal):
     assert [step.by for step in (await first.incident(incident.id)).steps] == ["other"]
 
 
+async def test_who_came_too_late_leaves_the_journal_alone(agent, store, seal):
+    """A step that was planned at once under the same number does not take the way back away."""
+    await spread(agent)
+    before = await everything(store)
+    first, second = IncidentOperator(store, seal), IncidentOperator(store, seal)
+    incident = await first.open(Given(item="rule", store="facts"), NOW, "op")
+    contained = await first.contain(incident.id, NOW, "op")
+    with pytest.raises(GuardError, match="somebody else"):
+        await second._take_step(incident, ("contain", ()), (), NOW, "other")
+    undone = await first.undo(incident.id, contained.steps[0].number, NOW, "op")
+
+    assert undone.steps[0].conflicts == 0
+    assert await everything(store) == before
+
+
 async def test_undo_leaves_what_somebody_changed_since(agent, operator, store, seal):
     """A field that is not as the step left it is reported, and not overwritten."""
     await spread(agent)

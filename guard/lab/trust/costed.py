@@ -1,9 +1,13 @@
-"""Class 11: one message that costs more than its length.
+"""Class 11: one message that costs more than its length, or keeps others waiting.
 
 For every reader the search tries texts that are made of one or a few pieces again and again, and
 keeps what is slowest.  Counted are steps and not seconds: lines of Python, and characters that
 expressions go over.  An attempt succeeds where four times the text takes more than four times the
 steps to the power of ``EXPONENT``.
+
+Bodies that are never finished succeed where they are held beyond the budget or keep others out; a
+large call or result where it is read in the loop that serves the others; and a call with more in
+it than is looked through where it is forwarded.
 """
 
 from __future__ import annotations
@@ -14,13 +18,17 @@ import json
 import math
 import re
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
+from guard.adapters.message_budget import MessageBudget
 from guard.content import decoder, fragment_joining, injection_text, leak_patterns, shell_text
 from guard.content.shingles import passages_kept
 from guard.content.tool_definitions import steers
 from guard.core.errors import MessageError
 from guard.core.model import Integrity
+from guard.decision import classification
+from guard.decision import guard as decision
 from guard.destinations import canonical, values
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
 from guard.protocols.framing.json_messages import parse_json
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from random import Random
 
+    from guard.core.model import Json
     from guard.lab.trust.attacks import Patch, Play
     from guard.lab.trust.harness import World
 
@@ -282,6 +291,9 @@ class Costed(AttackClass):
     id: ClassVar[str] = "costed"
     switches: ClassVar[tuple[Switch, ...]] = (
         Switch("nothing is read twice", lambda patch: _read_again(patch), among="events: 'a'"),
+        Switch("unfinished messages have a budget", lambda p: _hold_all(p), among="unfinished:"),
+        Switch("large messages are read aside", lambda p: _none_large(p), among="aside:"),
+        Switch("what is too much is refused", lambda p: _search_all(p), among="too much:"),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
@@ -289,8 +301,15 @@ class Costed(AttackClass):
         joined = ["".join(rng.choices(PIECES, k=rng.choice((2, 3, 4)))) for _ in PIECES]
         made = list(itertools.product(READERS, (*PIECES, *joined)))
         rng.shuffle(made)
-        for name, piece in made:
-            yield Attempt(f"{name}: {piece!r}", _play(name, piece))
+        readers = [Attempt(f"{name}: {piece!r}", _play(name, piece)) for name, piece in made]
+        others = [*_unfinished(rng), *_aside(), *_too_much(rng)]
+        # Evenly among the readers, of which there are many more.
+        step = len(readers) // len(others)
+        for number, attempt in enumerate(readers):
+            yield attempt
+            if number % step == 0 and others:
+                yield others.pop()
+        yield from others
 
 
 def _read_again(patch: Patch) -> None:
@@ -301,3 +320,113 @@ def _read_again(patch: Patch) -> None:
         return before(self, chunk)
 
     patch.set(EventCutter, "feed", feed)
+
+
+# --- what is held, what waits, what is refused -------------------------------------------------
+
+LIMIT: Final = 64 * 1024
+"""Bytes of the budget that is attacked."""
+SHORT: Final = 512
+POLICY: Final = """version: 1
+name: costed
+internal_domains: [corp.example]
+tools:
+  - {match: [post], role: send, destinations: ["$.to"], body: ["$.body"]}
+  - {match: [fetch_notes], role: retrieve}
+rules:
+  - {id: unreadable, type: destination, status: [malformed, missing], effect: block}
+  - {id: rest, type: tool, effect: allow}
+"""
+
+
+def _unfinished(rng: Random) -> Iterator[Attempt]:
+    for number in range(12):
+        count, size = rng.randint(8, 400), rng.choice((1, 300, 2000, 9000, LIMIT))
+        yield Attempt(f"unfinished: {number}, {count} of {size}", _held(count, size))
+
+
+def _held(count: int, size: int) -> Play:
+    """Play bodies that arrive in pieces and never end, then short ones of somebody else."""
+
+    async def play(_: World) -> bool:
+        budget = MessageBudget(LIMIT, count=1000)
+        for part in range(1, 5):
+            for number in range(count):
+                budget.hold(number, size * part // 4)
+        kept_out = [n for n in range(4) if not budget.hold(10**6 + n, SHORT)]
+        return budget.total > 2 * LIMIT or len(kept_out) > 0
+
+    return play
+
+
+def _aside() -> Iterator[Attempt]:
+    shapes: dict[str, Json] = {
+        "one text": "word " * 20_000,
+        "many texts": ["a text of some words"] * 4000,
+        "numbers": list(range(40_000)),
+        "members": {f"member {number}": "a" for number in range(30_000)},
+        "nested": [[[number, ["x"]]] for number in range(12_000)],
+        "escapes": "%2541" * 10_000,
+    }
+    for shape, side in itertools.product(shapes, ("call", "result")):
+        yield Attempt(f"aside: {shape} in a {side}", _read_in(shapes[shape], side), policy=POLICY)
+
+
+def _read_in(content: Json, side: str) -> Play:
+    """Play a large call or result; it succeeds where the loop's own thread reads it."""
+
+    async def play(world: World) -> bool:
+        threads: list[threading.Thread] = []
+        name = "classify" if side == "call" else "result_writes"
+        before = getattr(decision, name)
+
+        def noted(*args: Any, **options: Any) -> Any:
+            threads.append(threading.current_thread())
+            return before(*args, **options)
+
+        setattr(decision, name, noted)
+        try:
+            agent = world.agent()
+            if side == "call":
+                await agent.call("post", {"to": "pat@corp.example", "body": content})
+            else:
+                await agent.call("fetch_notes", {}, content)
+        finally:
+            setattr(decision, name, before)
+        return threading.current_thread() in threads or not threads
+
+    return play
+
+
+def _too_much(rng: Random) -> Iterator[Attempt]:
+    for number in range(6):
+        padding = rng.choice(("word ", "x", "a.b ", "0 ")) * (1 << 21)
+        size = classification.SCAN_LIMIT + rng.randint(1, 1 << 16)
+        yield Attempt(f"too much: {number}", _padded(padding[:size]), policy=POLICY)
+
+
+def _padded(padding: str) -> Play:
+    """Play a receiver behind more text than is looked through, in an argument of no policy."""
+
+    async def play(world: World) -> bool:
+        arguments: dict[str, Json] = {"to": "pat@corp.example", "body": "b", "note": padding}
+        return (await world.agent().call("post", arguments)).forwarded
+
+    return play
+
+
+def _hold_all(patch: Patch) -> None:
+    def hold(self: MessageBudget, message: int, size: int) -> bool:
+        self.total += size - self._held.get(message, 0)
+        self._held[message] = size
+        return True
+
+    patch.set(MessageBudget, "hold", hold)
+
+
+def _none_large(patch: Patch) -> None:
+    patch.set(decision, "LARGE", 1 << 60)
+
+
+def _search_all(patch: Patch) -> None:
+    patch.set(classification, "SCAN_LIMIT", 1 << 60)

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from guard.core.calls import TracedCall
 from guard.decision import classification
+from guard.destinations import channels
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class Roles(AttackClass):
         Switch("every call is searched", lambda p: _not_searched(p)),
         Switch("what reaches somebody outside is a send", lambda p: _no_send(p)),
         Switch("ignored arguments are looked at", lambda p: _ignored(p)),
+        Switch("paths are normalised", lambda p: _as_written(p), among="../"),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
@@ -173,3 +175,8 @@ def _no_send(patch: Patch) -> None:
 
 def _ignored(patch: Patch) -> None:
     patch.set(classification, "receivers_in", lambda _text: ())
+
+
+def _as_written(patch: Patch) -> None:
+    for module in (channels, classification):
+        patch.set(module, "climbing", lambda _text: None)

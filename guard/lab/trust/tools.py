@@ -6,6 +6,7 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from guard.core.policy import Policy
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
 from guard.lab.trust.harness import OTHER, TOOLS, Answer
 from guard.tool_pins.pins import ToolOffers
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
+    from guard.core.mappings import ServerEntry
     from guard.lab.trust.attacks import Patch, Play
     from guard.lab.trust.harness import Upstream, World
     from guard.protocols.http.message import HttpRequest
@@ -44,7 +46,8 @@ class Tools(AttackClass):
 
     id: ClassVar[str] = "tools"
     switches: ClassVar[tuple[Switch, ...]] = (
-        Switch("a tool is its server's", lambda patch: _forget_servers(patch)),
+        Switch("a name of two servers is neither's", lambda patch: _forget_servers(patch)),
+        Switch("a mapping is its server's", lambda patch: _map_all(patch), among="mapped for"),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
@@ -94,3 +97,12 @@ def _offers(name: str) -> Upstream:
 
 def _forget_servers(patch: Patch) -> None:
     patch.set(ToolOffers, "note", lambda _self, _upstream, _definitions: None)
+
+
+def _map_all(patch: Patch) -> None:
+    before = Policy.server
+
+    def server(self: Policy, listener: str, upstream: str) -> ServerEntry | None:
+        return before(self, listener, upstream) or next(iter(self.servers), None)
+
+    patch.set(Policy, "server", server)

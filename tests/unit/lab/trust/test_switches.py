@@ -4,6 +4,7 @@ import pytest
 
 from guard.lab.eval_trust import attempts_of, play
 from guard.lab.trust.attacks import Patch, discover_attacks
+from guard.lab.trust.model import MODEL, RULES
 from guard.wiring import assemble
 
 ATTACKS = discover_attacks()
@@ -20,6 +21,15 @@ def test_a_class_is_a_generator_and_says_which_rules_it_needs(attack):
     assert len(names) >= 150
     assert names == [attempt.name for attempt in attempts_of(attack, "0")]
     assert attack.switches
+
+
+def test_every_statement_of_the_model_has_a_switch_and_every_switch_a_statement():
+    """So that a rule whose absence nothing would notice is seen here."""
+    named = [switch for rule in MODEL.values() for some in rule.values() for switch in some]
+
+    assert tuple(MODEL) == RULES
+    assert all(some for rule in MODEL.values() for some in rule.values())
+    assert sorted(named) == sorted(f"{attack.id}: {switch.rule}" for attack, switch in SWITCHES)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.id)

@@ -1,0 +1,134 @@
+"""The rules of the trust model (docs/provenance.md), each with the switches that take it away.
+
+The suite must fail when any rule is switched off.  So every statement of the model names the
+switches that stand for it, by attack class and name; ``tests/unit/lab/trust/test_switches.py``
+plays each switch, and holds that no statement is without one and no switch without a statement.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+RULES: Final = ("typed", "joined", "scoped", "bound", "looked at", "costed", "content", "policies")
+"""The six of the model, what leaves in the content, and what shipped policies add."""
+
+MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "typed": {
+        "a statement vouches for a value of its kind": (
+            "mention: an address is typed",
+            "names: a directory vouches for its kinds",
+        ),
+        "standing where a receiver stands": ("mention: a receiver stands where one stands",),
+        "negated, questioned, conditional or reported it vouches for nothing": (
+            "mention: a negation",
+            "mention: a question",
+            "mention: a condition",
+            "mention: reported speech",
+            "mention: distrust",
+        ),
+        "pasted it vouches for nothing": ("mention: what is pasted is not the user's",),
+        "what makes two receivers different is identity": (
+            "identity: a tag chooses a mailbox",
+            "identity: a listed mailbox has no other tags",
+            "identity: scheme, path and query are part of a URL",
+        ),
+    },
+    "joined": {
+        "a name is resolved in a directory only": (
+            "names: a trusted result is no directory",
+            "names: a name of two people names nobody",
+        ),
+        "a field that an outsider sets is none": ("names: an outsider's field vouches for nobody",),
+        "nor one that the session wrote": ("names: what an agent wrote is no evidence",),
+    },
+    "scoped": {
+        "nothing stored has more principals": ("scope: a saved label keeps its principal",),
+        "nor a longer life": ("scope: a label ends",),
+        "the reader's taint beats it": ("scope: the reader's own taint wins",),
+        "what is established is one principal's and one tool's": (
+            "scope: established is one principal's and one tool's",
+        ),
+        "what is cut out of a text has not its label": (
+            "memory_gate: a sentence keeps its negation",
+        ),
+    },
+    "bound": {
+        "a tool is listener, upstream and definition": (
+            "tools: a name of two servers is neither's",
+            "tools: a mapping is its server's",
+        ),
+        "a listener has one endpoint": ("unjudged_bytes: a listener has one endpoint",),
+        "a result is its call's": ("unjudged_bytes: a result answers an open request",),
+        "nothing derives an allow from a name": (
+            "init_guess: nothing is allowed for its name",
+            "init_guess: a server is known by what its user starts, not by its tools",
+        ),
+        "a grant is for one very call": (
+            "approvals: a grant is one principal's",
+            "approvals: a grant is for its session",
+            "approvals: a grant is for one server",
+            "approvals: a grant is for one tool",
+            "approvals: a grant is for its arguments",
+            "approvals: a grant is for one request",
+            "approvals: a grant is under one policy",
+            "approvals: a grant is for a tool as it was",
+            "approvals: a grant ends",
+            "approvals: a grant is used once",
+        ),
+    },
+    "looked at": {
+        "every call of every role is searched": (
+            "roles: every call is searched",
+            "roles: what reaches somebody outside is a send",
+        ),
+        "what is declared inert is looked at for receivers and paths": (
+            "roles: ignored arguments are looked at",
+            "roles: paths are normalised",
+        ),
+        "by the reader of results": (
+            "decoding: what only decoding shows counts where it is tainted",
+            "decoding: headers in a payload name receivers",
+        ),
+        "every message is a call, closed protocol, or refused": (
+            "unjudged_bytes: messages have closed grammars",
+            "unjudged_bytes: cursors and states were issued",
+            "header_controls: heads have no line ends",
+        ),
+        "what is released was labelled, and read": (
+            "unjudged_bytes: what is released is labelled",
+            "memory_gate: what is released was read",
+        ),
+        "the candidate is the whole request": ("memory_gate: the candidate is the whole request",),
+    },
+    "costed": {
+        "work grows as a message does": ("costed: nothing is read twice",),
+        "memory has a budget over all messages": ("costed: unfinished messages have a budget",),
+        "what exceeds the budget is refused": ("costed: what is too much is refused",),
+        "one message stops no other": ("costed: large messages are read aside",),
+    },
+    "content": {
+        "secrets are known by form, in codings, pieces and guises": (
+            "content: secrets have forms",
+            "content: secrets are read in codings",
+            "content: what is cut is joined",
+            "content: guises are taken off",
+        ),
+        "names of hosts and URLs carry no data": (
+            "content: labels of hosts are looked at",
+            "content: URLs carry no sentences",
+        ),
+        "a host is told so much and no more": ("content: what a host is told adds up",),
+        "private text is known again, in pieces over calls too": (
+            "content: private text is known again",
+            "content: pieces of it add up",
+        ),
+    },
+    "policies": {
+        "a new session resets no limit": ("policies: limits count the principal",),
+        "a victim's record stays": ("policies: private records are known again",),
+        "workflow files and branches are no data": ("policies: files and branches are looked at",),
+        "provenance decides": ("policies: provenance decides",),
+        "an unknown name is not harmless": ("policies: unknown tools are no harmless ones",),
+    },
+}
+"""Statement to switches (``class: name``), by rule."""

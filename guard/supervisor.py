@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.credentials.label_key import audit_signer, fallback_key, label_key_path
+from guard.adapters.credentials.key_ring import audit_signer
+from guard.adapters.credentials.label_key import fallback_key, label_key_path
 from guard.adapters.processes.listening_ports import (
     Sockets,
     addresses,

@@ -30,11 +30,17 @@ from guard.adapters.credentials.client_authentication import (
     load_digests,
     load_proofs,
 )
-from guard.adapters.credentials.label_key import (
+from guard.adapters.credentials.key_ring import (
+    KeyWatch,
     audit_signer,
+    key_id,
+    load_ring,
+    load_seal,
+    signer_of,
+)
+from guard.adapters.credentials.label_key import (
+    audit_key_path,
     label_key_path,
-    load_key,
-    load_label_key,
     recording_key_path,
 )
 from guard.adapters.credentials.write_credentials import load_write_credentials
@@ -66,8 +72,15 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.redis.topology import open_client
 from guard.adapters.redis.trials import TrialStore
 from guard.adapters.stdio.decision_socket import DecisionServer
-from guard.core.errors import InputError, StateError
-from guard.core.metrics import AUDIT_LINES, CALLS_AWAITED, PREFIX_SCORE_EXPECTED, WORKER_RESTARTS
+from guard.core.errors import GuardError, InputError, StateError
+from guard.core.metrics import (
+    AUDIT_LINES,
+    CALLS_AWAITED,
+    ERRORS,
+    OTHER,
+    PREFIX_SCORE_EXPECTED,
+    WORKER_RESTARTS,
+)
 from guard.core.model import Identity
 from guard.core.policy import EgressLimits
 from guard.decision.guard import Guard
@@ -80,12 +93,11 @@ from guard.enforcement.handlers import Enforcement
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.protocols.base import ProtocolResources, discover_protocols
-from guard.provenance.seal import Seal
 from guard.settings import EMBEDDED, PepKind, child_environment, models_directory
 from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from guard.adapters.audit_log import NoAuditLog
@@ -96,10 +108,12 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Clock
     from guard.enforcement.exchange import Login
+    from guard.provenance.seal import Seal
     from guard.settings import Settings
 
 BEAT_SECONDS: Final = 0.1
 CHECKPOINT_SECONDS: Final = 2.0
+KEY_SECONDS: Final = 1.0
 TRIAL_SECONDS: Final = 1.0
 """How long after a click a trial begins, ends or goes on."""
 PROMPT_SECONDS: Final = 5.0
@@ -280,7 +294,8 @@ def _recorders(settings: Settings, metrics: Metrics) -> tuple[RecordingWriter | 
     """
     found: list[RecordingWriter | SpanRecorder] = []
     if settings.record is not None:
-        key = load_key(settings.record_key or recording_key_path(), "recording key")
+        ring = load_ring(settings.record_key or recording_key_path(), "recording key")
+        key = ring.in_use(WallClock.now())[0]
         limits = RecordingLimits(settings.record_limit, settings.record_days * 24 * 3600)
         found.append(RecordingWriter(settings.record, key, metrics, limits))
     if settings.otlp:
@@ -307,11 +322,8 @@ def label_store(  # noqa: PLR0913  (as the composition root)
     Raises:
         GuardError: a file beside the label key cannot be used.
     """
-    kept = settings.redis != EMBEDDED or settings.data is not None
-    # Labels of an embedded Redis need their key no longer than they live.
-    for_this_run = confdir / "label.key" if confdir and not kept else None
-    path = label_key_path(settings.label_key, for_this_run)
-    seal = Seal(load_label_key(path))
+    kept, path = _is_kept(settings), _label_key(settings, confdir)
+    seal = load_seal(path, now())
     if isinstance(client, InProcessClient):
         # It is lost with its object, and whoever opened that knows.
         return RedisSessionStore(client, limits=limits), seal
@@ -324,6 +336,17 @@ def label_store(  # noqa: PLR0913  (as the composition root)
         kept=kept,
     )
     return RedisSessionStore(client, limits=limits, continuity=continuity), seal
+
+
+def _is_kept(settings: Settings) -> bool:
+    return settings.redis != EMBEDDED or settings.data is not None
+
+
+def _label_key(settings: Settings, confdir: Path | None) -> Path:
+    """Return the key file of labels."""
+    # Labels of an embedded Redis need their key no longer than they live.
+    for_this_run = confdir / "label.key" if confdir and not _is_kept(settings) else None
+    return label_key_path(settings.label_key, for_this_run)
 
 
 def _store_name(settings: Settings) -> str:
@@ -428,6 +451,7 @@ async def serve(
     background.append(loop.create_task(parts.recovery.watch()))
     background.append(loop.create_task(parts.store.watch()))
     background.append(loop.create_task(_anchor(parts)))
+    background.append(loop.create_task(_watch_keys(parts, _key_watches(settings, confdir, parts))))
     background.append(loop.create_task(_trials(parts, confdir).watch(TRIAL_SECONDS)))
     if settings.reload:
         background.append(loop.create_task(parts.reloader.watch(settings.reload)))
@@ -592,6 +616,43 @@ def _decision_server(parts: Parts, settings: Settings, sockets: Sockets) -> Deci
 
     listener = next(iter(sockets.get(DECISIONS, ())), None)
     return DecisionServer(parts.enforcement, digest, settings.decisions, listener)
+
+
+def _key_watches(settings: Settings, confdir: Path, parts: Parts) -> tuple[KeyWatch, ...]:
+    """Return what has the parts use the keys of their rings as they change."""
+    now = WallClock.now
+    found = [KeyWatch(_label_key(settings, confdir), "label key", parts.seal.rotate, now)]
+    if settings.audit is not None:
+        audit, path = parts.audit, settings.audit_key or audit_key_path()
+        use = lambda keys: audit.use_signer(signer_of(keys))  # noqa: E731  (one line of glue)
+        found.append(KeyWatch(path, "audit key", use, now))
+    for one in parts.recorders:
+        if isinstance(one, RecordingWriter):
+            path = settings.record_key or recording_key_path()
+            found.append(KeyWatch(path, "recording key", partial(_use_first, one), now))
+    return tuple(found)
+
+
+def _use_first(writer: RecordingWriter, keys: list[bytes]) -> None:
+    writer.use_key(keys[0])
+
+
+async def _watch_keys(parts: Parts, watches: Sequence[KeyWatch]) -> None:
+    """Look at the rings again and again; a ring that cannot be read leaves the keys as they are."""
+    while True:
+        for one in watches:
+            try:
+                keys = await asyncio.to_thread(one.look)
+                if keys is not None:
+                    parts.audit.event(
+                        "guard.keys",
+                        {"what": one.what, "used": key_id(keys[0]), "accepted": len(keys)},
+                    )
+                    one.use(keys)
+            except GuardError as error:
+                parts.metrics.count(ERRORS, OTHER)
+                sys.stderr.write(f"guard: {error}; the keys before stay in use\n")
+        await asyncio.sleep(KEY_SECONDS)
 
 
 async def _anchor(parts: Parts) -> None:

@@ -109,6 +109,9 @@ class NoAuditLog:
     def reopen(self) -> None:
         """Nothing is open."""
 
+    def use_signer(self, signer: Signer) -> None:
+        """Nothing is signed."""
+
     def checkpoint(self) -> str | None:
         """Nothing is signed."""
         return None
@@ -184,6 +187,12 @@ class AuditLogFile:
         os.close(stale)
         if self._tree is not None and self._tree.size:
             self.event(EVENT_CONTINUED, self._tree.continued())
+
+    def use_signer(self, signer: Signer) -> None:
+        """Sign checkpoints with other keys from now on."""
+        if self._tree is not None:
+            with self._lock:
+                self._tree.use_signer(signer)
 
     @property
     def size(self) -> int:

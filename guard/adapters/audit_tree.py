@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from guard.core.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from guard.core.model import Json
@@ -110,18 +110,31 @@ class Signer:
 
     Args:
         seed: at least 32 bytes of the operator's; the first 32 are the Ed25519 key.
+        further: other keys that sign as well, while one key gives way to another: a note may have
+            several signatures.
     """
 
-    def __init__(self, seed: bytes) -> None:
-        self._key = Ed25519PrivateKey.from_private_bytes(seed[:HASH_BYTES])
-        self.verifier = Verifier(self._key.public_key())
-        """Of the public half."""
+    def __init__(self, seed: bytes, further: Sequence[bytes] = ()) -> None:
+        self._keys = [
+            Ed25519PrivateKey.from_private_bytes(one[:HASH_BYTES]) for one in (seed, *further)
+        ]
+        self.verifiers = [Verifier(one.public_key()) for one in self._keys]
+        """Of the public halves, in the same order."""
+
+    @property
+    def verifier(self) -> Verifier:
+        """Of the first key."""
+        return self.verifiers[0]
 
     def note(self, checkpoint: Checkpoint) -> str:
         """Return the signed note of a checkpoint."""
-        signature = self._key.sign(checkpoint.body.encode())
-        line = base64.b64encode(self.verifier.key_id + signature).decode("ascii")
-        return f"{checkpoint.body}\n\u2014 {ORIGIN} {line}\n"
+        body = checkpoint.body.encode()
+        lines = [
+            base64.b64encode(verifier.key_id + key.sign(body)).decode("ascii")
+            for key, verifier in zip(self._keys, self.verifiers, strict=True)
+        ]
+        signatures = "".join(f"\u2014 {ORIGIN} {line}\n" for line in lines)
+        return f"{checkpoint.body}\n{signatures}"
 
 
 class Verifier:
@@ -158,12 +171,16 @@ class Verifier:
             body, signatures = note.split("\n\n", 1)
             origin, size, root = body.split("\n")
             prefix = f"\u2014 {ORIGIN} "
-            [line] = [one for one in signatures.splitlines() if one.startswith(prefix)]
-            raw = base64.b64decode(line.removeprefix(prefix), validate=True)
+            raws = [
+                base64.b64decode(one.removeprefix(prefix), validate=True)
+                for one in signatures.splitlines()
+                if one.startswith(prefix)
+            ]
+            [raw] = [one for one in raws if one[:4] == self.key_id]
             checkpoint = Checkpoint(
                 origin.removeprefix(f"{ORIGIN}/"), int(size), base64.b64decode(root, validate=True)
             )
-            if raw[:4] != self.key_id or checkpoint.body != body + "\n":
+            if checkpoint.body != body + "\n":
                 return None
             self._key.verify(raw[4:], checkpoint.body.encode())
         except (ValueError, InvalidSignature):
@@ -199,6 +216,10 @@ class AuditTree:
         if not self._tree.size and self._previous:
             fields[FIELD_PREVIOUS] = self._previous
         return fields
+
+    def use_signer(self, signer: Signer) -> None:
+        """Sign with other keys from now on."""
+        self._signer = signer
 
     def append(self, line: bytes) -> None:
         """Add a line that was written, without its newline."""
@@ -264,12 +285,16 @@ class AuditReport:
         return not self.problems and not any(one.problems for one in self.logs.values())
 
 
-def verify(files: Iterable[Path], verifier: Verifier, anchors: Iterable[str] = ()) -> AuditReport:
+def verify(
+    files: Iterable[Path],
+    verifier: Verifier | Sequence[Verifier],
+    anchors: Iterable[str] = (),
+) -> AuditReport:
     """Check every line of an audit log against its checkpoints.
 
     Args:
         files: the log's files in the order in which they were written, rotated ones first.
-        verifier: of the deployment's key.
+        verifier: of the deployment's key, or of each that it has had.
         anchors: signed checkpoints that were kept elsewhere.
 
     Raises:
@@ -277,9 +302,10 @@ def verify(files: Iterable[Path], verifier: Verifier, anchors: Iterable[str] = (
     """
     report = AuditReport()
     files = list(files)
+    verifiers = [verifier] if isinstance(verifier, Verifier) else list(verifier)
     notes = _notes(files, report)
-    checkpoints = _checkpoints(notes, verifier, report, "beside the log")
-    kept = _checkpoints(list(anchors), verifier, report, "given as an anchor")
+    checkpoints = _checkpoints(notes, verifiers, report, "beside the log")
+    kept = _checkpoints(list(anchors), verifiers, report, "given as an anchor")
     report.anchored = bool(kept)
     for log, sizes in kept.items():
         checkpoints.setdefault(log, {}).update(sizes)
@@ -483,12 +509,13 @@ def _notes(files: list[Path], report: AuditReport) -> list[str]:
 
 
 def _checkpoints(
-    notes: list[str], verifier: Verifier, report: AuditReport, where: str
+    notes: list[str], verifiers: Sequence[Verifier], report: AuditReport, where: str
 ) -> dict[str, dict[int, bytes]]:
     """Return the roots by tree and size."""
     found: dict[str, dict[int, bytes]] = {}
     for note in notes:
-        checkpoint = verifier.opened(note)
+        opened = (verifier.opened(note) for verifier in verifiers)
+        checkpoint = next((one for one in opened if one is not None), None)
         if checkpoint is None:
             report.problems.append(f"a checkpoint {where} was not signed with this key")
             continue

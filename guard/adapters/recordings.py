@@ -29,7 +29,7 @@ from guard.core.errors import AuditError, InputError
 from guard.core.metrics import ERRORS, FAIL_CLOSED, RECORDS_LOST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from guard.core.calls import ToolResult
@@ -112,6 +112,10 @@ class RecordingWriter:
             raise InputError(msg) from error
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
+
+    def use_key(self, key: bytes) -> None:
+        """Encipher with another key from the next segment on."""
+        self._key = key[:KEY_BYTES]
 
     def prompt(self, identity: Identity, text: str, at: float) -> None:
         """Record what a person typed."""
@@ -326,11 +330,13 @@ class RecordingReader:
     Attributes:
         directory: of ``--record``.
         key: the operator's.
+        older: further keys that segments may have been written with.
         reports: one for each segment that was read.
     """
 
     directory: Path
     key: bytes
+    older: Sequence[bytes] = ()
     reports: list[SegmentReport] = field(default_factory=list)
 
     def segments(self) -> list[Path]:
@@ -374,9 +380,11 @@ class RecordingReader:
             except (ValueError, KeyError, TypeError):
                 report.problem = "its header is damaged"
                 return
-            if known != key_id(self.key[:KEY_BYTES]):
+            keys = [one[:KEY_BYTES] for one in (self.key, *self.older)]
+            key = next((one for one in keys if key_id(one) == known), None)
+            if key is None:
                 raise InputError(f"`{path}` was written with another key than the one given")
-            cipher, binding = _cipher(self.key[:KEY_BYTES], name), hashlib.sha256(header).digest()
+            cipher, binding = _cipher(key, name), hashlib.sha256(header).digest()
             number = 0
             while head := stream.read(_CHUNK_HEAD.size):
                 text = _opened(cipher, binding, number, head, stream.read)
@@ -394,18 +402,24 @@ class RecordingReader:
             )
 
 
-def erase(directory: Path, key: bytes, concerns: Callable[[dict[str, Json]], bool]) -> int:
+def erase(
+    directory: Path,
+    key: bytes,
+    concerns: Callable[[dict[str, Json]], bool],
+    older: Sequence[bytes] = (),
+) -> int:
     """Write every whole segment anew without some records; return how many are gone.
 
     Args:
         directory: of ``--record``.
         key: the operator's.
         concerns: whether a prompt or call is to go; the result of a call goes with it.
+        older: further keys that segments may have been written with.
 
     Raises:
         InputError: there are no recordings, or the key is another one.
     """
-    reader, gone = RecordingReader(directory, key), 0
+    reader, gone = RecordingReader(directory, key, older), 0
     for path in reader.segments():
         report = SegmentReport(path)
         records = list(reader._read(path, report))  # noqa: SLF001  (its own file)

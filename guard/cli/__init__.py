@@ -66,6 +66,7 @@ COMMANDS: Final[dict[str, tuple[Place, str]]] = {
     "incident": ("incident:app", "A poisoned memory item: what it reached, contain it, undo."),
     "tools": ("tools:app", "Tool definitions: what is pinned, what has changed."),
     "audit": ("audit:app", "The audit log: verify, follow, summarise, export it."),
+    "keys": ("keys:app", "Keys of labels, audit log and recordings: list, rotate, retire."),
     "erase": ("erase:erase", "Erase a principal or session from audit log and recordings."),
     "traces": (
         {

@@ -19,7 +19,7 @@ from guard.adapters.audit_export import COLUMNS as CSV_COLUMNS
 from guard.adapters.audit_export import as_csv_row, as_ocsf, as_otlp
 from guard.adapters.audit_log import EVENT_DECISION
 from guard.adapters.audit_tree import Verifier, verify
-from guard.adapters.credentials.label_key import audit_signer
+from guard.adapters.credentials.key_ring import audit_signer, audit_verifiers
 from guard.cli.running import act_on
 from guard.core.errors import InputError
 
@@ -51,8 +51,9 @@ def verify_log(
     files: Files,
     key: AuditKey = None,
     public_key: Annotated[
-        str, typer.Option(help="The verifier key (`guard audit key`), instead of the key file.")
-    ] = "",
+        list[str] | None,
+        typer.Option(help="A verifier key (`guard audit key`), instead of the key file; repeat."),
+    ] = None,
     anchor: Annotated[
         list[Path] | None, typer.Option(help="File with a checkpoint kept elsewhere; repeat.")
     ] = None,
@@ -64,11 +65,12 @@ def verify_log(
 
     Exit code 0: sound; 1: not; 3: a file or key cannot be used.
     """
-    verifier = Verifier.parse(public_key) if public_key else audit_signer(key).verifier
+    known = [Verifier.parse(one) for one in public_key or ()]
+    verifiers = known or audit_verifiers(key)
     anchors = [path.read_text(encoding="utf-8") for path in anchor or ()]
     if redis:
         anchors += act_on(redis, lambda state: state.store.anchors())
-    report = verify(files, verifier, anchors)
+    report = verify(files, verifiers, anchors)
     for line in _findings(report):
         typer.echo(line)
     if not report.is_sound:
@@ -77,8 +79,12 @@ def verify_log(
 
 @app.command("key")
 def show_key(key: AuditKey = None) -> None:
-    """Print the verifier key: with it others can check the log, and sign nothing."""
-    typer.echo(audit_signer(key).verifier.text)
+    """Print the verifier key, one line for each where it was rotated: with it others can check the
+    log, and sign nothing.
+    """
+    audit_signer(key)
+    for verifier in audit_verifiers(key):
+        typer.echo(verifier.text)
 
 
 @app.command()

@@ -10,7 +10,8 @@ import typer
 from guard.adapters import recordings as recording_files
 from guard.adapters.audit_tree import EVENT_ERASURE
 from guard.adapters.audit_tree import erase as erase_lines
-from guard.adapters.credentials.label_key import load_key, recording_key_path
+from guard.adapters.credentials.key_ring import load_ring
+from guard.adapters.credentials.label_key import recording_key_path
 from guard.cli.running import on_record
 from guard.core.errors import InputError
 
@@ -54,5 +55,6 @@ def erase(
                 log.event(EVENT_ERASURE, {"reason": reason, "lines": part})
         typer.echo(f"{len(lines)} audit lines erased")
     if recordings:
-        secret = load_key(record_key or recording_key_path(), "recording key", make=False)
-        typer.echo(f"{recording_files.erase(recordings, secret, concerns)} records erased")
+        ring = load_ring(record_key or recording_key_path(), "recording key", make=False)
+        key, older = ring.readers()
+        typer.echo(f"{recording_files.erase(recordings, key, concerns, older)} records erased")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.credentials.label_key import audit_signer, load_label_key
+from guard.adapters.credentials.key_ring import audit_signer, load_seal
+from guard.adapters.credentials.label_key import label_key_path
 from guard.adapters.processes.run_note import RunNote, find_running
 from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
@@ -68,7 +69,7 @@ class State:
         Raises:
             GuardError: the key cannot be used.
         """
-        return Seal(load_label_key(self.label_key or _noted_key(self.redis)))
+        return load_seal(label_key_path(self.label_key or _noted_key(self.redis)), now())
 
 
 def label_operator(state: State, tenant: str) -> LabelOperator:

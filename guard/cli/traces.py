@@ -17,7 +17,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from guard.adapters.credentials.label_key import load_key, recording_key_path
+from guard.adapters.credentials.key_ring import load_ring
+from guard.adapters.credentials.label_key import recording_key_path
 from guard.adapters.onnx import load_models
 from guard.adapters.recordings import RecordingReader
 from guard.adapters.redis.embedded import EmbeddedRedis
@@ -113,8 +114,8 @@ def from_recording(
     (each is named on stderr); 3: no recordings, or another key.
     """
     console = Console(stderr=True, highlight=False, markup=False)
-    secret = load_key(key or recording_key_path(), "recording key", make=False)
-    reader = RecordingReader(recordings, secret)
+    ring = load_ring(key or recording_key_path(), "recording key", make=False)
+    reader = RecordingReader(recordings, *ring.readers())
     chosen = Selection(
         since.replace(tzinfo=UTC).timestamp() if since else 0.0,
         until.replace(tzinfo=UTC).timestamp() if until else float("inf"),

@@ -20,7 +20,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from guard.adapters.audit_log import open_audit_log
-from guard.adapters.credentials.label_key import audit_signer, load_label_key
+from guard.adapters.credentials.key_ring import KeyWatch, audit_signer, load_seal, signer_of
+from guard.adapters.credentials.label_key import audit_key_path, label_key_path
 from guard.adapters.processes.child_process import die_with_parent
 from guard.adapters.processes.console_note import ConsoleNote
 from guard.adapters.redis.store import RedisSessionStore
@@ -40,7 +41,6 @@ from guard.console.webhooks import News, Webhooks, load_hooks
 from guard.console.workbench import Workbench
 from guard.core.errors import GuardError, InputError
 from guard.policy_files import load_policies
-from guard.provenance.seal import Seal
 from guard.settings import EMBEDDED, Settings, policy_file
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 STATE_SECONDS: Final = 5.0
 """How long a question to Redis may take; nobody's call waits for it."""
 CHECKPOINT_SECONDS: Final = 2.0
+KEY_SECONDS: Final = 1.0
 NICE: Final = 15
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -168,7 +169,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     bench = Workbench(
         settings.policy, settings.record, settings.record_key, commits=settings.console_commit
     )
-    index, seal = DecisionIndex(settings.audit), Seal(load_label_key(key))
+    index, seal = DecisionIndex(settings.audit), load_seal(label_key_path(key), wall())
     desk = Desk(store, seal, audit, PolicyInForce(settings.policy))
     hooks = Webhooks(load_hooks(settings.console_webhooks), audit, desk.metrics, wall)
     news = News(lambda: place.url, wall)
@@ -235,10 +236,20 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
             ssl_cert_reqs=ssl.CERT_OPTIONAL if people.holders else ssl.CERT_NONE,
         )
     )
+    watches = [
+        KeyWatch(label_key_path(key), "label key", seal.rotate, wall),
+        KeyWatch(
+            settings.audit_key or audit_key_path(),
+            "audit key",
+            lambda keys: audit.use_signer(signer_of(keys)),
+            wall,
+        ),
+    ]
     loop = asyncio.get_running_loop()
     background = [
         loop.create_task(_announce(server, access, place)),
         loop.create_task(_checkpoints(audit.checkpoint)),
+        loop.create_task(_watch_keys(watches)),
         loop.create_task(hooks.run()),
     ]
     loop.add_signal_handler(signal.SIGHUP, audit.reopen)
@@ -278,6 +289,18 @@ async def _announce(server: uvicorn.Server, access: Access, place: Place) -> Non
     link = f"{place.url}/sign-in/{access.link()}"
     sys.stderr.write(f"guard: console at {link} (once, within 15 min)\n")
     sys.stderr.flush()
+
+
+async def _watch_keys(watches: list[KeyWatch]) -> None:
+    while True:
+        for one in watches:
+            try:
+                keys = await asyncio.to_thread(one.look)
+                if keys is not None:
+                    one.use(keys)
+            except GuardError as error:
+                sys.stderr.write(f"guard console: {error}; the keys before stay in use\n")
+        await asyncio.sleep(KEY_SECONDS)
 
 
 async def _checkpoints(sign: Callable[[], str | None]) -> None:

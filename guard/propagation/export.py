@@ -6,7 +6,6 @@ Nodes, items, sessions and principals are digests; no text of a memory is export
 from __future__ import annotations
 
 import csv
-import hmac
 import io
 import json
 from dataclasses import asdict
@@ -62,8 +61,8 @@ def is_signed(seal: Seal, text: str) -> bool:
         signature = document.pop("signature")
     except (ValueError, KeyError, AttributeError):
         return False
-    expected = seal.signature(PURPOSE, _canonical(document))
-    return isinstance(signature, str) and hmac.compare_digest(expected, signature)
+    data = _canonical(document)
+    return isinstance(signature, str) and seal.is_signature(PURPOSE, data, signature)
 
 
 def _canonical(document: dict[str, Any]) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
+from contextlib import suppress
 from copy import copy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -21,7 +22,7 @@ from guard.core.labels import CHANNELS, LabelRecord
 from guard.core.model import Integrity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from guard.core.labels import LabelSet
     from guard.core.model import Identity
@@ -55,24 +56,58 @@ _SCOPE: Final = struct.Struct(">8sI")
 _EVERYBODY: Final = bytes(8)
 
 
-class Seal:
-    """Everything that needs the deployment's key.
+class _Sealing:
+    """What one key makes: MACs and ciphertexts."""
 
-    Args:
-        key: at least ``KEY_BYTES`` random bytes, the same for every worker of a deployment.
-    """
+    __slots__ = ("begun", "cipher", "seals")
 
     def __init__(self, key: bytes) -> None:
-        if len(key) < KEY_BYTES:
+        self.seals = hashlib.blake2b(key, digest_size=32, person=b"seal").digest()
+        self.cipher = AESGCM(hashlib.blake2b(key, digest_size=32, person=b"cipher").digest())
+        self.begun = lru_cache(maxsize=PLACES_REMEMBERED)(self._begin)
+
+    def _begin(self, kind: str, owner: tuple[str, ...]) -> hashlib.blake2b:
+        """Return the MAC behind what it binds a record to; the part follows from the field."""
+        state = hashlib.blake2b(key=self.seals, digest_size=SEAL)
+        for part in (kind, *owner):
+            data = part.encode("utf-8", "surrogatepass")
+            state.update(len(data).to_bytes(4, "big") + data)
+        return state
+
+
+class _Ring:
+    """The keys in use: one seals, the others are accepted."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self.keys = tuple(map(_Sealing, keys))
+
+
+class Seal:
+    """Everything that needs the deployment's keys.
+
+    Args:
+        key: at least ``KEY_BYTES`` random bytes, the same for every worker of a deployment:
+            fingerprints of values are made with it, for good.
+        keys: that seal; the first is used, the others are accepted.  Left out, ``key``.
+    """
+
+    def __init__(self, key: bytes, keys: Sequence[bytes] = ()) -> None:
+        keys = keys or (key,)
+        if min(map(len, (key, *keys))) < KEY_BYTES:
             raise ValueError(f"a label key has at least {KEY_BYTES} bytes")
         self._values = hashlib.blake2b(key, digest_size=32, person=b"value").digest()
-        self._seals = hashlib.blake2b(key, digest_size=32, person=b"seal").digest()
-        self._cipher = AESGCM(hashlib.blake2b(key, digest_size=32, person=b"cipher").digest())
-        self._begun = lru_cache(maxsize=PLACES_REMEMBERED)(self._begin)
+        self._ring = _Ring(keys)
         self._records = lru_cache(maxsize=RECORDS_REMEMBERED)(self._read)
         self._digests = lru_cache(maxsize=DIGESTS_REMEMBERED)(self.digest)
         self._fold: Callable[[str], str] | None = None
         self._folding = lru_cache(maxsize=FOLDS_REMEMBERED)(self._with_fold)
+
+    def rotate(self, keys: Sequence[bytes]) -> None:
+        """Use the first of some keys from now on, and accept the others, here and in foldings."""
+        self._ring.keys = tuple(map(_Sealing, keys))
+        self._records.cache_clear()
 
     def folding(self, fold: Callable[[str], str] | None) -> Seal:
         """Return a seal of the same key for which values that fold to one are one.
@@ -117,20 +152,23 @@ class Seal:
     def opened(self, area: LabelSet, field: bytes, sealed: bytes) -> bytes | None:
         """Return the body, or None where the MAC does not fit."""
         body = sealed[SEAL:]
-        fits = hmac.compare_digest(sealed[:SEAL], self._mac(area.kind, area.owner, field, body))
+        fits = self._fits(area.kind, area.owner, field, sealed)
         return body if fits else None
 
     def opened_all(
         self, area: LabelSet, field: bytes, records: Iterable[bytes]
     ) -> list[bytes | None]:
         """Return what :meth:`opened` does of each of many records at one place, faster."""
-        begun = self._begun(area.kind, area.owner).copy()
+        begun = self._ring.keys[0].begun(area.kind, area.owner).copy()
         begun.update(len(field).to_bytes(4, "big") + field)
         found: list[bytes | None] = []
         for sealed in records:
             body, state = sealed[SEAL:], begun.copy()
             state.update(body)
-            found.append(body if hmac.compare_digest(sealed[:SEAL], state.digest()) else None)
+            fits = hmac.compare_digest(sealed[:SEAL], state.digest())
+            if not fits and len(self._ring.keys) > 1:
+                fits = self._fits(area.kind, area.owner, field, sealed)
+            found.append(body if fits else None)
         return found
 
     def enciphered(self, area: LabelSet, field: bytes, text: bytes) -> bytes:
@@ -141,21 +179,24 @@ class Seal:
         """
         place = _place(area, field)
         nonce = hashlib.blake2b(place + text, key=self._values, digest_size=_NONCE).digest()
-        return nonce + self._cipher.encrypt(nonce, text, place)
+        return nonce + self._ring.keys[0].cipher.encrypt(nonce, text, place)
 
     def deciphered(self, area: LabelSet, field: bytes, raw: bytes) -> bytes | None:
         """Return the text, None where it was altered or lay elsewhere."""
-        try:
-            return self._cipher.decrypt(raw[:_NONCE], raw[_NONCE:], _place(area, field))
-        except (InvalidTag, ValueError):
-            return None
+        place = _place(area, field)
+        for one in self._ring.keys:
+            with suppress(InvalidTag, ValueError):
+                return one.cipher.decrypt(raw[:_NONCE], raw[_NONCE:], place)
+        return None
 
     def signature(self, purpose: str, data: bytes) -> str:
         """Return a keyed digest (hex, 32 bytes) by which a document is known to be this guard's."""
-        state = hashlib.blake2b(key=self._seals, digest_size=32, person=b"signature")
-        name = purpose.encode()
-        state.update(len(name).to_bytes(4, "big") + name + data)
-        return state.hexdigest()
+        return _signature(self._ring.keys[0].seals, purpose, data)
+
+    def is_signature(self, purpose: str, data: bytes, found: str) -> bool:
+        """Return whether :meth:`signature` made a digest, with any key that is accepted."""
+        made = [_signature(one.seals, purpose, data) for one in self._ring.keys]
+        return any(hmac.compare_digest(found.encode(), one.encode()) for one in made)
 
     def promotion(self, tenant: str, content: str, target: str, principal: str, until: int) -> str:
         """Return the MAC (hex) of a token that lets a content of a principal into a class, once.
@@ -167,11 +208,12 @@ class Seal:
             principal: who may write it.
             until: when it expires, in milliseconds since the epoch.
         """
-        state = hashlib.blake2b(key=self._seals, digest_size=16, person=b"promotion")
-        for part in (tenant, content, target, principal, str(until)):
-            data = part.encode("utf-8", "surrogatepass")
-            state.update(len(data).to_bytes(8, "big") + data)
-        return state.hexdigest()
+        return _promotion(self._ring.keys[0].seals, tenant, content, target, principal, str(until))
+
+    def is_promotion(self, mac: str, *parts: str) -> bool:
+        """Return whether :meth:`promotion` made a MAC of these parts, with any accepted key."""
+        made = [_promotion(one.seals, *parts) for one in self._ring.keys]
+        return any(hmac.compare_digest(mac.encode(), one.encode()) for one in made)
 
     def write(
         self, area: LabelSet, field: bytes, record: LabelRecord, names: Iterable[bytes] = ()
@@ -202,7 +244,7 @@ class Seal:
 
     def _read(self, kind: str, owner: tuple[str, ...], field: bytes, raw: bytes) -> LabelRecord:
         body = raw[SEAL:]
-        if not hmac.compare_digest(raw[:SEAL], self._mac(kind, owner, field, body)):
+        if not self._fits(kind, owner, field, raw):
             return ALTERED
         if len(body) <= _BODY_SIZE or body[0] not in {_VERSION, SCOPED}:
             return ALTERED
@@ -212,17 +254,34 @@ class Seal:
         return unpack_record(body, with_origin=True, scope=scope)[0]
 
     def _mac(self, kind: str, owner: tuple[str, ...], field: bytes, body: bytes) -> bytes:
-        state = self._begun(kind, owner).copy()
+        state = self._ring.keys[0].begun(kind, owner).copy()
         state.update(len(field).to_bytes(4, "big") + field + body)
         return state.digest()
 
-    def _begin(self, kind: str, owner: tuple[str, ...]) -> hashlib.blake2b:
-        """Return the MAC behind what it binds a record to; the part follows from the field."""
-        state = hashlib.blake2b(key=self._seals, digest_size=SEAL)
-        for part in (kind, *owner):
-            data = part.encode("utf-8", "surrogatepass")
-            state.update(len(data).to_bytes(4, "big") + data)
-        return state
+    def _fits(self, kind: str, owner: tuple[str, ...], field: bytes, sealed: bytes) -> bool:
+        """Return whether a body stands behind its MAC, made with any key that is accepted."""
+        mac, text = sealed[:SEAL], len(field).to_bytes(4, "big") + field + sealed[SEAL:]
+        for one in self._ring.keys:
+            state = one.begun(kind, owner).copy()
+            state.update(text)
+            if hmac.compare_digest(mac, state.digest()):
+                return True
+        return False
+
+
+def _signature(key: bytes, purpose: str, data: bytes) -> str:
+    state = hashlib.blake2b(key=key, digest_size=32, person=b"signature")
+    name = purpose.encode()
+    state.update(len(name).to_bytes(4, "big") + name + data)
+    return state.hexdigest()
+
+
+def _promotion(key: bytes, *parts: str) -> str:
+    state = hashlib.blake2b(key=key, digest_size=16, person=b"promotion")
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        state.update(len(data).to_bytes(8, "big") + data)
+    return state.hexdigest()
 
 
 def _place(area: LabelSet, field: bytes) -> bytes:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from guard.adapters.credentials.label_key import load_key, recording_key_path
+from guard.adapters.credentials.key_ring import load_ring
+from guard.adapters.credentials.label_key import recording_key_path
 from guard.adapters.onnx import load_models
 from guard.adapters.recordings import RecordingReader
 from guard.adapters.redis.embedded import EmbeddedRedis
@@ -175,8 +176,8 @@ class _Recorded:
 
 
 def _read(job: Job) -> _Recorded:
-    key = load_key(job.key or recording_key_path(), "recording key", make=False)
-    reader = RecordingReader(job.recordings or Path(), key)
+    ring = load_ring(job.key or recording_key_path(), "recording key", make=False)
+    reader = RecordingReader(job.recordings or Path(), *ring.readers())
     chosen = Selection(since=job.since - WARM_SECONDS, until=job.until or float("inf"))
     found = _Recorded()
     for run in as_runs(reader.records(), chosen).runs:

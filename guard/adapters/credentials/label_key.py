@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from guard.adapters.audit_tree import Signer
 from guard.core.errors import GuardError
 from guard.provenance.seal import KEY_BYTES
 from guard.settings import state_directory
@@ -48,16 +47,9 @@ def label_key_path(path: Path | None = None, fallback: Path | None = None) -> Pa
     return path or default_path()
 
 
-def audit_signer(path: Path | None = None) -> Signer:
-    """Return what signs the audit log.
-
-    Args:
-        path: the key file; left out, one in the user's state directory, made if absent.
-
-    Raises:
-        GuardError: it cannot be used.
-    """
-    return Signer(load_key(path or state_directory() / "audit.key", "audit key"))
+def audit_key_path() -> Path:
+    """Return the key file that signs the audit log where no setting names one."""
+    return state_directory() / "audit.key"
 
 
 def recording_key_path() -> Path:

@@ -6,7 +6,6 @@ A staged candidate lives in Redis only and is no part of any memory store.  Time
 
 from __future__ import annotations
 
-import hmac
 import secrets
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
@@ -165,10 +164,8 @@ class TokenReader:
         identity = candidate.identity
         if not until.isdigit():
             return TokenState.FORGED, ""
-        expected = self._seal.promotion(
-            identity.tenant, candidate.digest, target.name, identity.principal, int(until)
-        )
-        if not hmac.compare_digest(mac.encode(), expected.encode()):
+        parts = identity.tenant, candidate.digest, target.name, identity.principal, str(int(until))
+        if not self._seal.is_promotion(mac, *parts):
             return TokenState.FORGED, ""
         return (TokenState.USED if mac in self._spent else state), mac
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from guard.core.errors import InputError
 from guard.settings import state_directory
 
 app = typer.Typer(
@@ -59,23 +60,55 @@ cp {certificate} /usr/local/share/ca-certificates/egress-guard.crt && update-ca-
 def show(
     ca: Directory = None,
     pem: Annotated[
-        bool, typer.Option("--pem", help="The certificate itself, to redirect.")
+        bool, typer.Option("--pem", help="The certificates to trust, to redirect.")
     ] = False,
 ) -> None:
     """Print where the authority's certificate is and what it is; the authority is made if need be.
 
     Example: guard ca show
     """
-    from guard.adapters.credentials.authority import ensure_authority
+    from guard.adapters.credentials.authority import ensure_authority, trusted
 
     authority = ensure_authority(ca or state_directory() / "ca")
     if pem:
-        typer.echo(authority.certificate.read_text(encoding="ascii"), nl=False)
+        typer.echo(trusted(ca or state_directory() / "ca"), nl=False)
         return
     typer.echo(f"certificate  {authority.certificate}")
     typer.echo(f"subject      {authority.subject}")
     typer.echo(f"sha256       {authority.fingerprint}")
     typer.echo(f"expires      {authority.expires:%Y-%m-%d}")
+
+
+@app.command()
+def rotate(
+    ca: Directory = None,
+    use: Annotated[bool, typer.Option("--use", help="Sign with the next one from now on.")] = False,
+    done: Annotated[
+        bool, typer.Option("--done", help="Clients need the one before no more.")
+    ] = False,
+) -> None:
+    """Change the authority in three steps, so that no client meets one that it does not trust.
+
+    Without an option: prepare the next; `guard ca show --pem` then prints both, to give to clients.
+    `--use`: once they have them; then replace the workers (SIGUSR2 to the guard).  `--done`: at the
+    end, the certificate before leaves what is printed.
+    """
+    from guard.adapters.credentials import authority
+
+    directory = ca or state_directory() / "ca"
+    if use and done:
+        raise InputError("--use and --done are two steps")
+    if done:
+        gone = authority.forget_previous(directory)
+        typer.echo("the one before is no longer printed" if gone else "there is none before")
+        return
+    found = authority.use_next(directory) if use else authority.prepare_next(directory)
+    typer.echo(f"{'used' if use else 'prepared'}: {found.subject}, sha256 {found.fingerprint}")
+    typer.echo(
+        "replace the workers now: kill -USR2 PID of the guard"
+        if use
+        else "give clients both certificates (guard ca show --pem), then: guard ca rotate --use"
+    )
 
 
 @app.command("install-hints")

@@ -32,6 +32,9 @@ BASENAME: Final = "mitmproxy"
 KEY_BITS: Final = 3072
 KEY_FILE: Final = f"{BASENAME}-ca.pem"
 CERTIFICATE_FILE: Final = f"{BASENAME}-ca-cert.pem"
+NEXT: Final = "next"
+"""Directory in the authority's own of the one that will follow it."""
+PREVIOUS: Final = "previous-ca-cert.pem"
 _SECRETS: Final = (KEY_FILE, f"{BASENAME}-ca.p12")
 _CREATION: Final = threading.Lock()
 """mitmproxy narrows the umask while it writes the key.  The umask belongs to the whole process, so
@@ -84,6 +87,62 @@ def read_authority(directory: Path) -> Authority:
         certificate.fingerprint(hashes.SHA256()).hex(),
         certificate.not_valid_after_utc,
     )
+
+
+def prepare_next(directory: Path) -> Authority:
+    """Return the authority that will follow the one of a directory, made now where there is none.
+
+    Raises:
+        GuardError: there is no authority to follow, or the next cannot be made.
+    """
+    read_authority(directory)
+    return ensure_authority(directory / NEXT)
+
+
+def use_next(directory: Path) -> Authority:
+    """Put the next authority in the place of the one of a directory, and return it.
+
+    What was the one before is kept as a certificate for clients to trust, without its key.  Ended
+    half way, it can be called again.
+
+    Raises:
+        GuardError: none was prepared, or a file cannot be moved.
+    """
+    fresh = directory / NEXT
+    if not fresh.is_dir():
+        raise GuardError(f"no next authority in `{directory}`; `guard ca rotate` prepares one")
+    try:
+        if (fresh / KEY_FILE).exists():
+            _check_private(fresh)
+            before = (directory / CERTIFICATE_FILE).read_bytes()
+            (directory / PREVIOUS).write_bytes(before)
+            # What signs and what it signs with are one file, so they change in one step.
+            (fresh / KEY_FILE).replace(directory / KEY_FILE)
+        for path in sorted(fresh.iterdir()):
+            path.replace(directory / path.name)
+        fresh.rmdir()
+    except OSError as error:
+        msg = f"the next authority in `{directory}` cannot be used: {error.strerror}"
+        raise GuardError(msg) from error
+    return read_authority(directory)
+
+
+def forget_previous(directory: Path) -> bool:
+    """Take the certificate of the authority before away; return whether there was one."""
+    found = (directory / PREVIOUS).exists()
+    (directory / PREVIOUS).unlink(missing_ok=True)
+    return found
+
+
+def trusted(directory: Path) -> str:
+    """Return the certificates (PEM) that clients have to trust: of now, next and before.
+
+    Raises:
+        GuardError: there is no authority.
+    """
+    files = [read_authority(directory).certificate]
+    files += [directory / NEXT / CERTIFICATE_FILE, directory / PREVIOUS]
+    return "".join(path.read_text(encoding="ascii") for path in files if path.exists())
 
 
 def joined_trust(extra: Path, directory: Path) -> Path:

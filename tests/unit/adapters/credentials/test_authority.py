@@ -7,12 +7,19 @@ from pathlib import Path
 import certifi
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from guard.adapters.credentials.authority import (
     KEY_FILE,
+    NEXT,
+    PREVIOUS,
     ensure_authority,
+    forget_previous,
     joined_trust,
+    prepare_next,
     read_authority,
+    trusted,
+    use_next,
 )
 from guard.core.errors import GuardError
 
@@ -104,3 +111,48 @@ def test_more_trust_is_added_to_the_public_authorities(tmp_path, made):
     assert joined.endswith(extra.read_bytes())
     with pytest.raises(GuardError, match="no certificate"):
         joined_trust(tmp_path / "absent.pem", tmp_path)
+
+
+def test_the_authority_changes_in_three_steps(tmp_path):
+    """Clients trust both before the next is used; of the one before only the certificate stays."""
+    directory = tmp_path / "ca"
+    first = ensure_authority(directory)
+    with pytest.raises(GuardError, match="prepares one"):
+        use_next(directory)
+    following = prepare_next(directory)
+    assert prepare_next(directory).fingerprint == following.fingerprint
+    assert read_authority(directory).fingerprint == first.fingerprint
+    assert trusted(directory).count("BEGIN CERTIFICATE") == 2
+
+    used = use_next(directory)
+    assert used.fingerprint == following.fingerprint == ensure_authority(directory).fingerprint
+    assert trusted(directory).count("BEGIN CERTIFICATE") == 2
+    key = x509.load_pem_x509_certificate(read_authority(directory).certificate.read_bytes())
+    assert key.public_bytes(serialization.Encoding.PEM) in (directory / KEY_FILE).read_bytes()
+    assert b"PRIVATE" not in (directory / PREVIOUS).read_bytes()
+    assert not (directory / NEXT).exists()
+
+    assert forget_previous(directory)
+    assert not forget_previous(directory)
+    assert trusted(directory).count("BEGIN CERTIFICATE") == 1
+
+
+def test_a_change_that_ended_half_way_is_finished_by_another_try(tmp_path):
+    """The key file moves first and in one step; the rest follows it."""
+    directory = tmp_path / "ca"
+    first = ensure_authority(directory)
+    following = prepare_next(directory)
+    (directory / PREVIOUS).write_bytes(first.certificate.read_bytes())
+    (directory / NEXT / KEY_FILE).replace(directory / KEY_FILE)
+    assert use_next(directory).fingerprint == following.fingerprint
+    assert trusted(directory).count("BEGIN CERTIFICATE") == 2
+
+
+def test_a_next_authority_that_others_could_read_is_not_used(tmp_path):
+    """As for any."""
+    directory = tmp_path / "ca"
+    ensure_authority(directory)
+    prepare_next(directory)
+    (directory / NEXT / KEY_FILE).chmod(0o644)
+    with pytest.raises(GuardError, match="yours alone"):
+        use_next(directory)

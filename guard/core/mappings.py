@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from guard.core.labels import Channel
@@ -39,6 +39,8 @@ class ResultField:
     """Where an entry of a directory has the name that people call it by."""
     kinds: frozenset[str] = frozenset()
     """Kinds of destination that it vouches for; empty for every kind."""
+    ends: float = 0.0
+    """When it is declared no longer, in seconds since the epoch; 0 for never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,12 @@ class ToolMapping:
     line: int = 0
     patterns: tuple[ToolPattern, ...] = ()
     """One by one what ``pattern`` and ``matches`` join."""
+
+    def declared_at(self, at: float) -> ToolMapping:
+        """Return the mapping without the fields that are declared no longer."""
+        if not any(one.ends for one in self.fields):
+            return self
+        return replace(self, fields=tuple(f for f in self.fields if not f.ends or at < f.ends))
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,6 +291,10 @@ class Policy:
     rules: tuple[Rule, ...]
     allowed_until: tuple[tuple[Callable[[Destination], bool], float], ...] = ()
     """Destinations that are allowed for a while, each with the seconds since the epoch it ends."""
+    established: Mapping[
+        tuple[str, str], tuple[tuple[Callable[[Destination], bool], float], ...]
+    ] = field(default_factory=dict)
+    """Receivers that may be sent to again, by principal and tool, each with when that ends."""
     limits: StateLimits = StateLimits()
     approvals: ApprovalRules = ApprovalRules()
     ask: AskSettings = AskSettings()

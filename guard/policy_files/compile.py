@@ -57,10 +57,11 @@ from guard.rules import discover_rule_types
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from guard.core.model import Json
+    from guard.core.model import Destination, Json
     from guard.policy_files.schema import (
         ApprovalsEntry,
         AskEntry,
+        DirectoryEntry,
         EgressEntry,
         FieldEntry,
         LinksEntry,
@@ -206,10 +207,13 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         digest=_digest(canonical),
         frame=_frame(canonical, servers),
         mode=files[0].content.mode,
-        tools=tuple(
-            _mapping(entry, file, location)
-            for file in files
-            for location, entry in file.content.mappings()
+        tools=_with_directories(
+            [
+                _mapping(entry, file, location)
+                for file in files
+                for location, entry in file.content.mappings()
+            ],
+            [entry for file in files for entry in file.content.directories],
         ),
         servers=servers,
         is_internal=_patterns(d for file in files for d in file.content.internal_domains),
@@ -223,6 +227,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
             for d in file.content.allow
             if not isinstance(d, str)
         ),
+        established=_established(files, folds_tags=folds.plus_tags),
         # Of what is refused, everything that may be the same is.
         is_denied=PatternSet.parse((d for f in files for d in f.content.deny), folds_tags=True),
         rules=tuple(rule for file in files for rule in file.rules),
@@ -337,6 +342,41 @@ def _claims(entry: ToolEntry, only: frozenset[str] | None) -> Callable[[str], bo
     """Return whether a mapping claims a tool: by its patterns, and of the tools it is about."""
     claims = claims_any(entry.match)
     return claims if only is None else lambda name: name in only and claims(name)
+
+
+def _with_directories(
+    tools: Sequence[ToolMapping], entries: Sequence[DirectoryEntry]
+) -> tuple[ToolMapping, ...]:
+    """Return mappings, with one of its own in front for each tool that has a directory for a while.
+
+    A server's own mappings have none: which tool is meant is not said there.
+    """
+    found: list[ToolMapping] = []
+    of_tool: dict[str, list[ResultField]] = {}
+    for entry in entries:
+        one = ResultField(
+            compile_path(entry.path), Integrity.AUTHENTICATED, Channel.DIRECTORY, ends=entry.ends
+        )
+        of_tool.setdefault(entry.tool, []).append(one)
+    for mapping in tools:
+        for tool in [name for name in of_tool if not mapping.server and mapping.matches(name)]:
+            fields = (*mapping.fields, *of_tool.pop(tool))
+            found.append(replace(mapping, matches=tool.__eq__, fields=fields))
+        found.append(mapping)
+    return tuple(found)
+
+
+def _established(
+    files: Sequence[PolicyFile], *, folds_tags: bool
+) -> dict[tuple[str, str], tuple[tuple[Callable[[Destination], bool], float], ...]]:
+    """Return the receivers that may be sent to again, by principal and tool."""
+    found: dict[tuple[str, str], tuple[tuple[Callable[[Destination], bool], float], ...]] = {}
+    for file in files:
+        for one in file.content.established:
+            key = one.principal, one.tool
+            here = PatternSet.parse((one.to,), folds_tags=folds_tags), one.ends
+            found[key] = (*found.get(key, ()), here)
+    return found
 
 
 def _field(entry: FieldEntry) -> ResultField:

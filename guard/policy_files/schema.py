@@ -21,6 +21,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     Tag,
     ValidationError,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -83,6 +84,12 @@ def _day(text: str) -> str:
     return text
 
 
+def _end_of(day: str) -> float:
+    """Return the seconds since the epoch at which a day ends (UTC)."""
+    return (datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(days=1)).timestamp()
+
+
+DayText = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"), AfterValidator(_day)]
 BuiltinText = Annotated[str, Field(pattern=r"^builtin:[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,5})?$")]
 BuiltinTexts = Annotated[
     tuple[BuiltinText, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])
@@ -283,15 +290,54 @@ class AllowedEntry(_Strict):
 
     to: AllowedText
     """As in a plain entry."""
-    until: Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"), AfterValidator(_day)]
+    until: DayText
     """The last day, ``2027-01-31`` (UTC); from the next on it is external again."""
 
     @property
     def ends(self) -> float:
         """Seconds since the epoch at which it ends."""
-        return (
-            datetime.fromisoformat(self.until).replace(tzinfo=UTC) + timedelta(days=1)
-        ).timestamp()
+        return _end_of(self.until)
+
+
+class EstablishedEntry(_Strict):
+    """A receiver to whom one principal may send again with one tool, until a day."""
+
+    to: AllowedText
+    """One receiver: a mailbox, or a URL with its path."""
+    tool: Annotated[str, Field(min_length=1, max_length=256)]
+    principal: Annotated[str, Field(min_length=1, max_length=256)]
+    until: DayText
+    """The last day, ``2027-01-31`` (UTC)."""
+
+    @field_validator("to")
+    @classmethod
+    def _is_one(cls, to: str) -> str:
+        if "*" in to or ("@" not in to and "/" not in to.partition("://")[2]):
+            raise ValueError(
+                "name one receiver, `ann@partner.example`; whole hosts belong in `allow`"
+            )
+        return to
+
+    @property
+    def ends(self) -> float:
+        """Seconds since the epoch at which it ends."""
+        return _end_of(self.until)
+
+
+class DirectoryEntry(_Strict):
+    """A part of a mapped tool's results that is a directory until a day, besides its `fields`."""
+
+    tool: Annotated[str, Field(min_length=1, max_length=256)]
+    """The very name of a tool that a mapping claims, and no server's own."""
+    path: PathText
+    """As in `fields`; only its owner writes what stands there."""
+    until: DayText
+    """The last day, ``2027-01-31`` (UTC); what it said before keeps its label."""
+
+    @property
+    def ends(self) -> float:
+        """Seconds since the epoch at which it ends."""
+        return _end_of(self.until)
 
 
 class IdentityEntry(_Strict):
@@ -448,6 +494,10 @@ class PolicyDocument(_Strict):
     ] = ()
     """Destinations outside that may receive data, as narrow as they can be; ``{to, until}`` for a
     while."""
+    established: tuple[EstablishedEntry, ...] = ()
+    """Receivers to whom one principal may send again with one tool: rung ``established``."""
+    directories: tuple[DirectoryEntry, ...] = ()
+    """Parts of mapped tools' results that are directories for a while."""
     deny: tuple[DestinationText, ...] = ()
     """Destinations that may never receive data; a deny beats every allow."""
     state: StateEntry | None = None
@@ -539,6 +589,8 @@ class PolicyFile:
             "stores",
             "identity",
             "servers",
+            "directories",
+            "established",
             "propagation",
             "recording",
             "approvals",
@@ -582,6 +634,8 @@ NESTED: Final[dict[Location, type[BaseModel]]] = {
     (): PolicyDocument,
     ("recognised_by",): RecognisedEntry,
     ("allow",): AllowedEntry,
+    ("established",): EstablishedEntry,
+    ("directories",): DirectoryEntry,
     ("servers",): ServerEntrySchema,
     ("servers", "tools"): ToolEntry,
     ("tools",): ToolEntry,

@@ -177,7 +177,7 @@ class ResultIntake:
 
     def writes(self) -> tuple[list[LabelWrite], bool]:
         """Return the records to store, and whether a bound cut values off."""
-        mapping = self.result.call.classified.mapping
+        mapping = _mapping_then(self.result)
         default = mapping.source if mapping is not None else Integrity.UNTRUSTED
         roots = roots_of(self.result.content)
         self._sources = marks_of(self.result)
@@ -683,3 +683,9 @@ def private_shingle_writes(
     return [
         LabelWrite(area, LabelWriteMode.KEEP, tuple(written)) for area, written in grouped.items()
     ]
+
+
+def _mapping_then(result: ToolResult) -> ToolMapping | None:
+    """Return what the policy says of a result's tool at the time of the result."""
+    mapping = result.call.classified.mapping
+    return mapping if mapping is None else mapping.declared_at(result.at)

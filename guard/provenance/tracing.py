@@ -228,6 +228,7 @@ class Tracing:
         "_call",
         "_carried",
         "_complete",
+        "_declared",
         "_directories",
         "_established",
         "_identity",
@@ -272,6 +273,11 @@ class Tracing:
         """Whom a send may have reached before, by the mark under which that is on record."""
         self._established: dict[Destination, LabelRecord] = {}
         """Those it has."""
+        self._declared: tuple[tuple[Callable[[Destination], bool], float], ...] = ()
+        """Those that the policy declares."""
+        if policy.established:
+            key = self._identity.principal, classified.call.tool
+            self._declared = policy.established.get(key, ())
         self._saved: SavedParts | None = None
         """What its text is made of, where it writes memory."""
         self._written: tuple[str, ...] = ()
@@ -459,6 +465,8 @@ class Tracing:
         for value, places in found.items():
             values[value] = Evidence(**places)
         cut_off = snapshot.full or not self._complete or snapshot.principal.unlabelled > 0
+        if self._declared:
+            self._take_declared()
         session = snapshot.session
         context = Context(
             session=self._seal.session(self._identity),
@@ -519,6 +527,22 @@ class Tracing:
         if len(counted) != len(self._carried) or not all(isinstance(n, int) for n in counted):
             raise ValueError("the store answered other counters than were asked")
         return max((n for n in counted if isinstance(n, int)), default=0)
+
+    def _take_declared(self) -> None:
+        """Note the receivers that the policy lets this principal send to again with this tool."""
+        for target in receivers_of(self._call):
+            for is_meant, ends in self._declared:
+                if self._at < ends and is_meant(target.destination):
+                    self._established[target.destination] = LabelRecord(
+                        Integrity.AUTHENTICATED,
+                        Channel.APPROVAL,
+                        -1,
+                        self._at,
+                        b"",
+                        self._call.call.tool,
+                        principal=self._seal.principal(self._identity),
+                        until=ends,
+                    )
 
     def _approved(self, grant: Grant, context: Context, index: int) -> LabelRecord | None:
         """Return the record by which a grant establishes receivers, where it is to be remembered.

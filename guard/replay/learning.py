@@ -1,12 +1,17 @@
 """``guard learn``: what recorded runs would change in a policy, with a count behind every line.
 
 The runs are replayed under the policy as it is.  A receiver that was asked about, and that in no
-run came from text that nobody vouches for, is proposed as an ``allow`` entry with an end; a tool
-that nobody has mapped, and whose receivers were addresses in every call, as a send.  What only a
-person can know (what a tool without receivers does, who writes a field) stands as a comment.
+run came from text that nobody vouches for, is proposed for whoever sent there: ``established`` for
+the one principal and tool that did so often enough, and ``allow`` only where several did, none of
+them often.  A tool that nobody has mapped, and whose receivers were addresses in every call, is
+proposed as a send; a part of a mapped read's results in which later receivers had stood, and never
+anything but one address, as a directory.  Receivers and directories end with a day.  What only a
+person can know (what a tool without receivers does, who writes a field of a tool that nobody has
+mapped) stands as a comment.
 
 INVARIANT (nothing from taint): a run in which a call had a tainted receiver, or was blocked, or
-failed, teaches nothing at all.
+failed, teaches nothing at all; a receiver of such a run is proposed from no other either, and a
+field in which one had stood is no directory.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.model import DestinationStatus, Role
 from guard.decision.classification import classify
-from guard.destinations.canonical import PatternSet, parse_pattern
+from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
 from guard.policy_files.proposal import ListedTool, usable
 from guard.replay.run import Replay, fresh_store, recorded_call
 
@@ -35,6 +40,8 @@ UNTAUGHT: Final = frozenset({"tainted", "denied"})
 """Rungs of receivers that make a run teach nothing."""
 VOUCHED: Final = frozenset({"listed", "granted", "prompted", "established"})
 UNMAPPED: Final = "tool_unmapped"
+READS: Final = frozenset({Role.RETRIEVE, Role.LIST})
+"""Roles of the tools whose results may have a directory in them."""
 ADDRESSED: Final = frozenset({"mail", "url"})
 """Kinds of receivers that are whole in themselves."""
 FIELD_DEPTH: Final = 8
@@ -48,14 +55,19 @@ class Learned:
     runs: int = 0
     skipped: int = 0
     """Runs that teach nothing."""
-    receivers: Counter[str] = field(default_factory=Counter)
-    """Receivers that were asked about, by the runs in which they were."""
+    receivers: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Principals, tools and the receivers that were asked about, by the runs in which they were."""
+    tainted: set[str] = field(default_factory=set)
+    """Receivers that a run which teaches nothing has."""
     sends: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Arguments of tools that nobody has mapped in which addresses stood, by calls."""
     unmapped: Counter[str] = field(default_factory=Counter)
     """Tools that nobody has mapped, by calls."""
     fields: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Tools, and the parts of their results in which a later receiver stood, by runs."""
+    mixed: set[tuple[str, str]] = field(default_factory=set)
+    """Parts of results in which something else than one address stood, or a receiver of a run that
+    teaches nothing."""
 
 
 async def learn(
@@ -80,8 +92,10 @@ async def learn(
     found = Learned()
     for run in runs:
         found.runs += 1
+        found.mixed.update(_mixed(run))
         if any(_teaches_nothing(line) for line in lines[run.run_id]):
             found.skipped += 1
+            _warn(found, policy, run)
             continue
         _take(found, policy, run, {line["i"]: line for line in lines[run.run_id]})
     return found
@@ -106,8 +120,28 @@ def _is_tainted(targets: Sequence[dict[str, Any]], *, mapped: bool) -> bool:
     return any(t.get("rung") in UNTAUGHT and t["path"] not in vouched for t in targets)
 
 
+def _mixed(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield the parts of results in which something else than one address stands."""
+    for call in run.calls:
+        for path, text in _leaves(_document(call.result), "$", 0):
+            read = read_destinations(text)
+            if len(read) != 1 or not _is_whole(read[0].kind) or any(c.isspace() for c in text):
+                yield call.tool, path
+
+
+def _warn(found: Learned, policy: Policy, run: Run) -> None:
+    """Note the receivers of a run that teaches nothing, and where they had stood."""
+    before: list[Call] = []
+    for call in run.calls:
+        for target in classify(policy, recorded_call(run, call, call.ts or 0.0)).targets:
+            if target.status in {DestinationStatus.EXTERNAL, DestinationStatus.DENIED}:
+                found.tainted.add(target.destination.canonical)
+                found.mixed.update(_sources(before, target.destination.canonical))
+        before.append(call)
+
+
 def _take(found: Learned, policy: Policy, run: Run, lines: dict[int, dict[str, Any]]) -> None:
-    asked: set[str] = set()
+    asked: set[tuple[str, str, str]] = set()
     sources: set[tuple[str, str]] = set()
     before: list[Call] = []
     for call in run.calls:
@@ -118,7 +152,9 @@ def _take(found: Learned, policy: Policy, run: Run, lines: dict[int, dict[str, A
             addressed = {_argument(t.path) for t in outside if _is_whole(t.destination.kind)}
             found.sends[call.tool].update(addressed)
         elif classified.role is Role.SEND and lines[call.i]["action"] == "ask":
-            asked |= {t.destination.canonical for t in outside if _can_stand(t.destination)}
+            principal = classified.call.identity.principal
+            stand = [t.destination.canonical for t in outside if _can_stand(t.destination)]
+            asked |= {(principal, call.tool, receiver) for receiver in stand}
         for target in outside:
             sources |= set(_sources(before, target.destination.canonical))
         before.append(call)
@@ -193,12 +229,10 @@ def _overlay(policy: Policy, name: str, found: Learned, until: str, at_least: in
     yield "version: 1"
     yield f"name: {json.dumps(name)}"
     yield f"mode: {policy.mode.value}"
-    receivers = [one for one in found.receivers.most_common() if one[1] >= at_least]
-    yield "allow:" if receivers else "allow: []"
-    for receiver, runs in receivers:
-        entry = f"{{to: {json.dumps(receiver)}, until: {json.dumps(until)}}}"
-        yield f"  - {entry}  # asked about in {runs} runs"
+    yield from _receivers(found, until, at_least)
+    directories = _directories(policy, found, at_least)
     sends = {t: c for t, c in sorted(found.sends.items()) if _is_send(t, c, found)}
+    yield from _as_directories(directories, until)
     yield "tools:" if sends else "tools: []"
     for tool, paths in sends.items():
         counts = ", ".join(f"{path} in {n}" for path, n in sorted(paths.items()))
@@ -206,7 +240,56 @@ def _overlay(policy: Policy, name: str, found: Learned, until: str, at_least: in
         yield f"  - match: [{json.dumps(tool)}]"
         yield "    role: send"
         yield f"    destinations: {json.dumps(sorted(paths))}"
-    yield from _comments(found, sends, at_least)
+    yield from _comments(found, {*sends, *directories}, at_least)
+
+
+def _receivers(found: Learned, until: str, at_least: int) -> Iterator[str]:
+    """Yield the receivers, each for as few as its runs speak for."""
+    known = {one: n for one, n in found.receivers.items() if one[2] not in found.tainted}
+    often = {one: n for one, n in known.items() if n >= at_least}
+    of_many: dict[str, set[tuple[str, str, str]]] = defaultdict(set)
+    for one in known.keys() - often.keys():
+        of_many[one[2]].add(one)
+    runs = {to: sum(known[one] for one in who) for to, who in of_many.items()}
+    allowed = sorted(
+        (to for to in of_many if runs[to] >= at_least and len(of_many[to]) > 1),
+        key=lambda to: (-runs[to], to),
+    )
+    yield "established:" if often else "established: []"
+    for (principal, tool, to), n in sorted(often.items(), key=lambda one: (-one[1], one[0])):
+        parts = {"to": to, "tool": tool, "principal": principal, "until": until}
+        entry = ", ".join(f"{name}: {json.dumps(value)}" for name, value in parts.items())
+        yield f"  - {{{entry}}}  # asked about in {n} runs"
+    yield "allow:" if allowed else "allow: []"
+    for to in allowed:
+        entry = f"{{to: {json.dumps(to)}, until: {json.dumps(until)}}}"
+        who = len({one[0] for one in of_many[to]})
+        yield f"  - {entry}  # asked about in {runs[to]} runs of {who} principals"
+
+
+def _directories(policy: Policy, found: Learned, at_least: int) -> dict[str, list[tuple[str, int]]]:
+    """Return the parts of mapped reads' results that have held nothing but later receivers."""
+    places: dict[str, list[tuple[str, int]]] = {}
+    for place, runs in found.fields.most_common():
+        tool, path = place
+        mapping = policy.mapping(tool)
+        if mapping is None or mapping.server or mapping.role not in READS or mapping.store:
+            continue
+        declared = any(one.path.text == path for one in mapping.fields)
+        if runs >= at_least and place not in found.mixed and not declared:
+            places.setdefault(tool, []).append((path, runs))
+    return places
+
+
+def _as_directories(directories: dict[str, list[tuple[str, int]]], until: str) -> Iterator[str]:
+    yield "directories:" if directories else "directories: []"
+    if directories:
+        yield "  # Only if nobody but its owner writes there; leave out what others can set."
+    for tool, fields in sorted(directories.items()):
+        for path, runs in fields:
+            parts = {"tool": tool, "path": path, "until": until}
+            entry = ", ".join(f"{name}: {json.dumps(value)}" for name, value in parts.items())
+            yield f"  - {{{entry}}}  # held later receivers, and nothing else, in {runs} runs"
 
 
 def _is_send(tool: str, paths: Counter[str], found: Learned) -> bool:
@@ -216,13 +299,17 @@ def _is_send(tool: str, paths: Counter[str], found: Learned) -> bool:
     return plain and every and all(path.startswith("$.") for path in paths)
 
 
-def _comments(found: Learned, sends: dict[str, Counter[str]], at_least: int) -> Iterator[str]:
+def _comments(found: Learned, sends: set[str], at_least: int) -> Iterator[str]:
     open_ones = [(tool, n) for tool, n in found.unmapped.most_common() if tool not in sends]
     if open_ones:
         yield "# Tools without an address in every call: only you know what they do."
     for tool, calls in open_ones:
         yield f"#   {json.dumps(tool)}: {calls} calls"
-    fields = [(place, n) for place, n in found.fields.most_common() if n >= at_least]
+    fields = [
+        (place, n)
+        for place, n in found.fields.most_common()
+        if n >= at_least and place not in found.mixed and place[0] not in sends
+    ]
     if fields:
         yield "# Where receivers had stood before: a directory, if only its owner writes the field."
     for (tool, path), runs in fields:

@@ -254,13 +254,16 @@ def selection(
         Path | None, typer.Option(help="Conversations in LoCoMo's form (.json or .json.gz).")
     ] = None,
     data: Annotated[Path, typer.Option(help="Folder with locomo/ and 2wiki/.")] = SHARED,
-    full: Annotated[bool, typer.Option("--full", help="A ledger of a million edges.")] = False,
+    edges: Annotated[
+        int, typer.Option(min=1000, help="Edges of the largest ledger that is loaded.")
+    ] = 1_000_000,
+    figures: Annotated[Path | None, typer.Option(help="Folder for the plots.")] = None,
 ) -> None:
     """Attacks on a graph memory's selection, the defences, and what a replay costs."""
     from guard.lab.selection.bench import bench_selection
 
     with stages(Console(stderr=True)) as told:
-        report = bench_selection(locomo, data, told, full=full)
+        report = bench_selection(locomo, data, told, edges=edges, figures=figures)
     show(report, command="guard lab bench", as_json=json)
 
 

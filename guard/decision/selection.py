@@ -72,6 +72,8 @@ CHECKED: Final = 8
 """Of recalls without untrusted structure, every how many the replica is compared."""
 IN_THREAD: Final = 64
 """Writes from which a ledger is extended in a thread."""
+LARGE: Final = 10_000
+"""Writes of a ledger from which it is: one more can have it folded again."""
 ATTRIBUTING: Final = 0.5
 """Share of its deadline after which a replay looks no further for whose doing a difference is."""
 ADVISED: Final = {
@@ -418,7 +420,7 @@ class SelectionReplays:
                     return
                 entries, first = entries[1:], False
             if entries:
-                if len(entries) > IN_THREAD:
+                if len(entries) > IN_THREAD or len(replica.ledger) > LARGE:
                     await asyncio.to_thread(_extend, replica, entries)
                 else:
                     _extend(replica, entries)

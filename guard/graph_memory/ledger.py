@@ -112,12 +112,33 @@ def pack(write: Write) -> bytes:
     return b"".join(parts)
 
 
-def unpack(body: bytes) -> Write:
+class Known:
+    """Texts and writers that have been read before: one object for each, however many edges."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._writers: dict[Writer, Writer] = {}
+
+    def text(self, text: str) -> str:
+        """Return the object of a text."""
+        return self._texts.setdefault(text, text)
+
+    def writer(self, writer: Writer) -> Writer:
+        """Return the object of a writer."""
+        return self._writers.setdefault(writer, writer)
+
+
+def unpack(body: bytes, known: Known | None = None) -> Write:
     """Return the write in some bytes.
+
+    Args:
+        body: of an entry.
+        known: what has been read before.
 
     Raises:
         ValueError: they are none.
     """
+    known = known or Known()
     try:
         version, flags, label, weight, at, session, call = _HEAD.unpack_from(body)
         texts: list[str] = []
@@ -125,9 +146,9 @@ def unpack(body: bytes) -> Write:
         while place < len(body):
             start = place + _LENGTH.size
             place = start + _LENGTH.unpack_from(body, place)[0]
-            texts.append(body[start:place].decode("utf-8", "surrogatepass"))
+            texts.append(known.text(body[start:place].decode("utf-8", "surrogatepass")))
         one, two, relation, principal, source, *parents = texts
-        writer = Writer(principal, session, call - 1, at, source, Integrity(label))
+        writer = known.writer(Writer(principal, session, call - 1, at, source, Integrity(label)))
         change = Change(flags >> 1)
     except (struct.error, ValueError) as error:
         raise ValueError("this is no structural write") from error
@@ -253,7 +274,9 @@ class Ledger:
         self._numbers: dict[str, int] = {}
         self.names: list[str] = []
         self._writes: list[Write] = []
-        self._full, self._authentic = _View(duplicates_add), _View(duplicates_add)
+        self._full = _View(duplicates_add)
+        self._authentic: _View | None = None
+        """None as long as everything counts."""
         self._counted: dict[str, bool] = {}
         """By node, whether everything that has said anything of it counts: for derivations."""
         self._derived: dict[str, list[int]] = defaultdict(list)
@@ -294,10 +317,12 @@ class Ledger:
             counts = False
         for parent in write.parents:
             self._derived[parent].append(number)
-        if counts:
-            self._authentic.apply(write, number, one, two)
-        else:
+        if not counts:
+            if self._authentic is None:
+                self._authentic = self._folded_of(range(number))
             self._strange.append(number)
+        elif self._authentic is not None:
+            self._authentic.apply(write, number, one, two)
         self._say(write, counts=counts)
 
     def _say(self, write: Write, *, counts: bool) -> None:
@@ -366,7 +391,7 @@ class Ledger:
         Raises:
             ValueError: a weight is no positive number.
         """
-        return self._made(self._authentic) if self._strange or self._fallen else self.full
+        return self.full if self._authentic is None else self._made(self._authentic)
 
     def _made(self, view: _View) -> Graph:
         if view.faults:
@@ -375,7 +400,8 @@ class Ledger:
 
     def root(self, node: int, *, authentic: bool = False) -> int:
         """Return what a node was merged into, in the full graph or in the authenticated one."""
-        return (self._authentic if authentic else self._full).root(node)
+        view = self._authentic if authentic else None
+        return (view or self._full).root(node)
 
     def without(self, numbers: Iterable[int]) -> tuple[Graph, Callable[[int], int]]:
         """Return what the other writes make, and into which node each was merged there.
@@ -456,6 +482,7 @@ class LedgerReader:
     def __init__(self, seal: Seal, area: LabelSet) -> None:
         self._seal, self._area = seal, area
         self._seen: set[bytes] = set()
+        self._known = Known()
         self.faults = 0
         """Entries that were altered, or stored twice: the ledger has a gap."""
 
@@ -471,6 +498,6 @@ class LedgerReader:
                 continue
             self._seen.add(mark)
             try:
-                yield unpack(body[len(mark) :])
+                yield unpack(body[len(mark) :], self._known)
             except ValueError:
                 self.faults += 1

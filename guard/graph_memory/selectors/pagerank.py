@@ -7,7 +7,6 @@ precision that it takes, by a bound on the error (docs/adr; Andersen, Chung, Lan
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -26,8 +25,10 @@ STEPS: Final = 32
 """Steps after which the error is below what a float64 can tell apart (0.268 ** 28 < 1e-16)."""
 PUSHED: Final = 3
 """Steps over the whole graph that pushing may cost before they are taken instead."""
-SMALL: Final = 5_000
+SMALL: Final = 20_000
 """Nodes up to which nothing is pushed."""
+UNSEEN: Final = 5
+"""States before the first look at the order: so early the bound is too wide to prove any."""
 NARROWER: Final = 6.0
 """By how much the bound of what is left narrows from one look at the order to the next."""
 NARROWEST: Final = 1e-8
@@ -69,8 +70,8 @@ class PageRank(Selector):
         start = reset(graph, recall)
         found = _Order(graph, recall, (1 - self.damping) * start, self.damping)
         state = None
-        for state in chain(self._pushed(graph, start), self._steps(graph, start)):
-            if (ranking := found.certified(state)) is not None:
+        for looks, state in enumerate(self._solved(graph, start)):
+            if looks >= UNSEEN and (ranking := found.certified(state)) is not None:
                 return ranking
         if state is None:
             raise ValueError("the graph has no edges")
@@ -84,6 +85,13 @@ class PageRank(Selector):
         found = np.where(strength > 0, last.scores * strength, (1 - self.damping) * start)
         answer: np.ndarray = found / found.sum()
         return answer
+
+    def _solved(self, graph: Graph, start: np.ndarray) -> Iterator[_State]:
+        """Yield better and better scores: pushed, and stepped on from where pushing has ended."""
+        state = None
+        for state in self._pushed(graph, start):
+            yield state
+        yield from self._steps(graph, start, state)
 
     def _pushed(self, graph: Graph, start: np.ndarray) -> Iterator[_State]:
         """Yield better and better scores by forward push: what is left at single nodes is spread.
@@ -115,16 +123,25 @@ class PageRank(Selector):
                     left += inverse * np.bincount(found, given, graph.size)
             yield state
 
-    def _steps(self, graph: Graph, start: np.ndarray) -> Iterator[_State]:
+    def _steps(
+        self, graph: Graph, start: np.ndarray, begun: _State | None = None
+    ) -> Iterator[_State]:
         """Yield better and better solutions of ``y = (1 - d) s / D + d P y`` (Chebyshev).
 
         ``P`` is self-adjoint in the inner product by degree, with eigenvalues in [-1, 1]: a step
         divides the error by 3.7 at damping 0.5, where one of power iteration divides it by 2.
+
+        Args:
+            graph: stepped over.
+            start: where the walk restarts.
+            begun: what has been worked out already, if anything.
         """
         damping, matrix, inverse = self.damping, graph.matrix, graph.inverse
         constant = (1 - damping) * start * inverse
-        scores, rho = constant.copy(), damping
-        change = damping * inverse * (matrix @ scores)
+        if begun is None:
+            begun = _State(constant, damping * inverse * (matrix @ (start * inverse)))
+        scores, rho = begun.scores.copy(), damping
+        change = (1 - damping) * begun.left
         for _ in range(STEPS):
             scores += change
             residual = matrix @ scores

@@ -58,7 +58,9 @@ class Target:
     def seeds(self) -> list[int]:
         """The query's entities, rarest first."""
         spread = self.memory.spread
-        return sorted(self.question.recall.seeds, key=lambda node: (spread[node], node))
+        seeds = np.fromiter(self.question.recall.seeds, np.int64)
+        entities: list[int] = seeds[~np.isin(seeds, self.memory.graph.items)].tolist()
+        return sorted(entities, key=lambda node: (spread[node], node))
 
     def entities(self, item: int) -> list[int]:
         """Return the entities of an item, rarest first."""

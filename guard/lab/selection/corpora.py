@@ -11,7 +11,7 @@ import gzip
 import json
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -89,6 +89,22 @@ class Memory:
         """Return the entities that an item is joined to."""
         found: list[int] = np.setdiff1d(self.graph.neighbours(item), self.graph.items).tolist()
         return found
+
+
+def with_passages(memory: Memory) -> Memory:
+    """Return a memory whose walks restart at passages as well, as HippoRAG 2 itself has them.
+
+    Each passage weighs its similarity to the question, scaled to [0, 1], times ``PASSAGES_AT``.
+    """
+    items, questions = memory.graph.items.tolist(), []
+    for one in memory.questions:
+        if one.dense is None:
+            continue
+        width = float(np.ptp(one.dense)) or 1.0
+        weights = PASSAGES_AT * (one.dense - one.dense.min()) / width
+        near = {n: w for n, w in zip(items, weights.tolist(), strict=True) if w > 0}
+        questions.append(replace(one, recall=replace(one.recall, seeds=one.recall.seeds | near)))
+    return replace(memory, questions=questions)
 
 
 class _Builder:

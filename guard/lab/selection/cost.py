@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import igraph
 import numpy as np
 
 from guard.adapters.redis.embedded import EmbeddedRedis
@@ -28,17 +27,26 @@ from guard.graph_memory.ledger import (
     seal_writes,
 )
 from guard.graph_memory.replay import replay
-from guard.graph_memory.selectors.pagerank import DAMPING, PageRank
+from guard.graph_memory.selectors.pagerank import PageRank
 from guard.lab.selection.corpora import generated
+from guard.lab.selection.reference import Reference
 from guard.provenance.seal import KEY_BYTES, Seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.core.model import Json
-    from guard.graph_memory.graph import Graph
 
 QUERIES: Final = 200
+CURVED: Final = 60
+"""Queries of one point of a curve."""
+SIZES: Final = (1_000, 5_000, 15_000, 50_000, 150_000, 500_000)
+MIDDLE: Final = 50_000
+"""Edges of the graph whose untrusted share is varied."""
+SHARES: Final = (0.0, 0.01, 0.1, 0.3, 0.5, 0.9)
+UNTRUSTED: Final = 0.3
+LEDGERS: Final = (10_000, 100_000)
+"""Writes of the smaller ledgers that are loaded."""
 BATCH: Final = 4096
 SLOW: Final = 5
 """Queries that the reference implementation answers."""
@@ -46,7 +54,11 @@ SLOW: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Milliseconds of the order of five on one graph, and how many were certified."""
+    """Milliseconds of the order of five on one graph, and how many were certified.
+
+    ``cpu`` is processor time of the one thread that ranks: what the machine does besides does not
+    count in it.
+    """
 
     nodes: int
     edges: int
@@ -54,7 +66,6 @@ class Timing:
     p95: float
     certified: float
     cpu_p50: float
-    """Processor time: what the machine does besides does not count."""
     cpu_p95: float
     reference_p50: float
     """One run of igraph's ``personalized_pagerank``."""
@@ -65,66 +76,90 @@ class Timing:
     n: int
 
 
-def timing(nodes: int, edges: int, queries: int = QUERIES) -> Timing:
-    """Time the selection on a generated graph, three random seeds a query."""
-    graph = generated(nodes, edges, 0)
-    rng, selector = np.random.default_rng(1), PageRank()
-    recalls = [
+def asked(nodes: int, queries: int) -> list[Recall]:
+    """Return recalls of three random seeds each."""
+    rng = np.random.default_rng(1)
+    return [
         Recall({int(node): 1.0 for node in rng.choice(nodes, 3, replace=False)})
         for _ in range(queries)
     ]
+
+
+def timing(nodes: int, edges: int, queries: int = QUERIES) -> Timing:
+    """Time the selection on a generated graph, three random seeds a query."""
+    graph, selector = generated(nodes, edges, 0), PageRank()
+    recalls = asked(nodes, queries)
     selector.rank(graph, recalls[0])
-    times, spent, certified, orders = [], [], 0, []
+    times, spent, rankings = [], [], []
     for recall in recalls:
         started, began = time.perf_counter(), time.thread_time()
-        ranking = selector.rank(graph, recall)
+        rankings.append(selector.rank(graph, recall))
         times.append(time.perf_counter() - started)
         spent.append(time.thread_time() - began)
-        certified += ranking.certified
-        orders.append(ranking.items)
-    slow, same = _reference(graph, recalls[:SLOW], orders)
-    noop = []
-    for recall, order in zip(recalls, orders, strict=True):
+    reference, slow, same = Reference(graph), [], 0
+    for recall, ranking in zip(recalls[:SLOW], rankings, strict=False):
         started = time.perf_counter()
-        replay(None, graph, graph, recall, order)
-        noop.append(time.perf_counter() - started)
+        reference.order(recall)
+        slow.append(time.perf_counter() - started)
+        same += reference.agrees(recall, ranking)
+    noop = []
+    for recall, ranking in zip(recalls, rankings, strict=True):
+        began = time.thread_time()
+        replay(None, graph, graph, recall, ranking.items)
+        noop.append(time.thread_time() - began)
     return Timing(
         nodes,
         len(graph.source),
-        1e3 * float(np.percentile(times, 50)),
-        1e3 * float(np.percentile(times, 95)),
-        certified / queries,
-        1e3 * float(np.percentile(spent, 50)),
-        1e3 * float(np.percentile(spent, 95)),
-        1e3 * float(np.median(slow)),
-        same,
-        1e3 * float(np.median(noop)),
+        _percentile(times, 50),
+        _percentile(times, 95),
+        sum(ranking.certified for ranking in rankings) / queries,
+        _percentile(spent, 50),
+        _percentile(spent, 95),
+        _percentile(slow, 50),
+        same / len(slow),
+        _percentile(noop, 50),
         queries,
     )
 
 
-def _reference(
-    graph: Graph, recalls: list[Recall], orders: list[tuple[int, ...]]
-) -> tuple[list[float], float]:
-    other = igraph.Graph(n=graph.size, edges=np.column_stack([graph.source, graph.target]))
-    times, same = [], 0
-    for recall, order in zip(recalls, orders, strict=False):
-        reset = np.zeros(graph.size)
-        reset[list(recall.seeds)] = list(recall.seeds.values())
-        started = time.perf_counter()
-        scores = np.asarray(
-            other.personalized_pagerank(
-                damping=DAMPING,
-                directed=False,
-                weights=graph.weight.tolist(),
-                reset=reset.tolist(),
-                implementation="prpack",
-            )
-        )[graph.items]
-        times.append(time.perf_counter() - started)
-        best = np.lexsort((graph.items, -scores))[: recall.top]
-        same += tuple(graph.items[best].tolist()) == order
-    return times, same / max(1, len(recalls))
+def _percentile(seconds: list[float], share: float) -> float:
+    """Return a percentile in milliseconds."""
+    return 1e3 * float(np.percentile(seconds, share))
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Processor time of replays on both graphs by the size of a graph and its untrusted share."""
+
+    edges: int
+    untrusted: float
+    cpu_p50: float
+    cpu_p95: float
+
+
+def curves(told: Callable[[float], object] = lambda _: None) -> list[Curve]:
+    """Time replays over size, with 30 % of the edges untrusted, and over that share.
+
+    Args:
+        told: the share of the measurement that is done.
+    """
+    cases = [(edges, UNTRUSTED) for edges in SIZES]
+    cases += [(MIDDLE, share) for share in SHARES if share != UNTRUSTED]
+    found = []
+    for number, (edges, share) in enumerate(cases):
+        graph = generated(edges // 5, edges, 0)
+        drawn = np.random.default_rng(2).random(len(graph.source)) >= share
+        authentic = graph.kept(drawn) if share else graph
+        selector, spent = PageRank(), []
+        for place, recall in enumerate(asked(graph.size, CURVED + 1)):
+            served = selector.rank(graph, recall).items
+            began = time.thread_time()
+            replay(selector, graph, authentic, recall, served)
+            if place:  # The first makes the matrices, which later ones share.
+                spent.append(time.thread_time() - began)
+        found.append(Curve(edges, share, _percentile(spent, 50), _percentile(spent, 95)))
+        told((number + 1) / len(cases))
+    return found
 
 
 def ledger_cost(edges: int, told: Callable[[float], object] = lambda _: None) -> dict[str, Json]:

@@ -54,6 +54,7 @@ from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
 from guard.adapters.policy_trial import TrialWatch
 from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.processes.listening_ports import ADMIN, DECISIONS, Sockets
+from guard.adapters.processes.siblings import Siblings, delivery
 from guard.adapters.processes.worker_files import (
     control_socket,
     last_words,
@@ -67,6 +68,7 @@ from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, Co
 from guard.adapters.redis.in_process import InProcessClient
 from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.operators import LabelOperator, PinOperator
+from guard.adapters.redis.shared_texts import RedisSharedTexts
 from guard.adapters.redis.staging import RedisStaging
 from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.redis.topology import open_client
@@ -90,6 +92,7 @@ from guard.enforcement.declarations import DeclarationHandler
 from guard.enforcement.elicitation import Elicitor
 from guard.enforcement.exchange import Credentials
 from guard.enforcement.handlers import Enforcement
+from guard.enforcement.shared_exchanges import StoredExchanges
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.protocols.base import ProtocolResources, discover_protocols
@@ -249,6 +252,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
             metrics=metrics,
             page=settings.console_page,
         ),
+        shared=_shared_exchanges(settings, guard, store.client, seal, metrics),
     )
     metrics.set(CALLS_AWAITED, enforcement.in_flight.awaited)
 
@@ -263,6 +267,16 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     return Parts(
         guard, enforcement, store, metrics, audit, policy, reloader, recovery, seal, recorders
     )
+
+
+def _shared_exchanges(
+    settings: Settings, guard: Guard, client: RedisClient, seal: Seal, metrics: Metrics
+) -> StoredExchanges | None:
+    """Return what this worker shares with others; None where there is no other."""
+    if settings.workers == 1 and settings.redis == EMBEDDED:
+        return None
+    texts = RedisSharedTexts(client)
+    return StoredExchanges(texts, seal, lambda: guard.policy, metrics)
 
 
 def _login(settings: Settings, seal: Seal, audit: AuditLog, clock: Clock) -> Login | None:
@@ -440,7 +454,10 @@ async def serve(
         lambda: _health(parts),
         PromptChannel(load_digests(settings.prompt_credentials), _note(parts.guard, loop)),
         listener=_admin_listener(settings, sockets),
+        streams=delivery(parts.enforcement.send_into, loop, PROMPT_SECONDS),
     )
+    if settings.workers > 1 and settings.pulse is not None:
+        parts.enforcement.elsewhere = Siblings(settings.pulse).tell
     stopping = asyncio.Event()
     background: list[asyncio.Task[object]] = []
     for number in (signal.SIGTERM, signal.SIGINT):

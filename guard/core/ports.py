@@ -128,6 +128,42 @@ class LedgerStore(Protocol):
 Fate: TypeAlias = Literal["open", "denied", "gone"]
 
 
+class SharedTexts(Protocol):
+    """Small texts that guards with one store share for a while, each under a name of its own."""
+
+    async def put(self, tenant: str, name: bytes, text: bytes, seconds: int) -> None:
+        """Keep a text for so long.
+
+        Raises:
+            StateError: the store did not answer in time.
+        """
+        ...
+
+    async def take(self, tenant: str, name: bytes) -> bytes | None:
+        """Return a text and remove it, in one step: of two that ask for it one gets it.
+
+        Raises:
+            StateError: as above.
+        """
+        ...
+
+    async def drop(self, tenant: str, name: bytes) -> None:
+        """Remove a text.
+
+        Raises:
+            StateError: as above.
+        """
+        ...
+
+    async def known(self, tenant: str, names: Sequence[bytes]) -> list[bool]:
+        """Return for each name whether there is a text under it.
+
+        Raises:
+            StateError: as above.
+        """
+        ...
+
+
 class AnswerFeed(Protocol):
     """Tells which requests for approval people have answered.
 

@@ -671,6 +671,12 @@ class Guard:
                 return False
         return True
 
+    def adopt(self, call: TracedCall) -> None:
+        """Take over a call that another process has released: its result comes to this one."""
+        write = call.classified.memory_write
+        if self._memory is not None and write is not None:
+            self._memory.adopt(call.call, write.target)
+
     def judge_result(self, result: ToolResult) -> Verdict | None:
         """Return the verdict on a result that a rule withholds, recorded; None: release it."""
         policy = self.policy

@@ -424,6 +424,37 @@ class CallsInFlight(InFlight["TracedCall"]):
         return sum(key[0] != "model" for key in self._held)
 
 
+class SharedExchanges(Protocol):
+    """What is in flight, as several processes share it.
+
+    Implemented by :class:`guard.enforcement.shared_exchanges.StoredExchanges`.
+    """
+
+    def keep(self, tenant: str, key: CallKey, held: TracedCall | str) -> None:
+        """Have a call, or the method of another request, known everywhere; nobody waits for it."""
+
+    def forget(self, tenant: str, key: CallKey) -> None:
+        """Have what this process kept, and has taken in, known nowhere any more."""
+
+    async def take(self, tenant: str, key: CallKey) -> TracedCall | str | None:
+        """Return what another process has kept, and remove it; None where there is nothing."""
+
+    def say(self, tenant: str, upstream: str, token: str) -> None:
+        """Have it known everywhere what a server gave its client to repeat."""
+
+    async def said(self, tenant: str, upstream: str, tokens: Sequence[str]) -> list[str]:
+        """Return those of some tokens that a server has given, whichever process saw it."""
+
+
+def share(shared: SharedExchanges, exchange: Exchange) -> None:
+    """Have the open requests of an exchange known everywhere: their answers may come elsewhere."""
+    tenant = exchange.identity.tenant
+    for held in (exchange.calls, exchange.plain):
+        for correlation, one in held.items():
+            if correlation is not None:
+                shared.keep(tenant, exchange.message_key(correlation), one)
+
+
 class IssuedTokens:
     """What servers gave their clients to repeat: cursors, states, ids, paths to post to.
 
@@ -431,19 +462,30 @@ class IssuedTokens:
 
     Args:
         limit: tokens that are remembered; the oldest is forgotten first, and is judged then.
+        shared: knows what other processes have seen; None where there are none.
     """
 
-    def __init__(self, limit: int = IN_FLIGHT_LIMIT) -> None:
+    def __init__(self, limit: int = IN_FLIGHT_LIMIT, shared: SharedExchanges | None = None) -> None:
+        self._shared = shared
         self._digests: OrderedDict[bytes, None] = OrderedDict()
         self._limit = limit
 
-    def add(self, upstream: str, token: str) -> None:
-        """Remember what a server said."""
+    def add(self, upstream: str, token: str, tenant: str = "") -> None:
+        """Remember what a server said; of a tenant, for every process."""
+        if tenant and self._shared is not None:
+            self._shared.say(tenant, upstream, token)
         digest = _token_digest(upstream, token)
         self._digests[digest] = None
         self._digests.move_to_end(digest)
         while len(self._digests) > self._limit:
             self._digests.popitem(last=False)
+
+    async def learn(self, tenant: str, upstream: str, tokens: Sequence[Json]) -> None:
+        """Find out which of some tokens the server has said to other processes."""
+        unknown = [one for one in tokens if isinstance(one, str) and not self.holds(upstream, one)]
+        if unknown and self._shared is not None:
+            for token in await self._shared.said(tenant, upstream, unknown):
+                self.add(upstream, token)
 
     def holds(self, upstream: str, token: Json) -> bool:
         """Return whether the server has said it."""

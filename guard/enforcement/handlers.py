@@ -18,14 +18,14 @@ from guard.enforcement.response import ResponseHandler
 from guard.enforcement.websocket_messages import WebSocketHandler
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from guard.core.metrics import Metrics
     from guard.core.ports import AnswerFeed, AuditLog, Clock
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
     from guard.enforcement.elicitation import Elicitor
-    from guard.enforcement.exchange import Login
+    from guard.enforcement.exchange import Login, SharedExchanges
     from guard.protocols.base import ProtocolModule
 
 
@@ -45,6 +45,7 @@ class Enforcement:
         login: logs clients in at the servers of reverse listeners; None where there are none.
         answers: tells of people's answers; without it nothing is held open.
         elicitor: asks the people at MCP clients; None with ``answers``.
+        shared: what is in flight at other processes; None where there are none.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -62,10 +63,16 @@ class Enforcement:
         login: Login | None = None,
         answers: AnswerFeed | None = None,
         elicitor: Elicitor | None = None,
+        shared: SharedExchanges | None = None,
     ) -> None:
         self.login = login
         self.credentials = credentials or Credentials()
         self.body_limit = body_limit
+        self.streams: list[Callable[[tuple[str, str, str], bytes], bool]] = []
+        """What enforcement points send into the event streams that they have open, where they have
+        the one that is meant: by listener, principal and session."""
+        self.elsewhere: Callable[[tuple[str, str, str], bytes], None] | None = None
+        """Has another process send into its streams; None where there is no other."""
         self.in_flight = CallsInFlight()
         """Calls forwarded whose result has not come back."""
         self.holding = None
@@ -73,9 +80,9 @@ class Enforcement:
             self.holding = Holding(answers, lambda: guard.policy, audit, metrics)
         """What is held open for a person's answer."""
         plain: InFlight[str] = InFlight()
-        issued = IssuedTokens()
+        issued = IssuedTokens(shared=shared)
         failures = ParseFailures(guard, audit, metrics)
-        models = ModelAnswerHandler(guard, clock, failures, self.in_flight)
+        models = ModelAnswerHandler(guard, clock, failures, self.in_flight, shared)
         self.requests = RequestHandler(
             guard=guard,
             protocols=protocols,
@@ -88,6 +95,7 @@ class Enforcement:
             plain=plain,
             issued=issued,
             models=models,
+            shared=shared,
             login=login,
             holding=self.holding,
             elicitor=elicitor,
@@ -100,7 +108,12 @@ class Enforcement:
             plain=plain,
             issued=issued,
             models=models,
+            shared=shared,
             body_limit=body_limit,
             declarations=declarations,
         )
         self.sockets = WebSocketHandler(guard, clock, declarations, failures)
+
+    def send_into(self, stream: tuple[str, str, str], message: bytes) -> bool:
+        """Send a message into an event stream; return whether one of these points has it open."""
+        return any(send(stream, message) for send in self.streams)

@@ -23,15 +23,23 @@ from guard.protocols.refusals import Refusal, sentence
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from guard.core.calls import TracedCall
     from guard.core.model import ToolCall
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
-    from guard.enforcement.exchange import CallsInFlight, Exchange, ParseFailures
+    from guard.enforcement.exchange import (
+        CallsInFlight,
+        Exchange,
+        ParseFailures,
+        SharedExchanges,
+    )
     from guard.protocols.llm.model_answers import Held, Proposal
     from guard.protocols.messages import ParsedCall, ReportedResult
 
 REPORTED_LIMIT: Final = 100_000
 """Reported results that are remembered: a history is sent again and again."""
+_REPORTED: Final = "reported"
+"""In the place of a server: what a model was told already."""
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
@@ -39,8 +47,14 @@ class ModelAnswerHandler:
     """Judges the calls in answers and completes them from later requests."""
 
     def __init__(
-        self, guard: Guard, clock: Clock, failures: ParseFailures, in_flight: CallsInFlight
+        self,
+        guard: Guard,
+        clock: Clock,
+        failures: ParseFailures,
+        in_flight: CallsInFlight,
+        shared: SharedExchanges | None = None,
     ) -> None:
+        self._shared = shared
         self._guard = guard
         self._clock = clock
         self._failures = failures
@@ -68,7 +82,10 @@ class ModelAnswerHandler:
         [(classified, verdict)] = await self._guard.authorize([self._call(exchange, proposed)])
         if verdict.enforced.forwards:
             if proposed.correlation is not None:
-                self._in_flight.add(exchange.model_key(proposed.correlation), classified)
+                key = exchange.model_key(proposed.correlation)
+                self._in_flight.add(key, classified)
+                if self._shared is not None:
+                    self._shared.keep(exchange.identity.tenant, key, classified)
             return None
         words = sentence(Refusal(classified.call.id, verdict))
         name = f"`{proposed.tool}`: " if _PLAIN_NAME.fullmatch(proposed.tool) else ""
@@ -100,7 +117,15 @@ class ModelAnswerHandler:
         self._reported[digest] = None
         while len(self._reported) > REPORTED_LIMIT:
             self._reported.popitem(last=False)
-        pending = self._in_flight.take(exchange.model_key(result.call.correlation or ""))
+        key = exchange.model_key(result.call.correlation or "")
+        pending = self._in_flight.take(key)
+        if self._shared is not None:
+            tenant, name = exchange.identity.tenant, f"/{digest.hex()}"
+            self._shared.forget(tenant, key)
+            if pending is None:
+                if await self._shared.said(tenant, _REPORTED, [name]):
+                    return None
+                pending = _call_in(await self._shared.take(tenant, key))
         classified = pending or untraced(self._classify(self._call(exchange, result.call)))
         at = self._clock.now()
         verdict = await self._guard.observe(
@@ -108,6 +133,8 @@ class ModelAnswerHandler:
         )
         if verdict is not None:
             self._reported[digest] = Refusal(classified.call.id, verdict)
+        elif self._shared is not None:
+            self._shared.say(exchange.identity.tenant, _REPORTED, f"/{digest.hex()}")
         return self._reported.get(digest)
 
     def _classify(self, call: ToolCall) -> ClassifiedCall:
@@ -115,3 +142,7 @@ class ModelAnswerHandler:
         if policy is None:
             return ClassifiedCall(call, Role.OTHER)
         return classify(policy, call)
+
+
+def _call_in(held: TracedCall | str | None) -> TracedCall | None:
+    return None if isinstance(held, str) else held

@@ -25,6 +25,7 @@ from guard.enforcement.exchange import (
     UnreadExchange,
     identify,
     new_decision_id,
+    share,
 )
 from guard.enforcement.holding import DENIED
 from guard.protocols.http.message import REDACTION_FAILED, HttpReply
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         IssuedTokens,
         Login,
         ParseFailures,
+        SharedExchanges,
     )
     from guard.enforcement.holding import HeldRequest, Holding, Judge
     from guard.enforcement.model_answers import ModelAnswerHandler
@@ -133,6 +135,7 @@ class RequestHandler:
         plain: likewise other requests, by their methods.
         issued: what servers gave their clients to repeat.
         models: takes the results that a request reports to a model.
+        shared: what is in flight at other processes; None where there are none.
         login: logs clients in at the servers of reverse listeners.
         holding: holds requests open that are asked about; None: they are refused at once.
         elicitor: asks the people at MCP clients; None with ``holding``.
@@ -152,11 +155,13 @@ class RequestHandler:
         plain: InFlight[str],
         issued: IssuedTokens,
         models: ModelAnswerHandler,
+        shared: SharedExchanges | None = None,
         login: Login | None = None,
         holding: Holding | None = None,
         elicitor: Elicitor | None = None,
     ) -> None:
         self._elicitor = elicitor
+        self._shared = shared
         self._holding = holding
         self._guard = guard
         self._protocols = [p for p in protocols if not p.is_fallback]
@@ -294,7 +299,9 @@ class RequestHandler:
             message = await self._read(protocol.parse, request)
             identity = identify(request, message, self._credentials)
             upstream = protocol.upstream(request)
-            side_content = self._side_content(request, protocol, message, upstream)
+            side_content = await self._side_content(
+                request, protocol, message, (identity.tenant, upstream)
+            )
         except MessageError as error:
             return self._unread(error, protocol, request, decision_id)
         except Exception as error:  # noqa: BLE001  (hop 2 must end in a refusal, whatever it met)
@@ -311,15 +318,22 @@ class RequestHandler:
             if withheld is not None:
                 return withheld
         if message.tasks or message.plain:
-            self._expect_others(message, exchange)
-            if self._elicitor is not None and self._elicitor.asks:
-                self._elicitor.note(exchange, message)
+            await self._expect_others(message, exchange)
         calls = self._calls(request, exchange, (*message.calls, *side_content), decision_id)
         refused: Refused | None = None
         rewriting = Rewriting(protocol, request, message)
         if calls:
             refused = await self._judge(message, calls, exchange, rewriting)
-        return exchange if refused is None else self._or_asked(refused, exchange, rewriting)
+        if refused is None:
+            return self._forwarded(request, exchange)
+        return self._or_asked(refused, exchange, rewriting)
+
+    def _forwarded(self, request: HttpRequest, exchange: Exchange) -> Exchange:
+        """Return the exchange of a request that goes out."""
+        if self._shared is not None and exchange.protocol.answered_in(request):
+            # Its answers come in the stream that the client has open, at whichever process.
+            share(self._shared, exchange)
+        return exchange
 
     async def _note_history(self, exchange: Exchange, message: Message) -> HttpReply | None:
         """Take in what a request reports to a model; return its refusal where one withholds it."""
@@ -465,23 +479,37 @@ class RequestHandler:
             calls.append(call)
         return calls
 
-    def _side_content(
-        self, request: HttpRequest, protocol: ProtocolModule, message: Message, upstream: str
+    async def _side_content(
+        self,
+        request: HttpRequest,
+        protocol: ProtocolModule,
+        message: Message,
+        server: tuple[str, str],
     ) -> list[ParsedCall]:
         """Return what else leaves with a message, as calls that are judged like any other.
+
+        Args:
+            request: the message on the wire.
+            protocol: its format.
+            message: as it was read.
+            server: tenant and upstream, whose tokens a client may repeat.
 
         Where the agent chose the host, or the message goes to no endpoint of its protocol, the
         request itself is a call as well.  Its headers and query are one where the policy maps it.
         """
         if protocol is self._fallback:
             return []
-        policy = self._guard.policy
+        policy, upstream = self._guard.policy, server[1]
+        is_endpoint = protocol.is_endpoint(request)
+        if self._shared is not None and (message.echoes or not is_endpoint):
+            tokens = [request.target, *(echo.value for echo in message.echoes)]
+            await self._issued.learn(*server, tokens)
         found = [*message.side_content]
         for echo in message.echoes:
             if not self._issued.holds(upstream, echo.value):
                 found.append(echo.call)
         is_away = request.chosen or not (
-            protocol.is_endpoint(request) or self._issued.holds(upstream, request.target)
+            is_endpoint or self._issued.holds(upstream, request.target)
         )
         if is_away and not protocol.names_hosts:
             bare = request if not message.calls else replace(request, body=b"")
@@ -490,10 +518,21 @@ class RequestHandler:
             found += metadata_call(request, reads_query=not protocol.names_hosts)
         return found
 
-    def _expect_others(self, message: Message, exchange: Exchange) -> None:
+    async def _task(self, exchange: Exchange, task: str) -> TracedCall | None:
+        """Return the call of a task, whichever process released it."""
+        key, tenant = exchange.task_key(task), exchange.identity.tenant
+        found: TracedCall | str | None = self._in_flight.take(key)
+        if self._shared is not None:
+            if found is None:
+                found = await self._shared.take(tenant, key)
+            else:
+                self._shared.forget(tenant, key)
+        return None if isinstance(found, str) else found
+
+    async def _expect_others(self, message: Message, exchange: Exchange) -> None:
         """Expect the answers to requests that are no calls: results of earlier ones, and others."""
         for correlation, task in message.tasks:
-            classified = self._in_flight.take(exchange.task_key(task))
+            classified = await self._task(exchange, task)
             if classified is None:
                 # Another guard, or this one's predecessor, released the call: its result is
                 # labelled, and judged, as that of a tool nobody knows.
@@ -504,6 +543,8 @@ class RequestHandler:
             exchange.plain[correlation] = method
             if correlation is not None:
                 self._plain.add(exchange.message_key(correlation), method)
+        if self._elicitor is not None and self._elicitor.asks:
+            self._elicitor.note(exchange, message)
 
     def _expect(self, exchange: Exchange, correlation: str | None, classified: TracedCall) -> None:
         exchange.calls[correlation] = classified

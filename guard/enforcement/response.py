@@ -18,7 +18,7 @@ from guard.core.declarations import Declaration
 from guard.core.errors import MessageError, OversizeError
 from guard.core.model import Role
 from guard.core.policy import Action, Mode, Reason, Verdict
-from guard.enforcement.exchange import new_decision_id
+from guard.enforcement.exchange import new_decision_id, share
 from guard.protocols.framing.content_coding import StreamDecoder
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import BOM, EventCutter, message_event, read_event, with_data
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         InFlight,
         IssuedTokens,
         ParseFailures,
+        SharedExchanges,
         UnreadExchange,
     )
     from guard.enforcement.model_answers import ModelAnswerHandler
@@ -70,6 +71,7 @@ class ResponseHandler:
         plain: likewise other requests, by their methods.
         issued: what servers gave their clients to repeat.
         models: judges the calls in answers of models.
+        shared: what is in flight at other processes; None where there are none.
         body_limit: bytes one event, or one call, may have.
         declarations: pins and labels what servers declare; None where nobody keeps pins.
     """
@@ -84,6 +86,7 @@ class ResponseHandler:
         plain: InFlight[str],
         issued: IssuedTokens,
         models: ModelAnswerHandler,
+        shared: SharedExchanges | None = None,
         body_limit: int,
         declarations: DeclarationHandler | None = None,
     ) -> None:
@@ -94,6 +97,7 @@ class ResponseHandler:
         self._plain = plain
         self._issued = issued
         self._models = models
+        self._shared = shared
         self._declarations = declarations
         self.body_limit = body_limit
 
@@ -117,6 +121,8 @@ class ResponseHandler:
             # An answer that is complete and names no id still ends the calls of its exchange.
             # Where the message was only accepted, its result comes in another one.
             await self._end_calls(exchange, content, is_lost=status < BAD_REQUEST)
+        elif self._shared is not None:
+            share(self._shared, exchange)
         return instead
 
     @property
@@ -126,7 +132,7 @@ class ResponseHandler:
 
     def note_token(self, exchange: Exchange, token: str) -> None:
         """Note what a server gives its client to repeat outside its messages."""
-        self._issued.add(exchange.upstream, token)
+        self._issued.add(exchange.upstream, token, exchange.identity.tenant)
         if exchange.named is not None:
             exchange.named(token)
 
@@ -144,7 +150,12 @@ class ResponseHandler:
         return await self._observe(exchange, content)
 
     async def on_lost(self, exchange: Exchange) -> None:
-        """Note that no answer will come: whether the calls were carried out is not known."""
+        """Note that no answer will come: whether the calls were carried out is not known.
+
+        Where the stream has marks by which a client fetches the rest, it may come yet.
+        """
+        if exchange.resumes and not exchange.is_write:
+            return
         await self._end_calls(exchange, None, is_lost=True)
 
     async def _end_calls(self, exchange: Exchange, content: Json, *, is_lost: bool) -> None:
@@ -189,16 +200,14 @@ class ResponseHandler:
         if framed and not first and event.startswith(BOM) and not self._failures.passes:
             raise MessageError("bad_answer", "an event begins with a byte order mark")
         name, data = read_event(event, first=first)
-        for found in _EVENT_ID.finditer(event):
-            exchange.resumes = True
-            self._issued.add(exchange.upstream, found[1].decode("utf-8", "replace"))
+        self._note_marks(exchange, event)
         if not data:
             return [event]
         exchange.join(name, data)
         if exchange.protocol.upstream_of_event(name, data) is not None:
             place = urlsplit(data)
             query = f"?{place.query}" if place.query else ""
-            self._issued.add(exchange.upstream, place.path + query)
+            self._issued.add(exchange.upstream, place.path + query, exchange.identity.tenant)
         try:
             content = parse_json(data.encode())
         except MessageError:
@@ -209,6 +218,15 @@ class ResponseHandler:
             content = data
         changed = await self._observe(exchange, content)
         return [event if changed is None else with_data(event, changed.decode())]
+
+    def _note_marks(self, exchange: Exchange, event: bytes) -> None:
+        """Note the marks by which a client may fetch the rest of a stream, at any process."""
+        for found in _EVENT_ID.finditer(event):
+            if not exchange.resumes and self._shared is not None:
+                share(self._shared, exchange)
+            exchange.resumes = True
+            mark = found[1].decode("utf-8", "replace")
+            self._issued.add(exchange.upstream, mark, exchange.identity.tenant)
 
     async def _answer_event(
         self, exchange: Exchange, reader: AnswerReader, event: bytes | None
@@ -347,7 +365,7 @@ class ResponseHandler:
             withholds = partial(self._declarations.withholds, exchange)
             left = protocol.without_declarations(content, withholds) or left
         for token in protocol.said(content):
-            self._issued.add(exchange.upstream, token)
+            self._issued.add(exchange.upstream, token, exchange.identity.tenant)
         if refusals:
             left = protocol.withhold(content if left is None else left, refusals)
         if left is None:
@@ -359,6 +377,8 @@ class ResponseHandler:
     ) -> Refusal | None:
         """Observe the result of a call, or label another answer; return why it is withheld."""
         correlation, protocol = result.correlation, exchange.protocol
+        if self._shared is not None and correlation is not None and protocol.answers_by_id:
+            await self._fetch(self._shared, exchange, correlation)
         if correlation in exchange.calls or self._is_awaited(exchange, correlation):
             return await self._finish(exchange, result, is_lost=is_lost)
         method = exchange.plain.pop(correlation, None)
@@ -374,6 +394,20 @@ class ResponseHandler:
             source = method or UNREQUESTED
             await self._declarations.note(exchange, Declaration(source, text))
         return None
+
+    async def _fetch(self, shared: SharedExchanges, exchange: Exchange, correlation: str) -> None:
+        """Take over an open request of another process; of this one's, no other need know now."""
+        key, tenant = exchange.message_key(correlation), exchange.identity.tenant
+        open_here = correlation in exchange.calls or correlation in exchange.plain
+        if open_here or self._in_flight.holds(key) or self._plain.holds(key):
+            shared.forget(tenant, key)
+            return
+        held = await shared.take(tenant, key)
+        if isinstance(held, str):
+            exchange.plain[correlation] = held
+        elif held is not None:
+            self._guard.adopt(held)
+            exchange.calls[correlation] = held
 
     def _is_awaited(self, exchange: Exchange, correlation: str | None) -> bool:
         return correlation is not None and self._in_flight.holds(exchange.message_key(correlation))
@@ -394,6 +428,9 @@ class ResponseHandler:
             # Not the result yet: whoever asks for it later gets it judged as that call's.  What
             # comes along is text like any other, and settles nothing.
             self._in_flight.add(exchange.task_key(task), classified)
+            if self._shared is not None:
+                tenant = exchange.identity.tenant
+                self._shared.keep(tenant, exchange.task_key(task), classified)
             early = replace(classified.call, id=new_decision_id())
             mapping = classified.classified.mapping
             classified = untraced(ClassifiedCall(early, Role.OTHER, mapping))

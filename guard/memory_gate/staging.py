@@ -45,6 +45,10 @@ class Staging(Protocol):
         """Say what became of it; return the subjects found to drift with it."""
         ...
 
+    async def settle_by_id(self, tenant: str, identifier: str, fate: Fate) -> None:
+        """Say what became of one that another process has committed."""
+        ...
+
     async def read(self, identity: Identity, sources: frozenset[bytes]) -> None:
         """Remember that a session has read from sources, given by their marks."""
         ...

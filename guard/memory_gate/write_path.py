@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.calls import SAVING
 from guard.core.errors import AuditError, StateError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from guard.core.mappings import ReadMapping
     from guard.core.memory import Candidate, GateDecision
     from guard.core.metrics import Metrics
-    from guard.core.model import Json
+    from guard.core.model import Json, ToolCall
     from guard.core.policy import Policy, Verdict
     from guard.core.ports import AuditLog
     from guard.core.trajectory import Snapshot
@@ -80,6 +80,8 @@ class WritePath:
         self.swap_policy(policy)
         self._staged: OrderedDict[str, StagedWrite] = OrderedDict()
         self._committed: OrderedDict[str, StagedWrite] = OrderedDict()
+        self._adopted: OrderedDict[str, tuple[str, MemoryClass]] = OrderedDict()
+        """Tenant and class of writes that another process has committed, by call."""
 
     def swap_policy(self, policy: Policy) -> None:
         """Judge every later write by another policy; writes in flight are settled all the same."""
@@ -181,12 +183,18 @@ class WritePath:
 
     def is_committed(self, call_id: str) -> bool:
         """Return whether a call is a write that was committed and has no answer yet."""
-        return call_id in self._committed
+        return call_id in self._committed or call_id in self._adopted
+
+    def adopt(self, call: ToolCall, target: MemoryClass) -> None:
+        """Take over a write that another process may have committed: its answer comes here."""
+        self._adopted[call.id] = call.identity.tenant, target
+        self._bound(self._adopted)
 
     async def settle(self, call_id: str, fate: Fate) -> None:
         """Say what became of a call; before its answer is released."""
         write = self._committed.pop(call_id, None)
         if write is None:
+            await self._settle_adopted(call_id, fate)
             return
         self._reached("answered")
         drift = self._memory.drift if fate is Fate.ACKNOWLEDGED else None
@@ -200,6 +208,17 @@ class WritePath:
         else:
             self._log.count(fate.value, (), write.decision.target)
         self._reached("settled")
+
+    async def _settle_adopted(self, call_id: str, fate: Fate) -> None:
+        if call_id not in self._adopted:
+            return
+        tenant, target = self._adopted.pop(call_id)
+        try:
+            await self._staging.settle_by_id(tenant, call_id, fate)
+        except StateError:
+            self._log.failed()
+        else:
+            self._log.count(fate.value, (), target)
 
     def sourced(self, result: ToolResult) -> ToolResult:
         """Return a result with its sources, for the gate and the labels: what is released is read.
@@ -231,7 +250,7 @@ class WritePath:
         return await self._proposals.judge(result)
 
     @staticmethod
-    def _bound(writes: OrderedDict[str, StagedWrite]) -> None:
+    def _bound(writes: OrderedDict[str, Any]) -> None:
         if len(writes) > IN_FLIGHT:
             writes.popitem(last=False)
 

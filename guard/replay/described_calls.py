@@ -362,6 +362,9 @@ class DescribedStaging:
         del candidate, fate, subjects, drift
         return ()
 
+    async def settle_by_id(self, tenant: str, identifier: str, fate: Fate) -> None:
+        """Drop it: no other process commits anything."""
+
     async def read(self, identity: Identity, sources: frozenset[bytes]) -> None:
         """Drop what is read."""
 

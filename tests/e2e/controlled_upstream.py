@@ -101,6 +101,16 @@ class StreamClient:
         self.socket.sendall(data)
         self.received = b""
 
+    @classmethod
+    def of(cls, connection: socket.socket, data: bytes) -> StreamClient:
+        """Return a client on a connection that is open already."""
+        client = cls.__new__(cls)
+        client.socket, client.received = connection, b""
+        _OPEN.append(connection)
+        connection.settimeout(PATIENCE)
+        connection.sendall(data)
+        return client
+
     def until(self, wanted: bytes) -> bytes:
         """Read until the wanted bytes have come and return everything so far."""
         while wanted not in self.received:

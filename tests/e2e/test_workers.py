@@ -7,17 +7,21 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
 from guard.adapters.loopback import free_port
+from tests.e2e.controlled_upstream import ControlledUpstream, Exchange, StreamClient, close_all
 from tests.e2e.running_guard import (
     ROOT,
     RunningGuard,
@@ -279,3 +283,121 @@ def test_the_log_of_several_workers_verifies(several: Several) -> None:
     trees = {line["log"] for line in events(guard, "guard.decision")}
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert len(trees) >= 2
+
+
+def worker_with(guard: RunningGuard, client: socket.socket) -> int | None:
+    """Return which worker has accepted a connection; None where none has yet."""
+    host, port = client.getsockname()
+    peer = f"{int.from_bytes(socket.inet_aton(host), 'little'):08X}:{port:04X}"
+    lines = [x.split() for x in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]]
+    inodes = {f"socket:[{x[9]}]" for x in lines if x[2] == peer}
+    for number, pid in workers_of(guard).items():
+        with suppress(OSError):
+            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    if str(descriptor.readlink()) in inodes:
+                        return number
+    return None
+
+
+def connected_to(guard: RunningGuard, worker: int) -> socket.socket:
+    """Return a connection that a certain worker has accepted; the kernel spreads them."""
+    tried: list[socket.socket] = []
+    try:
+        while True:
+            client = socket.create_connection(("127.0.0.1", guard.port), timeout=30)
+            accepted = partial(worker_with, guard, client)
+            wait_until(lambda found=accepted: found() is not None, "an accept")
+            if worker_with(guard, client) == worker:
+                return client
+            tried.append(client)
+    finally:
+        for one in tried:
+            one.close()
+
+
+@pytest.fixture(scope="module", params=["lean", "mitmproxy"])
+def streaming(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningGuard]:
+    """Return a guard of two workers in front of an upstream whose every chunk a test controls."""
+    server = ControlledUpstream()
+    place = tmp_path_factory.mktemp("streaming")
+    guard = start_guard(place / "guard", server, options=(*TWO, "--pep", request.param))
+    yield guard
+    guard.stop()
+    server.close()
+    close_all()
+
+
+def request_of(document: dict[str, Any], path: str = "/mcp", *headers: str) -> bytes:
+    """Return a POST with a JSON body."""
+    body = json.dumps(document)
+    head = [f"POST {path} HTTP/1.1", "host: tools.test", "content-type: application/json"]
+    head += ["accept: application/json, text/event-stream", f"content-length: {len(body)}"]
+    return "\r\n".join([*head, *headers, "", body]).encode()
+
+
+def opened_stream(guard: RunningGuard, path: str, worker: int) -> tuple[StreamClient, Exchange]:
+    """Have a client of one worker read a stream of events."""
+    get = f"GET {path} HTTP/1.1\r\nhost: tools.test\r\naccept: text/event-stream\r\n"
+    connection = connected_to(guard, worker)
+    client = StreamClient.of(connection, f"{get}mcp-session-id: s1\r\n\r\n".encode())
+    exchange = guard.upstream.next()
+    exchange.head()
+    return client, exchange
+
+
+def test_a_result_that_comes_back_at_another_worker_finds_its_call(streaming: RunningGuard) -> None:
+    """HTTP+SSE: posted to one worker, answered in the stream that the other has open."""
+    listener, stream = opened_stream(streaming, "/sse", 0)
+    stream.chunk(b"event: endpoint\ndata: /messages/?session_id=s1\n\n")
+    listener.until(b"session_id=s1")
+    call = request_of(tool_call(ident="late"), "/messages/?session_id=s1", "mcp-session-id: s1")
+    poster = StreamClient.of(connected_to(streaming, 1), call)
+    posted = streaming.upstream.next()
+    posted.connection.sendall(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n")
+    poster.until(b"202")
+
+    result = {
+        "jsonrpc": "2.0",
+        "id": "late",
+        "result": {"content": [{"type": "text", "text": "k"}]},
+    }
+    stream.chunk(b"data: " + json.dumps(result).encode() + b"\n\n")
+    said = listener.until(b'"late"')
+
+    assert b"result_unmatched" not in said
+
+
+def test_a_refusal_gets_into_the_stream_that_another_worker_has_open(
+    streaming: RunningGuard,
+) -> None:
+    """HTTP+SSE clients read nothing in the answer to their POST."""
+    listener, stream = opened_stream(streaming, "/sse", 1)
+    stream.chunk(b"event: endpoint\ndata: /messages/?session_id=s8\n\n")
+    listener.until(b"session_id=s8")
+    refused = request_of(tool_call("eve@evil.test"), "/messages/?session_id=s8")
+    poster = StreamClient.of(connected_to(streaming, 0), refused)
+
+    poster.until(b"Accepted")
+
+    assert b"approval_required" in listener.until(b'"isError": true')
+
+
+def test_a_stream_is_resumed_at_another_worker(streaming: RunningGuard) -> None:
+    """The client leaves after an event with a mark, and fetches the rest from the other worker."""
+    call = request_of(tool_call(ident="cut"), "/mcp", "mcp-session-id: s1")
+    first = StreamClient.of(connected_to(streaming, 0), call)
+    posted = streaming.upstream.next()
+    posted.head()
+    posted.chunk(b"id: 41\ndata:\n\n")
+    first.until(b"id: 41")
+    first.close()
+    posted.is_gone()
+    resumed, rest = opened_stream(streaming, "/mcp", 1)
+
+    result = {"jsonrpc": "2.0", "id": "cut", "result": {"content": [{"type": "text", "text": "k"}]}}
+    rest.chunk(b"id: 42\ndata: " + json.dumps(result).encode() + b"\n\n")
+
+    assert b"result_unmatched" not in resumed.until(b'"cut"')

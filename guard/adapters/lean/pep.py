@@ -111,6 +111,7 @@ class LeanPep:
         sockets: Sockets | None = None,
     ) -> None:
         self._sockets = sockets or {}
+        enforcement.streams.append(self._send_into)
         self.budget = MessageBudget(held_limit)
         self.body_limit = enforcement.body_limit
         self._enforcement = enforcement
@@ -727,11 +728,21 @@ class LeanPep:
 
         Without such a stream the reply is the answer to the request, which nobody else can read.
         """
-        client = self._stream_for(reply)
-        if client is None:
+        if reply.stream is None:
             return reply
-        client.transport.write(client.framed(message_event(reply.body)))
+        if not self._send_into(reply.stream, reply.body):
+            if self._enforcement.elsewhere is None:
+                return reply
+            self._enforcement.elsewhere(reply.stream, reply.body)
         return HttpReply(ACCEPTED, "text/plain", b"Accepted")
+
+    def _send_into(self, stream: tuple[str, str, str], message: bytes) -> bool:
+        """Send a message into an event stream; return whether it is open here."""
+        client = self._streams.get(stream)
+        if client is None or client.is_lost:
+            return False
+        client.transport.write(client.framed(message_event(message)))
+        return True
 
 
 @dataclass(frozen=True, slots=True)

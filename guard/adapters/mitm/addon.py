@@ -94,6 +94,7 @@ class GuardAddon:
         forward: ForwardAddon,
         credentials: Mapping[str, WriteCredential] | None = None,
     ) -> None:
+        enforcement.streams.append(self._send_into)
         self._enforcement = enforcement
         self.forward = forward
         self._credentials = credentials or {}
@@ -228,14 +229,24 @@ class GuardAddon:
 
         Without such a stream the reply is the answer to the request, which nobody else can read.
         """
-        flow = self._streams.get(reply.stream) if reply.stream is not None else None
-        if flow is None:
+        if reply.stream is None:
             return reply
-        try:
-            self.inject(StreamedAnswer(flow, message_event(reply.body)))
-        except ValueError:  # The stream's connection is gone.
-            return reply
+        if not self._send_into(reply.stream, reply.body):
+            if self._enforcement.elsewhere is None:
+                return reply
+            self._enforcement.elsewhere(reply.stream, reply.body)
         return HttpReply(ACCEPTED, "text/plain", b"Accepted")
+
+    def _send_into(self, stream: tuple[str, str, str], message: bytes) -> bool:
+        """Send a message into an event stream; return whether it is open here."""
+        flow = self._streams.get(stream)
+        if flow is None:
+            return False
+        try:
+            self.inject(StreamedAnswer(flow, message_event(message)))
+        except ValueError:  # The stream's connection is gone.
+            return False
+        return True
 
     async def _judge(
         self, flow: http.HTTPFlow

@@ -13,6 +13,12 @@ def control_socket(pulse: Path) -> Path:
     return pulse.with_name(f"{pulse.name}.control")
 
 
+def control_sockets(pulse: Path) -> list[Path]:
+    """Return the pulse files of the other workers of a run that answer, or did."""
+    found = sorted(pulse.parent.glob("pulse-*.control"))
+    return [one for path in found if (one := path.with_suffix("")) != pulse]
+
+
 def ready_file(pulse: Path) -> Path:
     """Return where it says what it listens on, and under which policy."""
     return pulse.with_name(f"{pulse.name}.ready")

@@ -10,7 +10,7 @@ COMMANDS: Final = (
     # Scripts; what they call is checked as well.
     *("evalsha", "eval", "script|load"),
     # State.
-    *("get", "set", "mget", "del", "unlink", "exists", "pexpire", "pttl", "scan"),
+    *("get", "getdel", "set", "mget", "del", "unlink", "exists", "pexpire", "pttl", "scan"),
     *("hget", "hgetall", "hmget", "hset", "hsetnx", "hdel", "hexists", "hincrby", "hlen", "hscan"),
     *("lrange", "rpush", "sadd", "scard", "smembers", "xadd", "xrange", "xrevrange"),
     *("zadd", "zrem", "zrangebyscore", "zrevrange", "zremrangebyrank", "zremrangebyscore"),

@@ -388,6 +388,31 @@ class RedisStaging:
         )
         return tuple(text_of(item) for item in reply) if isinstance(reply, list) else ()
 
+    async def settle_by_id(self, tenant: str, identifier: str, fate: Fate) -> None:
+        """Record the fate of a candidate that another process has committed; drift is not watched.
+
+        Raises:
+            StateError: as :meth:`settle`.
+        """
+        keys = self.keys(tenant)
+        wanted = ("store", "partition", "key", "principal")
+        reply = await self._client.execute("HMGET", keys.candidate(identifier), *wanted)
+        if not isinstance(reply, list) or None in reply:
+            return  # It was never staged, or is settled and gone.
+        store, partition, key, principal = (text_of(one) for one in reply)
+        names = [
+            keys.candidate(identifier),
+            keys.in_flight,
+            keys.item(store, partition, key),
+            keys.drift(principal),
+            keys.findings,
+            keys.trust("principal", principal),
+        ]
+        keep = self.limits.keep_refused * 1000
+        await self._client.run(
+            load_script("settle"), len(names), *names, identifier, fate.value, keep
+        )
+
     async def read(self, identity: Identity, sources: frozenset[bytes]) -> None:
         """Remember that a session has read from sources.
 

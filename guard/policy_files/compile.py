@@ -40,7 +40,7 @@ from guard.destinations.canonical import PatternSet, parse_pattern
 from guard.destinations.folds import Folds
 from guard.detectors import declared_facts
 from guard.policy_files.inheritance import with_inherited
-from guard.policy_files.lint import lint, open_readers, uncounted, undeclared
+from guard.policy_files.lint import lint, open_readers, uncounted, undeclared, unsaturated
 from guard.policy_files.memory_schema import compile_memory, compile_selections
 from guard.policy_files.schema import (
     NESTED,
@@ -254,6 +254,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
             *undeclared(files),
             *open_readers(files),
             *uncounted(files),
+            *unsaturated(files),
         ),
     )
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from guard.core.calls import SAVING
 from guard.core.errors import PolicyProblem
 from guard.core.jsonpath import compile_path
-from guard.core.labels import VOUCHING, Channel
+from guard.core.labels import VOUCHING, Channel, Rung
 from guard.core.memory import SourceType
-from guard.core.model import Integrity, Role
+from guard.core.model import DestinationStatus, Integrity, Role
 from guard.core.policy import Action, Mode
 from guard.destinations.canonical import PatternSet, parse_pattern, read_destinations
 from guard.detectors import declared_facts
@@ -23,6 +23,8 @@ from guard.policy_files.memory_schema import (
 from guard.policy_files.schema import suggestion
 from guard.protocols.http.tools import UrlTemplate
 from guard.rules.base import MappingOutline, PolicyOutline
+from guard.rules.destination import DestinationRule
+from guard.rules.provenance import ProvenanceRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -117,6 +119,49 @@ def uncounted(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
             if not any(read.ranked is not None for read in store.reads):
                 message = "no read of this store has `ranked`, so no answer of it is replayed"
                 yield _problem(file, where, message)
+
+
+def unsaturated(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
+    """Yield rules that allow receivers nobody knows although they may be tainted: warnings.
+
+    Where the labels of a principal reached a bound, an unknown receiver may stand in a text that
+    was read.  A `provenance` rule asks then; one about the status of destinations does not.
+    """
+    asking = [
+        rule
+        for file in files
+        for rule in file.rules
+        if isinstance(rule, ProvenanceRule) and _asks_about_unknown(rule)
+    ]
+    for file in _given(files):
+        for index, rule in enumerate(file.rules):
+            if (
+                isinstance(rule, DestinationRule)
+                and rule.effect is Action.ALLOW
+                and DestinationStatus.EXTERNAL in rule.status
+                and (rule.rungs is None or Rung.UNKNOWN in rule.rungs)
+                and not any(_covers(one, rule) for one in asking)
+            ):
+                message = (
+                    "it allows receivers that nobody vouches for even where the labels of their "
+                    "principal reached a bound, so that they may be tainted; write `type: "
+                    "provenance` with `rungs: [..., unknown]`, which asks then"
+                )
+                yield _problem(file, ("rules", index), message, rule.id)
+
+
+def _asks_about_unknown(rule: ProvenanceRule) -> bool:
+    """Return whether no unknown receiver of its calls passes without a person."""
+    restricts = rule.effect in {Action.ASK, Action.BLOCK}
+    everywhere = rule.tools is None and rule.kinds is None and rule.mapped is None
+    return restricts and everywhere and rule.of == "destinations" and Rung.UNKNOWN in rule.rungs
+
+
+def _covers(rule: ProvenanceRule, other: DestinationRule) -> bool:
+    """Return whether a rule is asked about every call that another one is about."""
+    status = rule.status is None or set(other.status) <= set(rule.status)
+    roles = rule.roles is None or set(other.roles or Role) <= set(rule.roles)
+    return status and roles
 
 
 def _qualifying(by: AuthenticatedByEntry, *, gated: bool) -> str:

@@ -304,3 +304,43 @@ def test_a_reader_of_any_url_is_a_warning(tmp_path, name, role, more, mode, warn
     warnings = [str(one) for one in load_policies([path]).warnings]
 
     assert any("fetches any URL" in one for one in warnings) is warned
+
+
+OPEN = """version: 1
+name: open
+tools:
+  - {{match: [send], role: send, destinations: ["$.to"]}}
+rules:
+  - {{id: out, type: destination, effect: allow, roles: [send], status: [{status}]{filters}}}
+  {more}
+"""
+ASKS = "- {{id: ask, type: provenance, {}, effect: {}}}"
+
+
+@pytest.mark.parametrize(
+    ("status", "filters", "more", "warned"),
+    [
+        ("external", "", "", True),
+        ("external, allowed, internal", "", "", True),
+        ("external", ", rungs: [prompted, unknown]", "", True),
+        ("external", ", rungs: [prompted, established]", "", False),
+        ("internal, allowed", "", "", False),
+        ("external", "", ASKS.format("rungs: [tainted]", "ask"), True),
+        ("external", "", ASKS.format("rungs: [unknown], roles: [other]", "ask"), True),
+        ("external", "", ASKS.format("rungs: [unknown], tools: [send]", "ask"), True),
+        ("external", "", ASKS.format("rungs: [unknown], kinds: [mail]", "ask"), True),
+        ("external", "", ASKS.format("rungs: [unknown], of: guarded", "ask"), True),
+        ("external", "", ASKS.format("rungs: [unknown, tainted], roles: [send]", "ask"), False),
+        ("external", "", ASKS.format("rungs: [unknown]", "block"), False),
+    ],
+)
+def test_unknown_receivers_that_are_allowed_by_their_status_are_a_warning(
+    tmp_path, status, filters, more, warned
+):
+    """Where labels reached a bound they may be tainted, and no rule would ask."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(OPEN.format(status=status, filters=filters, more=more), encoding="utf-8")
+
+    warnings = [str(one) for one in load_policies([path]).warnings]
+
+    assert any("reached a bound" in one for one in warnings) is warned

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-SECONDS: Final = 90
-"""For one turn of a client, or for its start."""
+SECONDS: Final = 180
+"""For one call of a client, or for its start: some start three processes for each call."""
 KINDS: Final = (
     "refused",
     "asked",
@@ -205,19 +205,19 @@ class Talk:
             if self._process.stdin is not None:
                 self._process.stdin.write(json.dumps(calls).encode() + b"\n")
                 self._process.stdin.flush()
-            answer = json.loads(self._line() or b"null")
+            answer = json.loads(self._line(len(calls)) or b"null")
         except (OSError, ValueError):
             answer = None
         return answer if isinstance(answer, list) else [{"hung": True} for _ in calls]
 
-    def _line(self) -> bytes:
-        """Return the next line, empty where none came in time."""
+    def _line(self, calls: int = 1) -> bytes:
+        """Return the next line, empty where none came in the time that so many calls have."""
         # Counted in waits: time in which the machine, or this process, was stopped does not count.
         waits = 0
         while b"\n" not in self._rest and self._process.stdout is not None:
             if not select.select([self._process.stdout], [], [], 1.0)[0]:
                 waits += 1
-                if waits >= SECONDS:
+                if waits >= SECONDS * calls:
                     return b""
                 continue
             data = os.read(self._process.stdout.fileno(), 65536)

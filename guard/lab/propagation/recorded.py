@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.redis.propagation import read_graph
+from guard.core.model import Integrity
 from guard.propagation.events import node_of
 from guard.propagation.evidence import Tier
 from guard.replay.reports import Check
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from guard.core.policy import Policy
+    from guard.propagation.events import Event
     from guard.replay.traces import Call, Run
 
 SAVES: Final = frozenset({"memory_save_fact", "save_fact"})
@@ -37,6 +39,10 @@ class Counts:
     others_likely: int = 0
     others_exposed: int = 0
     incidents: int = 0
+    poisoned_saves: int = 0
+    poisoned_untrusted: int = 0
+    other_saves: int = 0
+    others_untrusted: int = 0
     missed: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
@@ -85,6 +91,9 @@ async def recorded(
                 if call.tool in SAVES and call.i in places and _names_attacker(run, call)
             }
             counts.incidents += bool(roots)
+            for call in run.calls:
+                if call.tool in SAVES and call.i in places:
+                    _label(counts, graph.event(places[call.i]), is_root=places[call.i] in roots)
             reached = {one.place: one.tier for one in graph.reach(roots)}
             exposed = graph.exposed(set(reached)) if reached else {}
             for call in run.calls:
@@ -110,6 +119,14 @@ def _count(counts: Counts, run: Run, call: Call, tier: Tier | None) -> None:
     counts.others_exposed += tier is Tier.EXPOSED
     if confirmed:
         counts.wrong.append(name)
+
+
+def _label(counts: Counts, event: Event, *, is_root: bool) -> None:
+    untrusted = event.label is Integrity.UNTRUSTED
+    counts.poisoned_saves += is_root
+    counts.poisoned_untrusted += is_root and untrusted
+    counts.other_saves += not is_root
+    counts.others_untrusted += not is_root and untrusted
 
 
 def _names_attacker(run: Run, call: Call) -> bool:

@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks neural-memory console-identity dist wheels test-lean fuzz fuzz-peps trace-call train lock clean
+.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks neural-memory console-identity dist wheels test-mitmproxy fuzz fuzz-peps trace-call train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,8 +130,8 @@ $(NEURAL)/.installed: $(NEURAL)/requirements.txt | $(BIN)/python
 neural-memory: $(DEV) $(NEURAL)/.installed ## neural-memory behind a guard
 	$(BIN)/python -m pytest -q tests/e2e/test_neural_memory.py $(ARGS)
 
-test-lean: $(DEV) ## the end-to-end tests with the lean PEP
-	GUARD_PEP=lean $(BIN)/python -m pytest -n $(WORKERS) tests/e2e $(ARGS)
+test-mitmproxy: $(DEV) ## the end-to-end tests with the PEP that is not the default
+	GUARD_PEP=mitmproxy $(BIN)/python -m pytest -n $(WORKERS) tests/e2e $(ARGS)
 
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 	$(BIN)/python -m guard.lab.fuzz --inputs 1000000 $(ARGS)

@@ -132,6 +132,8 @@ class Listener(BaseModel):
 class PepKind(StrEnum):
     """The enforcement points of reverse listeners; forward listeners always have mitmproxy."""
 
+    AUTO = "auto"
+    """``lean``, but where clients prove by certificates who they are."""
     MITMPROXY = "mitmproxy"
     LEAN = "lean"
 
@@ -145,7 +147,7 @@ class Settings(BaseSettings):
 
     policy: list[Path] = Field(default_factory=list)
     reverse: list[str] = Field(default_factory=list)
-    pep: PepKind = PepKind.MITMPROXY
+    pep: PepKind = PepKind.AUTO
     """What serves reverse listeners; ``lean`` speaks HTTP/1.1 in the clear, and nothing else."""
     forward: list[str] = Field(default_factory=list)
     """Listeners that are an agent's ``HTTPS_PROXY``, each ``HOST:PORT``."""

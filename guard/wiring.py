@@ -534,11 +534,12 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
 
         trust = joined_trust(settings.upstream_ca, directory)
     credentials = load_write_credentials(settings.write_credentials, settings.forward)
-    if settings.pep is PepKind.MITMPROXY:
+    asking = asks_certificates(parts.enforcement.credentials.proofs)
+    if settings.pep is PepKind.MITMPROXY or (settings.pep is PepKind.AUTO and asking):
         return [_mitm(settings, parts, directory, trust, credentials, sockets)]
     peps: list[Pep] = []
     if settings.reverse:
-        if asks_certificates(parts.enforcement.credentials.proofs):
+        if asking:
             msg = "certificates of clients need a listener that speaks TLS: --pep mitmproxy"
             raise InputError(msg)
         from guard.adapters.lean.pep import LeanPep

@@ -31,7 +31,7 @@ def run(
     ] = None,
     pep: Annotated[
         PepKind | None,
-        typer.Option(help="What serves reverse listeners (default: mitmproxy)."),
+        typer.Option(help="What serves reverse listeners (default: lean where it can)."),
     ] = None,
     model_api: Annotated[
         list[str] | None,

@@ -176,7 +176,8 @@ class RequestReader:
         except HttpParserError as error:
             cause = error.__context__
             told = cause if isinstance(cause, MessageError) else None
-            self.error = told or MessageError("bad_http", str(error))
+            spoken = _TLS if began is None and data.startswith(_HELLO) else str(error)
+            self.error = told or MessageError("bad_http", spoken)
         if self.error is not None:
             self._body.clear()
             self._head = None
@@ -381,6 +382,11 @@ class AnswerReader:
         if self._head.is_complete and not self.is_complete:
             self.is_complete = True
             self.is_reusable = self._parser.should_keep_alive() and self.status != SWITCHING
+
+
+_HELLO: Final = b"\x16\x03"
+"""How a TLS record with a handshake begins (RFC 8446, section 5.1)."""
+_TLS: Final = "TLS is not spoken here: use http://, or start the guard with `--pep mitmproxy`"
 
 
 def head_bytes(start: str, fields: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -187,3 +187,14 @@ def test_a_body_that_is_too_large_goes_by_with_its_id_kept(size):
     assert b'"id": 3' in large.body
     assert (after.target, after.is_oversize) == ("/x?y=z", False)
     assert reader.held == 0
+
+
+def test_a_client_that_speaks_tls_is_told_what_to_do():
+    """In the audit log, since nothing that it could read can be answered."""
+    hello = bytes.fromhex("16030100f8010000f40303") + bytes(32)
+
+    error = read(hello).error
+
+    assert error is not None
+    assert error.code == "bad_http"
+    assert "--pep mitmproxy" in str(error)

@@ -202,17 +202,17 @@ class Session:
             if inspect.isawaitable(result):
                 result = await result
         except Exception as error:
-            released = await self.observe(verdict, str(error), is_error=True)
-            if released.withheld is not None:
-                raise Refused(released.withheld) from None
+            refused = _refused(await self.observe(verdict, str(error), is_error=True))
+            if refused is not None:
+                raise refused from None
             raise
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self.observe(verdict, None, is_lost=True)
             raise
         released = await self.observe(verdict, result)
-        if released.withheld is not None:
-            raise Refused(released.withheld)
+        if refused := _refused(released):
+            raise refused
         return released.content
 
 
@@ -419,16 +419,16 @@ class SyncSession:
         try:
             result = run(_to_run_with(verdict, arguments))
         except Exception as error:
-            released = self.observe(verdict, str(error), is_error=True)
-            if released.withheld is not None:
-                raise Refused(released.withheld) from None
+            refused = _refused(self.observe(verdict, str(error), is_error=True))
+            if refused is not None:
+                raise refused from None
             raise
         except BaseException:
             self.observe(verdict, None, is_lost=True)
             raise
         released = self.observe(verdict, result)
-        if released.withheld is not None:
-            raise Refused(released.withheld)
+        if refused := _refused(released):
+            raise refused
         return released.content
 
 
@@ -480,6 +480,11 @@ def _verdict(traced: TracedCall, decision: Decision) -> Verdict:
         details={} if allowed else observation(refusal),
         _traced=traced,
     )
+
+
+def _refused(released: Released) -> Refused | None:
+    """Return what is raised where nothing of a result may be shown."""
+    return None if released.withheld is None else Refused(released.withheld)
 
 
 def _to_run_with(verdict: Verdict, arguments: Mapping[str, Json]) -> Mapping[str, Json]:

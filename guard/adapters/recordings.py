@@ -427,10 +427,10 @@ def erase(
         kept = [r for r in records if r.get("id") not in calls and not _is_said(r, concerns)]
         if report.problem or len(kept) == len(records):
             continue
-        fresh = _Segment(directory, key[:KEY_BYTES], path.stat().st_mtime)
+        status = path.stat()
+        fresh = _Segment(directory, key[:KEY_BYTES], status.st_mtime)
         fresh.write([json.dumps(record, separators=(",", ":")).encode() for record in kept])
         fresh.close()
-        status = path.stat()
         os.utime(fresh.path, (status.st_atime, status.st_mtime))
         path.unlink()
         gone += len(records) - len(kept)

@@ -151,7 +151,6 @@ def _change_and_sign(lines: list[bytes], place: int, signer: Signer, notes: Path
     entry = json.loads(lines[place])
     lines[place] = json.dumps(entry | {"value": 0}).encode()
     body = json.loads(notes.read_bytes().splitlines()[-1])["note"]
-    own = json.loads(json.dumps({"note": body}))
-    checkpoint = Signer(_SEED).verifier.opened(own["note"])
+    checkpoint = Signer(_SEED).verifier.opened(body)
     if checkpoint is not None:
         notes.write_text(json.dumps({"note": signer.note(checkpoint)}) + "\n", encoding="utf-8")

@@ -161,11 +161,10 @@ def test_a_stream_in_an_unknown_coding_is_refused_and_the_upstream_let_go(
     exchange.head(b"content-encoding: x-rot13\r\n")
     exchange.chunk(b"qngn: frperg\n\n")
 
-    reply = client.rest()
+    reply = client.until(b"bad_content_encoding")
 
     assert reply.startswith(b"HTTP/1.1 200")
     assert b'"isError": true' in reply
-    assert b"bad_content_encoding" in reply
     assert b"frperg" not in reply
     assert exchange.is_gone()
 

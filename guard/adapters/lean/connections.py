@@ -21,6 +21,8 @@ MARK: Final = 256 * 1024
 """Bytes that wait on one connection before no more are read from it."""
 PIPELINED: Final = 16
 """Requests that wait behind one that is judged before no more are read."""
+PATIENCE_SECONDS: Final = 5.0
+"""How long a request is still served whose client sends no more: it may have left."""
 LINGER_SECONDS: Final = 2.0
 """How long a client is heard, and not listened to, that has yet to read why it was refused."""
 CONNECT_SECONDS: Final = 30.0
@@ -194,10 +196,21 @@ class ClientConnection(Wire):
                 self.transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """Answer what is complete; who hangs up while an answer streams has left."""
+        """Answer what is complete, if that is soon; who hangs up while an answer streams has left.
+
+        A client that has left looks like one that only sends no more.
+        """
         self.has_ended = True
         self.tell()
-        return self._serving is not None and not self.streams
+        waits = self._serving is not None and not self.streams
+        if waits:
+            asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._leave)
+        return waits
+
+    def _leave(self) -> None:
+        """Give up a call whose client has sent its end and has not been answered since."""
+        if self._serving is not None:
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop serving."""

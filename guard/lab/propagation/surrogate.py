@@ -391,7 +391,7 @@ class Plan:
     """Draws of each arm besides."""
     largest: int = 0
     """Items of one more draw, the paper's size; 0 for none."""
-    minutes: float = 20.0
+    minutes: float = 8.0
     """After which no more than two draws of each kind are made; ``n`` says how many were.  The
     draws at the main ratio have the first 75 % of it."""
 

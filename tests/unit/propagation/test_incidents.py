@@ -362,3 +362,41 @@ async def test_what_two_incidents_contain_is_released_by_undoing_both(agent, ope
     for step in reversed((await operator.incident(second.id)).steps):
         await operator.undo(second.id, step.number, NOW, "op")
     assert await everything(store) == before
+
+
+async def test_a_flood_of_near_duplicates_is_reached_and_frames_nobody(agent, operator):
+    """Each copy differs by a word; all are withheld, and an honest item among them is not."""
+    await spread(agent)
+    eve = agent.as_principal("eve")
+    copies = {f"copy{n}": POISON.replace("finance team", f"finance team{n}") for n in range(60)}
+    for place, (key, text) in enumerate(copies.items()):
+        await eve.call("save", {"key": key, "value": text}, "ok")
+        if place == 30:
+            honest = HONEST.replace("tuesday", "friday")
+            await agent.as_principal("carol").call("save", {"key": "late", "value": honest}, "ok")
+    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
+    _, scope = await operator.scope(incident.id)
+    contained = await operator.contain(incident.id, NOW, "op")
+    erin = agent.as_principal("erin")
+
+    assert len(scope.items) == 2 + len(copies)
+    assert contained.steps[0].conflicts == 0
+    for key in ("copy0", "copy30", "copy59"):
+        assert (await shown(erin, key, copies[key])).action is Action.BLOCK
+    assert await shown(erin, "late", honest) is None
+    assert await shown(erin, "meeting", HONEST) is None
+
+
+async def test_what_came_into_the_store_around_the_guard_is_known_by_what_it_says(agent, operator):
+    """A contained text under a key that nobody saved is withheld; another text is none of it."""
+    await spread(agent)
+    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
+    await operator.contain(incident.id, NOW, "op")
+    erin = agent.as_principal("erin")
+    strange = "the archive of the north wing is closed until the painters have left"
+
+    assert (await shown(erin, "put-there", POISON)).action is Action.BLOCK
+    assert await shown(erin, "rule", strange) is None
+    await erin.call("save", {"key": "made", "value": f"note: {strange}"}, "ok")
+    _, scope = await operator.scope(incident.id)
+    assert len(scope.items) == 2

@@ -80,9 +80,29 @@ class World:
         elif tool == "relate":
             for one in arguments["relations"]:
                 self.memory.join(one["source"], one["target"], one.get("weight", 1.0))
+        elif tool == "unify":
+            self.merged(arguments["into"], arguments["node"])
+        elif tool == "forget":
+            self.forgotten({(one["source"], one["target"]) for one in arguments["relations"]})
         elif tool == "search_records":
             return {"content": [{"type": "text", "text": json.dumps(self.results(arguments))}]}
         return "saved"
+
+    def merged(self, into: str, node: str) -> None:
+        """Make two nodes of the memory one."""
+        kept, gone = self.memory.node(into), self.memory.node(node)
+        edges = [[kept if end == gone else end for end in edge] for edge in self.memory.edges]
+        self.memory.edges = list(map(tuple, edges))
+        names = self.memory.nodes.items()
+        self.memory.nodes = {name: kept if at == gone else at for name, at in names}
+
+    def forgotten(self, pairs: set[tuple[str, str]]) -> None:
+        """Take relations of the memory away."""
+        memory = self.memory
+        gone = {(memory.node(one), memory.node(two)) for one, two in pairs}
+        left = [at for at, edge in enumerate(memory.edges) if edge not in gone]
+        for name in ("edges", "weights", "groups"):
+            setattr(memory, name, [getattr(memory, name)[at] for at in left])
 
     def results(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the memory's answer to a query."""
@@ -128,3 +148,22 @@ def with_namespaces(text: str) -> str:
     return text.replace(
         "[search_records]\n", '[search_records]\n        partition: "$.groups[*]"\n'
     )
+
+
+def with_every_change(text: str) -> str:
+    """Return the policy with tools that make two nodes one, and that take relations away."""
+    return text.replace(
+        "      - match: [relate]",
+        "      - match: [unify]\n        target: L3\n        structure:\n"
+        '          - {change: merge, each: "$", one: into, two: node}\n'
+        "      - match: [forget]\n        target: L3\n        structure:\n"
+        '          - {change: delete_edge, each: "$.relations[*]", one: source, two: target}\n'
+        "      - match: [relate]",
+        1,
+    )
+
+
+def without_selection(text: str) -> str:
+    """Return the policy without the mechanism: the labels of the records are all that is left."""
+    start, end = text.index("    selection:\n"), text.index("memory:\n")
+    return text[:start] + text[end:]

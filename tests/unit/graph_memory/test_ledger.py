@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.core.model import Integrity
@@ -198,6 +198,73 @@ def test_without_the_first_of_two_edges_that_count_once_the_second_is_there():
     made = ledger(edge("a", "b", PEER), edge("a", "b"), duplicates_add=False)
     graph, _ = made.without(made.strangers()[PEER])
     assert edges(made, graph) == [("a", "b", 1.0)]
+
+
+names = st.sampled_from("abcd")
+written = st.tuples(
+    st.sampled_from([US, PEER]),
+    st.sampled_from([Change.NODE, Change.NODE, Change.EDGE]),
+    names,
+    names,
+    st.lists(names, max_size=2, unique=True),
+)
+
+
+def counted_by_closure(writes):
+    """Return which of some writes count: the least over what each was derived from, to the end.
+
+    A reference that works it out from all writes at once: what had nothing it could be derived from
+    when it was written never counts, and what rests on something that does not falls with it.
+    """
+    found = []
+    for at, write in enumerate(writes):
+        known = {one.one for one in writes[:at] if one.change is Change.NODE}
+        found.append(write.writer is US and known.issuperset(write.parents))
+    while True:
+        good = {
+            name: all(ok for ok, one in zip(found, writes, strict=True) if is_node(one, name))
+            for name in "abcd"
+        }
+        after = [
+            ok and all(good[parent] for parent in one.parents)
+            for ok, one in zip(found, writes, strict=True)
+        ]
+        if after == found:
+            return found
+        found = after
+
+
+def is_node(write, name):
+    """Return whether a write says something of a node."""
+    return write.change is Change.NODE and write.one == name
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(written, max_size=14))
+def test_what_counts_is_the_least_over_the_derivation_whatever_the_order(rows):
+    """Circles, texts that strangers write to later, and what was never there."""
+    writes = [
+        Write(change, one, two if change is Change.EDGE else "", writer=by, parents=tuple(parents))
+        for by, change, one, two, parents in rows
+    ]
+    made = ledger(*writes)
+    counted = counted_by_closure(writes)
+    assert [made.is_counted(number) for number in range(len(writes))] == counted
+    kept = [w for w, ok in zip(writes, counted, strict=True) if ok and w.change is Change.EDGE]
+    assert edges(made, made.authentic) == sorted((w.one, w.two, 1.0) for w in kept)
+
+
+def test_without_the_derivation_the_text_of_a_stranger_would_count():
+    """What the rule stops: the same edge, with no word of what it was made of."""
+    episode = Write(Change.NODE, "episode", item=True, writer=PEER)
+    assert edges(*both(episode, edge("a", "b", parents=("episode",)))) == []
+    assert edges(*both(episode, edge("a", "b"))) == [("a", "b", 1.0)]
+
+
+def both(*writes):
+    """Return a ledger and its authenticated graph."""
+    made = ledger(*writes)
+    return made, made.authentic
 
 
 texts = st.text(max_size=20)

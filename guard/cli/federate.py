@@ -18,6 +18,8 @@ def federate(
 ) -> None:
     """Serve one MCP endpoint for several servers: lists merged, names prefixed (`mail__send`).
 
+    Resources are `federation:NAME/URI`; subscriptions to them are refused.
+
     It decides nothing: the URLs are those of the guard's own listeners, which judge each call as
     one to its own server.
 

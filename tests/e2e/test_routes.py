@@ -14,6 +14,7 @@ from mcp import ClientSession
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import McpError
+from pydantic import AnyUrl
 
 from guard.adapters.federation import application
 from guard.adapters.loopback import Rig, free_port
@@ -32,6 +33,7 @@ servers:
     upstream: "127.0.0.1:{web}/mcp"
     tools:
       - {{match: [echo], role: other}}
+      - {{match: [resources/read, prompts/get, completion/complete], role: retrieve}}
 """
 
 
@@ -105,6 +107,18 @@ async def test_one_endpoint_federates_the_servers(places: tuple[str, Path]) -> N
         refused = await session.call_tool("other__echo", {"text": "hello"})
         with pytest.raises(McpError):
             await session.call_tool("none__echo", {})
+        resources = [str(one.uri) for one in (await session.list_resources()).resources]
+        templates = (await session.list_resource_templates()).resourceTemplates
+        note = await session.read_resource(AnyUrl("federation:web/fixture://note"))
+        number = await session.read_resource(AnyUrl("federation:web/fixture://number/7?a=b"))
+        prompt = await session.get_prompt("web__greet", {"name": "Ann"})
+        failures = []
+        for uri in ("federation:web/fixture://no", "federation:none/x:y", "fixture://note"):
+            with pytest.raises(McpError) as raised:
+                await session.read_resource(AnyUrl(uri))
+            failures.append(str(raised.value))
+        with pytest.raises(McpError, match="subscriptions are not federated"):
+            await session.subscribe_resource(AnyUrl("federation:web/fixture://note"))
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         elsewhere = await http.post("http://evil.test/mcp", json=body)
         other_path = await http.post("http://federation/web", json=body)
@@ -112,6 +126,14 @@ async def test_one_endpoint_federates_the_servers(places: tuple[str, Path]) -> N
     assert {"web__echo", "other__echo"} <= set(tools)
     assert answer.content[0].text == "hello"
     assert refused.isError
+    assert {"federation:web/fixture://note", "federation:other/fixture://note"} <= {*resources}
+    assert "federation:web/fixture://number/{number}" in {one.uriTemplate for one in templates}
+    assert (note.contents[0].text, number.contents[0].text[:1]) == ("a note", "7")
+    assert str(note.contents[0].uri) == "federation:web/fixture://note"
+    assert prompt.messages[0].content.text == "Greet Ann."
+    assert "Unknown resource" in failures[0]
+    assert failures[1] == failures[2]
+    assert "federation:NAME/" in failures[1]
     assert (elsewhere.status_code, other_path.status_code) == (421, 404)
     assert "approv" in refused.content[0].text
     lines = [json.loads(line) for line in audit.read_text("utf-8").splitlines()]

@@ -278,12 +278,15 @@ class Holding:
         for decision in asked.decisions:
             self._waiting[decision] = future, asked
         try:
-            with suppress(StateError, TimeoutError):
+            try:
                 async with asyncio.timeout_at(until):
                     await self._listen(tenant)
                     # An answer that came before anybody listened.
                     if (fate := await self._feed.fate(tenant, first)) != "open":
                         return _BECAME[fate]
+            except (StateError, TimeoutError):
+                # Whoever asks for answers looks at every request of the tenant once it can.
+                self._marks.pop(tenant, None)
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
                     return await future
@@ -309,8 +312,9 @@ class Holding:
     async def _asking(self) -> None:
         while self._waiting:
             await asyncio.sleep(POLL_SECONDS)
-            for tenant, mark in list(self._marks.items()):
+            for tenant in {asked.identity.tenant for _, asked in self._waiting.values()}:
                 try:
+                    mark = self._marks.get(tenant) or await self._begun(tenant)
                     self._marks[tenant], told = await self._feed.since(tenant, mark)
                 except StateError:
                     # Nothing is released meanwhile; every call sees it by itself.
@@ -319,6 +323,16 @@ class Holding:
                 for decision, granted in told:
                     self.wake(decision, "" if granted else "denied")
             self._look_at_policy()
+
+    async def _begun(self, tenant: str) -> str:
+        """Return the mark from which on answers are asked for; wake whoever has one already."""
+        mark, _ = await self._feed.since(tenant, "")
+        for decision, (_, asked) in list(self._waiting.items()):
+            if asked.identity.tenant == tenant:
+                fate = await self._feed.fate(tenant, decision)
+                if fate != "open":
+                    self.wake(decision, _BECAME[fate])
+        return mark
 
     def _look_at_policy(self) -> None:
         """Wake what was asked under another policy: no answer to it releases anything."""

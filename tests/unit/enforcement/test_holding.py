@@ -210,6 +210,20 @@ async def test_nothing_is_released_while_the_store_is_gone() -> None:
     assert stage.judged == 0
 
 
+async def test_an_answer_counts_that_came_while_the_store_could_not_be_asked() -> None:
+    """Nobody listened when it was told of."""
+    stage = Stage()
+    stage.feed.fails = True
+    held = stage.hold(stage.asked())
+    assert held is not None
+    await held.waiting()
+    stage.feed.answer("d1", granted=False)
+    stage.feed.fails = False
+
+    async with asyncio.timeout(60):
+        assert (await settled(held)).body == b"approval_denied"
+
+
 async def test_a_change_of_policy_has_it_judged_anew() -> None:
     """No answer to the old question is waited for."""
     stage = Stage()

@@ -25,6 +25,7 @@ import certifi
 
 from guard.adapters.admin_port import AdminServer, HealthReport, PromptChannel, described
 from guard.adapters.audit_log import AuditLogFile, open_audit_log
+from guard.adapters.audit_retention import AuditRetention
 from guard.adapters.credentials.client_authentication import (
     asks_certificates,
     load_digests,
@@ -74,7 +75,7 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.redis.topology import open_client
 from guard.adapters.redis.trials import TrialStore
 from guard.adapters.stdio.decision_socket import DecisionServer
-from guard.core.errors import GuardError, InputError, StateError
+from guard.core.errors import AuditError, GuardError, InputError, StateError
 from guard.core.metrics import (
     AUDIT_LINES,
     CALLS_AWAITED,
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
 BEAT_SECONDS: Final = 0.1
 CHECKPOINT_SECONDS: Final = 2.0
 KEY_SECONDS: Final = 1.0
+RETAIN_SECONDS: Final = 2.0
 TRIAL_SECONDS: Final = 1.0
 """How long after a click a trial begins, ends or goes on."""
 PROMPT_SECONDS: Final = 5.0
@@ -468,6 +470,7 @@ async def serve(
     background.append(loop.create_task(parts.recovery.watch()))
     background.append(loop.create_task(parts.store.watch()))
     background.append(loop.create_task(_anchor(parts)))
+    background.append(loop.create_task(_retain(settings, parts)))
     background.append(loop.create_task(_watch_keys(parts, _key_watches(settings, confdir, parts))))
     background.append(loop.create_task(_trials(parts, confdir).watch(TRIAL_SECONDS)))
     if settings.reload:
@@ -653,6 +656,27 @@ def _key_watches(settings: Settings, confdir: Path, parts: Parts) -> tuple[KeyWa
 
 def _use_first(writer: RecordingWriter, keys: list[bytes]) -> None:
     writer.use_key(keys[0])
+
+
+async def _retain(settings: Settings, parts: Parts) -> None:
+    """Set the audit log aside and remove it as the policy in force says, again and again."""
+    if settings.audit is None or not isinstance(parts.audit, AuditLogFile):
+        return
+
+    def keep() -> int:
+        policy = parts.guard.policy
+        return policy.limits.audit if policy is not None else 0
+
+    retention = AuditRetention(parts.audit, settings.audit, keep, WallClock.now)
+    while True:
+        try:
+            retention.follow()
+            for fields in await asyncio.to_thread(retention.remove_old):
+                retention.removed(fields)
+        except (AuditError, OSError) as error:
+            parts.metrics.count(ERRORS, "audit")
+            sys.stderr.write(f"guard: the audit log is kept as it is: {error}\n")
+        await asyncio.sleep(RETAIN_SECONDS)
 
 
 async def _watch_keys(parts: Parts, watches: Sequence[KeyWatch]) -> None:

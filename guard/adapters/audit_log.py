@@ -109,6 +109,9 @@ class NoAuditLog:
     def reopen(self) -> None:
         """Nothing is open."""
 
+    def follow(self) -> None:
+        """Nothing is open."""
+
     def use_signer(self, signer: Signer) -> None:
         """Nothing is signed."""
 
@@ -187,6 +190,20 @@ class AuditLogFile:
         os.close(stale)
         if self._tree is not None and self._tree.size:
             self.event(EVENT_CONTINUED, self._tree.continued())
+
+    def follow(self) -> None:
+        """Go on in the file that has the log's name, where another has it by now.
+
+        Raises:
+            AuditError: it cannot be opened; the old file stays in use.
+        """
+        try:
+            there = self._path.stat()
+        except OSError:
+            there = None
+        mine = os.fstat(self._descriptor)
+        if there is None or (there.st_ino, there.st_dev) != (mine.st_ino, mine.st_dev):
+            self.reopen()
 
     def use_signer(self, signer: Signer) -> None:
         """Sign checkpoints with other keys from now on."""

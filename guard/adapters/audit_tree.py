@@ -38,9 +38,12 @@ EVENT_CONTINUED: Final = "guard.audit_continued"
 """First line of a tree in another file: how many lines came before, and what they hash to."""
 EVENT_ERASURE: Final = "guard.erasure"
 """Says which lines were erased, by whom and why; ``lines`` is a list of [log, n]."""
+EVENT_REMOVED: Final = "guard.audit_removed"
+"""Says which file was removed because it is old, and how long each tree was in it; ``trees`` is a
+list of [log, size]."""
 EVENT_ERASED: Final = "guard.erased"
 """What stands in the place of an erased line: its ``leaf``."""
-KEPT: Final = frozenset({EVENT_CONTINUED, EVENT_ERASURE, EVENT_ERASED})
+KEPT: Final = frozenset({EVENT_CONTINUED, EVENT_ERASURE, EVENT_REMOVED, EVENT_ERASED})
 """Events whose lines hold the tree together; they name no person."""
 ORIGIN: Final = "egress-guard-audit"
 CHECKPOINTS: Final = ".checkpoints"
@@ -318,7 +321,10 @@ def verify(
         if walk.previous and walk.previous not in known:
             report.problems.append(f"a checkpoint from before {log} began is gone")
     declared = {pair for walk in walks.values() for pair in walk.erasures}
+    removed = {log: size for walk in walks.values() for log, size in walk.removals}
     for log in {*walks, *checkpoints}:
+        if log not in walks and max(checkpoints[log], default=0) <= removed.get(log, -1):
+            continue
         walk = walks.get(log) or _Walk(log)
         report.logs[log] = walk.finished(checkpoints.get(log, {}), declared)
     return report
@@ -378,6 +384,7 @@ class _Walk:
     def __init__(self, log: str) -> None:
         self.report = LogReport(log)
         self.erasures: list[tuple[str, int]] = []
+        self.removals: list[tuple[str, int]] = []
         self.previous = ""
         self._erased: list[int] = []
         self._tree = MerkleTree()
@@ -403,6 +410,8 @@ class _Walk:
             self._tree.append(leaf_hash(line))
         if fields.get("event") == EVENT_ERASURE:
             self.erasures += [(str(log), int(n)) for log, n in fields.get("lines", ())]
+        if fields.get("event") == EVENT_REMOVED:
+            self.removals += [(str(log), int(size)) for log, size in fields.get("trees", ())]
         size = self._tree.size
         self.report.lines += 1
         if size in sizes:

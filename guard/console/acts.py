@@ -403,6 +403,11 @@ class Desk:
         operator = PinOperator(self._store, Pins(self._seal), tenant)
         await operator.approve(upstream, tool, digest, self._now())
 
+    def kept(self) -> float:
+        """Return before which time (seconds since the epoch) nothing is kept; 0: all is."""
+        limits = self.limits
+        return self._now() - limits.audit if limits is not None and limits.audit else 0.0
+
     def note_sign_in(self, outcome: str, person: Person | None, why: str = "") -> None:
         """Put on record that somebody signed in or out, or was refused.
 

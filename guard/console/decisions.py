@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 """Of the tables; an index of another version is made anew."""
 PAGE: Final = 100
+_FORGET: Final = 5000
+"""Rows that are taken away at a time."""
 CHUNK: Final = 4 * 1024 * 1024
 """Bytes of the log that one batch takes in."""
 FILTERS: Final = ("enforced", "principal", "session", "tool", "server")
@@ -217,6 +219,23 @@ class DecisionIndex:
             _row({"id": first + number, **dict(zip(_COLUMNS, row, strict=True))})
             for number, row in enumerate(rows)
         ]
+
+    def forget(self, before: float) -> int:
+        """Take decisions and events of before a time (seconds) away; return how many.
+
+        Raises:
+            sqlite3.Error: the index cannot be written.
+        """
+        gone = 0
+        with self._lock, self._connected() as db:
+            for table in ("decisions", "events"):
+                query = f"""DELETE FROM {table} WHERE id IN
+                    (SELECT id FROM {table} ORDER BY id LIMIT {_FORGET}) AND at < ?"""  # noqa: S608  (names of our own)
+                with db:
+                    gone += db.execute(query, (before,)).rowcount
+            with db:
+                db.execute("DELETE FROM hours WHERE hour < ?", (_hour(before),))
+        return gone
 
     # --- asking ----------------------------------------------------------------------------------
 

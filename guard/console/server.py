@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
 import ssl
 import sys
 import time
@@ -55,6 +56,7 @@ STATE_SECONDS: Final = 5.0
 """How long a question to Redis may take; nobody's call waits for it."""
 CHECKPOINT_SECONDS: Final = 2.0
 KEY_SECONDS: Final = 1.0
+RETAIN_SECONDS: Final = 2.0
 NICE: Final = 15
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -250,6 +252,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         loop.create_task(_announce(server, access, place)),
         loop.create_task(_checkpoints(audit.checkpoint)),
         loop.create_task(_watch_keys(watches)),
+        loop.create_task(_retain(index, desk, audit.follow)),
         loop.create_task(hooks.run()),
     ]
     loop.add_signal_handler(signal.SIGHUP, audit.reopen)
@@ -301,6 +304,19 @@ async def _watch_keys(watches: list[KeyWatch]) -> None:
             except GuardError as error:
                 sys.stderr.write(f"guard console: {error}; the keys before stay in use\n")
         await asyncio.sleep(KEY_SECONDS)
+
+
+async def _retain(index: DecisionIndex, desk: Desk, follow: Callable[[], None]) -> None:
+    """Follow the log where a guard sets it aside, and forget what the policy no longer keeps."""
+    while True:
+        try:
+            follow()
+            keep = desk.kept()
+            if keep:
+                await asyncio.to_thread(index.forget, keep)
+        except (GuardError, sqlite3.Error) as error:
+            sys.stderr.write(f"guard console: the log is kept as it is: {error}\n")
+        await asyncio.sleep(RETAIN_SECONDS)
 
 
 async def _checkpoints(sign: Callable[[], str | None]) -> None:

@@ -198,6 +198,8 @@ class StateLimits:
     established: int = 90 * 24 * 3600
     """How long a principal may send again to a receiver that its user named, or that a person
     approved to be remembered."""
+    audit: int = 0
+    """How long lines of the audit log are kept, at least; 0: for good."""
 
 
 @dataclass(frozen=True, slots=True)

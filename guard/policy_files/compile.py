@@ -419,6 +419,7 @@ def _limits(state: StateEntry | None) -> StateLimits:
         state.labels,
         state.approval,
         state.established,
+        state.audit or 0,
     )
 
 

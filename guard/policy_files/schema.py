@@ -121,6 +121,9 @@ class StateEntry(_Strict):
     established: Duration = 90 * 86400
     """How long a principal may send again, with the same tool, to a receiver that its user named or
     a person approved to be remembered."""
+    audit: Duration | None = None
+    """How long lines of the audit log are kept, at least: it is set aside once a day, and removed
+    when every line of it is older.  Left out, for good."""
 
 
 class PauseEntry(_Strict):
@@ -605,8 +608,9 @@ class PolicyFile:
         if self.server:
             content["server"] = [self.server, None if self.only is None else sorted(self.only)]
         state = content["state"]
-        if state is not None and state["established"] == StateEntry().established:
-            del state["established"]
+        unsaid = {"established": StateEntry().established, "audit": None}
+        for name in [name for name, value in unsaid.items() if state and state[name] == value]:
+            del state[name]
         for tool in content["tools"]:
             if not tool["inert"]:
                 del tool["inert"]

@@ -88,3 +88,17 @@ def test_an_index_of_another_version_is_made_anew(log, opened):
     path.write_bytes(b"no database" * 100)
     index = opened(log)
     assert len(index.take_in()) == 3
+
+
+def test_what_the_policy_no_longer_keeps_is_forgotten(log, opened):
+    """Decisions, events and sums of before a time, and nothing else."""
+    index = opened(log)
+    with log.open("a", encoding="utf-8") as file:
+        file.write(line(3, at="2023-11-20T22:00:00.000+00:00"))
+        file.write('{"event": "guard.approval", "at": "2023-11-14T22:00:00.000+00:00"}\n')
+    index.take_in()
+    assert index.forget(HOUR + 86400) == 4
+    assert index.forget(HOUR + 86400) == 0
+    assert [row["decision"] for row in index.page({})] == ["d3"]
+    assert index.events() == []
+    assert index.rates(HOUR, HOUR + 3600).decisions == 0

@@ -467,12 +467,17 @@ async def serve(
     loop.add_signal_handler(signal.SIGHUP, _on_hangup, parts, background)
     # Before a write can be committed, this worker counts as alive.
     await parts.recovery.beat()
-    background.append(loop.create_task(parts.recovery.watch()))
-    background.append(loop.create_task(parts.store.watch()))
-    background.append(loop.create_task(_anchor(parts)))
-    background.append(loop.create_task(_retain(settings, parts)))
-    background.append(loop.create_task(_watch_keys(parts, _key_watches(settings, confdir, parts))))
-    background.append(loop.create_task(_trials(parts, confdir).watch(TRIAL_SECONDS)))
+    background += map(
+        loop.create_task,
+        (
+            parts.recovery.watch(),
+            parts.store.watch(),
+            _anchor(parts),
+            _retain(settings, parts),
+            _watch_keys(parts, _key_watches(settings, confdir, parts)),
+            _trials(parts, confdir).watch(TRIAL_SECONDS),
+        ),
+    )
     if settings.reload:
         background.append(loop.create_task(parts.reloader.watch(settings.reload)))
     try:

@@ -36,7 +36,7 @@ SCAN_LIMIT: Final = 1024 * 1024
 """Characters of undeclared arguments looked through per call.  What is beyond makes the call
 malformed: the limit must free nobody, and a policy can declare large payloads as body."""
 
-SUSPECT_LIMIT: Final = 64 * 1024
+SUSPECT_LIMIT: Final = 256 * 1024
 """Characters of a call that are decoded to look for suspects; beyond it the call is not searched
 to its end."""
 

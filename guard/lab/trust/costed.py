@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from guard.adapters.message_budget import MessageBudget
 from guard.content import decoder, fragment_joining, injection_text, leak_patterns, shell_text
-from guard.content.shingles import passages_kept
+from guard.content.shingles import passages_kept, pieces_kept, sent_of
 from guard.content.tool_definitions import steers
 from guard.core.errors import MessageError
 from guard.core.model import Integrity
@@ -48,7 +48,11 @@ EXPONENT: Final = 1.1
 SMALL: Final = 6000
 FACTOR: Final = 4
 """Characters of the smaller text, and how much longer the other one is."""
-BOUNDED: Final = {"shell": 800, "definition": 800, "pieces": 800, "guises": 200}
+BOUNDED: Final = {
+    **dict.fromkeys(("shell", "definition", "pieces"), 800),
+    "guises": 200,
+    "what is sent": 1200,
+}
 """Likewise of readers that look at no long text."""
 
 
@@ -93,6 +97,8 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "events": _events,
     "result": _result,
     "passages": lambda text: _all(passages_kept(text)),
+    "pieces of private text": lambda text: _all(pieces_kept(text)),
+    "what is sent": lambda text: sent_of([text], pieces=True),
     "pieces": lambda text: _all(fragment_joining.joined({"a": text, "b": [text[:400]] * 9})),
     "guises": lambda text: _all(fragment_joining.guises(text)),
 }

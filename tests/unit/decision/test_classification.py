@@ -384,7 +384,7 @@ def test_what_exceeds_the_budget_of_decoding_is_said(judge):
 )
 def test_a_coding_in_a_long_argument_that_is_not_decoded_names_somebody_unknown(judge, coded):
     """What the budget does not reach is not open: somebody may stand in it."""
-    prose = "the meeting is on tuesday, internationalization_of_names is next. " * 2000
+    prose = "the meeting is on tuesday, internationalization_of_names is next. " * 5000
 
     honest = judge("send", to="a@example.com", note=prose)
     hidden = judge("send", to="a@example.com", note=f"{prose} {coded}")

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.lab.propagation.agents import build, live
+from guard.lab.propagation.committed import committed
 from guard.lab.propagation.cost import cost
 from guard.lab.propagation.real_text import real_text
 from guard.lab.propagation.recorded import recorded
 from guard.lab.propagation.surrogate import PAPER_SIZE, Plan, surrogate
 from guard.lab.write_path.rig import Rig
 from guard.policy_files import load_policies
+from guard.propagation.detection import CLEAN
 from guard.replay.reports import Check, Report, machine
 from guard.replay.traces import read_traces
 from guard.settings import policies_directory
@@ -35,7 +37,11 @@ class Size:
 
     incidents: int = 100
     seed: int = 7
-    parts: frozenset[str] = frozenset({"recorded", "live", "text", "surrogate", "cost"})
+    parts: frozenset[str] = frozenset(
+        {"recorded", "live", "text", "committed", "surrogate", "cost"}
+    )
+    clean: int = CLEAN
+    """Own writes that the detector is tried on."""
     surrogate: Plan = field(default_factory=Plan)
 
 
@@ -69,9 +75,16 @@ def bench_propagation(data: Path, size: Size, progress: Progress) -> Report:
         found, told = real_text(data)
         checks += found
         details["text"] = told
+    if "committed" in size.parts:
+        with EmbeddedRedis() as redis:
+            found, told = committed(
+                redis.url, data, size.clean, lambda what, d: progress(what, 0.6 + 0.1 * d)
+            )
+        checks += found
+        details["committed"] = told
     if "surrogate" in size.parts:
         found, told = surrogate(
-            size.surrogate, lambda done: progress("the paper's surrogate", 0.6 + 0.3 * done)
+            size.surrogate, lambda done: progress("the paper's surrogate", 0.7 + 0.2 * done)
         )
         checks += found
         details["surrogate"] = told

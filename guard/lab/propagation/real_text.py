@@ -169,8 +169,8 @@ def _encoded(encoder: Encoder, texts: Texts) -> NDArray[np.float64]:
     return encoder.recognise(hashed(texts) @ projection())
 
 
-def texts_of_data(data: Path) -> dict[str, Texts]:
-    """Return the texts of each set, de-duplicated, none of a source in two of them."""
+def texts_of_data(data: Path, each: int = EACH) -> dict[str, Texts]:
+    """Return at most so many texts of each set, de-duplicated, none of a source in two of them."""
     leong = list(read_traces([data / "traces" / LEONG]))
     dojo = list(read_traces([data / "traces" / DOJO]))
     injected = set(_injections(dojo))
@@ -188,14 +188,14 @@ def texts_of_data(data: Path) -> dict[str, Texts]:
         "benign_results": {t for t in elsewhere if not attackers.intersection(t.split())} - read,
         "benign_prompts": prompts,
     }
-    return {name: _some(found) for name, found in sets.items()}
+    return {name: _some(found, each) for name, found in sets.items()}
 
 
-def _some(texts: Iterable[str]) -> Texts:
+def _some(texts: Iterable[str], each: int) -> Texts:
     """Return some texts of usable length, always the same."""
     kept = sorted({text.strip()[:LONGEST] for text in texts if len(text.strip()) >= SHORTEST})
-    step = max(1, len(kept) // EACH)
-    return kept[::step][:EACH]
+    step = max(1, len(kept) // each)
+    return kept[::step][:each]
 
 
 def _injections(runs: list[Run]) -> Iterator[str]:

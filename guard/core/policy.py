@@ -17,7 +17,7 @@ from guard.core.labels import VOUCHING
 from guard.core.model import DestinationStatus, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from guard.core.calls import ClassifiedCall, Target, TracedCall
     from guard.core.errors import PolicyProblem
@@ -218,12 +218,6 @@ class ApprovalRules:
     break_glass: int = 0
     """For how long two people may let a principal do what would be asked, at most; 0: they may
     not."""
-
-    def people(self, asked: Sequence[Verdict]) -> int:
-        """Return how many people have to approve what the verdicts of one message ask."""
-        rules = self.two_people
-        two = rules is None or any(not rules.isdisjoint(one.decided_by) for one in asked)
-        return 2 if two else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,8 +237,11 @@ class Approvals:
         the message goes out with all of its calls or not at all.
         """
         calls: list[AskedCall] = []
+        two, people = policy.approvals.two_people, 1
         for traced, verdict in asked:
             calls.append(self._asked(policy, traced, verdict))
+            if two is None or not two.isdisjoint(verdict.decided_by):
+                people = 2
         first = asked[0][0].classified.call
         request = ApprovalRequest(
             tenant=first.identity.tenant,
@@ -249,7 +252,7 @@ class Approvals:
             expires=first.at + policy.limits.approval,
             remembered_for=policy.limits.established,
             calls=tuple(calls),
-            people=policy.approvals.people([verdict for _, verdict in asked]),
+            people=people,
             own=policy.approvals.own,
         )
         writes: list[LabelWrite] = []

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 KINDS: Final = {ATTESTED: "value", TAINTED: "value", ITEM: "item"}
 ONCE: Final = Grant()
 _FIRST: Final = """
-if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+if redis.call('HEXISTS', KEYS[1], ARGV[3]) == 0 then return 0 end
 if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 1 then return 1 end
 return redis.call('HGET', KEYS[1], ARGV[1])"""
 """Keeps the first of two answers to a request that waits: 0 where none waits, 1 where it was the
@@ -186,7 +186,9 @@ class LabelOperator:
             GuardError: the request was answered meanwhile.
         """
         key = self._store.key_of(self._tenant, request(self._tenant, asked.key, 1))
-        reply = await self._store.client.execute("EVAL", _FIRST, "1", key, FIRST_FIELD, sealed)
+        reply = await self._store.client.execute(
+            "EVAL", _FIRST, "1", key, FIRST_FIELD, sealed, REQUEST_FIELD
+        )
         if reply == 0:
             msg = f"`{asked.decision}` has just been answered by somebody else"
             raise GuardError(msg)

@@ -161,14 +161,17 @@ def list_approvals(
 ) -> None:
     """List the calls that wait for an answer, and the receivers that may be sent to again."""
     people = answers(console, secret, redis, label_key, None, tenant)
-    for request in people.waiting():
+    waiting, remembered = list(people.waiting()), list(people.remembered())
+    if not waiting and not remembered:
+        typer.echo("nothing waits for an answer", err=True)
+    for request in waiting:
         call = request.calls[0]
         parts = [request.principal, call.tool, *(one.receiver for one in call.receivers)]
         ends = f"waits until {minute(request.expires)}"
         if request.people > 1:
             ends += f", for {'a second person' if request.first else 'two people'}"
         typer.echo(f"{plain(call.decision)}  " + "  ".join(map(plain, (*parts, ends))))
-    for one in people.remembered():
+    for one in remembered:
         parts = [one.principal, one.tool, one.kind, one.receiver]
         ends = f"{one.channel} until {minute(one.until)}"
         typer.echo(f"{one.mark}  " + "  ".join(map(plain, (*parts, ends))))

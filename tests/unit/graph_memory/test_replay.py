@@ -78,6 +78,24 @@ def test_an_answer_with_other_items_is_no_order(served):
     assert not is_order(served, Ranking((1, 2, 3)))
 
 
+@pytest.mark.parametrize("served", [(4, 5), (5, 4)])
+def test_items_of_one_score_may_be_served_in_either_order(served):
+    """A tie has no order that a stranger could have changed, nor one to guess."""
+    alike = graph([(0, 2), (1, 3), (2, 4), (3, 5)])
+    more = graph([(0, 2), (1, 3), (2, 4), (3, 5), (2, 2), (3, 3)])
+    found = replay(PageRank(), more, alike, ASKED, served)
+    assert found.faithful
+    assert found.stands == (True, True)
+
+
+def test_who_breaks_a_tie_brings_no_item_before_one_that_was_ahead():
+    """Of equal items either vouches at their place."""
+    tied = [(0, 2), (1, 3), (2, 4), (3, 5)]
+    found = replay(PageRank(), graph([*tied, (0, 3)]), graph(tied), ASKED)
+    assert found.served == (5, 4)
+    assert found.stands == (True, True)
+
+
 NODES = 14
 ITEMS = range(9, NODES)
 ends = st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1))

@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks neural-memory console-identity dist wheels test-mitmproxy fuzz fuzz-peps trace-call train lock clean
+.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks neural-memory console-identity dist wheels test-mitmproxy fuzz fuzz-peps trace-call train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,6 +130,16 @@ $(NEURAL)/.installed: $(NEURAL)/requirements.txt | $(BIN)/python
 neural-memory: $(DEV) $(NEURAL)/.installed ## neural-memory behind a guard
 	$(BIN)/python -m pytest -q tests/e2e/test_neural_memory.py $(ARGS)
 
+# Chromium (apt-get install chromium) and Node.js; npm brings what drives it.
+BROWSER := tests/browser
+$(BROWSER)/.installed: $(BROWSER)/package.json
+	npm install --prefix $(BROWSER) --no-audit --no-fund --no-package-lock --silent
+	@touch $@
+
+console-browser: $(DEV) $(BROWSER)/.installed ## the console in Chromium: axe, hostile texts, the pictures of docs/console.md
+	GUARD_SCREENSHOTS=docs/figures/console $(BIN)/python -m pytest -q tests/e2e/test_console_browser.py $(ARGS)
+	$(BIN)/guard lab bench console --json --part browser --browser-modules $(BROWSER)
+
 test-mitmproxy: $(DEV) ## the end-to-end tests with the PEP that is not the default
 	GUARD_PEP=mitmproxy $(BIN)/python -m pytest -n $(WORKERS) tests/e2e $(ARGS)
 
@@ -171,6 +181,7 @@ lock: ## rewrite requirements/ from pyproject.toml (needs uv)
 	./requirements/lock.sh
 
 clean: ## remove what make made
+	rm -rf $(BROWSER)/node_modules $(BROWSER)/.installed
 	rm -rf $(SUITE)/refusals.json $(SUITE)/.environments $(SUITE)/node_modules $(SUITE)/.installed
 	rm -rf $(VENV) $(VENV)-release .venv-newest build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -386,7 +386,129 @@ def memory_and_sessions() -> dict[str, Any]:
     return board("guard-memory", "Guard: memory and sessions", about, sections)
 
 
+def approvals_and_rollouts() -> dict[str, Any]:
+    """Return the dashboard that says what waits for people, and how a policy on trial does.
+
+    What the console counts is scraped from the console (docs/metrics.md), an instance of its own.
+    """
+    asked = (
+        number("Asked", "Per second.", calls("", 'action="ask"'), "reqps", width=6),
+        number(
+            "Waiting for an answer",
+            "Requests that nobody has answered yet, as the console sees them.",
+            "sum(guard_console_requests_waiting)",
+            "none",
+            warn=20,
+            width=6,
+        ),
+        number(
+            "Approved within two seconds",
+            "Share of approvals: nobody reads that fast.",
+            quickly("guard_console_approval_seconds", "2.0"),
+            "percentunit",
+            warn=0.2,
+            width=6,
+        ),
+        number(
+            "Break-glasses open",
+            "What would be asked is let through for their principals.",
+            "sum(guard_console_break_glasses_open)",
+            "none",
+            warn=1,
+            width=6,
+        ),
+        lines(
+            "Asked, and released by a grant",
+            "Per second; the gap is what people denied, or never saw.",
+            (calls("", 'action="ask"'), "asked"),
+            (per_second("guard_reasons_total", "", 'code="granted"'), "released"),
+            unit="reqps",
+        ),
+        lines(
+            "Answers",
+            "Of people on the console, by what became of them.",
+            ("sum by (answer) (increase(guard_console_answers_total[$__range]))", "{{answer}}"),
+            unit="none",
+        ),
+        lines(
+            "Principals that are paused",
+            "They have asked too often; an approver ends a pause.",
+            ("sum(guard_console_principals_paused)", "paused"),
+            unit="none",
+        ),
+        lines(
+            "Messages to webhooks",
+            "What was given up reached nobody.",
+            ("sum by (outcome) (increase(guard_console_webhooks_total[$__range]))", "{{outcome}}"),
+            unit="none",
+        ),
+    )
+    trial = (
+        number(
+            "On trial for",
+            "Share of the principals for whom a candidate decides.",
+            f"max(guard_policy_trial_share{{{I}}})",
+            "percentunit",
+            width=6,
+        ),
+        number(
+            "Stricter than the policy in force",
+            "Share of the calls that both have judged.",
+            trial_share("stricter"),
+            "percentunit",
+            width=6,
+        ),
+        number(
+            "Looser than the policy in force",
+            "Share of the calls that both have judged.",
+            trial_share("looser"),
+            "percentunit",
+            width=6,
+        ),
+        number(
+            "Stepped back",
+            "Trials that ended because asks or blocks jumped.",
+            f'sum(increase(guard_policy_trials_ended_total{{how="stepped_back", {I}}}[$__range]))',
+            "none",
+            warn=1,
+            width=6,
+        ),
+        lines(
+            "Calls that both policies judged",
+            "By who decided, and how the candidate's verdict stands to the other.",
+            (
+                f"sum by (decided_by, outcome) (rate(guard_policy_trial_calls_total{{{I}}}{RATE}))",
+                "{{decided_by}} decided, candidate {{outcome}}",
+            ),
+            unit="reqps",
+        ),
+        lines(
+            "Trials that ended",
+            "Since the worker started, by how.",
+            (f"sum by (how) (guard_policy_trials_ended_total{{{I}}})", "{{how}}"),
+            unit="none",
+        ),
+    )
+    about = "What waits for people, how they answer, and what a policy on trial would change."
+    sections = {"Approvals": asked, "Roll-outs": trial}
+    return board("guard-approvals", "Guard: approvals and roll-outs", about, sections)
+
+
+def quickly(metric: str, bound: str) -> str:
+    """Return the share of a histogram's observations up to a bound, 0 where there was none."""
+    within = f'sum(increase({metric}_bucket{{le="{bound}"}}[$__range]))'
+    return f"{within} / clamp_min(sum(increase({metric}_count[$__range])), 1)"
+
+
+def trial_share(outcome: str) -> str:
+    """Return which share of the calls judged twice had an outcome, 0 where there was none."""
+    metric = "guard_policy_trial_calls_total"
+    one = f'sum(increase({metric}{{outcome="{outcome}", {I}}}[$__range]))'
+    return f"{one} / clamp_min(sum(increase({metric}{{{I}}}[$__range])), 1)"
+
+
 BOARDS: Final = {
+    "approvals_and_rollouts": approvals_and_rollouts,
     "overview": overview,
     "latency_and_health": latency_and_health,
     "memory_and_sessions": memory_and_sessions,

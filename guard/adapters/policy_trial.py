@@ -10,6 +10,7 @@ import asyncio
 import sys
 import tempfile
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -124,13 +125,12 @@ class TrialWatch:
                 state = STOPPED if record is None else record.state
                 self._end(state, "" if record is None else record.why)
             return
-        ended = self._over(record, base)
+        await self._count(record)
+        ended = self._over(record, base) or await self._jumped(record)
         if ended is not None:
             await self._close(record, raw, *ended)
-            return
-        if self._guard.trial is None or self._known is None or self._known.record != record:
+        elif self._guard.trial is None or self._known is None or self._known.record != record:
             await self._begin(record, base)
-        await self._count(record, raw)
 
     def _over(self, record: TrialRecord, base: Policy) -> tuple[str, str] | None:
         """Return state and reason of a trial that is over."""
@@ -186,10 +186,10 @@ class TrialWatch:
         _say(f"the trial is refused here: {why}")
         return None
 
-    async def _count(self, record: TrialRecord, raw: bytes) -> None:
-        """Tell the store what was counted here; step back where all counts together say so."""
+    async def _count(self, record: TrialRecord) -> None:
+        """Tell the store what was counted here."""
         trial = self._guard.trial
-        if trial is None:
+        if trial is None or trial.id != record.id:
             return
         counted, trial.counts = trial.counts, Counter()
         try:
@@ -201,19 +201,24 @@ class TrialWatch:
         for pair, count in counted.items():
             for _ in range(count):
                 self._metrics.count(TRIAL_CALLS, pair.decided_by, _outcome(pair))
-        if not trial.share and not trial.principals:
-            return  # Shadow mode: nothing is carried out that could be stepped back from.
+
+    async def _jumped(self, record: TrialRecord) -> tuple[str, str] | None:
+        """Return state and reason where the counts of all workers say to step back."""
+        if not record.share and not record.principals:
+            return None  # Shadow mode: nothing is carried out that could be stepped back from.
         totals = await self._store.totals(record.id)
-        if jumped(totals, record.jump):
-            decided, worse = worsened(totals)
-            why = f"asks or blocks jumped: {worse} of {decided} calls"
-            await self._close(record, raw, STEPPED_BACK, why)
+        if not jumped(totals, record.jump):
+            return None
+        decided, worse = worsened(totals)
+        return STEPPED_BACK, f"asks or blocks jumped: {worse} of {decided} calls"
 
     async def _close(self, record: TrialRecord, raw: bytes, state: str, why: str) -> None:
         """End the trial here and, first of all workers to do so, for everybody."""
         if self._guard.trial is not None:
             self._end(state, why)
-        await self._store.write(record.ended(self._now(), WORKER, state, why), raw)
+        # Another worker may have been first; whatever the record is now, the next look sees it.
+        with suppress(GuardError):
+            await self._store.write(record.ended(self._now(), WORKER, state, why), raw)
 
     def _end(self, state: str, why: str) -> None:
         # First the policy in force, whatever becomes of the record of it.

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 
 ANSWERS = ("granted", "approved", "denied", "failed", "revoked", "resumed")
 
@@ -11,6 +18,8 @@ class ConsoleMetrics:
     """The metrics of one console's process."""
 
     def __init__(self) -> None:
+        # No second series for each, which nobody asks for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # not annotated
         self.registry = CollectorRegistry()
         self.answers = Counter(
             "guard_console_answers",

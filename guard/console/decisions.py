@@ -20,17 +20,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.audit_log import EVENT_DECISION
 from guard.adapters.audit_tree import EVENT_ERASED, EVENT_ERASURE
+from guard.console.changes import happened
 from guard.core.errors import AuditError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the tables; an index of another version is made anew."""
 PAGE: Final = 100
 _FORGET: Final = 5000
 """Rows that are taken away at a time."""
+EVENTS: Final = 500
+"""Lines about other things than decisions that are looked through for news."""
+NEWS: Final = 20
 CHUNK: Final = 4 * 1024 * 1024
 """Bytes of the log that one batch takes in."""
 FILTERS: Final = ("enforced", "principal", "session", "tool", "server")
@@ -301,14 +305,15 @@ class DecisionIndex:
         periods = ((at - DAY + 3600, at + 3600), (at - 2 * DAY + 3600, at - DAY + 3600))
         today, yesterday = (self.rates(*period) for period in periods)
         news: list[str] = []
-        for what in ("tool", "reason", "policy"):
+        for what in ("tool", "principal", "server", "reason", "policy"):
             now, before = (dict(self.counts(what, *period)) for period in periods)
             for name, count in now.items():
                 if name and name not in before:
                     news.append(f"new {what} {name}: {count}")
                 elif what == "reason" and count > 2 * before[name]:
                     news.append(f"{what} {name}: {count}, yesterday {before[name]}")
-        return today, yesterday, news[:20]
+        recent = [one for one in self.events(EVENTS) if at - DAY < one["at"] <= at]
+        return today, yesterday, [*happened(recent)[:NEWS], *news[:NEWS]]
 
     def counts(self, what: str, since: float, until: float) -> list[tuple[str, int]]:
         """Return counts by name, the largest first; ``what``: enforced, tool, reason, bucket."""
@@ -366,6 +371,8 @@ def _counted(entry: Mapping[str, Any], at: float) -> Iterator[tuple[int, str, st
     hour = _hour(at)
     yield hour, "enforced", str(entry.get("enforced", ""))
     yield hour, "tool", str(entry.get("tool", ""))
+    yield hour, "principal", str(entry.get("principal", ""))
+    yield hour, "server", str(entry.get("server", ""))
     yield hour, "tenant", str(entry.get("tenant", ""))
     yield hour, "policy", str(entry.get("policy", ""))[:12]
     spent = max(float(entry.get("milliseconds") or 0.0), 1e-3)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-WIDTH: Final = 200
+WIDTH: Final = 240
 HEIGHT: Final = 52
 ACROSS: Final = 56
 """Between two columns."""
@@ -16,7 +16,7 @@ DOWN: Final = 14
 MARGIN: Final = 10
 MOST: Final = 120
 """Boxes of one picture; of more, those next to where it begins are drawn."""
-_CHARS: Final = 27
+_CHARS: Final = 34
 
 
 @dataclass(frozen=True, slots=True)

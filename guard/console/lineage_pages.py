@@ -232,7 +232,7 @@ def event_title(event: Event) -> str:
         What.DRAFT: "drafted in",
         What.SEND: "sent by",
         What.RECALL: "recalled from",
-        What.ASKED: "asked to be sent by",
+        What.ASKED: "asked about, by",
     }
     where = event.tool if event.what in {What.SEND, What.ASKED} else event.store or event.tool
     return f"{words[event.what]} {where}"
@@ -240,7 +240,7 @@ def event_title(event: Event) -> str:
 
 def _node(tenant: str, event: Event, column: int, *, root: bool) -> Node:
     outside = bool(event.flags & Flag.OUTSIDE)
-    note = f"{event.label.name.lower()}, call {event.call}{', to the outside' if outside else ''}"
+    note = f"{event.label.name.lower()}, call {event.call}{', outside' if outside else ''}"
     kind = "root" if root else "outside" if outside else event.label.name.lower()
     name = event.node.hex()
     return Node(name, column, event_title(event), note, kind, f"/lineage/{tenant}/{name}")

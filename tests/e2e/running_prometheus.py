@@ -87,13 +87,31 @@ class RunningPrometheus:
         self.child.stop()
 
 
-def start_prometheus(directory: Path, admins: Sequence[int]) -> RunningPrometheus:
-    """Start a Prometheus that scrapes these ports as job ``guard``, and wait until it has."""
+def start_prometheus(
+    directory: Path, admins: Sequence[int], console: tuple[int, str] | None = None
+) -> RunningPrometheus:
+    """Start a Prometheus that scrapes these ports as job ``guard``, and wait until it has.
+
+    Args:
+        directory: of its own.
+        admins: ports of guards.
+        console: port of a console, and the secret of somebody who may view it.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     rules = directory / "rules.yaml"
     rules.write_text(in_fast_motion(RULES.read_text("utf-8")), "utf-8")
     targets = [f"127.0.0.1:{port}" for port in admins]
-    jobs = [{"job_name": "guard", "static_configs": [{"targets": targets}]}]
+    jobs: list[dict[str, Any]] = [{"job_name": "guard", "static_configs": [{"targets": targets}]}]
+    if console is not None:
+        port, secret = console
+        where = [{"targets": [f"127.0.0.1:{port}"]}]
+        jobs.append(
+            {
+                "job_name": "guard-console",
+                "authorization": {"credentials": secret},
+                "static_configs": where,
+            }
+        )
     seconds = {"scrape_interval": SCRAPE, "scrape_timeout": SCRAPE, "evaluation_interval": SCRAPE}
     document = {"global": seconds, "rule_files": [str(rules)], "scrape_configs": jobs}
     config = directory / "prometheus.yml"

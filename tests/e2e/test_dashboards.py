@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ import redis as redis_client
 from typer.testing import CliRunner
 
 from guard import cli
+from guard.adapters.loopback import free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, start_guard, tool_call, wait_until
 from tests.e2e.running_prometheus import (
@@ -45,6 +47,12 @@ VARIABLES = {
     "$policy": ".*",
     "$mode": ".*",
 }
+SECRET = "a secret of at least 128 bits, of this test"
+VIEWER = f"""
+[people.prometheus]
+secret = "{hashlib.sha256(SECRET.encode()).hexdigest()}"
+roles = ["viewer"]
+"""
 INSIDE = tool_call()
 OUTSIDE = tool_call(to="drop@elsewhere.test")
 READ = other_call("memory_recall_fact")
@@ -100,8 +108,9 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., RunningPrometheus]]:
     """Start a Prometheus over guards; it is stopped at the end of the test."""
     started: list[RunningPrometheus] = []
 
-    def start(*guards: RunningGuard) -> RunningPrometheus:
-        prometheus = start_prometheus(tmp_path / "prometheus", [g.admin for g in guards])
+    def start(*guards: RunningGuard, console: tuple[int, str] | None = None) -> RunningPrometheus:
+        admins = [guard.admin for guard in guards]
+        prometheus = start_prometheus(tmp_path / "prometheus", admins, console)
         started.append(prometheus)
         return prometheus
 
@@ -116,11 +125,17 @@ def finite(series: list[Any]) -> bool:
 
 
 def test_every_query_of_every_panel_returns_data(
-    launch: Callable[..., RunningGuard], watch: Callable[..., RunningPrometheus]
+    launch: Callable[..., RunningGuard],
+    watch: Callable[..., RunningPrometheus],
+    tmp_path: Path,
 ) -> None:
-    """An enforcing and a watching guard under traffic fill every panel and every variable."""
-    guards = (launch(), launch(policy=ROOT / "policies" / "examples" / "observe.yaml"))
-    prometheus = watch(*guards)
+    """Two guards, one with its console, fill every panel and every variable under traffic."""
+    console, people = free_port(), tmp_path / "people.toml"
+    people.write_text(VIEWER, "utf-8")
+    options = ("--console", f"127.0.0.1:{console}", "--console-people", str(people))
+    observing = ROOT / "policies" / "examples" / "observe.yaml"
+    guards = (launch(options=options), launch(policy=observing))
+    prometheus = watch(*guards, console=(console, SECRET))
     boards = [json.loads(path.read_text("utf-8")) for path in BOARDS]
     queries = [pair for board in boards for pair in expressions(board)]
 
@@ -130,6 +145,7 @@ def test_every_query_of_every_panel_returns_data(
     with Traffic(guards, EVERY_KIND):
         # The distance between distributions needs a past; it is the last to have data.
         wait_until(lambda: finite(prometheus.query("guard:prefix_score_distance")), "a past")
+        wait_until(lambda: finite(prometheus.query("guard_console_requests_waiting")), "a console")
         empty = without_data()
 
         assert len(queries) > 30

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote_plus, urlencode
 
 from guard.adapters.loopback import Rig, free_port
 from guard.console.decisions import DecisionIndex
@@ -50,6 +50,18 @@ secret = "{hashlib.sha256(VIEWER.encode()).hexdigest()}"
 roles = ["viewer"]
 """
 DECISIONS: Final = 1_000_000
+PAGES: Final = (
+    "/",
+    "/approvals",
+    "/sessions",
+    "/lineage",
+    "/incidents",
+    "/policies",
+    "/policies/trial",
+    "/tools",
+    "/record",
+)
+"""Each as somebody first meets it."""
 BROWSE: Final = Path(__file__).with_name("browse.mjs")
 PARTS: Final = ("release", "pages", "feed", "routes", "tamper", "travel", "ratio", "browser")
 OPEN: Final = {
@@ -150,11 +162,16 @@ def stage(policy: Path) -> Iterator[Stage]:
         console = free_port()
         options = ("--console", f"127.0.0.1:{console}", "--console-people", str(people))
         port = rig.guard(policy, rig.server(UPSTREAM), *options)
-        _wait_for(console)
+        wait_for(console)
         yield Stage(port, console, rig.audit)
 
 
-def _wait_for(port: int) -> None:
+def wait_for(port: int) -> None:
+    """Wait until somebody listens on a port of loopback.
+
+    Raises:
+        GuardError: nobody did.
+    """
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), 1)):
@@ -261,7 +278,7 @@ def _standing(log: Path, rig: Rig) -> Iterator[int]:
         command = ("-m", "guard", "console", f"127.0.0.1:{port}", "--audit", str(log))
         more = ("--redis", redis.url, "--label-key", str(rig.directory / "label.key"))
         rig.start("console", *command, *more, "--people", str(people))
-        _wait_for(port)
+        wait_for(port)
         yield port
 
 
@@ -511,7 +528,8 @@ def play_hostile(on: Stage, texts: list[str]) -> tuple[list[str], int]:
         decisions.append(_decision(answer))
         if number % 4 == 0:
             call(on.guard, f"{text}@outside.test", text, tool=text[:100], session=text)
-    pages = ["/", "/approvals", "/sessions", "/tools", "/record"]
+    pages = list(PAGES)
+    pages += _drafted(on, texts[:: max(1, len(texts) // 10)])
     _, body = _api(on.console, "/api/decisions")
     ids = [one["id"] for one in json.loads(body)["decisions"]]
     while ids:
@@ -526,13 +544,30 @@ def play_hostile(on: Stage, texts: list[str]) -> tuple[list[str], int]:
     return pages, sum(one.encode() in shown for one in decisions if one)
 
 
+def _drafted(on: Stage, texts: list[str]) -> list[str]:
+    """Keep hostile texts as drafts of the policy; return the pages that show them."""
+    headers = {
+        "authorization": f"Bearer {SECRET}",
+        "content-type": "application/x-www-form-urlencoded",
+    }
+    _, body = _api(on.console, "/policies")
+    [file] = re.findall(r'name="file" value="([^"]*)"|edit[?]file=([^"]*)"', body.decode())[:1]
+    name = unquote_plus(file[0] or file[1])
+    for text in texts:
+        form = urlencode({"file": name, "text": f"{text}:\n  - '{text}'\n", "draft": ""})
+        ask(on.console, "POST", "/policies/drafts", form.encode(), headers)
+    _, body = _api(on.console, "/policies")
+    return re.findall(r'href="(/policies/drafts/[0-9a-f]+)"', body.decode())
+
+
 def _browser(policy: Path, figures: Figures, modules: Path | None) -> None:
     texts = hostile_texts()[::3]
     with stage(policy) as on:
         pages, shown = play_hostile(on, texts)
         base = {"url": on.url, "secret": SECRET}
         hostile = browse(modules, {**base, "pages": pages, "axe": False, "control": texts})
-        some = [*pages[:5], *pages[5:6], *[p for p in pages if "/approvals/" in p][:2]]
+        some = [*PAGES, *[p for p in pages if "/approvals/" in p][:2]]
+        some += [p for p in pages if "/drafts/" in p][:1]
         some += [*[p for p in pages if "/decisions/" in p][:1], "/nothing", "/sign-in"]
         axe = browse(modules, {**base, "pages": some, "axe": True})
     if isinstance(hostile, str) or isinstance(axe, str):

@@ -1,5 +1,6 @@
 // Views pages of a console in Chromium: node browse.mjs < JSON, with playwright-core and axe-core in NODE_PATH.
-// In: {url, secret, pages: [...], axe: bool, shots: {page: file}, control: [texts]}.
+// In: {url, secret, pages: [...], axe: bool, control: [texts], film: [steps]}; a step is
+// {go: path, fill: {selector: text}, click: selector, wait: selector, slow: bool, file: picture}.
 // Out: {executed, control, violations: [...], foreign: [...], viewed}.
 import { createRequire } from "node:module";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -12,7 +13,7 @@ const { chromium } = require("playwright-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const asked = JSON.parse(readFileSync(0, "utf8"));
 const profile = mkdtempSync(join(tmpdir(), "console-browser-"));
-const found = { executed: 0, control: 0, violations: [], foreign: [], viewed: 0, opened: 0, rows: 0 };
+const found = { executed: 0, control: 0, violations: [], foreign: [], viewed: 0, opened: 0 };
 
 async function watched(context, count) {
   await context.exposeFunction("xss", () => { count(); });
@@ -68,15 +69,26 @@ try {
       });
       await page.waitForTimeout(30);
     }
-    const file = asked.shots?.[path];
-    if (file) await page.screenshot({ path: file });
   }
-  if (asked.live) {
-    // The live rows: decisions that come in while the page is open.
-    await page.goto(asked.url + "/", { waitUntil: "load" });
-    process.stdout.write("LIVE\n");
-    await page.waitForFunction((n) => [...document.querySelectorAll("#live tbody tr")].filter((r) => r.innerText.includes("live-row")).length >= n, asked.live, { timeout: 20000 });
-    found.rows = await page.locator("#live tbody tr").count();
+  for (const step of asked.film ?? []) {
+    const timeout = step.slow ? 300000 : 60000;
+    if (step.go) await page.goto(asked.url + step.go, { waitUntil: "load", timeout });
+    // A link leads to the page that is filled in; a button sends it.
+    if (step.click && step.fill && await page.locator(Object.keys(step.fill)[0]).count() === 0) {
+      await page.click(step.click, { timeout });
+      step.click = "";
+    }
+    for (const [where, text] of Object.entries(step.fill ?? {})) await page.fill(where, text, { timeout });
+    if (step.click) await page.click(step.click, { timeout });
+    if (step.wait) await page.locator(step.wait).first().waitFor({ timeout });
+    if (!step.file) continue;
+    for (const scheme of ["dark", "light"]) {
+      await page.emulateMedia({ colorScheme: scheme });
+      await look();
+      found.opened++;
+    }
+    await page.evaluate(() => window.scrollTo(0, 0));
+    await page.screenshot({ path: step.file, fullPage: true });
   }
   if (asked.control) {
     control = true;

@@ -75,6 +75,12 @@ class Agent:
         failed = not result or bool(result.get("isError"))
         return Answer(shown + json.dumps(told), failed, codes)
 
+    def close(self) -> None:
+        """End its connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
 
 class Rig(loopback.Rig):
     """Everything that runs: memory servers, an embedded Redis, guards that know many agents."""

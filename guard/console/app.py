@@ -96,7 +96,7 @@ class Console:
     ) -> None:
         self._index = index
         self._desk = desk
-        self._metrics = desk.metrics
+
         self.news = news
         """Is told of what waits, again and again."""
         self._access = access
@@ -179,9 +179,9 @@ class Console:
         tenants = await asyncio.to_thread(self._index.tenants)
         standing = await self._desk.standing(tenants)
         waiting = await self._desk.waiting(tenants)
-        self._metrics.waiting.set(len(waiting))
-        self._metrics.paused.set(len(standing.pauses))
-        self._metrics.open_glasses.set(len(standing.open))
+        self._desk.metrics.waiting.set(len(waiting))
+        self._desk.metrics.paused.set(len(standing.pauses))
+        self._desk.metrics.open_glasses.set(len(standing.open))
         self.news(like(waiting), standing)
         self.templates.alarms = [
             f"A break-glass is open for {one.principal or '(nobody proven)'}"
@@ -354,7 +354,7 @@ class Console:
     async def metrics(self, request: Request) -> Response:
         """What the console counts, for a Prometheus that sends a viewer's secret."""
         del request
-        return Response(self._metrics.exposed(), media_type=CONTENT_TYPE_LATEST)
+        return Response(self._desk.metrics.exposed(), media_type=CONTENT_TYPE_LATEST)
 
     async def static(self, request: Request) -> Response:
         """One of the files of the pages."""

@@ -14,6 +14,7 @@ import sqlite3
 import ssl
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -47,10 +48,12 @@ from guard.settings import EMBEDDED, Settings, policy_file
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.console.acts import Standings
     from guard.console.pages import PagesOf, Templates
     from guard.core.policy import Policy
     from guard.provenance.approvals import ApprovalRequest
+    from guard.provenance.seal import Seal
 
 STATE_SECONDS: Final = 5.0
 """How long a question to Redis may take; nobody's call waits for it."""
@@ -180,43 +183,12 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         for message in news.of(groups, standing) if place.port else ():
             hooks.tell(message)
 
-    def parts(templates: Templates) -> tuple[PagesOf, ...]:
-        trials = TrialStore(store, seal)
-        return (
-            PolicyPages(bench, templates, audit, wall),
-            TrialPages(
-                bench=bench,
-                store=trials,
-                index=index,
-                templates=templates,
-                audit=audit,
-                now=wall,
-            ),
-            SessionPages(
-                store=store,
-                seal=seal,
-                index=index,
-                templates=templates,
-                now=wall,
-                limits=lambda: desk.limits,
-            ),
-            LineagePages(
-                store=store,
-                seal=seal,
-                index=index,
-                templates=templates,
-                audit=audit,
-                now=wall,
-                limits=lambda: desk.limits,
-            ),
-        )
-
     console = Console(
         index,
         desk,
         access,
         hosts={*LOOPBACK, host, settings.console_host},
-        parts=parts,
+        parts=partial(further_pages, bench, (store, seal), (index, desk), audit, wall),
         secure=secure,
         oidc=oidc,
         holders=people.holders,
@@ -282,6 +254,55 @@ def check_address(settings: Settings) -> None:
     if not settings.console_url.startswith("https://"):
         msg = f"`{host}` is reached from other machines: give --console-certificate (PEM with key)"
         raise InputError(f"{msg}, or --console-url https://… of what ends TLS before it")
+
+
+def further_pages(
+    bench: Workbench,
+    state: tuple[RedisSessionStore, Seal],
+    shown: tuple[DecisionIndex, Desk],
+    audit: AuditLogFile | NoAuditLog,
+    now: Callable[[], float],
+    templates: Templates,
+) -> tuple[PagesOf, ...]:
+    """Return the pages beside those of :class:`Console` itself.
+
+    Args:
+        bench: of policies.
+        state: the store and the deployment's seal.
+        shown: the index over the audit log, and what people do.
+        audit: takes a line per act.
+        now: seconds since the epoch.
+        templates: of the pages.
+    """
+    (store, seal), (index, desk) = state, shown
+    return (
+        PolicyPages(bench, templates, audit, now),
+        TrialPages(
+            bench=bench,
+            store=TrialStore(store, seal),
+            index=index,
+            templates=templates,
+            audit=audit,
+            now=now,
+        ),
+        SessionPages(
+            store=store,
+            seal=seal,
+            index=index,
+            templates=templates,
+            now=now,
+            limits=lambda: desk.limits,
+        ),
+        LineagePages(
+            store=store,
+            seal=seal,
+            index=index,
+            templates=templates,
+            audit=audit,
+            now=now,
+            limits=lambda: desk.limits,
+        ),
+    )
 
 
 async def _announce(server: uvicorn.Server, access: Access, place: Place) -> None:

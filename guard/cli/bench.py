@@ -115,6 +115,9 @@ def console(
     part: Annotated[
         list[str] | None, typer.Option("--part", help="Only this part; may be repeated.")
     ] = None,
+    suite: Annotated[
+        Path, typer.Option(help="The folder that `make conformance` installs clients in.")
+    ] = Path("tests/conformance"),
 ) -> None:
     """Pages over a long log, the feed, approvals, routes, hostile texts in a real browser."""
     if unknown := set(part or ()) - set(PARTS):
@@ -125,6 +128,7 @@ def console(
             parts=tuple(part or PARTS),
             decisions=decisions,
             modules=browser_modules,
+            suite=suite,
             progress=told,
         )
     show(report, command="guard lab bench", as_json=json)

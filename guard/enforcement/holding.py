@@ -27,9 +27,10 @@ from guard.protocols.framing.sse import message_event
 from guard.protocols.mcp.elicitation import settled
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from guard.core.metrics import Metrics
+    from guard.core.model import Identity
     from guard.core.policy import AskSettings, Policy
     from guard.core.ports import AnswerFeed, AuditLog, Fate
     from guard.enforcement.elicitation import Elicitor
@@ -97,23 +98,31 @@ class HeldRequest:
         self._question = ""
         self._last: list[bytes] = []
         self._told = 0
+        self._next_sign = self._since
         self._became = "left"
         self._is_closed = False
         self._task = loop.create_task(self._settled())
 
-    async def waiting(self) -> list[bytes] | None:
-        """Wait a while.
+    async def waiting(self, seconds: float = SIGN_SECONDS) -> list[bytes] | None:
+        """Wait a while, until the client is to be told something at the latest.
+
+        Args:
+            seconds: at most.
 
         Returns:
             messages for the client, perhaps none, where the request still waits; None where it is
             settled.
         """
-        seconds = SIGN_SECONDS if self._told or not self.signs else 0
-        self._told += 1
-        await asyncio.wait([self._task], timeout=seconds)
+        now = asyncio.get_running_loop().time()
+        until = min(now + seconds, max(now, self._next_sign))
+        await asyncio.wait([self._task], timeout=until - now)
         if self._task.done():
             last, self._last = self._last, []
             return last or None
+        if until < self._next_sign:
+            return []
+        self._next_sign = until + SIGN_SECONDS
+        self._told += 1
         told = list(self.asked.protocol.still_waits(self.asked.message, self._told))
         if self._told == 1 and self._elicitor is not None:
             told += await self._question_for(self._elicitor)
@@ -194,6 +203,11 @@ class Holding:
         self._listening: asyncio.Task[None] | None = None
         self._is_over = False
 
+    @property
+    def held(self) -> int:
+        """How many requests are held."""
+        return len(self._open)
+
     def hold(
         self,
         asked: Asked,
@@ -244,6 +258,13 @@ class Holding:
         except AuditError:
             # The decision itself is on record, or was refused for it.
             self._metrics.count(ERRORS, "audit")
+
+    def cancelled(self, identity: Identity, server: str, correlations: Collection[str]) -> None:
+        """Give up requests that their client says it waits for no longer, by their ids."""
+        for asked in self._open.values():
+            mine = asked.identity == identity and asked.request.server == server
+            if mine and any(one.correlation in correlations for one in asked.message.calls):
+                self.wake(asked.decisions[0], "left")
 
     async def fate(self, tenant: str, decision: str) -> Fate:
         """Return what became of a request for approval.

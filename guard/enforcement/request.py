@@ -317,7 +317,7 @@ class RequestHandler:
             withheld = await self._note_history(exchange, message)
             if withheld is not None:
                 return withheld
-        if message.tasks or message.plain:
+        if message.tasks or message.plain or not message.calls:
             await self._expect_others(message, exchange)
         calls = self._calls(request, exchange, (*message.calls, *side_content), decision_id)
         refused: Refused | None = None
@@ -334,6 +334,13 @@ class RequestHandler:
             # Its answers come in the stream that the client has open, at whichever process.
             share(self._shared, exchange)
         return exchange
+
+    def _note_client(self, holding: Holding, message: Message, exchange: Exchange) -> None:
+        """Take in what a client says of itself, and for what it waits no longer."""
+        if message.plain and self._elicitor is not None and self._elicitor.asks:
+            self._elicitor.note(exchange, message)
+        if holding.held and (gone := exchange.protocol.cancels(message)):
+            holding.cancelled(exchange.identity, exchange.server, gone)
 
     async def _note_history(self, exchange: Exchange, message: Message) -> HttpReply | None:
         """Take in what a request reports to a model; return its refusal where one withholds it."""
@@ -543,8 +550,8 @@ class RequestHandler:
             exchange.plain[correlation] = method
             if correlation is not None:
                 self._plain.add(exchange.message_key(correlation), method)
-        if self._elicitor is not None and self._elicitor.asks:
-            self._elicitor.note(exchange, message)
+        if self._holding is not None:
+            self._note_client(self._holding, message, exchange)
 
     def _expect(self, exchange: Exchange, correlation: str | None, classified: TracedCall) -> None:
         exchange.calls[correlation] = classified

@@ -22,7 +22,7 @@ from guard.protocols.messages import ParsedResult
 from guard.protocols.refusals import observation, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Self
 
     from guard.core.declarations import Declaration
@@ -125,6 +125,11 @@ class ProtocolModule(ABC):
         """Return whether the client of a request reads its answer as a stream of events."""
         del request
         return False
+
+    def cancels(self, message: Message) -> Collection[str]:
+        """Return the correlations of requests that a message says nobody waits for any more."""
+        del message
+        return ()
 
     def still_waits(self, message: Message, number: int) -> Sequence[bytes]:
         """Return messages that tell a client that its request still waits for an approval.

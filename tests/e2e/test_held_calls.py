@@ -10,6 +10,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -68,7 +70,7 @@ class Place:
 
 
 @contextmanager
-def holding(directory: Path) -> Iterator[Place]:
+def holding(directory: Path, *more: str) -> Iterator[Place]:
     """Start one."""
     policy = directory / "hold.yaml"
     policy.write_text("version: 1\nname: hold\nask: {hold: 5m}\n", encoding="utf-8")
@@ -78,7 +80,7 @@ def holding(directory: Path) -> Iterator[Place]:
             directory / "guard",
             upstream,
             policy=ROOT / "policies" / "default.yaml",
-            options=("--policy", str(policy), "--redis", redis.url),
+            options=("--policy", str(policy), "--redis", redis.url, *more),
         )
         yield Place(guard, redis.url, policy)
         guard.stop()
@@ -304,3 +306,79 @@ async def test_neither_a_dead_worker_nor_a_stopped_guard_releases_anything(place
     assert "result" not in call.text
     assert refusal(other.messages[-1])["code"] == "approval_required"
     assert place.guard.upstream.received == b""
+
+
+def test_a_frame_on_standard_input_waits_while_others_pass(tmp_path: Path) -> None:
+    """Its agent is told that its call waits; another call passes it, and a yes sends it."""
+    directory = tmp_path / "d"
+    directory.mkdir(mode=0o700)
+    socket_path = directory / "s"
+    with holding(tmp_path, "--decisions", str(socket_path)) as place:
+        wrapper = Wrapper(place, socket_path)
+        document = tool_call("pipe@outside.test", ident=5)
+        document["params"]["_meta"] = {"progressToken": "p"}
+        wrapper.say(document)
+        told = wrapper.hear()
+        wrapper.say(tool_call("team@example.com", ident=6))
+        passed = wrapper.hear()
+        asyncio.run(answer_one(place, granted=True))
+        released = wrapper.hear()
+        wrapper.say(tool_call("other@outside.test", ident=7))
+        asyncio.run(answer_one(place, granted=False))
+        denied = wrapper.hear()
+        wrapper.say(tool_call("gone@outside.test", ident=8))
+        [decision] = asyncio.run(decisions_of(place))
+        notice = {"method": "notifications/cancelled", "params": {"requestId": 8}}
+        wrapper.say({"jsonrpc": "2.0", **notice})
+        wait_until(lambda: place.outcome(decision) == "left", "the end of the wait")
+        wrapper.end()
+
+    assert told["method"] == "notifications/progress"
+    assert passed["id"] == 6
+    assert passed["params"]["arguments"]["to"] == "team@example.com"
+    assert released["id"] == 5
+    assert released["params"]["arguments"]["to"] == "pipe@outside.test"
+    assert refusal(denied)["code"] == "approval_denied"
+
+
+class Wrapper:
+    """``guard stdio`` around a server that says what it is told."""
+
+    def __init__(self, place: Place, socket_path: Path) -> None:
+        command = [sys.executable, "-m", "guard", "stdio", "--decisions", str(socket_path)]
+        for policy in (ROOT / "policies" / "default.yaml", place.policy):
+            command += ["--policy", str(policy)]
+        self._process = subprocess.Popen(
+            [*command, "--", "cat"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def say(self, message: Any) -> None:
+        """Send a frame as the agent."""
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> Any:
+        """Return the next frame that the agent gets."""
+        return json.loads(self._process.stdout.readline())
+
+    def end(self) -> None:
+        """Close its input, and wait for it."""
+        self._process.stdin.close()
+        self._process.wait(SECONDS)
+        self._process.stdout.close()
+
+
+async def decisions_of(place: Place) -> list[str]:
+    """Return what waits, once something does."""
+    async with place.desk() as people:
+        return await asked(people)
+
+
+async def answer_one(place: Place, *, granted: bool) -> None:
+    """Answer the one request that waits."""
+    async with place.desk() as people:
+        [decision] = await asked(people)
+        if granted:
+            await people.approve(decision, await now(people))
+        else:
+            await people.deny(decision)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.redis.embedded import check_private
 from guard.core.errors import GuardError, MessageError, OversizeError
 from guard.enforcement.exchange import Exchange, UnreadExchange
+from guard.enforcement.holding import HeldRequest
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.refusals import UNREACHABLE
 
@@ -106,6 +108,8 @@ class _Wrapper:
         self._secret = ""
         self._session = f"stdio-{uuid.uuid4().hex}"
         self._exchange: Exchange | None = None
+        self._held: dict[str, HeldRequest] = {}
+        """Requests that are held open, by what the wrapper asks with again."""
 
     async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Answer one line."""
@@ -118,9 +122,8 @@ class _Wrapper:
         frame = str(asked["frame"])
         if asked["op"] == "oversize":
             return self._oversize(frame.encode())
-        if asked["op"] == "request":
-            return await self._request(frame.encode())
-        return await self._answered(frame)
+        asks = {"wait": self._still_held, "request": self._request}
+        return await asks.get(asked["op"], self._answered)(frame)
 
     def _oversize(self, outline: bytes) -> dict[str, Any]:
         """Return the refusal of a frame that is too large, of which there is an outline only."""
@@ -151,6 +154,8 @@ class _Wrapper:
 
     async def lost(self) -> None:
         """Note that no answer of this session will come any more."""
+        for held in self._held.values():
+            held.close()
         if self._exchange is not None:
             await self._enforcement.responses.on_lost(self._exchange)
 
@@ -180,8 +185,29 @@ class _Wrapper:
             connection=self._session,
         )
 
-    async def _request(self, frame: bytes) -> dict[str, Any]:
-        outcome = await self._enforcement.requests.on_request(self._as_request(frame))
+    async def _request(self, frame: str) -> dict[str, Any]:
+        requests = self._enforcement.requests
+        outcome = await requests.on_patient_request(self._as_request(frame.encode()))
+        if isinstance(outcome, HeldRequest):
+            ticket = secrets.token_hex(16)
+            self._held[ticket] = outcome
+            return {"held": ticket}
+        return self._carried_out(outcome)
+
+    async def _still_held(self, ticket: str) -> dict[str, Any]:
+        """Return what is to be told of a request that is held open, or what became of it."""
+        held = self._held.get(ticket)
+        if held is None:
+            return {"error": "nothing is held under this ticket"}
+        told = await held.waiting(0)
+        if told is not None:
+            return {"held": ticket, "say": [one.decode() for one in told]}
+        del self._held[ticket]
+        held.close()
+        return self._carried_out(held.outcome())
+
+    def _carried_out(self, outcome: Exchange | UnreadExchange | HttpReply) -> dict[str, Any]:
+        """Return what the wrapper is to do with a request that was judged."""
         if isinstance(outcome, HttpReply):
             return {"reply": outcome.body.decode()}
         if isinstance(outcome, UnreadExchange):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 5.0
 """Seconds that a server gets after its input has ended, and again after SIGTERM."""
+HELD_SECONDS: Final = 0.1
+"""How often it is asked what became of a frame that is held for a person's answer."""
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NOT_FOUND: Final = 127
 _NO_GUARD: Final = (
@@ -153,25 +155,54 @@ async def _from_agent(
 ) -> None:
     if child.stdin is None:
         return
+    waiting: set[asyncio.Task[None]] = set()
     try:
         while (read := await _frame(agent)) is not None:
             line, operation = read
             if not line.strip() and operation == "request":
                 continue
             answer = await decisions.ask(operation, line.rstrip(b"\r\n"))
-            if answer is not None and answer.get("forward") is True:
-                frame = str(answer["frame"]).encode() if "frame" in answer else line.rstrip(b"\n")
-                child.stdin.write(frame + b"\n")
-                await child.stdin.drain()
-            elif answer is not None and "reply" in answer:
-                _say(str(answer["reply"]).encode())
+            if answer is not None and "held" in answer:
+                later = _held(str(answer["held"]), line, child.stdin, decisions)
+                waiting.add(task := asyncio.get_running_loop().create_task(later))
+                task.add_done_callback(waiting.discard)
             else:
-                _say(_unavailable(line))
+                await _carry_out(answer, line, child.stdin)
     except (OSError, ValueError):
         pass  # The server has closed its input.
     finally:
+        for task in list(waiting):
+            task.cancel()
         child.stdin.close()
     await _give_time(child)
+
+
+async def _carry_out(
+    answer: Mapping[str, Any] | None, line: bytes, server: asyncio.StreamWriter
+) -> None:
+    """Forward a frame of the agent's, or answer it."""
+    if answer is not None and answer.get("forward") is True:
+        frame = str(answer["frame"]).encode() if "frame" in answer else line.rstrip(b"\n")
+        server.write(frame + b"\n")
+        await server.drain()
+    elif answer is not None and "reply" in answer:
+        _say(str(answer["reply"]).encode())
+    else:
+        _say(_unavailable(line))
+
+
+async def _held(
+    ticket: str, line: bytes, server: asyncio.StreamWriter, decisions: Decisions
+) -> None:
+    """Ask again and again what became of a frame that the guard holds; others pass meanwhile."""
+    answer: Mapping[str, Any] | None = {"held": ticket}
+    while answer is not None and "held" in answer:
+        await asyncio.sleep(HELD_SECONDS)
+        answer = await decisions.ask("wait", ticket.encode())
+        for frame in (answer or {}).get("say", ()):
+            _say(str(frame).encode())
+    with suppress(OSError):
+        await _carry_out(answer, line, server)
 
 
 async def _frame(agent: asyncio.StreamReader) -> tuple[bytes, str] | None:

@@ -29,6 +29,8 @@ from guard.adapters.loopback import Rig, free_port
 from guard.console.decisions import DecisionIndex
 from guard.core.errors import GuardError
 from guard.lab.audit_tampering import attempts
+from guard.lab.console.elicitation import elicitation
+from guard.lab.console.held import held_calls
 from guard.lab.console.hostile_texts import hostile_texts
 from guard.lab.console.time_travel import travelled
 from guard.lab.load import UPSTREAM, run_load
@@ -64,11 +66,10 @@ PAGES: Final = (
 )
 """Each as somebody first meets it."""
 BROWSE: Final = Path(__file__).with_name("browse.mjs")
-PARTS: Final = ("release", "pages", "feed", "routes", "tamper", "travel", "ratio", "browser")
-OPEN: Final = {
-    "held_calls": "calls are not held open yet: an asked call is refused and comes again",
-    "elicitation": "the guard does not elicit yet",
-}
+PARTS: Final = (
+    *("release", "pages", "feed", "routes", "tamper", "travel", "ratio", "browser", "held"),
+    "elicitation",
+)
 IDS: Final = {
     "release": ("click_to_release_p50_ms",),
     "pages": ("page_p95_ms",),
@@ -78,6 +79,8 @@ IDS: Final = {
     "travel": ("timetravel_calls_per_second",),
     "ratio": ("requests_ratio_with_console",),
     "browser": ("axe_violations", "xss_executed"),
+    "elicitation": ("elicitation",),
+    "held": ("held_calls", "held_bytes_per_call", "held_others_p99_ratio"),
 }
 
 
@@ -113,6 +116,7 @@ def bench_console(
     parts: tuple[str, ...],
     decisions: int,
     modules: Path | None,
+    suite: Path,
     progress: Progress,
 ) -> Report:
     """Run the parts and return the report.
@@ -122,6 +126,7 @@ def bench_console(
         parts: of :data:`PARTS`.
         decisions: in the long log.
         modules: directory with ``node_modules`` of the browser's driver; None leaves it out.
+        suite: ``tests/conformance``, where the clients of the elicitation part are.
         progress: told what is going on.
 
     Raises:
@@ -137,6 +142,8 @@ def bench_console(
         "travel": lambda: _time_travel(policy, figures),
         "ratio": lambda: _ratio(policy, figures),
         "browser": lambda: _browser(policy, figures, modules),
+        "held": lambda: _held(policy, figures, progress),
+        "elicitation": lambda: _elicitation(policy, suite, figures),
     }
     for number, part in enumerate(PARTS):
         if part in parts:
@@ -145,8 +152,6 @@ def bench_console(
         else:
             for name in IDS[part]:
                 figures.add(name, None, "", reason="this part was not asked for")
-    for name, reason in OPEN.items():
-        figures.add(name, None, "", reason=reason)
     return Report(name="console", machine=machine(), checks=figures.checks, details=figures.details)
 
 
@@ -241,6 +246,18 @@ def _release(policy: Path, figures: Figures, rounds: int = 50) -> None:
     figures.details["click_to_release"] = (
         "from the POST of the approval to the result of the repeated call; the call is not held"
     )
+
+
+def _elicitation(policy: Path, suite: Path, figures: Figures) -> None:
+    checks, details = elicitation(policy, suite)
+    figures.checks += checks
+    figures.details["elicitation"] = details
+
+
+def _held(policy: Path, figures: Figures, progress: Progress) -> None:
+    checks, details = held_calls(policy, progress)
+    figures.checks += checks
+    figures.details["held"] = details
 
 
 def _line(number: int, rng: random.Random, start: float) -> str:

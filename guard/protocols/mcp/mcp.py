@@ -50,7 +50,7 @@ from guard.protocols.refusals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from typing import Self
 
     from guard.core.declarations import Declaration
@@ -530,6 +530,15 @@ class McpProtocol(ProtocolModule):
             return True
         accepted = ",".join(value for name, value in request.headers if name == "accept")
         return "text/event-stream" in accepted and not is_unanswered(request.body)
+
+    def cancels(self, message: Message) -> Collection[str]:
+        """Return the requests that notifications of a client cancel."""
+        found = [
+            rpc.params.get("requestId")
+            for rpc in message.parsed[1]
+            if rpc.method == "notifications/cancelled"
+        ]
+        return {correlation(one) for one in found if isinstance(one, str | int)}
 
     def still_waits(self, message: Message, number: int) -> Sequence[bytes]:
         """Return a progress notification for each request that names a token for them.

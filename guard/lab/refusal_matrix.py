@@ -296,9 +296,18 @@ class Stage:
         port = self.upstreams["model" if version == MODELS else transport, version]
         mark = f"{transport}{version}"
         command = self.suite.server(version, self.arrived, mark, transport, str(port))
-        child = self.rig.start(f"server-{port}-{time.monotonic_ns()}", *command)
-        child.wait_listening(port)
-        return child
+        for is_last in (False, False, True):
+            child = self.rig.start(f"server-{port}-{time.monotonic_ns()}", *command)
+            try:
+                child.wait_listening(port)
+            except GuardError:
+                # Of a machine that was stopped meanwhile, or too busy; the others' cells still count.
+                child.stop()
+                if is_last:
+                    raise
+            else:
+                return child
+        return None
 
     def address(self, transport: str, version: int) -> str:
         """Return what a client is given: a URL, or the words of a command as JSON."""

@@ -301,7 +301,7 @@ class Stage:
             try:
                 child.wait_listening(port)
             except GuardError:
-                # Of a machine that was stopped meanwhile, or too busy; the others' cells still count.
+                # Of a machine that was stopped meanwhile, or too busy; other cells still count.
                 child.stop()
                 if is_last:
                     raise

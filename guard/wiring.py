@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import secrets
 import shlex
@@ -75,18 +76,22 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.adapters.redis.topology import open_client
 from guard.adapters.redis.trials import TrialStore
 from guard.adapters.stdio.decision_socket import DecisionServer
+from guard.adapters.unlabelled_marks import DiskMarks
 from guard.core.errors import AuditError, GuardError, InputError, StateError
 from guard.core.metrics import (
     AUDIT_LINES,
     CALLS_AWAITED,
     ERRORS,
+    FAIL_CLOSED,
     OTHER,
     PREFIX_SCORE_EXPECTED,
+    UNLABELLED_MARKS,
     WORKER_RESTARTS,
 )
 from guard.core.model import Identity
 from guard.core.policy import EgressLimits
 from guard.decision.guard import Guard
+from guard.decision.unlabelled_marks import MemoryMarks
 from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
 from guard.enforcement.declarations import DeclarationHandler
@@ -111,6 +116,7 @@ if TYPE_CHECKING:
     from guard.core.metrics import Metrics
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Clock
+    from guard.decision.unlabelled_marks import UnlabelledMarks
     from guard.enforcement.exchange import Login
     from guard.provenance.seal import Seal
     from guard.settings import Settings
@@ -121,6 +127,8 @@ KEY_SECONDS: Final = 1.0
 RETAIN_SECONDS: Final = 2.0
 TRIAL_SECONDS: Final = 1.0
 """How long after a click a trial begins, ends or goes on."""
+PROBE_SECONDS: Final = 1.0
+"""Between two looks at a part that has failed."""
 PROMPT_SECONDS: Final = 5.0
 """How long a front end waits until its prompt is stored."""
 
@@ -209,9 +217,12 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     store, seal = label_store(settings, client, confdir, policy.limits, audit, metrics, clock.now)
     recorders = _recorders(settings, metrics)
     memory = memory_parts(settings, policy, store.client, seal, audit, metrics, reached)
+    marks = _marks(settings, redis_url, confdir)
+    metrics.set(UNLABELLED_MARKS, marks.total)
     guard = Guard(
         policy=policy,
         store=store,
+        marks=marks,
         detectors=create_detectors(DetectorResources(models)),
         audit=audit,
         metrics=metrics,
@@ -269,6 +280,31 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     return Parts(
         guard, enforcement, store, metrics, audit, policy, reloader, recovery, seal, recorders
     )
+
+
+def _marks(settings: Settings, redis_url: str, confdir: Path | None) -> UnlabelledMarks:
+    """Return where marks of unlabelled results are kept: as long as the store, for all workers."""
+    if settings.redis == EMBEDDED and settings.data is None:
+        if settings.pulse is None:
+            return MemoryMarks()
+        return _disk_marks(settings.pulse.with_name("marks"))
+    key = label_key_path(settings.label_key, confdir / "label.key" if confdir else None)
+    where = settings.data if settings.redis == EMBEDDED else redis_url
+    store = hashlib.sha256(str(where).encode()).hexdigest()[:16]
+    return _disk_marks(key.with_name(f"{key.name}.{store}-marks"))
+
+
+def _disk_marks(path: Path) -> UnlabelledMarks:
+    """Return marks on disk.
+
+    Raises:
+        GuardError: they cannot be kept there.
+    """
+    try:
+        return DiskMarks(path)
+    except OSError as error:
+        msg = f"marks of results cannot be kept in `{path}`: {error.strerror}"
+        raise GuardError(msg) from error
 
 
 def _shared_exchanges(
@@ -473,6 +509,7 @@ async def serve(
             parts.recovery.watch(),
             parts.store.watch(),
             _anchor(parts),
+            _look_again(parts),
             _retain(settings, parts),
             _watch_keys(parts, _key_watches(settings, confdir, parts)),
             _trials(parts, confdir).watch(TRIAL_SECONDS),
@@ -711,6 +748,21 @@ async def _anchor(parts: Parts) -> None:
             # Redis gone: the next checkpoint covers more, and calls see it by themselves.
             with contextlib.suppress(StateError):
                 await parts.store.keep_anchor(note)
+
+
+async def _look_again(parts: Parts) -> None:
+    """Try what has failed, so that a guard without traffic says when it is ready again."""
+    while True:
+        await asyncio.sleep(PROBE_SECONDS)
+        failing = parts.metrics.failing()
+        if "state" in failing:
+            with contextlib.suppress(GuardError):
+                await parts.store.probe()
+                parts.metrics.set(FAIL_CLOSED, 0, "state")
+        if "audit" in failing:
+            with contextlib.suppress(GuardError):
+                parts.audit.event("guard.audit_writable", {})
+                parts.metrics.set(FAIL_CLOSED, 0, "audit")
 
 
 _STUCK: Final = 6

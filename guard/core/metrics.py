@@ -150,6 +150,7 @@ DECIDED_WITHOUT_RULE: Final = frozenset(
         "recording_error",
         "batch_refused",
         "selection_unmarked",
+        "result_unlabelled",
         "result_unmatched",
         "memory_contained",
         "memory_suspected",

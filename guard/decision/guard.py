@@ -27,10 +27,9 @@ from guard.core.metrics import (
     REDIS_SECONDS,
     REFUSED_IN_A_ROW,
     SESSION_CALLS,
-    UNLABELLED_MARKS,
 )
 from guard.core.model import Identity, Role
-from guard.core.policy import Action, Reason, Situation, Verdict, decide, decide_result
+from guard.core.policy import Action, Mode, Reason, Situation, Verdict, decide, decide_result
 from guard.core.ports import Attempt, Completion, DecisionRecord, DetectorOnDemand
 from guard.core.trajectory import Snapshot
 from guard.decision.classification import classify
@@ -38,6 +37,7 @@ from guard.decision.content_scan import ContentScan
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
 from guard.decision.selection import SelectionReplays
 from guard.decision.trial import BASE, CANDIDATE, FAILED, Beside, Pair, pair_of
+from guard.decision.unlabelled_marks import MemoryMarks
 from guard.propagation.events import asked_writes
 from guard.propagation.live import Containment, Spread, withheld
 from guard.propagation.recording import result_events
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from guard.core.ports import AsksStore, AuditLog, Detector, LedgerStore, Recorder, SessionStore
     from guard.decision.redaction import Rewrite
     from guard.decision.trial import Trial
+    from guard.decision.unlabelled_marks import UnlabelledMarks
     from guard.memory_gate.write_path import WritePath
 
 LARGE: Final = 32 * 1024
@@ -115,6 +116,7 @@ class Guard:
         recorders: keep, or tell of, whole exchanges.
         ledger: where the structure of graph memories is on record; without it no selection of one
             vouches for anything.
+        marks: of results that the store could not be told of; left out, they end with the process.
         asks_store: asks a memory server without what does not count, where a policy says so.
     """
 
@@ -134,6 +136,7 @@ class Guard:
         recorders: Sequence[Recorder] = (),
         ledger: LedgerStore | None = None,
         asks_store: AsksStore | None = None,
+        marks: UnlabelledMarks | None = None,
     ) -> None:
         self.policy = policy
         """The policy in force; only :meth:`swap_policy` replaces it."""
@@ -157,7 +160,7 @@ class Guard:
         self._containment = Containment(self._seal, store)
         self.offers = ToolOffers()
         """Which servers offer tools of one name, as far as this process has seen their listings."""
-        self._unlabelled: dict[tuple[str, str], int] = {}
+        self._marks = marks or MemoryMarks()
         """Results that were released and that the store could not be told of, by principal.  They
         are written with the next attempt, before anything of that principal is judged."""
         self._begun: dict[int, float] = {}
@@ -416,12 +419,14 @@ class Guard:
         Never raises: without state nothing is traced, and the error that is noted blocks the call.
         """
         call = classified.call
-        # Taken out before the wait: two parallel attempts must not both carry the same marks.
         owner = (call.identity.tenant, call.identity.principal)
-        marks = self._unlabelled.pop(owner, 0)
+        marks = 0
         started = time.perf_counter()
         tracing, spread, standing, query, grant = None, None, None, LabelQuery(), ""
         try:
+            if self._marks.pending[0]:
+                # Before the wait: two parallel attempts must not both carry the same marks.
+                marks = self._marks.take(owner)
             if policy is not None:
                 tracing = Tracing(self._seal, policy, classified)
                 mark = pin_mark(self._seal, call.upstream, call.tool) if call.upstream else None
@@ -441,7 +446,8 @@ class Guard:
             snapshot = snapshot if standing is None else standing.taken(snapshot)
             snapshot = snapshot if spread is None else spread.taken(snapshot)
         except Exception as error:  # noqa: BLE001  (no state, no decision: block)
-            self._mark_unlabelled(owner, marks)
+            if marks:
+                self._marks.put_back(owner, marks)
             errors.append(f"state: {type(error).__name__}")
             self._metrics.count(ERRORS, "state")
             self._metrics.set(FAIL_CLOSED, 1, "state")
@@ -452,7 +458,7 @@ class Guard:
         self._metrics.observe(REFUSED_IN_A_ROW, snapshot.session.refused_in_a_row)
         self._metrics.observe(LABEL_SATURATION, snapshot.full, "source")
         if marks:
-            self._metrics.set(UNLABELLED_MARKS, sum(self._unlabelled.values()))
+            self._marks.written(owner, marks)
         return (tracing, spread, standing), snapshot
 
     def _traced(
@@ -619,7 +625,8 @@ class Guard:
 
         A verdict means that the result must be withheld: a rule says so, or it proposes a memory
         update that the gate refuses.  Where the store cannot be told, a local mark is kept and
-        written with the next attempt of that principal, before anything of it is judged.
+        written with the next attempt of that principal, before anything of it is judged; where no
+        mark can be kept either, the result is withheld.
         """
         memory = self._memory
         for recorder in self._recorders:
@@ -635,19 +642,33 @@ class Guard:
         if selected is not None and not selected.enforced.forwards:
             refused = selected
         if memory is None:
-            await self._executed(result)
-            return refused
+            kept = await self._executed(result)
+            return refused if kept else self._unmarked(result) or refused
         result = memory.sourced(result)
         refused = await memory.judge_result(result) or refused
         # Together, so that their scripts travel in one pipeline.
-        told = [memory.note_sources(result), self._executed(result)]
+        told = [memory.note_sources(result)]
         if memory.is_committed(result.call.call.id):
             failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
             fate = Fate.UNKNOWN if result.is_lost else failed
             told.append(memory.settle(result.call.call.id, fate))
         with self._store.together():
-            await asyncio.gather(*told)
-        return refused
+            kept, _ = await asyncio.gather(self._executed(result), asyncio.gather(*told))
+        return refused if kept else self._unmarked(result) or refused
+
+    def _unmarked(self, result: ToolResult) -> Verdict | None:
+        """Return the verdict that withholds a result without labels or a mark that says so."""
+        policy = self.policy
+        mode, digest = (Mode.ENFORCE, "") if policy is None else (policy.mode, policy.digest)
+        reason = Reason(
+            "result_unlabelled",
+            "",
+            Action.BLOCK,
+            "what it brings could not be labelled, nor that be kept in mind",
+            remedy="go on without this answer",
+        )
+        verdict = self._record(result.call, Verdict(Action.BLOCK, mode, (reason,), digest), 0.0)
+        return None if verdict.enforced.forwards else verdict
 
     def _without_contained(
         self, policy: Policy, result: ToolResult
@@ -725,8 +746,13 @@ class Guard:
         verdict = self._record(result.call, verdict, 0.0)
         return replace(result, content=found.content), verdict
 
-    async def _executed(self, result: ToolResult) -> None:
-        """Mark the call of a result executed and label what it brings or saved."""
+    async def _executed(self, result: ToolResult) -> bool:
+        """Mark the call of a result executed and label what it brings or saved.
+
+        Returns:
+            False where neither labels nor a mark in their place could be kept.
+        """
+        kept = True
         call, classified = result.call.call, result.call.classified
         writes: tuple[LabelWrite, ...] = ()
         overflow, source = True, ""
@@ -742,8 +768,8 @@ class Guard:
         except Exception:  # noqa: BLE001  (a result that could not be labelled leaves a mark)
             self._metrics.count(ERRORS, "provenance")
             writes, overflow, source = (), True, ""
-            self._mark_unlabelled((call.identity.tenant, call.identity.principal), 1)
-        await self._complete(
+            kept = self._mark(call.identity)
+        return kept & await self._complete(
             Completion(
                 call.id,
                 call.identity,
@@ -772,21 +798,28 @@ class Guard:
         learnt, overflow = result_writes(self._seal, policy, result)
         return (*saved, *learnt, *result_events(self._seal, policy, result)), overflow
 
-    async def _complete(self, completion: Completion) -> None:
-        """Tell the store of the end of a call; keep a mark of what it could not take."""
+    async def _complete(self, completion: Completion) -> bool:
+        """Tell the store of the end of a call; keep a mark of what it could not take.
+
+        Returns:
+            False where no mark could be kept either.
+        """
         try:
             await self._store.complete(completion)
         except Exception:  # noqa: BLE001  (the mark below keeps what the store could not take)
             self._metrics.count(ERRORS, "state")
             self._metrics.set(FAIL_CLOSED, 1, "state")
-            if completion.executed:
-                owner = (completion.identity.tenant, completion.identity.principal)
-                self._mark_unlabelled(owner, 1)
+            return not completion.executed or self._mark(completion.identity)
+        return True
 
-    def _mark_unlabelled(self, owner: tuple[str, str], marks: int) -> None:
-        if marks:
-            self._unlabelled[owner] = self._unlabelled.get(owner, 0) + marks
-            self._metrics.set(UNLABELLED_MARKS, sum(self._unlabelled.values()))
+    def _mark(self, identity: Identity) -> bool:
+        """Keep in mind that a result has no labels; return whether that was possible."""
+        try:
+            self._marks.add((identity.tenant, identity.principal), 1)
+        except OSError:
+            self._metrics.count(ERRORS, "state")
+            return False
+        return True
 
     # --- what belongs to no call -----------------------------------------------------------------
 

@@ -324,9 +324,9 @@ class RequestHandler:
         rewriting = Rewriting(protocol, request, message)
         if calls:
             refused = await self._judge(message, calls, exchange, rewriting)
-        if refused is None:
-            return self._forwarded(request, exchange)
-        return self._or_asked(refused, exchange, rewriting)
+        if refused is not None:
+            return self._or_asked(refused, exchange, rewriting)
+        return exchange if "?" not in request.target else self._forwarded(request, exchange)
 
     def _forwarded(self, request: HttpRequest, exchange: Exchange) -> Exchange:
         """Return the exchange of a request that goes out."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
+from guard.adapters.loopback import free_port
 from guard.adapters.processes.child_process import SHIM
 from guard.core.errors import InputError
 
@@ -20,24 +21,38 @@ if TYPE_CHECKING:
 
 _READY_PAUSE: Final = 0.02
 _TRIES: Final = 1500
+_BUS: Final = 10_000
+"""Between the port of a Cluster's server and the one on which it talks to the others."""
+_LAST: Final = 32_767
+"""Last port that the kernel gives to no connection, unless somebody changed that."""
 SERVICE: Final = "guard"
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on, with room for a Cluster's bus port 10,000 above."""
-    held: list[socket.socket] = []
+    """Return ports that nobody listens on, and nobody on a Cluster's bus port, 10,000 above.
+
+    Raises:
+        InputError: there are not enough.
+    """
     ports: list[int] = []
-    try:
-        while len(ports) < count:
-            held.append(socket.create_server(("127.0.0.1", 0)))
-            port = held[-1].getsockname()[1]
-            # The bus port must exist, and ephemeral ports end below it.
-            if port < 55_000:
-                ports.append(port)
-    finally:
-        for one in held:
-            one.close()
-    return ports
+    for _ in range(_TRIES):
+        # Both below the ports that the kernel gives to connections: what is free now is still free
+        # when the server starts.
+        port = free_port()
+        bus = port + _BUS
+        if bus > _LAST or {port - _BUS, bus} & set(ports) or not _is_free(bus):
+            continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    msg = f"there are no {count} free ports with another one {_BUS} above"
+    raise InputError(msg)
+
+
+def _is_free(port: int) -> bool:
+    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        return True
+    return False
 
 
 @dataclass

@@ -26,6 +26,7 @@ WITHHELD: Final = frozenset(
         "injection_in_result",
         "memory_contained",
         "result_too_large",
+        "result_unlabelled",
         "result_unmatched",
         "selection_unmarked",
     }

@@ -311,6 +311,51 @@ def test_a_stop_lets_the_call_in_flight_finish(launch: Launch, upstream: Upstrea
     assert guard.process.wait(20) == 0
 
 
+def test_a_killed_guard_does_not_lose_that_a_result_has_no_labels(
+    launch: Launch, tmp_path: Path, upstream: Upstream, redis: EmbeddedRedis
+) -> None:
+    """What was released while Redis was away is in the state before the next call is judged."""
+    options = ("--redis", redis.url)
+    guard = launch(options=options)
+    default = upstream.answer
+
+    def without_state(request: bytes) -> bytes:
+        os.kill(redis.pid or 0, signal.SIGKILL)
+        wait_until(lambda: redis.pid is None, "the death of redis")
+        return default(request)
+
+    upstream.answer = without_state
+    _, released = guard.post(tool_call())
+    upstream.answer = default
+    kept = guard.metric("guard_unlabelled_marks")
+    os.kill(worker_of(guard) or 0, signal.SIGKILL)
+    redis.start()
+    guard.child.wait_ready(2)
+    found = guard.metric("guard_unlabelled_marks")
+    wait_until(lambda: passes(guard), "recovery")
+
+    assert found == 1
+    assert released["result"]["content"][0]["text"] == "done"
+    assert kept == 1
+    assert guard.metric("guard_unlabelled_marks") == 0
+
+
+def test_a_guard_without_traffic_is_ready_again_when_its_state_is(
+    launch: Launch, redis: EmbeddedRedis
+) -> None:
+    """A load balancer sends nothing to a guard that is not ready, so no call would find out."""
+    guard = launch(options=("--redis", redis.url))
+    os.kill(redis.pid or 0, signal.SIGKILL)
+    wait_until(lambda: redis.pid is None, "the death of redis")
+    refused(guard)
+    before = guard.metric("guard_fail_closed", stage="state")
+
+    redis.start()
+
+    wait_until(lambda: guard.metric("guard_fail_closed", stage="state") == 0, "readiness")
+    assert before == 1
+
+
 def worker_of(guard: RunningGuard) -> int | None:
     """Return the process id of the worker."""
     listing = subprocess.run(

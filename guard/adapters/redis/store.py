@@ -22,7 +22,7 @@ from guard.adapters.redis.layout import COUNTER_MAX, FRESH_WINDOW, Keys, decode_
 from guard.adapters.redis.topology import open_client
 from guard.core.errors import StateError
 from guard.core.labels import LabelReply
-from guard.core.model import ROLES
+from guard.core.model import ROLES, Identity
 from guard.core.policy import StateLimits
 from guard.core.trajectory import Snapshot, Window
 from guard.settings import Durability
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from guard.adapters.redis.continuity import ContinuityWatch
     from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite
-    from guard.core.model import Identity
     from guard.core.ports import Attempt, Completion
 
 MINIMUM_VERSION: Final = (6, 2)
@@ -425,6 +424,17 @@ class RedisSessionStore:
                     raise StateError(msg)
         if self._continuity is not None:
             await self._continuity.look_everywhere(self._labels)
+
+    async def probe(self) -> None:
+        """Try what a call needs of the store: that it is fit, runs scripts, and takes writes.
+
+        Raises:
+            StateError: it is not, or does not.
+        """
+        if self._unfit:
+            raise StateError(self._unfit)
+        await self.note(Identity("", ""), ())
+        await self.client.execute("SET", f"{self.namespace}:probe", "1", "EX", 10)
 
     async def recheck(self) -> None:
         """Look once more whether the server may evict, and whether it is still the same store.

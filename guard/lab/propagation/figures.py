@@ -66,7 +66,7 @@ def _agents(axes: Any, shown: Mapping[str, Any]) -> None:
         _, rate = PAPER_POINTS[when]
         axes.axhline(rate, color=colour, linestyle=":", label=f"paper's mean, {when}")
     axes.set(
-        xlabel="share of its items that are poison and not withheld",
+        xlabel="poison among its items",
         ylabel="tasks that poison made fail",
         title="Figure 4: each agent",
     )

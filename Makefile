@@ -97,8 +97,9 @@ $(SUITE)/.installed: $(SUITE)/package.json
 	npm install --prefix $(SUITE) --no-audit --no-fund --no-package-lock --silent
 	@touch $@
 
-conformance: $(DEV) $(SUITE)/.installed $(ENVIRONMENTS) ## the official MCP suite, and what real clients make of refusals
+conformance: $(DEV) $(SUITE)/.installed $(ENVIRONMENTS) ## the official MCP suite, logins, and what real clients make of refusals
 	$(BIN)/guard lab bench transparency --suite $(SUITE) $(ARGS)
+	$(BIN)/python -m tests.login_clients
 	@$(BIN)/guard lab bench refusals --suite $(SUITE) --json $(ARGS) > $(SUITE)/refusals.json; \
 	  status=$$?; cat $(SUITE)/refusals.json; exit $$status
 

@@ -23,8 +23,9 @@ DAMPING: Final = 0.5
 """Probability that the walk goes on: HippoRAG 2's."""
 STEPS: Final = 32
 """Steps after which the error is below what a float64 can tell apart (0.268 ** 28 < 1e-16)."""
-PUSHED: Final = 3
-"""Steps over the whole graph that pushing may cost before they are taken instead."""
+PUSHED: Final = 0.2
+"""Share of the whole graph's edges that may be pushed over before it is stepped over instead: an
+edge costs some ten times as much that way."""
 SMALL: Final = 20_000
 """Nodes up to which nothing is pushed."""
 UNSEEN: Final = 5

@@ -45,8 +45,8 @@ MIDDLE: Final = 50_000
 """Edges of the graph whose untrusted share is varied."""
 SHARES: Final = (0.0, 0.01, 0.1, 0.3, 0.5, 0.9)
 UNTRUSTED: Final = 0.3
-LEDGERS: Final = (10_000, 100_000)
-"""Writes of the smaller ledgers that are loaded."""
+LEDGERS: Final = (100_000, 300_000)
+"""Edges of the smaller ledgers that are loaded: of fewer, a process has the memory already."""
 BATCH: Final = 4096
 SLOW: Final = 5
 """Queries that the reference implementation answers."""

@@ -78,6 +78,8 @@ def watch(
                     for finding in done.findings:
                         log.event(EVENT, {"act": "found", **finding_document(finding)})
                     _tell(done)
+                if once and done is None:
+                    raise GuardError("the log was not judged")
                 if once:
                     return
                 await asyncio.sleep(every)

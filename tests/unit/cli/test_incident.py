@@ -134,3 +134,20 @@ def test_what_cannot_be_meant_is_an_error(arguments, run):
 
     assert done.exit_code in {1, 3}
     assert "Traceback" not in done.output
+
+
+def test_a_look_that_came_to_nothing_says_so(run, tmp_path, monkeypatch):
+    """A detector that cannot reach the log ends with an error where it was to look once."""
+    from guard.adapters.redis.detection import Watch
+    from guard.core.errors import StateError
+
+    async def gone(self, at):
+        raise StateError("redis is gone")
+
+    policy = tmp_path / "watched.yaml"
+    policy.write_text(POLICY + "propagation: {detection: {}}\n", encoding="utf-8")
+    monkeypatch.setattr(Watch, "round", gone)
+    done = run("memory", "watch", "-p", policy, "--once")
+
+    assert done.exit_code == 1
+    assert "not judged" in done.output

@@ -99,14 +99,17 @@ RECEIPT_IDS: Final = 4
 _RECEIPT_WORD: Final = re.compile(r"[^\W_]+")
 _NAME_IN_MAILBOX: Final = re.compile(r"[^\W\d_]{3,}")
 _RECEIPT_WORDS: Final = frozenset(
-    """a accepted acknowledged added and appended at be been by channel chat collection complete
-    completed content created data date deleted delivered document done draft drafted email emails
-    entities entity event fact facts false file for forgotten has have id in is item items key
-    label mail memories memory message messages name new no note notes null number object
-    observation observations of ok okay on point points posted queued receipt received recipient
-    recipients record records relation relations removed request response result saved scheduled
-    sent shared status store stored subject success successful successfully text the thread time
-    to true type updated uploaded user value was were with written your""".split()  # noqa: SIM905
+    """a accepted acknowledged added affected and appended at be been by bytes changed channel chat
+    collection committed complete completed content count created data date deleted delivered
+    doc docs document done draft drafted drafts edge edges email emails embedding embeddings
+    entities entity entries entry event fact facts false file for forgotten has have id ids in
+    inserted is item items job key label mail memories memory message messages modified name
+    new no node nodes note notes null number object observation observations of ok okay on
+    operation pending point points posted processed queued receipt received recipient
+    recipients record records relation relations removed request response result rev revision
+    row rows saved scheduled sent shared size status store stored subject success successful
+    successfully task text the thread time timestamp to total true type uid updated uploaded
+    upserted user uuid value vector vectors version was were with written your""".split()  # noqa: SIM905
 )
 
 

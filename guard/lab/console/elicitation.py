@@ -37,8 +37,8 @@ ask:
   hold: {HOLD}s
   elicit:
     - by: form
-      principals: [person]
-      rules: [ask-unknown, recall-before-unknown-send, suspicious-unknown-send]
+      principals: [p0, p1, p2, p3, p4, p5]
+      rules: [ask-unknown, ask-unmapped, recall-before-unknown-send, suspicious-unknown-send]
 """
 CASES: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "accepted": ({"action": "accept", "content": {"approve": True}}, ""),
@@ -85,19 +85,22 @@ def elicitation(policy: Path, suite: Path) -> tuple[list[Check], dict[str, Any]]
         rig = stack.enter_context(Rig())
         more = rig.directory / "elicit.yaml"
         more.write_text(POLICY, encoding="utf-8")
-        ports = {one: free_port() for one in (False, True)}
-        servers = {False: "guard.lab.fixture_server", True: "guard.lab.modern_server"}
+        older = rig.server("guard.lab.fixture_server")
+        newer = rig.server("guard.lab.modern_server")
+        ports = {client.name: free_port() for client in CLIENTS}
         options = ["--policy", str(policy.resolve()), "--policy", str(more)]
-        for is_modern, port in ports.items():
-            upstream = rig.server(servers[is_modern])
-            options += ["--reverse", f"person@127.0.0.1:{port}=http://127.0.0.1:{upstream}"]
+        for number, client in enumerate(CLIENTS):
+            # What one has read changes nothing of what another is asked.
+            listener = f"p{number}@127.0.0.1:{ports[client.name]}"
+            upstream = newer if client.is_modern else older
+            options += ["--reverse", f"{listener}=http://127.0.0.1:{upstream}"]
         rig.begin_guard(*options).wait_ready()
         for client in CLIENTS:
             program = _program(suite, client.environment)
             if program is None:
                 told[client.name] = "not installed: `make conformance` does"
                 continue
-            url = f"http://127.0.0.1:{ports[client.is_modern]}/mcp"
+            url = f"http://127.0.0.1:{ports[client.name]}/mcp"
             told[client.name] = found = _played([program, str(_script(suite, client)), url])
             played += len(found)
             right += sum(not problem for problem in found.values())

@@ -5,8 +5,9 @@ Rounds alternate between the contestants, so a noisy machine is noisy for all of
 
 from __future__ import annotations
 
+import os
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -20,12 +21,11 @@ if TYPE_CHECKING:
     from guard.lab.load import Progress
 
 PEPS: Final = ("lean", "mitmproxy")
+TWO: Final = "lean with two workers"
 CONNECTIONS: Final = (16, 1)
 STARTS: Final = 5
 _PEER: Final = "peers are not started by this command"
-_WORKERS: Final = "`guard run` has one worker: what is in flight is not shared between processes"
 _PLANNED: Final = {
-    "ratio_two_workers": (">= 1.4", _WORKERS),
     "envoy_ratio_vs_mitmdump_c16": (">= 2.0", "there is no decision service for Envoy"),
     "ratio_vs_fastmcp_proxy": (">= 6", _PEER),
     "ratio_vs_litellm": (">= 80", _PEER),
@@ -67,15 +67,19 @@ def bench_scale(policy: Path, *, rounds: int, seconds: float, progress: Progress
         guards: dict[str, Child] = {}
         for pep in PEPS:
             ports[pep], guards[pep] = _guard(stack.enter_context(Rig()), policy, upstream, pep)
+        two = _guard(stack.enter_context(Rig()), policy, upstream, "lean", workers=2)
+        ports[TWO], guards[TWO] = two
         stock.wait_listening(plain)
         rates, errors = _rates(ports, rounds, seconds, progress)
-        memory = {pep: _worker_mb(child.process.pid) for pep, child in guards.items()}
+        memory = {name: _worker_mb(child.process.pid) for name, child in guards.items()}
+        seconds_of = {name: _cpu_seconds(child.process.pid) for name, child in guards.items()}
         progress("starting again and again", 0.9)
         starts = {pep: _starts(policy, upstream, pep) for pep in PEPS}
     checks = [
         _ratio("ratio_vs_mitmdump_c16", rates, "lean", 16, ">= 2.5"),
         _ratio("ratio_vs_mitmdump_c1", rates, "lean", 1, ">= 1.8"),
         _ratio("ratio_vs_mitmdump_c16_mitmproxy", rates, "mitmproxy", 16, ">= 1.4"),
+        _ratio("ratio_two_workers", rates, TWO, 16, ">= 1.4", against="lean"),
         Check(
             id="start_to_ready_s",
             value=round(median(starts["lean"]), 2),
@@ -101,16 +105,20 @@ def bench_scale(policy: Path, *, rounds: int, seconds: float, progress: Progress
         "errors": errors,
         "start_to_ready_s": starts,
         "rss_mb_per_worker": memory,
+        "cpu_seconds_per_process": seconds_of,
         "durability": "embedded redis, nothing persisted",
     }
     return Report(name="scale", machine=machine(), checks=checks, details=details)
 
 
-def _guard(rig: Rig, policy: Path, upstream: int, pep: str) -> tuple[int, Child]:
+def _guard(
+    rig: Rig, policy: Path, upstream: int, pep: str, *, workers: int = 1
+) -> tuple[int, Child]:
     """Return the port of a guard that serves, and its supervisor."""
     port = free_port()
     listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
-    words = ("--policy", str(policy.resolve()), "--reverse", listener, "--pep", pep)
+    words: tuple[str, ...] = ("--policy", str(policy.resolve()), "--reverse", listener)
+    words += ("--pep", pep, "--workers", str(workers))
     child = rig.begin_guard(*words)
     child.wait_ready()
     return port, child
@@ -133,9 +141,11 @@ def _rates(
     return rates, errors
 
 
-def _ratio(name: str, rates: Rates, pep: str, number: int, target: str) -> Check:
-    """Return the median over rounds of a PEP's rate by mitmdump's."""
-    pairs = zip(rates[pep, number], rates["mitmdump", number], strict=True)
+def _ratio(
+    name: str, rates: Rates, pep: str, number: int, target: str, *, against: str = "mitmdump"
+) -> Check:
+    """Return the median over rounds of one contestant's rate by another's."""
+    pairs = zip(rates[pep, number], rates[against, number], strict=True)
     ratios = sorted(ours / theirs for ours, theirs in pairs)
     return Check(
         id=name, value=round(median(ratios), 3), unit="ratio", n=len(ratios), target=target
@@ -151,6 +161,21 @@ def _starts(policy: Path, upstream: int, pep: str) -> list[float]:
             _guard(rig, policy, upstream, pep)
             taken.append(round(time.perf_counter() - started, 2))
     return taken
+
+
+def _cpu_seconds(supervisor: int) -> dict[str, float]:
+    """Return the processor seconds of a supervisor and of each process that it has started."""
+    found: dict[str, float] = {}
+    ticks = os.sysconf("SC_CLK_TCK")
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children")
+    with suppress(OSError):
+        for pid in (str(supervisor), *children.read_text("ascii").split()):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            name = next((one for one in words if b"/worker-" in one), words[0])
+            times = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+            used = (int(times[11]) + int(times[12])) / ticks
+            found[f"{name.decode(errors='replace').rpartition('/')[2]} {pid}"] = used
+    return found
 
 
 def _worker_mb(supervisor: int) -> float | None:

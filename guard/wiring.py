@@ -56,7 +56,7 @@ from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
 from guard.adapters.policy_trial import TrialWatch
 from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.processes.listening_ports import ADMIN, DECISIONS, Sockets
-from guard.adapters.processes.siblings import Siblings, delivery
+from guard.adapters.processes.siblings import Siblings, posts
 from guard.adapters.processes.worker_files import (
     control_socket,
     last_words,
@@ -492,10 +492,14 @@ async def serve(
         lambda: _health(parts),
         PromptChannel(load_digests(settings.prompt_credentials), _note(parts.guard, loop)),
         listener=_admin_listener(settings, sockets),
-        streams=delivery(parts.enforcement.send_into, loop, PROMPT_SECONDS),
+        posts=posts(parts.enforcement, parts.guard.offers, loop, PROMPT_SECONDS),
     )
     if settings.workers > 1 and settings.pulse is not None:
-        parts.enforcement.elsewhere = Siblings(settings.pulse).tell
+        siblings = Siblings(settings.pulse)
+        parts.enforcement.elsewhere = siblings.send_into
+        parts.enforcement.responses.on_offers(siblings.offer)
+        # What others were told of before this worker could be told is pinned by now.
+        await pins.note_offers(parts.guard.offers, partial(_is_served, settings))
     stopping = asyncio.Event()
     background: list[asyncio.Task[object]] = []
     for number in (signal.SIGTERM, signal.SIGINT):

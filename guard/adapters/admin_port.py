@@ -41,8 +41,6 @@ WORKER: Final = "worker"
 PROMPTS_PATH: Final = "/v1/prompts"
 FAMILIES_PATH: Final = "/families"
 """Metrics as JSON, for the supervisor; served on a Unix socket only."""
-STREAMS_PATH: Final = "/streams"
-"""Where workers hand each other what belongs into an open event stream; likewise."""
 BODY_LIMIT: Final = 256 * 1024
 """Bytes of one prompt with its wrapping."""
 _PROMPT_FIELDS: Final = frozenset({"principal", "session", "text"})
@@ -115,7 +113,7 @@ class AdminServer:
         health: asked for ``/readyz``, from the server's thread; if it raises, not ready.
         prompts: takes what users typed; the one endpoint that needs a credential.
         listener: a socket that listens there already.
-        streams: takes in what another worker has for an event stream; on a Unix socket only.
+        posts: takes in what other workers say, by path; on a Unix socket only.
 
     Raises:
         OSError: the address cannot be bound.
@@ -130,9 +128,9 @@ class AdminServer:
         prompts: Prompts | None = None,
         *,
         listener: socket.socket | None = None,
-        streams: Callable[[bytes], bool] | None = None,
+        posts: Mapping[str, Callable[[bytes], Mapping[str, object]]] | None = None,
     ) -> None:
-        self._streams = streams
+        self._posts = posts or {}
         self._health = health
         self._prompts = prompts
         self._registry = metrics.registry
@@ -175,9 +173,9 @@ class AdminServer:
         path = environ.get("PATH_INFO", "")
         if path == PROMPTS_PATH and self._prompts is not None:
             return _json(start_response, *self._prompts.answer(environ))
-        if path == STREAMS_PATH and self._is_workers and self._streams is not None:
+        if self._is_workers and path in self._posts:
             body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            return _json(start_response, HTTPStatus.OK, {"delivered": self._streams(body)})
+            return _json(start_response, HTTPStatus.OK, self._posts[path](body))
         if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
             return _json(start_response, HTTPStatus.METHOD_NOT_ALLOWED, {"error": "use GET"})
         if path == "/metrics":

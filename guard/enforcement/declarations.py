@@ -21,6 +21,8 @@ from guard.provenance.intake import result_writes
 from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from guard.core.declarations import Declaration
     from guard.core.labels import LabelWrite
     from guard.core.mappings import ToolMapping
@@ -66,6 +68,8 @@ class DeclarationHandler:
         self._pins = Pins(seal)
         self._metrics = metrics
         self._clock = clock
+        self.offered: Callable[[str, Sequence[str]], Awaitable[None]] | None = None
+        """Has the other workers of this guard know which tools a server offers."""
         self._labelled: OrderedDict[bytes, float] = OrderedDict()
 
     async def note(self, exchange: Exchange, declaration: Declaration) -> None:
@@ -78,6 +82,7 @@ class DeclarationHandler:
         if policy is None:
             return
         try:
+            fresh = self._offers(exchange, declaration)
             writes = await self._compared(policy, exchange, declaration)
             digest = _digest(exchange, declaration)
             now = self._clock.now()
@@ -85,6 +90,8 @@ class DeclarationHandler:
                 writes += self._labels(policy, exchange, declaration)
             if writes:
                 await self._store.note(exchange.identity, writes)
+            if fresh and self.offered is not None:
+                await self.offered(exchange.upstream, fresh)
             self._labelled[digest] = now
             self._labelled.move_to_end(digest)
             while len(self._labelled) > REMEMBERED:
@@ -98,6 +105,13 @@ class DeclarationHandler:
         if not declaration.is_listing and self.withholds(exchange, source, content):
             message = "a rule of the policy withholds what the server says"
             raise MessageError(WITHHELD, message, status=403)
+
+    def _offers(self, exchange: Exchange, declaration: Declaration) -> list[str]:
+        """Note which tools a server offers; return the names if other workers must know of them."""
+        if not declaration.definitions or not exchange.upstream:
+            return []
+        names = [definition.name for definition in declaration.definitions]
+        return names if self._guard.offers.note(exchange.upstream, names) else []
 
     def withholds(self, exchange: Exchange, source: str, entry: Json) -> bool:
         """Return whether a rule withholds an entry of a listing, or a server's instructions."""
@@ -115,8 +129,6 @@ class DeclarationHandler:
         """Return the pins and marks that a listing brings."""
         if not declaration.definitions or not exchange.upstream:
             return []
-        names = [definition.name for definition in declaration.definitions]
-        self._guard.offers.note(exchange.upstream, names)
         records = await self._store.look_up(
             exchange.identity, self._pins.lookup(exchange.upstream, declaration.definitions)
         )

@@ -27,6 +27,8 @@ from guard.protocols.messages import ParsedResult
 from guard.protocols.refusals import Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from guard.core.model import Json
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
@@ -124,6 +126,11 @@ class ResponseHandler:
         elif self._shared is not None:
             share(self._shared, exchange)
         return instead
+
+    def on_offers(self, tell: Callable[[str, Sequence[str]], Awaitable[None]]) -> None:
+        """Have others told which tools a server offers, before a listing of it is released."""
+        if self._declarations is not None:
+            self._declarations.offered = tell
 
     @property
     def passes(self) -> bool:

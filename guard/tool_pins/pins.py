@@ -230,13 +230,23 @@ class ToolOffers:
         self.shared: set[str] | _Everything = set()
         """Names that more than one upstream has offered."""
 
-    def note(self, upstream: str, names: Iterable[str]) -> None:
-        """Remember the names of a listing; where there is no room for more, all count as shared."""
+    def note(self, upstream: str, names: Iterable[str]) -> bool:
+        """Remember the names of a listing; where there is no room for more, all count as shared.
+
+        Returns:
+            whether any of them was not known to be offered by this server.
+        """
+        fresh = False
         for name in names:
-            if self._first.setdefault(name, upstream) != upstream:
+            first = self._first.get(name)
+            fresh = fresh or (first != upstream and name not in self.shared)
+            if first is None:
+                self._first[name] = upstream
+            elif first != upstream:
                 self._share(name)
         if len(self._first) > self._limit:
             self.shared = _Everything()
+        return fresh
 
     def _share(self, name: str) -> None:
         if isinstance(self.shared, set):

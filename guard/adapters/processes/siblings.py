@@ -1,8 +1,11 @@
-"""Event streams that another worker of the same guard has open.
+"""What the workers of one guard tell each other at once.
 
-In HTTP+SSE (2024-11-05) a client reads every answer in one stream.  A refusal of what it posts to
-one worker must get into the stream that another one may have; the workers ask each other by the
-sockets on which they answer their supervisor.
+* In HTTP+SSE (2024-11-05) a client reads every answer in one stream.  A refusal of what it posts to
+  one worker must get into the stream that another one may have open.
+* A tool's name that two servers offer is ambiguous.  Before a listing with a new name is released,
+  every other worker knows of it.
+
+They ask each other by the sockets on which they answer their supervisor.
 """
 
 from __future__ import annotations
@@ -13,16 +16,20 @@ import http.client
 import json
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.admin_port import STREAMS_PATH
 from guard.adapters.processes.worker_files import control_sockets
 from guard.adapters.processes.worker_reports import ask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from guard.enforcement.handlers import Enforcement
+    from guard.tool_pins.pins import ToolOffers
+
+STREAMS_PATH: Final = "/streams"
+OFFERS_PATH: Final = "/offers"
 Stream = tuple[str, str, str]
 """Listener, principal and session of an open event stream."""
 
@@ -38,40 +45,81 @@ class Siblings:
         self._pulse = pulse
         self._tasks: set[asyncio.Task[bool]] = set()
 
-    def tell(self, stream: Stream, message: bytes) -> None:
+    def send_into(self, stream: Stream, message: bytes) -> None:
         """Have a message sent into a stream, by whoever has it open; nobody waits for that."""
-        task = asyncio.ensure_future(asyncio.to_thread(self._told, stream, message))
+        task = asyncio.ensure_future(asyncio.to_thread(self._sent, stream, message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _told(self, stream: Stream, message: bytes) -> bool:
+    def _sent(self, stream: Stream, message: bytes) -> bool:
         told = {"stream": list(stream), "message": base64.b64encode(message).decode()}
-        body = json.dumps(told).encode()
         for pulse in control_sockets(self._pulse):
             with suppress(OSError, ValueError, KeyError, http.client.HTTPException):
-                status, answer = ask(pulse, "POST", STREAMS_PATH, body)
-                if status == HTTPStatus.OK and json.loads(answer)["delivered"]:
+                if _asked(pulse, STREAMS_PATH, told)["delivered"]:
                     return True
         return False
 
+    async def offer(self, upstream: str, names: Sequence[str]) -> None:
+        """Have every other worker know which tools a server offers.
 
-def delivery(
-    deliver: Callable[[Stream, bytes], bool], loop: asyncio.AbstractEventLoop, seconds: float
-) -> Callable[[bytes], bool]:
-    """Return what takes such a message in on a thread of the admin port.
+        Raises:
+            OSError: one that runs does not answer.
+        """
+        await asyncio.to_thread(self._offered, upstream, names)
+
+    def _offered(self, upstream: str, names: Sequence[str]) -> None:
+        told = {"upstream": upstream, "names": list(names)}
+        for pulse in control_sockets(self._pulse):
+            # One that has ended answers no call; its successor reads what is pinned.
+            with suppress(ConnectionRefusedError, FileNotFoundError):
+                try:
+                    _asked(pulse, OFFERS_PATH, told)
+                except (http.client.HTTPException, ValueError) as error:
+                    raise OSError("a worker does not take in what is offered") from error
+
+
+def _asked(pulse: Path, path: str, told: Mapping[str, object]) -> dict[str, Any]:
+    status, answer = ask(pulse, "POST", path, json.dumps(told).encode())
+    if status != HTTPStatus.OK:
+        raise OSError(f"a worker answers with status {status}")
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+def posts(
+    enforcement: Enforcement,
+    offers: ToolOffers,
+    loop: asyncio.AbstractEventLoop,
+    seconds: float,
+) -> dict[str, Callable[[bytes], Mapping[str, object]]]:
+    """Return what takes in what siblings say, by path, on threads of the admin port.
 
     Args:
-        deliver: sends it into a stream on the loop, where this worker has that open.
-        loop: of the worker.
-        seconds: how long the loop may take.
+        enforcement: has the open event streams.
+        offers: of this worker.
+        loop: of the worker, on which both are changed.
+        seconds: how long that may take.
     """
 
-    async def delivered(told: dict[str, Any]) -> bool:
+    async def send(told: dict[str, Any]) -> dict[str, object]:
         listener, principal, session = map(str, told["stream"])
-        return deliver((listener, principal, session), base64.b64decode(told["message"]))
+        message = base64.b64decode(told["message"])
+        return {"delivered": enforcement.send_into((listener, principal, session), message)}
 
-    def take(body: bytes) -> bool:
-        told = json.loads(body)
-        return asyncio.run_coroutine_threadsafe(delivered(told), loop).result(seconds)
+    async def note(told: dict[str, Any]) -> dict[str, object]:
+        offers.note(str(told["upstream"]), [str(name) for name in told["names"]])
+        return {}
 
-    return take
+    def on_loop(
+        take: Callable[[dict[str, Any]], Any],
+    ) -> Callable[[bytes], Mapping[str, object]]:
+        def taken(body: bytes) -> Mapping[str, object]:
+            work = take(json.loads(body))
+            found: Mapping[str, object] = asyncio.run_coroutine_threadsafe(work, loop).result(
+                seconds
+            )
+            return found
+
+        return taken
+
+    return {STREAMS_PATH: on_loop(send), OFFERS_PATH: on_loop(note)}

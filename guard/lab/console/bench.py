@@ -437,16 +437,18 @@ def _was_dropped(slow: socket.socket, log: Path, rng: random.Random, first: int)
 
 def _routes(policy: Path, figures: Figures) -> None:
     """Walk all routes of a running console as nobody, as a viewer, and from another site."""
+    from guard.adapters.redis.store import RedisSessionStore
     from guard.console.access import Access, Role
     from guard.console.app import Console
     from guard.console.server import further_pages
+    from guard.provenance.seal import KEY_BYTES, Seal
 
     with stage(policy) as on, tempfile.TemporaryDirectory() as place:
         index = DecisionIndex(Path(place) / "none.jsonl")
         nothing: Any = None
-        parts = partial(
-            further_pages, nothing, (nothing, nothing), (index, nothing), nothing, time.monotonic
-        )
+        # Nothing is asked of it: only the table of routes is made.
+        state = RedisSessionStore.at("redis://127.0.0.1:1"), Seal(bytes(KEY_BYTES))
+        parts = partial(further_pages, nothing, state, (index, nothing), nothing, time.monotonic)
         pages = Console(index, nothing, Access({}, time.monotonic), (), parts=parts).pages
         # To sign in is for everybody; each try is counted.
         kept = [page for page in pages if page.needs not in {"public", "counted"}]

@@ -532,7 +532,11 @@ def browse(modules: Path | None, asked: dict[str, Any]) -> dict[str, Any] | str:
         capture_output=True,
         check=False,
         timeout=900,
-        env={**child_environment([]), "BROWSER_MODULES": str(modules.resolve()), "CHROMIUM": chromium},
+        env={
+            **child_environment([]),
+            "BROWSER_MODULES": str(modules.resolve()),
+            "CHROMIUM": chromium,
+        },
     )
     if ended.returncode:
         msg = f"the browser failed: {ended.stderr.decode('utf-8', 'replace')[-800:]}"

@@ -438,7 +438,9 @@ class Trial:
         found: dict[bytes, dict[bytes, bytes]] = {}
         client = self._store.client
         async for page in client.scan(f"{self._store.namespace}:{{t:default}}:"):
-            keys = [key for key in page if _kind(key) not in _GROWING]
+            named = [key for key in page if _kind(key) not in _GROWING]
+            types = await asyncio.gather(*(client.execute("TYPE", key) for key in named))
+            keys = [key for key, kind in zip(named, types, strict=True) if kind == b"hash"]
             asked = [client.execute("HGETALL", key) for key in keys]
             for key, reply in zip(keys, await asyncio.gather(*asked), strict=True):
                 flat = reply if isinstance(reply, list) else []

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from guard.adapters.loopback import free_port
+from guard.adapters.loopback import START_SECONDS, free_port
 from tests.e2e.controlled_upstream import ControlledUpstream, Exchange, StreamClient, close_all
 from tests.e2e.running_guard import (
     ROOT,
@@ -67,7 +67,7 @@ class Load:
     def wait_for(self, count: int) -> None:
         """Wait until so many more calls have been answered."""
         wanted = self.answered + count
-        wait_until(lambda: self.answered >= wanted, f"{count} more answers")
+        wait_until(lambda: self.answered >= wanted, f"{count} more answers", START_SECONDS)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -126,7 +126,11 @@ def replace_workers(guard: RunningGuard) -> None:
     """Have every worker replaced, and wait until that is done."""
     before = len(events(guard, "guard.workers_replaced"))
     guard.process.send_signal(signal.SIGUSR2)
-    wait_until(lambda: len(events(guard, "guard.workers_replaced")) > before, "the replacement")
+    wait_until(
+        lambda: len(events(guard, "guard.workers_replaced")) > before,
+        "the replacement",
+        START_SECONDS,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +205,9 @@ def test_a_worker_that_is_killed_under_load_takes_nothing_else_with_it(several: 
         os.kill(killed, signal.SIGKILL)
         wait_until(lambda: events(guard, "guard.worker_lost"), "the loss")
         load.wait_for(20)
-        wait_until(lambda: workers_of(guard).get(1, killed) != killed, "its successor")
+        wait_until(
+            lambda: workers_of(guard).get(1, killed) != killed, "its successor", START_SECONDS
+        )
         load.wait_for(20)
 
     assert len(load.failures) <= CLIENTS

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
 
-START_SECONDS: Final = 30.0
+START_SECONDS: Final = 60.0
 """How long a worker may take to its first heartbeat."""
 BACKOFF_SECONDS: Final = (0.0, 0.1, 0.5, 1.0, 2.0)
 """Pause before the next worker, by how many in a row died young."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from guard.adapters.metrics import PrometheusMetrics
+from guard.console.console_metrics import ConsoleMetrics
 
 ROOT = Path(__file__).resolve().parents[3]
 BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
@@ -18,12 +19,11 @@ PROMTOOL = shutil.which("promtool")
 
 
 def names():
-    """Return every series name that the registry exports, suffixes included."""
-    return {
-        sample.name
-        for family in PrometheusMetrics().registry.collect()
-        for sample in family.samples
-    } | {family.name for family in PrometheusMetrics().registry.collect()}
+    """Return every series name that guard and console export, suffixes included."""
+    registries = PrometheusMetrics().registry, ConsoleMetrics().registry
+    families = [family for registry in registries for family in registry.collect()]
+    samples = {sample.name for family in families for sample in family.samples}
+    return samples | {family.name for family in families}
 
 
 def recorded():
@@ -87,7 +87,7 @@ def test_the_dashboards_differ_in_name_and_share_their_variables():
     boards = [json.loads(path.read_text(encoding="utf-8")) for path in BOARDS]
     variables = {tuple(v["name"] for v in board["templating"]["list"]) for board in boards}
 
-    assert len({board["uid"] for board in boards}) == len(boards) == 3
+    assert len({board["uid"] for board in boards}) == len(boards) == 4
     assert variables == {("datasource", "policy", "instance", "mode")}
     assert all(board["annotations"]["list"] for board in boards)
 

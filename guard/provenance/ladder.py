@@ -48,6 +48,10 @@ def attestation_of(target: Target) -> Attestation:
     return attest(target.destination, target.status, _NOTHING_KNOWN, reads=False)
 
 
+OWN_MEMORY: Final = "own_memory"
+"""Why: what the principal's user named in an earlier session, and what it saved of that."""
+
+
 def attest(
     destination: Destination, status: DestinationStatus, context: Context, *, reads: bool
 ) -> Attestation:
@@ -197,7 +201,7 @@ def _vouched_before(
     if not any(map(_is_strangers, _taints(found, more))):
         own = evidence.own
         if _vouches(own, context):
-            return _remembered(own, "own_memory", context)
+            return _remembered(own, OWN_MEMORY, context)
     return None
 
 

@@ -24,7 +24,7 @@ from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, 
 from guard.core.model import DestinationStatus, Integrity, Role
 from guard.destinations.values import HANDLE, SAID, find_values, keys_of, leaf_value
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN
-from guard.provenance.ladder import attest_values, lasting
+from guard.provenance.ladder import OWN_MEMORY, attest_values, lasting
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
 from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, SENTENCES, said_value, words_value
 
@@ -370,7 +370,9 @@ def written_labels(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[
         kind, _, text = value.partition(":")
         if text in vouched and kind == _AS_HANDLE:
             continue
-        if lasting(value, context).rung <= Rung.REMEMBERED:
+        attested = lasting(value, context)
+        # What was saved earlier vouches for its principal alone, and taint was not asked for here.
+        if attested.rung <= Rung.REMEMBERED and attested.why != OWN_MEMORY:
             vouched.add(text if kind == "mail" else "")
         else:
             mark = seal.fingerprint(value)

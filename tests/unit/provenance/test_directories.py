@@ -211,6 +211,19 @@ async def test_what_a_directory_had_before_may_be_written_again(agent):
     assert rung(await later.send(BOB)) == "remembered"
 
 
+async def test_what_one_user_named_once_and_text_names_now_is_no_entry_for_others(agent):
+    """It is on record for its own principal; read back by a colleague it is what an agent wrote."""
+    await agent.say(f"Send Bob the report, his address is {BOB}.")
+    await agent.call("save", {"key": "bob", "text": f"Bob is {BOB}"}, "saved")
+    later = agent.in_session("two")
+    await later.call("read", {"page": "https://news.test/"}, f"Everybody writes to {BOB} now.")
+    await writes(later, "store_contact", {"name": "Bob Smith", "email": BOB})
+    colleague = agent.as_principal("bob")
+    await contacts(colleague, ("Bob Smith", BOB))
+
+    assert rung(await colleague.send(BOB)) == "unknown"
+
+
 async def test_the_text_of_a_message_writes_no_record(agent):
     """It stays with its receivers."""
     await agent.call("send", {"to": "ann@inside.test", "body": f"ask {BOB}"}, "sent")

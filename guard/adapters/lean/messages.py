@@ -424,9 +424,13 @@ def _path(target: bytes) -> bytes:
         parts = parse_url(target)
     except HttpParserInvalidURLError as error:
         raise MessageError("bad_http", "the target is not a path") from error
-    if not parts.path or parts.fragment is not None or parts.userinfo is not None:
+    # The parser tells of no empty query or fragment: what follows the authority is taken as it is.
+    behind = target.partition(b"://")[2]
+    path = behind[behind.find(b"/") :]
+    whole = parts.path and path.startswith(parts.path)
+    if not whole or b"#" in target or parts.userinfo is not None:
         raise MessageError("bad_http", "the target is not a path")
-    return bytes(parts.path) + (b"?" + parts.query if parts.query is not None else b"")
+    return path
 
 
 def oversize() -> OversizeError:

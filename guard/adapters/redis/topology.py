@@ -317,10 +317,12 @@ class ClusterClient(RedisClient):
 
     async def _refresh(self) -> None:
         from redis.asyncio.cluster import ClusterNode, RedisCluster
+        from redis.exceptions import RedisError
 
         places = {(one.host, one.port) for one in self._seeds} | set(self._nodes)
+        seeds = [ClusterNode(host, port) for host, port in places]
         asked = RedisCluster(
-            startup_nodes=[ClusterNode(host, port) for host, port in places],
+            startup_nodes=seeds,
             socket_timeout=self._timeout,
             socket_connect_timeout=self._timeout,
             **self._options,
@@ -332,6 +334,10 @@ class ClusterClient(RedisClient):
             owners = [(node.host, int(node.port)) for node in primaries]
         finally:
             await asked.aclose()
+            # Those that are no part of the cluster any more are not closed with it.
+            for seed in seeds:
+                with suppress(RedisError, OSError):
+                    await seed.disconnect()
         if owners != self._owners:
             self._owners = owners
             self._changes += 1

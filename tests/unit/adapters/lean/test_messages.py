@@ -84,6 +84,17 @@ def test_of_an_absolute_target_only_the_path_counts():
     reader = read(GET.replace(b"/x", b"http://evil.test/x"))
 
     assert [one.target for one in reader.complete] == ["/x?y=z"]
+    empty = read(GET.replace(b"/x?y=z", b"http://evil.test/?"))
+    assert [one.target for one in empty.complete] == ["/?"]
+
+
+@pytest.mark.parametrize("target", [b"http://b", b"http://b?x=/y", b"http://u@b/x", b"http://b/#"])
+def test_an_absolute_target_that_could_be_read_in_two_ways_is_refused(target):
+    """No path, a name and a password, or an empty fragment."""
+    reader = read(GET.replace(b"/x?y=z", target))
+
+    assert reader.error is not None
+    assert not reader.complete
 
 
 def test_what_follows_a_handshake_is_not_http():

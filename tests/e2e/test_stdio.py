@@ -115,7 +115,7 @@ def test_a_wrapped_server_takes_committed_writes_and_never_sees_refused_ones(
     assert "source_class_refused" in json.dumps(second)
     assert store.trace(bad["content"]).writes == 0
     assert "Product X" not in json.dumps(second)
-    assert wrapper.wait(20) == 0
+    assert wrapper.wait(60) == 0
     assert SECRET.encode() not in wrapper.stderr.read()
 
 
@@ -149,7 +149,7 @@ def test_frames_pass_byte_for_byte(wrap: Any, daemon: RunningGuard):
         assert wrapper.stdout.readline() == frame + b"\n"
     wrapper.stdin.close()
 
-    assert wrapper.wait(20) == 5, "the server's own exit code"
+    assert wrapper.wait(60) == 5, "the server's own exit code"
 
 
 def test_what_is_no_message_is_answered_and_not_forwarded(wrap: Any, daemon: RunningGuard):
@@ -163,7 +163,7 @@ def test_what_is_no_message_is_answered_and_not_forwarded(wrap: Any, daemon: Run
 
     assert answer["error"]["data"]["guard"]["code"] == "duplicate_key"
     assert wrapper.stdout.read() == b""
-    wrapper.wait(20)
+    wrapper.wait(60)
 
 
 def test_a_frame_that_is_too_large_is_answered_and_the_session_goes_on(
@@ -195,7 +195,7 @@ def test_signals_are_passed_on_and_no_orphan_stays(wrap: Any, daemon: RunningGua
     child = int(wrapper.stderr.readline())
     wrapper.send_signal(signal.SIGTERM)
 
-    assert wrapper.wait(20) == 7
+    assert wrapper.wait(60) == 7
     assert not Path(f"/proc/{child}").exists()
 
 
@@ -204,7 +204,7 @@ def test_a_killed_wrapper_takes_its_server_along(wrap: Any, daemon: RunningGuard
     wrapper = wrap(daemon, sys.executable, "-c", ECHO)
     child = int(wrapper.stderr.readline())
     wrapper.kill()
-    wrapper.wait(20)
+    wrapper.wait(60)
 
     wait_until(lambda: not Path(f"/proc/{child}").exists(), "the server's end")
 
@@ -245,5 +245,5 @@ def test_a_guard_that_goes_away_stops_requests(wrap: Any, tmp_path: Path):
 
     assert answer["error"]["message"].startswith("the egress guard is not available")
     assert wrapper.stdout.read() == b""
-    wrapper.wait(20)
+    wrapper.wait(60)
     upstream.close()

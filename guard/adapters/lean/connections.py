@@ -151,6 +151,8 @@ class ClientConnection(Wire):
         """Whether that answer goes out in chunks."""
         self.opened = False
         """Whether it was begun by the guard, as a stream of events, before there was any."""
+        self.has_served = False
+        """Whether a request has come."""
         self._pep = pep
         self._reader = RequestReader(pep.body_limit)
         self._serving: asyncio.Task[None] | None = None
@@ -226,7 +228,7 @@ class ClientConnection(Wire):
 
     async def _serve(self) -> None:
         reader = self._reader
-        keeps = True
+        keeps = self.has_served = True
         try:
             while reader.complete and keeps and not self.is_lost:
                 request = reader.complete.popleft()

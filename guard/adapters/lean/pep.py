@@ -74,6 +74,8 @@ CHALLENGE: Final = b"www-authenticate"
 IDLE_SECONDS: Final = 600.0
 """How long a client may be silent: between requests, and within one."""
 SWEEP_SECONDS: Final = 15.0
+DRAIN_SECONDS: Final = 0.02
+"""How often it is looked whether calls are left that must end before the process does."""
 _HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding"}
 )
@@ -124,9 +126,7 @@ class LeanPep:
         self._servers: list[asyncio.Server] = []
         self._clients: set[ClientConnection] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._in_flight = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._is_draining = False
         self._streams: dict[tuple[str, str, str], ClientConnection] = {}
         """Open event streams in which clients read their answers: listener, principal, session."""
 
@@ -163,15 +163,18 @@ class LeanPep:
         await asyncio.get_running_loop().create_future()
 
     async def drain(self, seconds: float) -> None:
-        """Stop listening, then give the calls in flight their time."""
+        """Stop listening, then give the calls in flight their time, and those about to come."""
+        self._is_draining = True
         for server in self._servers:
             server.close()
         for client in list(self._clients):
-            if client.is_idle:
+            if client.is_idle and client.has_served:
                 client.transport.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._idle.wait()
+                # Who has just connected has a request on its way.
+                while not all(one.is_idle and one.has_served for one in self._clients):  # noqa: ASYNC110  (many connections)
+                    await asyncio.sleep(DRAIN_SECONDS)
 
     async def close(self) -> None:
         """End every connection and task."""
@@ -261,7 +264,6 @@ class LeanPep:
                 return held.asked.reply
             self.start(self._later(server, request, held))
             return HttpReply(ACCEPTED, "text/plain", b"Accepted")
-        self._begin_one()
         client.streams = held.signs
         try:
             while (told := await held.waiting()) is not None:
@@ -272,7 +274,6 @@ class LeanPep:
         finally:
             held.close()
             client.streams = False
-            self._end_one()
 
     async def _open_stream(self, client: ClientConnection, request: RequestRead) -> None:
         """Begin to answer with a stream of events, unless that has begun."""
@@ -289,7 +290,6 @@ class LeanPep:
     async def _later(self, server: Listener, request: RequestRead, held: HeldRequest) -> None:
         """Hold a request whose client reads its answer in another stream, and was told 202."""
         reply, message = held.asked.reply, held.asked.request
-        self._begin_one()
         upstream: UpstreamConnection | None = None
         try:
             while (told := await held.waiting()) is not None:
@@ -320,21 +320,11 @@ class LeanPep:
             held.close()
             if upstream is not None:
                 upstream.close()
-            self._end_one()
 
     def _stream_for(self, reply: HttpReply) -> ClientConnection | None:
         """Return the open stream in which a client reads a reply, None where there is none."""
         stream = self._streams.get(reply.stream) if reply.stream is not None else None
         return None if stream is None or stream.is_lost else stream
-
-    def _begin_one(self) -> None:
-        self._in_flight += 1
-        self._idle.clear()
-
-    def _end_one(self) -> None:
-        self._in_flight -= 1
-        if not self._in_flight:
-            self._idle.set()
 
     def _routed(self, server: Listener, request: RequestRead) -> tuple[Listener, RequestRead]:
         """Return the server that a request goes to, and the request with a target of its own.
@@ -426,7 +416,6 @@ class LeanPep:
 
     async def _forward(self, client: ClientConnection, request: RequestRead, asked: _Asked) -> bool:
         """Send a judged request and answer with what comes back, once that has been judged."""
-        self._begin_one()
         upstream: UpstreamConnection | None = None
         exchange = asked.exchange
         is_settled = False
@@ -462,7 +451,6 @@ class LeanPep:
             if upstream is not None and not (upstream.is_free and upstream is client.upstream):
                 upstream.close()
             self.budget.release(id(asked))
-            self._end_one()
 
     @property
     def _responses(self) -> ResponseHandler:
@@ -674,7 +662,7 @@ class LeanPep:
         fields: list[tuple[bytes, bytes]],
         body: bytes,
     ) -> bool:
-        keeps = request.keeps_alive
+        keeps = request.keeps_alive and not self._is_draining
         fields += _connection(request, answer, keeps=keeps)
         reason = answer.reason.decode("latin-1")
         head = head_bytes(f"HTTP/1.1 {answer.status} {reason}", fields)
@@ -698,6 +686,7 @@ class LeanPep:
             return False
         client.answering = True
         keeps = request is not None and request.keeps_alive and not request.opens_socket
+        keeps = keeps and not self._is_draining
         headers = {"content-type": reply.content_type, "cache-control": "no-store"}
         if reply.status == PROXY_AUTHENTICATION:
             headers["proxy-authenticate"] = 'Basic realm="egress guard"'

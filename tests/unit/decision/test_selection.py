@@ -97,7 +97,8 @@ async def test_a_refusal_stands_where_its_explanation_is_lost(world):
     await world.recall()
     area = LabelSet(EXPLANATION_KIND, ("default",))
     async for page in world.store.client.scan(world.store.key_of("default", area).decode()):
-        await world.store.client.execute("UNLINK", *page)
+        for key in page:
+            await world.store.client.execute("UNLINK", key)
     verdict, _ = await world.pay(SCENE.rival)
     assert verdict.action is Action.ASK
     assert "selection" not in observation(Refusal("d", verdict))

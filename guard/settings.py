@@ -45,6 +45,10 @@ BUILTIN: Final = "builtin:"
 """How a command line, or ``extends``, names a policy that ships with the guard."""
 MODEL_APIS: Final = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
 NOWHERE: Final = "http://127.0.0.1:1"
+DECIDE: Final = "decide"
+"""What the names of servers behind an Envoy begin with, as ``HOST`` does of other listeners."""
+UNIX: Final = "unix:"
+"""How an address that is the path of a socket begins."""
 _ROUTE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -69,7 +73,7 @@ class Durability(StrEnum):
 
 
 class Listener(BaseModel):
-    """One ``--reverse [PRINCIPAL@]HOST:PORT[/PATH]=URL``."""
+    """A server behind ``--reverse [PRINCIPAL@]HOST:PORT[/PATH]=URL``, or behind an Envoy."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -83,6 +87,8 @@ class Listener(BaseModel):
     """Whose the unauthenticated traffic of this listener is; everybody's together if None."""
     route: str = ""
     """``/NAME``, where several servers share the address; empty where it is one server's."""
+    name: str = ""
+    """How an Envoy in front names it; empty for a listener of the guard's own."""
 
     @classmethod
     def parse(cls, text: str) -> Listener:
@@ -98,17 +104,10 @@ class Listener(BaseModel):
             msg = f"the path of `{text}` is one name, for example 127.0.0.1:8080/mail=URL"
             raise ValueError(msg)
         host, port = _address(place)
-        parts = urlsplit(url)
-        if not equals or parts.scheme not in {"http", "https"} or not parts.hostname:
+        if not equals or not _is_http(url):
             msg = f"`{text}` is not HOST:PORT=URL, for example 127.0.0.1:8080=http://127.0.0.1:9000"
             raise ValueError(msg)
-        if parts.query or parts.fragment or parts.username or "//" in parts.path:
-            msg = f"the upstream of `{text}` may have a path, and no query or user"
-            raise ValueError(msg)
-        port_part = f":{parts.port}" if parts.port else ""
-        name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        upstream = f"{parts.scheme}://{name}{port_part}"
-        endpoint = "" if parts.path == "/" else parts.path
+        upstream, endpoint = _upstream(text, url)
         return cls(
             host=host,
             port=port,
@@ -118,10 +117,41 @@ class Listener(BaseModel):
             route=slash + route,
         )
 
+    @classmethod
+    def parse_named(cls, text: str) -> Listener:
+        """Read ``[PRINCIPAL@]NAME=URL``, a server that an Envoy in front of the guard names.
+
+        Raises:
+            ValueError: it is not of that form.
+        """
+        address, equals, url = text.partition("=")
+        principal, _, name = address.rpartition("@")
+        if not equals or not _ROUTE.fullmatch(name) or not _is_http(url):
+            msg = f"`{text}` is not NAME=URL, for example mail=http://127.0.0.1:9000/mcp"
+            raise ValueError(msg)
+        upstream, endpoint = _upstream(text, url)
+        return cls(
+            host=DECIDE,
+            port=0,
+            upstream=upstream,
+            endpoint=endpoint,
+            principal=principal or None,
+            name=name,
+        )
+
     @property
     def key(self) -> str:
-        """What stands behind the colon in the listener's name: its port, and its path."""
-        return f"{self.port}{self.route}"
+        """What stands behind the colon in :meth:`called`: its name, or its port and path."""
+        return self.name or f"{self.port}{self.route}"
+
+    def called(self, host: str, port: int) -> str:
+        """Return the name of the listener in audit lines, policies and pins.
+
+        Args:
+            host: where the connection was accepted.
+            port: likewise; of ``--reverse`` with port 0 only the socket knows it.
+        """
+        return f"{DECIDE}:{self.name}" if self.name else f"{host}:{port}{self.route}"
 
     @property
     def mode(self) -> str:
@@ -149,6 +179,15 @@ class Settings(BaseSettings):
     reverse: list[str] = Field(default_factory=list)
     pep: PepKind = PepKind.AUTO
     """What serves reverse listeners; ``lean`` speaks HTTP/1.1 in the clear, and nothing else."""
+    listen: list[str] = Field(default_factory=list)
+    """Where an Envoy reaches ``guard decide``: ``unix:PATH`` or ``HOST:PORT`` each."""
+    server: list[str] = Field(default_factory=list)
+    """The servers behind it, ``[PRINCIPAL@]NAME=URL`` each."""
+    front_secret: Path | None = None
+    """File of the secret that the Envoy in front shows; ``HOST:PORT`` needs one."""
+    egress: str = ""
+    """``unix:PATH`` of the listener of an Envoy that takes allowed calls on to their servers; empty
+    sends them there directly."""
     forward: list[str] = Field(default_factory=list)
     """Listeners that are an agent's ``HTTPS_PROXY``, each ``HOST:PORT``."""
     ca: Path = Field(default_factory=lambda: state_directory() / "ca")
@@ -245,6 +284,34 @@ class Settings(BaseSettings):
             routes.add(one.route)
         return value
 
+    @field_validator("server")
+    @classmethod
+    def _servers(cls, value: list[str]) -> list[str]:
+        names = [Listener.parse_named(text).name for text in value]
+        if len(set(names)) < len(names):
+            msg = "each server needs a name of its own"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("listen")
+    @classmethod
+    def _places(cls, value: list[str]) -> list[str]:
+        for text in value:
+            if not text.startswith(UNIX):
+                _address(text)
+            elif not Path(text.removeprefix(UNIX)).is_absolute():
+                msg = f"`{text}` is not unix:PATH with an absolute path"
+                raise ValueError(msg)
+        return value
+
+    @field_validator("egress")
+    @classmethod
+    def _way_out(cls, value: str) -> str:
+        if value and not Path(value.removeprefix(UNIX)).is_absolute():
+            msg = f"`{value}` is not unix:PATH with an absolute path"
+            raise ValueError(msg)
+        return value
+
     @field_validator("workers")
     @classmethod
     def _processes(cls, value: int, info: ValidationInfo) -> int:
@@ -253,6 +320,7 @@ class Settings(BaseSettings):
         reverse, forward = info.data.get("reverse", ()), info.data.get("forward", ())
         ports = [Listener.parse(text).port for text in reverse]
         ports += [_address(text)[1] for text in forward]
+        ports += [_address(one)[1] for one in info.data.get("listen", ()) if UNIX not in one]
         if value > 1 and not (all(ports) and hasattr(socket, "SO_REUSEPORT")):
             msg = "several workers need the number of a port for each listener, and SO_REUSEPORT"
             raise ValueError(msg)
@@ -322,8 +390,23 @@ class Settings(BaseSettings):
 
     @property
     def listeners(self) -> list[Listener]:
-        """The reverse listeners, parsed."""
-        return [Listener.parse(text) for text in self.reverse]
+        """The servers behind reverse listeners and behind an Envoy, parsed."""
+        return [
+            *(Listener.parse(text) for text in self.reverse),
+            *(Listener.parse_named(text) for text in self.server),
+        ]
+
+    @property
+    def ports(self) -> list[tuple[str, str, int]]:
+        """The addresses on which agents, or an Envoy, are served: option, host and port."""
+        found = [("--reverse", one.host, one.port) for one in self.listeners if not one.name]
+        found += [("--listen", *_address(one)) for one in self.listen if not one.startswith(UNIX)]
+        return found + [("--forward", *_address(text)) for text in self.forward]
+
+    @property
+    def listening_sockets(self) -> list[Path]:
+        """The Unix sockets on which an Envoy is served."""
+        return [Path(one.removeprefix(UNIX)) for one in self.listen if one.startswith(UNIX)]
 
     @property
     def modes(self) -> list[str]:
@@ -332,8 +415,9 @@ class Settings(BaseSettings):
         if self.upstream_proxy:
             proxy = urlsplit(self.upstream_proxy)
             kind = f"upstream:{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}"
-        reverse = [one.mode for one in self.listeners if not one.route]
-        shared = dict.fromkeys(one.mode for one in self.listeners if one.route)
+        listeners = [Listener.parse(text) for text in self.reverse]
+        reverse = [one.mode for one in listeners if not one.route]
+        shared = dict.fromkeys(one.mode for one in listeners if one.route)
         return [*reverse, *shared, *(f"{kind}@{at}" for at in self.forward)]
 
     @property
@@ -513,6 +597,27 @@ def child_environment(secrets: list[str]) -> dict[str, str]:
             raise InputError(msg)
         variables[name] = read_secret(Path(file))
     return variables
+
+
+def _is_http(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in {"http", "https"} and bool(parts.hostname)
+
+
+def _upstream(text: str, url: str) -> tuple[str, str]:
+    """Return scheme and authority of a server's URL, and the path of its endpoint.
+
+    Raises:
+        ValueError: it has more than these.
+    """
+    parts = urlsplit(url)
+    host = str(parts.hostname)
+    if parts.query or parts.fragment or parts.username or "//" in parts.path:
+        msg = f"the upstream of `{text}` may have a path, and no query or user"
+        raise ValueError(msg)
+    port = f":{parts.port}" if parts.port else ""
+    name = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{name}{port}", "" if parts.path == "/" else parts.path
 
 
 def _address(text: str) -> tuple[str, int]:

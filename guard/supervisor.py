@@ -103,8 +103,9 @@ class Supervisor:
                 self._console.wait()
             if self._redis is not None:
                 self._redis.stop()
-            if self._settings.decisions is not None:
-                self._settings.decisions.unlink(missing_ok=True)
+            for path in (self._settings.decisions, *self._settings.listening_sockets):
+                if path is not None:
+                    path.unlink(missing_ok=True)
             shutil.rmtree(directory, ignore_errors=True)
 
     def _check_addresses(self) -> None:

@@ -102,7 +102,14 @@ from guard.enforcement.shared_exchanges import StoredExchanges
 from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.protocols.base import ProtocolResources, discover_protocols
-from guard.settings import EMBEDDED, PepKind, child_environment, models_directory
+from guard.settings import (
+    EMBEDDED,
+    UNIX,
+    PepKind,
+    child_environment,
+    models_directory,
+    read_secret,
+)
 from guard.tool_pins.pins import Pins
 
 if TYPE_CHECKING:
@@ -136,7 +143,7 @@ PROMPT_SECONDS: Final = 5.0
 class Pep(Protocol):
     """An enforcement point as :func:`serve` starts and ends it."""
 
-    async def open(self) -> list[tuple[str, int]]:
+    async def open(self) -> list[str]:
         """Listen, and return the addresses."""
 
     async def ended(self) -> None:
@@ -584,15 +591,22 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
         trust = joined_trust(settings.upstream_ca, directory)
     credentials = load_write_credentials(settings.write_credentials, settings.forward)
     asking = asks_certificates(parts.enforcement.credentials.proofs)
-    if settings.pep is PepKind.MITMPROXY or (settings.pep is PepKind.AUTO and asking):
+    is_fronted = bool(settings.listen)
+    wants_mitm = settings.pep is PepKind.MITMPROXY or (settings.pep is PepKind.AUTO and asking)
+    if wants_mitm and not is_fronted:
         return [_mitm(settings, parts, directory, trust, credentials, sockets)]
     peps: list[Pep] = []
-    if settings.reverse:
-        if asking:
+    if settings.listeners:
+        if asking and not is_fronted:
             msg = "certificates of clients need a listener that speaks TLS: --pep mitmproxy"
             raise InputError(msg)
+        from guard.adapters.envoy.front import Front
         from guard.adapters.lean.pep import LeanPep
 
+        secret = read_secret(settings.front_secret) if settings.front_secret else ""
+        if settings.egress and any(one.certificate is not None for one in credentials.values()):
+            msg = "a store's write certificate cannot be shown through --egress: leave it out"
+            raise InputError(msg)
         lean = LeanPep(
             parts.enforcement,
             parts.metrics,
@@ -601,6 +615,9 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
             held_limit=settings.held_limit,
             trust=trust,
             sockets=sockets,
+            front=Front(settings.listeners, secret) if is_fronted else None,
+            listen=settings.listen,
+            egress=settings.egress.removeprefix(UNIX),
         )
         peps.append(lean)
     if settings.forward:
@@ -786,11 +803,9 @@ def _health(parts: Parts) -> HealthReport:
     return HealthReport(not failing, dict.fromkeys(failing, "failing closed"))
 
 
-def _announce(
-    addresses: list[tuple[str, int]], admin: AdminServer, parts: Parts, settings: Settings
-) -> None:
+def _announce(addresses: list[str], admin: AdminServer, parts: Parts, settings: Settings) -> None:
     """Say that this worker serves: to operators, or to the supervisor of several."""
-    listening = " ".join(f"{host}:{port}" for host, port in addresses)
+    listening = " ".join(addresses)
     policy = parts.policy
     name = f"{policy.name} ({policy.mode.value}) digest {policy.digest[:12]}"
     if settings.workers > 1 and settings.pulse is not None:

@@ -24,6 +24,7 @@ Place = str | dict[str, tuple["Place", str]]
 
 COMMANDS: Final[dict[str, tuple[Place, str]]] = {
     "run": ("run:run", "Stand between agents and their tools until SIGTERM."),
+    "decide": ("decide:decide", "Judge the calls of an Envoy that stands in front."),
     "console": ("console:console", "Serve the console, for guards that run elsewhere."),
     "stdio": ("stdio:stdio", "Wrap an MCP server that speaks on standard input and output."),
     "federate": ("federate:federate", "Serve one MCP endpoint in front of several listeners."),

@@ -28,7 +28,14 @@ def doctor(
     models: Annotated[Path | None, typer.Option()] = None,
     ca: Annotated[Path | None, typer.Option()] = None,
     authorization_server: Annotated[list[str] | None, typer.Option()] = None,
+    listen: Annotated[list[str] | None, typer.Option("--listen", "-l")] = None,
+    server: Annotated[list[str] | None, typer.Option("--server", "-s")] = None,
+    credentials: Annotated[Path | None, typer.Option()] = None,
     config: Annotated[Path | None, typer.Option(help="As for `guard run`.")] = None,
+    envoy: Annotated[
+        str | None,
+        typer.Option(help="Configuration of the Envoy in front: a file, or its admin port's URL."),
+    ] = None,
     direct: Annotated[
         list[str] | None,
         typer.Option(help="HOST:PORT that must be out of reach here; for where agents run."),
@@ -37,15 +44,20 @@ def doctor(
 ) -> None:
     """Check ports, authority, Redis, policy, models, clock and direct egress, and say what to do.
 
-    Takes the options and GUARD_* variables of `guard run`.  Exit code 1 where a check failed.
+    Takes the options and GUARD_* variables of `guard run` and `guard decide`.  Exit code 1 where a
+    check failed.
 
     Example: guard doctor -p policies/default.yaml -f 127.0.0.1:8080 --direct 1.1.1.1:443
     """
     given = {
-        key: value for key, value in locals().items() if key not in {"config", "direct", "as_json"}
+        key: value
+        for key, value in locals().items()
+        if key not in {"config", "direct", "as_json", "envoy"}
     }
     with given_input():
-        found = asyncio.run(_all(load_settings(config, **given), direct or []))
+        settings = load_settings(config, **given)
+        found = asyncio.run(_all(settings, direct or []))
+        found += _front(settings, envoy) if envoy else []
     failed = any(one.status == "fail" for one in found)
     if as_json:
         typer.echo(json.dumps({"ok": not failed, "checks": [asdict(one) for one in found]}))
@@ -69,3 +81,17 @@ async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
     if settings.forward:
         found += checks.check_authority(settings.ca, checks.environment())
     return [*found, *(await checks.check_direct(direct))]
+
+
+def _front(settings: Settings, source: str) -> list[Checked]:
+    """Check the configuration of the Envoy in front."""
+    from guard.adapters.credentials.client_authentication import asks_certificates, load_proofs
+    from guard.adapters.envoy.config_check import check_envoy
+
+    proofs = load_proofs(settings.credentials, lambda: 0.0)
+    return check_envoy(
+        source,
+        settings.listen,
+        servers=len(settings.server),
+        certificates=asks_certificates(proofs),
+    )

@@ -430,9 +430,16 @@ class ServerEntrySchema(_Strict):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     """What it is called in this policy."""
     listener: (
-        Annotated[str, Field(pattern=r"^[^\s/]{1,255}:[0-9]{1,5}(/[A-Za-z0-9._-]{1,64})?$")] | None
+        Annotated[
+            str,
+            Field(
+                pattern=r"^([^\s/]{1,255}:[0-9]{1,5}(/[A-Za-z0-9._-]{1,64})?|decide:[A-Za-z0-9._-]{1,64})$"
+            ),
+        ]
+        | None
     ) = None
-    """``HOST:PORT`` of the guard's listener in front of it, with its path where it has one."""
+    """``HOST:PORT`` of the guard's listener in front of it, with its path where it has one;
+    ``decide:NAME`` for a server of `guard decide`."""
     upstream: Annotated[str, Field(pattern=r"^[^\s/@]{1,255}(?:/\S{0,255})?$")] | None = None
     """Its host, ``host:port``, or either with the path of its endpoint; ``stdio:NAME`` for one that
     `guard stdio --name NAME` wraps."""

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 import urllib.request
@@ -16,12 +17,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from guard.adapters.envoy.rig import Edge, RunningEnvoy, find_envoy, fronted, start_envoy
 from guard.adapters.loopback import Child, free_port, start
+from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
+BEHIND_ENVOY = os.environ.get("GUARD_PEP") == "envoy"
+"""Whether every guard that can is started as `guard decide` with a real Envoy in front."""
+NO_ENVOY = "envoy is not installed (`make envoy`)"
+needs_envoy = pytest.mark.skipif(find_envoy() is None, reason=NO_ENVOY)
+
+
+def not_behind_envoy(reason: str) -> pytest.MarkDecorator:
+    """Return a mark of tests about what a guard behind an Envoy does not do itself."""
+    return pytest.mark.skipif(BEHIND_ENVOY, reason=reason)
+
+
 WAIT_SECONDS = 30.0
 
 
@@ -116,6 +130,8 @@ class RunningGuard:
     audit_path: Path
     upstream: Upstream
     ports: list[int] = field(default_factory=list)
+    envoy: RunningEnvoy | None = None
+    """What stands in front of it."""
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -186,7 +202,10 @@ class RunningGuard:
 
     def stop(self) -> int:
         """Stop the guard as an operator would and return its exit code."""
-        return self.child.stop()
+        code = self.child.stop()
+        if self.envoy is not None:
+            self.envoy.child.stop()
+        return code
 
 
 def read_response(client: socket.socket) -> bytes:
@@ -220,18 +239,39 @@ def start_guard(
     directory.mkdir(parents=True, exist_ok=True)
     port, admin = port or free_port(), free_port()
     audit = directory / "audit.jsonl"
-    command = ["-m", "guard", "run", "--policy", str(policy or ROOT / "policies" / "default.yaml")]
-    command += ["--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream.port}"]
-    command += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit), *options]
+    words = ["--policy", str(policy or ROOT / "policies" / "default.yaml")]
+    words += ["--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream.port}"]
+    words += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit), *options]
     # Guards of one test are one deployment; those of another are another.
     key = {"GUARD_LABEL_KEY": str(directory.parent / "label.key"), "GUARD_DATA": "memory"}
     variables = {**os.environ, **key, **(environment or {})}
     # The worker runs with -O: without its bytecode cache every start compiles every library.
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
-    child = start(directory / "guard.log", *command, environment=variables)
+    command, envoy = ["run", *words], None
+    if variables.get("GUARD_PEP") == "envoy":
+        command, envoy = _fronted(directory, words, variables)
+    child = start(directory / "guard.log", "-m", "guard", *command, environment=variables)
     if wait:
         child.wait_ready()
-    return RunningGuard(child, port, admin, audit, upstream)
+    return RunningGuard(child, port, admin, audit, upstream, envoy=envoy)
+
+
+def _fronted(
+    directory: Path, words: list[str], variables: dict[str, str]
+) -> tuple[list[str], RunningEnvoy]:
+    """Start an Envoy for a guard that is about to start; return what the latter is started with."""
+    if find_envoy() is None:
+        pytest.skip(NO_ENVOY)
+    del variables["GUARD_PEP"]
+    # The path of a socket has 107 characters at most.
+    socket_path = Path(tempfile.mkdtemp(prefix="guard-envoy-")) / "decide.sock"
+    try:
+        options, settings, ports = fronted(words, socket_path)
+    except GuardError as error:
+        pytest.skip(f"not behind an Envoy: {error}")
+    variables |= settings
+    edge = Edge(f"unix:{socket_path}", ports)
+    return ["decide", *options], start_envoy(directory, edge)
 
 
 def tool_call(

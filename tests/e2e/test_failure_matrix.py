@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.running_guard import (
+    BEHIND_ENVOY,
     RunningGuard,
     Upstream,
     read_response,
@@ -247,7 +248,7 @@ ROWS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["mitmproxy", "lean"])
+@pytest.fixture(scope="module", params=["envoy"] if BEHIND_ENVOY else ["mitmproxy", "lean"])
 def pep(request: pytest.FixtureRequest) -> str:
     """Return which enforcement point serves."""
     return str(request.param)

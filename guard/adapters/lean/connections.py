@@ -169,7 +169,9 @@ class ClientConnection(Wire):
         """Begin."""
         if isinstance(transport, asyncio.Transport):
             self.transport = transport
-        self.sockname = transport.get_extra_info("sockname")[:2]
+        name = transport.get_extra_info("sockname")
+        if not isinstance(name, str):  # As that of a Unix socket is.
+            self.sockname = name[:2]
         self.heard = asyncio.get_running_loop().time()
         self._pep.came(self)
 
@@ -266,7 +268,7 @@ class ClientConnection(Wire):
             self.transport.abort()
 
     async def upstream_to(
-        self, place: tuple[str, int], tls: SSLContext | None, *, fresh: bool
+        self, place: tuple[str, int], tls: SSLContext | None, *, fresh: bool, via: str = ""
     ) -> UpstreamConnection:
         """Return a connection to an upstream that no other client uses.
 
@@ -274,6 +276,7 @@ class ClientConnection(Wire):
             place: host and port.
             tls: None for an upstream in the clear.
             fresh: whether it must be a new one, and is used once.
+            via: path of the socket of whoever takes requests on; empty connects directly.
 
         Raises:
             OSError: there is none.
@@ -283,7 +286,7 @@ class ClientConnection(Wire):
         if kept is not None and kept.is_free and kept.place == (place, tls) and not fresh:
             return kept
         self._forget_upstream()
-        self.upstream = made = await connected(place, tls)
+        self.upstream = made = await connected(place, tls, via)
         return made
 
     def _wait_for_switch(self, data: bytes) -> None:
@@ -421,8 +424,15 @@ class UpstreamConnection(Wire):
             raise UpstreamLostError(answer.error or "the connection is gone")
 
 
-async def connected(place: tuple[str, int], tls: SSLContext | None) -> UpstreamConnection:
-    """Return a new connection to an upstream.
+async def connected(
+    place: tuple[str, int], tls: SSLContext | None, via: str = ""
+) -> UpstreamConnection:
+    """Return a new connection to an upstream, or to whoever takes requests on to it.
+
+    Args:
+        place: host and port.
+        tls: None for an upstream in the clear; not used on the way to who takes requests on.
+        via: path of the socket of the latter.
 
     Raises:
         OSError: there is none.
@@ -430,6 +440,10 @@ async def connected(place: tuple[str, int], tls: SSLContext | None) -> UpstreamC
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(CONNECT_SECONDS):
+        if via:
+            return (await loop.create_unix_connection(lambda: UpstreamConnection(place, tls), via))[
+                1
+            ]
         _, made = await loop.create_connection(
             lambda: UpstreamConnection(place, tls),
             place[0],

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import certifi
 
+from guard.adapters.envoy.front import SERVER, Front, Fronted
 from guard.adapters.lean.connections import (
     ClientConnection,
     UpstreamLostError,
@@ -53,6 +54,7 @@ from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.refusals import UNREACHABLE
+from guard.settings import UNIX
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
@@ -85,6 +87,8 @@ _ANSWER_FRAMED: Final = _HOP | {b"content-length", b"upgrade"}
 _UNCHANGED: Final = _HOP | {b"host", b"content-length"}
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _BODILESS: Final = frozenset({204, 304})
+_ALONE: Final = Fronted()
+"""A client that connects itself."""
 
 
 class LeanPep:
@@ -98,7 +102,10 @@ class LeanPep:
         held_limit: bytes that are held of all unfinished messages together.
         trust: PEM file of the authorities that upstreams' certificates may come from; None for
             the public ones.
-        sockets: those that listen already, by ``host:port``.
+        sockets: those that listen already, by ``host:port`` or ``unix:PATH``.
+        front: reads what an Envoy in front says; None where clients connect themselves.
+        listen: where it connects.
+        egress: path of the socket of an Envoy that takes requests on; empty sends them directly.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -111,8 +118,14 @@ class LeanPep:
         held_limit: int = LIMIT,
         trust: Path | None = None,
         sockets: Sockets | None = None,
+        front: Front | None = None,
+        listen: Sequence[str] = (),
+        egress: str = "",
     ) -> None:
         self._sockets = sockets or {}
+        self._front = front
+        self._listen = listen
+        self._egress = egress
         enforcement.streams.append(self._send_into)
         self.budget = MessageBudget(held_limit)
         self.body_limit = enforcement.body_limit
@@ -132,31 +145,34 @@ class LeanPep:
 
     # --- its life ------------------------------------------------------------------------------
 
-    async def open(self) -> list[tuple[str, int]]:
+    async def open(self) -> list[str]:
         """Listen, and return the addresses.
 
         Raises:
             GuardError: a listener could not be opened.
         """
         loop = asyncio.get_running_loop()
-        at: dict[tuple[str, int], list[Listener]] = {}
+        at: dict[str, list[Listener]] = {place: list(self._listeners) for place in self._listen}
         for one in self._listeners:
-            at.setdefault((one.host, one.port), []).append(one)
-        for (host, port), servers in at.items():
+            if not one.name:
+                at.setdefault(f"{one.host}:{one.port}", []).append(one)
+        for place, servers in at.items():
             factory = partial(ClientConnection, self, tuple(servers))
-            if given := self._sockets.get(f"{host}:{port}"):
+            if given := self._sockets.get(place):
                 self._servers += [
                     await loop.create_server(factory, sock=one, backlog=BACKLOG) for one in given
                 ]
                 continue
+            host, _, port = place.rpartition(":")
             try:
-                opened = await loop.create_server(factory, host, port)
+                opened = await loop.create_server(factory, host.strip("[]"), int(port))
             except OSError as error:
                 msg = f"a listener cannot be opened: {error}"
                 raise GuardError(msg) from error
             self._servers.append(opened)
         self.start(self._sweep())
-        return [s.getsockname()[:2] for server in self._servers for s in server.sockets]
+        names = (s.getsockname() for server in self._servers for s in server.sockets)
+        return [f"{UNIX}{one}" if isinstance(one, str) else f"{one[0]}:{one[1]}" for one in names]
 
     async def ended(self) -> None:
         """Wait for ever: no part of it can fail as a whole."""
@@ -231,10 +247,13 @@ class LeanPep:
             whether the connection may carry another one.
         """
         client.answering = client.opened = False
-        server, message = client.servers[0], None
+        server, message, told = client.servers[0], None, None
         try:
-            server, request = self._routed(server, request)
-            message = _outline(client, server, request)
+            if self._front is not None:
+                server, request, told = self._front.admit(request)
+            else:
+                server, request = self._routed(server, request)
+            message = _outline(client, server, request, told)
             if request.is_oversize:
                 raise oversize()
             message = self._admitted(message, request)
@@ -245,7 +264,8 @@ class LeanPep:
                 return await self._reply(client, self._where_it_is_read(outcome), request)
             asked = self._asked(server, request, message, outcome)
         except MessageError as error:
-            message = message or _outline(client, server, request)
+            if message is None and self._front is None:
+                message = _outline(client, server, request)
             reply = self._enforcement.requests.refuse(error, message)
             return await self._reply(client, self._where_it_is_read(reply), request)
         except UpstreamLostError:
@@ -303,7 +323,7 @@ class LeanPep:
                 return
             asked = self._asked(server, request, message, outcome)
             try:
-                upstream = await connected(asked.place, asked.tls)
+                upstream = await connected(asked.place, asked.tls, self._egress)
                 answer = await upstream.ask(request.method, asked.data)
                 body = await self._whole(asked, upstream, answer)
                 if isinstance(outcome, Exchange):
@@ -382,6 +402,8 @@ class LeanPep:
             host = host if place[1] == HTTPS_PORT else f"{host}:{place[1]}"
             fields = [(n, v) for n, v in fields if n.lower() != b"host"]
             fields.insert(0, (b"Host", host.encode("idna" if not host.isascii() else "ascii")))
+        if self._egress:
+            fields.append((SERVER, server.name.encode("ascii")))
         if body or request.method in _WITH_BODY or _has(request.fields, b"content-length"):
             fields.append((b"Content-Length", str(len(body)).encode()))
         # The answer is read too: ask for one the guard never has to decompress.
@@ -421,7 +443,9 @@ class LeanPep:
         is_settled = False
         try:
             try:
-                upstream = await client.upstream_to(asked.place, asked.tls, fresh=asked.fresh)
+                upstream = await client.upstream_to(
+                    asked.place, asked.tls, fresh=asked.fresh, via=self._egress
+                )
                 started = time.perf_counter()
                 answer = await upstream.ask(request.method, asked.data)
                 self._metrics.observe(UPSTREAM_SECONDS, time.perf_counter() - started)
@@ -809,8 +833,11 @@ def _connection(
     return [(b"Connection", b"keep-alive")]
 
 
-def _outline(client: ClientConnection, server: Listener, request: RequestRead) -> HttpRequest:
+def _outline(
+    client: ClientConnection, server: Listener, request: RequestRead, told: Fronted | None = None
+) -> HttpRequest:
     """Return a request as far as it is known before its content coding is undone."""
+    told = told or _ALONE
     parts, (host, port) = urlsplit(server.upstream), address_of(server)
     headers = tuple(
         (name.decode("ascii").lower(), value.decode("latin-1")) for name, value in request.fields
@@ -823,8 +850,10 @@ def _outline(client: ClientConnection, server: Listener, request: RequestRead) -
         target=request.target,
         headers=headers,
         body=b"" if coded else request.body,
-        server="{}:{}{}".format(*client.sockname, server.route),
-        connection=client.id,
+        server=server.called(*client.sockname),
+        connection=told.connection or client.id,
+        secure=told.secure,
+        certificates=told.certificates,
     )
 
 

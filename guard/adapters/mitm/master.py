@@ -236,14 +236,16 @@ class MitmPep:
         self._addon = addon
         self._running: asyncio.Task[None] | None = None
 
-    async def open(self) -> list[tuple[str, int]]:
+    async def open(self) -> list[str]:
         """Listen, and return the addresses.
 
         Raises:
             GuardError: a listener could not be opened.
         """
         self._running = asyncio.get_running_loop().create_task(self._master.run())
-        return await listening(self._master) if self._master.options.mode else []
+        if not self._master.options.mode:
+            return []
+        return [f"{host}:{port}" for host, port in await listening(self._master)]
 
     async def ended(self) -> None:
         """Wait until it has failed as a whole."""

@@ -13,34 +13,32 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.adapters.redis.embedded import check_private
 from guard.core.errors import GuardError
+from guard.settings import UNIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from guard.settings import Settings
 
 BACKLOG: Final = 1024
 """Connections that may wait for a worker at one socket."""
+_PRIVATE: Final = 0o700
+_SHARED: Final = 0o770
+"""Of a directory that an Envoy of the same group may enter."""
+_ANYBODY: Final = 0o666
 DECISIONS: Final = "decisions"
 ADMIN: Final = "admin"
 
 Sockets: TypeAlias = dict[str, list[socket.socket]]
-"""What one worker listens on, by ``host:port`` as the settings have it, ``decisions`` or ``admin``;
-a name such as ``localhost`` may stand for several addresses."""
+"""What one worker listens on, by ``host:port`` or ``unix:PATH`` as the settings have it,
+``decisions`` or ``admin``; a name such as ``localhost`` may stand for several addresses."""
 
 
 def addresses(settings: Settings) -> list[tuple[str, str, int]]:
     """Return where a guard listens: the option that says so, host and port, each address once."""
-    found = [*_agents(settings), ("--admin", *settings.admin_address)]
+    found = [*settings.ports, ("--admin", *settings.admin_address)]
     return list({(host, port): (name, host, port) for name, host, port in found}.values())
-
-
-def _agents(settings: Settings) -> list[tuple[str, str, int]]:
-    found = [("--reverse", one.host, one.port) for one in settings.listeners]
-    for text in settings.forward:
-        host, _, port = text.rpartition(":")
-        found.append(("--forward", host.strip("[]"), int(port)))
-    return found
 
 
 def bind_error(host: str, port: int) -> OSError | None:
@@ -67,14 +65,16 @@ def open_sockets(settings: Settings) -> list[Sockets]:
     """
     found: list[Sockets] = [{} for _ in range(settings.workers)]
     try:
-        places = {(host, port): option for option, host, port in _agents(settings) if port}
+        places = {(host, port): option for option, host, port in settings.ports if port}
         for (host, port), option in places.items():
             _open(f"{host}:{port}", option, _resolved(host, port), found)
         host, port = settings.admin_address
         if settings.workers == 1 and port:
             _open(ADMIN, "--admin", [(_family(host), (host, port))], found)
         if settings.decisions is not None:
-            _open_decisions(settings, found)
+            _open_unix(DECISIONS, settings.decisions, _PRIVATE, found)
+        for path in settings.listening_sockets:
+            _open_unix(f"{UNIX}{path}", path, _SHARED, found)
     except BaseException:
         close_sockets(found)
         raise
@@ -165,25 +165,34 @@ def _resolved(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
     return list(dict.fromkeys((family, (str(at[0]), port)) for family, *_, at in found))
 
 
-def _open_decisions(settings: Settings, found: list[Sockets]) -> None:
-    """Open the Unix socket of ``guard stdio``; all workers accept from the one there is.
+def _open_unix(name: str, path: Path, mode: int, found: list[Sockets]) -> None:
+    """Open a Unix socket; all workers accept from the one there is.
+
+    Args:
+        name: of it among the sockets.
+        path: where it is made.
+        mode: permission bits that its directory may have.
+        found: each gets a descriptor.
 
     Raises:
-        GuardError: its directory is open to others, or it cannot be made.
+        GuardError: its directory is open to others, somebody listens there, or it cannot be made.
     """
-    path = settings.decisions
-    if path is None:
-        return
     try:
         # On a machine's first start nothing has made the state directory yet.
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        check_private(path.parent)
+        path.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        check_private(path.parent, mode)
+        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as made:
+            if made.connect_ex(str(path)) == 0:
+                msg = f"`{path}` cannot be listened on: somebody does"
+                raise GuardError(msg)
         path.unlink(missing_ok=True)
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as made:
             made.bind(str(path))
+            # Who may enter the directory may connect.
+            path.chmod(_ANYBODY & mode)
             made.listen(BACKLOG)
             for sockets in found:
-                sockets[DECISIONS] = [made.dup()]
+                sockets[name] = [made.dup()]
     except OSError as error:
-        msg = f"the decision socket `{path}` cannot be made ({type(error).__name__})"
+        msg = f"the socket `{path}` cannot be made ({type(error).__name__})"
         raise GuardError(msg) from error

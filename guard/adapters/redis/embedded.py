@@ -225,19 +225,23 @@ def find_server() -> Path:
     raise GuardError(msg)
 
 
-def check_private(directory: Path) -> None:
+def check_private(directory: Path, allowed: int = _PRIVATE) -> None:
     """Refuse a directory that anyone else could enter or swap.
 
+    Args:
+        directory: to look at.
+        allowed: permission bits that it may have.
+
     Raises:
-        GuardError: it is no directory, is not ours, or has bits for group or others.
+        GuardError: it is no directory, is not ours, or has other bits.
     """
     status = directory.lstat()
     if (
         not stat.S_ISDIR(status.st_mode)
         or status.st_uid != os.geteuid()
-        or stat.S_IMODE(status.st_mode) & ~_PRIVATE
+        or stat.S_IMODE(status.st_mode) & ~allowed
     ):
-        msg = f"`{directory}` is open to others; run chmod 700 on it, owned by this user"
+        msg = f"`{directory}` is open to others; run chmod {allowed:o} on it, owned by this user"
         raise GuardError(msg)
 
 

@@ -53,6 +53,11 @@ class _MemberQuery:
     path: str
     children: bool
 
+    @property
+    def member(self) -> str | None:
+        """The one argument that it selects whole, where it is of that form."""
+        return None if self.children else self.name
+
     def find(self, document: Json) -> Iterable[tuple[str, Json]]:
         if not isinstance(document, dict) or self.name not in document:
             return ()
@@ -74,6 +79,7 @@ class _GeneralQuery:
 
     text: str
     query: JSONPathQuery
+    member: None = None
 
     def find(self, document: Json) -> Iterator[tuple[str, Json]]:
         for node in self.query.finditer(document):
@@ -105,6 +111,7 @@ class _JoinedQuery:
 
     text: str
     parts: tuple[PathQuery, ...]
+    member: None = None
 
     def find(self, document: Json) -> Iterator[tuple[str, Json]]:
         found = [[*part.find(document)] for part in self.parts]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from guard.core.frozen import frozen
 
 if TYPE_CHECKING:
-    from guard.core.model import Destination, Integrity, Json
+    from guard.core.model import Destination, Integrity
 
 
 class Rung(IntEnum):
@@ -120,19 +120,6 @@ class Attestation:
     same_session: bool = False
     saturated: bool = False
     """For an unknown value: a bound was reached, so it may be tainted."""
-
-    def evidence(self) -> dict[str, Json]:
-        """Return what a reason says of it; no value, no text."""
-        document: dict[str, Json] = {"rung": self.rung.label, "why": self.why}
-        if self.vector:
-            document["vector"] = self.vector
-        if self.saturated:
-            document["saturated"] = True
-        if self.record is not None:
-            document["call"] = self.record.call
-            document["source"] = self.record.source
-            document["session"] = "this" if self.same_session else "earlier"
-        return document
 
 
 @frozen

@@ -22,6 +22,11 @@ class PathQuery(Protocol):
 
     text: str
 
+    @property
+    def member(self) -> str | None:
+        """The member of the document that it selects whole, where it is of that form."""
+        ...
+
     def find(self, document: Json) -> Iterable[tuple[str, Json]]:
         """Yield the values it selects in a document."""
         ...
@@ -128,6 +133,14 @@ class ToolMapping:
     line: int = 0
     patterns: tuple[ToolPattern, ...] = ()
     """One by one what ``pattern`` and ``matches`` join."""
+    body_members: frozenset[str] | None = field(init=False, compare=False)
+    """The arguments that are body as a whole; None where that depends on the call."""
+
+    def __post_init__(self) -> None:
+        """Work out once what every call asks."""
+        members = frozenset([name for query in self.body if (name := query.member) is not None])
+        whole = members if len(members) == len(self.body) else None
+        object.__setattr__(self, "body_members", whole)
 
     def declared_at(self, at: float) -> ToolMapping:
         """Return the mapping without the fields that are declared no longer."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import filterfalse
 from typing import TYPE_CHECKING, Final
 
+from guard.core.bounded_cache import bounded_cache
 from guard.core.calls import saved_document, without_members
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung, SavedText
 from guard.core.model import DestinationStatus, Integrity, Role
@@ -29,7 +30,7 @@ from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
 from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, SENTENCES, said_value, words_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from guard.core.calls import ClassifiedCall, TracedCall
     from guard.core.labels import Context, LabelSet
@@ -268,26 +269,33 @@ def item_value(mapping: ToolMapping, store: str, arguments: Json) -> str:
 
 
 def saved_values(
-    arguments: Mapping[str, Json], *, turned: bool = True
+    arguments: Mapping[str, Json],
 ) -> tuple[dict[str, bool], dict[str, None], bool]:
     """Return the values in what is saved, as they stand and disguised, and whether some lack.
 
     Of those as they stand it says which leave a hop: a text that is a value as a whole, and has
     others in it, goes the way that they go.
+    """
+    return _values_in(_texts_of(arguments))
+
+
+def _values_in(
+    texts: Iterable[str], *, turned: bool = True
+) -> tuple[dict[str, bool], dict[str, None], bool]:
+    """Return the values in some texts, as :func:`saved_values`.
 
     Args:
-        arguments: what is saved.
+        texts: of what is saved.
         turned: whether a plain mailbox is read backwards and rotated as well, which people and
             models do, and no service.
     """
     plain: dict[str, bool] = {}
     disguised: dict[str, None] = {}
     overflow = False
-    for text in _texts_of(arguments):
-        found = find_values(text)
+    for text in texts:
+        found = find_values(text, disguised=turned or _MAILBOX.fullmatch(text) is None)
         plain.update(dict.fromkeys(found.plain, True))
-        if turned or _MAILBOX.fullmatch(text) is None:
-            disguised.update(found.disguised)
+        disguised.update(found.disguised)
         overflow = overflow or found.overflow
         if (whole := leaf_value(text)) is not None:
             plain[whole] = plain.get(whole, False) or not found.plain
@@ -329,22 +337,33 @@ def written_values(classified: ClassifiedCall) -> list[str]:
     arguments: Mapping[str, Json] = call.arguments
     if classified.role is Role.SAVE and mapping is not None and mapping.store:
         return []
-    if classified.role in {Role.SEND, Role.DRAFT} and mapping is not None:
-        body: set[str] = set()
-        for query in mapping.body:
-            for path, _ in query.find(arguments):
-                body.add(path)
-        arguments = without_members(arguments, body)
+    if classified.role in _MESSAGES and mapping is not None:
+        members = mapping.body_members
+        if members is None:
+            body = {path for query in mapping.body for path, _ in query.find(arguments)}
+            arguments = without_members(arguments, body)
+        else:
+            arguments = {name: value for name, value in arguments.items() if name not in members}
     known: set[str] = set()
     for target in classified.targets:
         if target.status in _LISTED:
             known.update(keys_of(target.destination))
-    plain, disguised, _ = saved_values(arguments, turned=False)
-    values: list[str] = []
-    for value in (*plain, *disguised):
-        if not value.startswith("any:") and value not in known:
-            values.append(value)
+    plain: dict[str, None] = {}
+    disguised: dict[str, None] = {}
+    for text in _texts_of(arguments):
+        stand, hidden = _written_in(text)
+        plain |= stand
+        disguised |= hidden
+    values = [value for value in (plain | disguised) if value not in known]
     return values[:WRITTEN_LIMIT]
+
+
+@bounded_cache(256)
+def _written_in(text: str) -> tuple[dict[str, None], dict[str, None]]:
+    """Return the values in a text as they stand and disguised, without those that only taint."""
+    plain, disguised, _ = _values_in((text,), turned=False)
+    stand = dict.fromkeys(value for value in plain if not value.startswith("any:"))
+    return stand, dict.fromkeys(value for value in disguised if not value.startswith("any:"))
 
 
 def written_labels(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[LabelWrite]:
@@ -382,5 +401,6 @@ def written_labels(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[
         yield LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))
 
 
+_MESSAGES: Final = frozenset({Role.SEND, Role.DRAFT})
 _AS_HANDLE: Final = HANDLE.removesuffix(":")
 _LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})

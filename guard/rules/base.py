@@ -20,6 +20,7 @@ from guard.provenance.ladder import attestation_of
 
 if TYPE_CHECKING:
     from guard.core.calls import ClassifiedCall, Target, TracedCall
+    from guard.core.labels import Attestation
     from guard.core.model import Json
     from guard.core.policy import Situation
     from guard.core.trajectory import Window
@@ -122,6 +123,20 @@ class PolicyOutline:
     def claims_everything(self) -> bool:
         """Whether no tool is left unmapped."""
         return any(p.is_everything for mapping in self.mappings for p in mapping.patterns)
+
+
+def evidence_of(attestation: Attestation) -> dict[str, Json]:
+    """Return what a reason says of an attestation; no value, no text."""
+    document: dict[str, Json] = {"rung": attestation.rung.label, "why": attestation.why}
+    if attestation.vector:
+        document["vector"] = attestation.vector
+    if attestation.saturated:
+        document["saturated"] = True
+    if attestation.record is not None:
+        document["call"] = attestation.record.call
+        document["source"] = attestation.record.source
+        document["session"] = "this" if attestation.same_session else "earlier"
+    return document
 
 
 class RuleConfig(BaseModel):
@@ -239,7 +254,7 @@ class RuleConfig(BaseModel):
                     "path": target.path[:EVIDENCE_PATH],
                 }
                 if target.attestation is not None:
-                    fields.update(target.attestation.evidence())
+                    fields.update(evidence_of(target.attestation))
                 named.append(fields)
             evidence["targets"] = named
             evidence["target_count"] = len(targets)

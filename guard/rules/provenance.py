@@ -14,7 +14,6 @@ reached.  Of ``private_body``: ``private_in_body``, ``private_in_pieces``, and
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
@@ -23,13 +22,12 @@ from guard.content.leak_patterns import OVERFLOW
 from guard.core.labels import Rung
 from guard.core.policy import Action
 from guard.provenance.ladder import attestation_of
-from guard.rules.base import NEVER_ALLOWED, RuleConfig, RungName
+from guard.rules.base import NEVER_ALLOWED, RuleConfig, RungName, evidence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.calls import Target, TracedCall
-    from guard.core.labels import Attestation
     from guard.core.model import Role
     from guard.core.policy import Reason, Situation
     from guard.rules.base import PolicyOutline
@@ -55,8 +53,6 @@ SELECTED: Final = {
 }
 """Details by code, for what is unknown because a selection does not vouch for it."""
 CODES: Final = {rung: f"provenance_{rung.label}" for rung in Rung}
-_RUNG: Final = attrgetter("rung")
-_SATURATED: Final = attrgetter("saturated")
 
 
 class ProvenanceRule(RuleConfig):
@@ -104,18 +100,21 @@ class ProvenanceRule(RuleConfig):
         concerned = self._about(targets)
         if not concerned or (allowing and len(concerned) != len(targets)):
             return None
-        found: list[Attestation] = []
-        for target in concerned:
-            found.append(target.attestation or attestation_of(target))
-        worst = max(found, key=_RUNG)
-        if allowing and True in map(_SATURATED, found):
+        worst = concerned[0].attestation or attestation_of(concerned[0])
+        unsure = worst.saturated
+        for target in concerned[1:]:
+            attested = target.attestation or attestation_of(target)
+            unsure = unsure or attested.saturated
+            if attested.rung > worst.rung:
+                worst = attested
+        if allowing and unsure:
             detail = "nothing trusted has named it, and it may be tainted"
-            reason = self.reason("provenance_saturated", detail, concerned, **worst.evidence())
+            reason = self.reason("provenance_saturated", detail, concerned, **evidence_of(worst))
             return replace(reason, action=Action.ASK)
         code, detail = CODES[worst.rung], DETAILS[worst.rung]
         if worst.why in SELECTED:
             code, detail = worst.why, SELECTED[worst.why]
-        return self.reason(code, detail, concerned, **worst.evidence())
+        return self.reason(code, detail, concerned, **evidence_of(worst))
 
     def _about(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         """Return the values of the rule's kinds that stand on its rungs."""

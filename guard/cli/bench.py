@@ -176,13 +176,17 @@ def propagation(
     minutes: Annotated[
         float | None, typer.Option(min=0, help="No more draws of the surrogate after so long.")
     ] = None,
+    draws: Annotated[
+        Path | None,
+        typer.Option(help="File that draws of the surrogate are kept in; a later run goes on."),
+    ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Folder for the paper's figures and growth plots.")
     ] = None,
 ) -> None:
     """How items spread: recorded runs, three agents, real text, the paper's surrogate, cost."""
     plan = FULL if full else Plan()
-    plan = plan if minutes is None else replace(plan, minutes=minutes)
+    plan = replace(plan, kept=draws, minutes=plan.minutes if minutes is None else minutes)
     size = PropagationSize(incidents=incidents, seed=seed, surrogate=plan)
     if part:
         if unknown := set(part) - size.parts:

@@ -194,7 +194,10 @@ def _document(ledger: Ledger, seen: Exposure | None) -> dict[str, Any]:
 
 
 def _show(ledger: Ledger, found: Sequence[tuple[str, Exposure | None]]) -> None:
-    table = Table("query", "first", "floor", "capture", "margin", "immune to", "flipped by", "to")
+    table = Table(
+        *("query", "first", "floor", "capture", "margin", "immune to", "certified", "flipped by"),
+        "to",
+    )
     for text, seen in found:
         if seen is None:
             table.add_row(text, "not ranked")
@@ -206,6 +209,7 @@ def _show(ledger: Ledger, found: Sequence[tuple[str, Exposure | None]]) -> None:
             f"{seen.capture:.3f}",
             f"{seen.margin:.5f}",
             str(seen.immune),
+            str(seen.certified),
             "-" if seen.flipped is None else str(seen.flipped),
             "" if seen.towards is None else ledger.names[seen.towards],
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from guard.adapters.redis.incidents import Given, IncidentOperator, Texts
+from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.cli.outcome import Code, given_input, plain
 from guard.cli.running import (
     Audit,
@@ -39,7 +39,7 @@ from guard.propagation.export import (
     document_of,
     is_signed,
 )
-from guard.propagation.repair import RESTORE, WINDOW, proposal_document
+from guard.propagation.repair import WINDOW, proposal_document
 from guard.propagation.scope import scope_document
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from guard.propagation.graph import Graph
     from guard.propagation.incident import Incident
-    from guard.propagation.repair import Proposal
     from guard.propagation.scope import Scope, ScopedItem
 
 EVENT: Final = "guard.incident"
@@ -259,46 +258,28 @@ def repair(
     """
     chosen, target = dict(_pair(one) for one in pick or ()), Target(redis, tenant, label_key)
     found, texts = target.ask(lambda operator: operator.proposals(incident))
-    by, written = getpass.getuser(), []
+    done, by = target.ask(lambda operator: operator.incident(incident)).repaired, getpass.getuser()
     with on_record(audit) as log:
         for one in found:
-            document = proposal_document(one)
-            node = bytes.fromhex(chosen.get(one.item.hex(), ""))
-            if not node and one.action == RESTORE and one.version is not None:
-                node = one.version.node
-            outcome = one.action if not node or not server else ""
-            if not outcome:
+            document, outcome = proposal_document(one), one.action
+            if one.contained.hex() in done:
+                outcome = "repaired"
+            elif server:
                 log.event(EVENT, {"incident": incident, "act": "repair", "by": by, **document})
-                outcome = _rewrite(target, server, one, node, texts)
-                written += [one.contained.hex()] if outcome == "written" else []
+                text = texts, bytes.fromhex(chosen.get(one.item.hex(), ""))
+                act = partial(IncidentOperator.repair, identifier=incident, one=one, text=text)
+                outcome = target.ask(partial(act, write=partial(_write, server), at=now(), by=by))
             typer.echo(f"item {one.item.hex()}: {outcome}; {one.why}")
             for other in one.neighbours:
                 typer.echo(f"  neighbour {other.node.hex()} ({other.label.name.lower()})")
-    if written:
-        target.ask(lambda o: o.repaired(incident, written, now(), by))
     for event, why in target.ask(lambda o: o.offered(incident, window)):
         typer.echo(f"may be released: {event.node.hex()}; {why}")
 
 
-def _rewrite(target: Target, server: str, one: Proposal, node: bytes, texts: Texts) -> str:
-    """Save a text as an item, through the guard; return what came of it."""
+async def _write(server: str, tool: str, arguments: dict[str, Any]) -> None:
     from guard.adapters.mcp_client.store_recall import recall
 
-    if node not in texts or one.contained not in texts:
-        return "withheld: its text is not kept"
-    tool, text = texts[node]
-    own = texts[one.contained][1]
-    store = one.version.store if one.version is not None else one.neighbours[0].store
-
-    async def arguments(operator: IncidentOperator) -> dict[str, Any]:
-        return operator.arguments(one.item, store, own, text)
-
-    asked = target.ask(arguments)
-    try:
-        asyncio.run(recall(server, tool, asked))
-    except OSError as error:
-        return f"withheld: it could not be written ({error})"
-    return "written"
+    await recall(server, tool, arguments)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -278,6 +278,9 @@ class SelectionReplays:
                 asked, unreplayed = self._asked_twice(namespaces, mapping, result, ranked), reason
                 found, reason = await self._in_time(asked, namespaces.deadline)
         told = _told(selection, found, reason, unreplayed)
+        replica = self._replicas.get((result.call.call.identity.tenant, selection.store))
+        if replica is not None and replica.ledger.ignored:
+            told["ignored_edges"] = replica.ledger.ignored
         instead, why = None, None
         if (found is None or found.diverged) and policy.mode is Mode.ENFORCE:
             instead, why, found, ranked = _advised(selection, mapping, result, found, ranked, told)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from guard.graph_memory.certificate import LARGEST, Certificate, greatest_sum
 from guard.graph_memory.graph import Recall
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from guard.graph_memory.graph import Graph
     from guard.graph_memory.selectors.pagerank import PageRank
 
-LARGEST: Final = 64
-"""Edges of the largest attack that is tried."""
 RIVALS: Final = 4
 """Items that an attack tries to bring to the front."""
 
@@ -38,10 +37,17 @@ class Exposure:
     """Score of the first item less that of the second."""
     immune: int
     """Edges of weight one with which no attack can change the first item."""
+    certified: int
+    """The same by the certificate of arXiv 1910.14356."""
     flipped: int | None
     """Fewest edges of weight one with which an attack was found to; None up to ``LARGEST``."""
     towards: int | None = None
     """The item that then comes first."""
+
+    @property
+    def proved(self) -> int:
+        """Edges within which one of the two bounds proves that no attack can."""
+        return max(self.immune, self.certified)
 
 
 def exposure(
@@ -64,22 +70,25 @@ def exposure(
     if not ranked:
         raise ValueError("nothing is ranked")
     first, damping = ranked[0], selector.damping
+    items = np.setdiff1d(graph.items, np.fromiter(recall.without, dtype=np.int64))
     total = sum(recall.seeds.values())
     reset = recall.seeds.get(first, 0.0) / total
     margin = float(scores[first] - scores[ranked[1]]) if len(ranked) > 1 else float(scores[first])
     flipped, towards = _flipped(selector, graph, recall, ranked, entities_only=entities_only)
+    certificate = Certificate.of(graph, recall, scores, damping, entities=entities_only)
     return Exposure(
         first,
         (1 - damping) * reset,
         damping / (1 + damping),
         margin,
-        immune(graph, scores, margin, damping),
+        immune(certificate, margin),
+        certificate.greatest(first, items),
         flipped,
         towards,
     )
 
 
-def immune(graph: Graph, scores: np.ndarray, margin: float, damping: float) -> int:
+def immune(certificate: Certificate, margin: float) -> int:
     """Return the greatest number of edges of weight one that provably cannot use up a margin.
 
     With a_u edges added at u, a share a_u / (D_u + a_u) of the walk at u is diverted, and what is
@@ -87,26 +96,17 @@ def immune(graph: Graph, scores: np.ndarray, margin: float, damping: float) -> i
     T is at most A / (1 - d R B) where A and B are the sums of that share over the ends of the
     edges, the first weighed by the score (docs/adr).
     """
-    visits = 1 / (1 - damping**2)
-    strength = np.maximum(graph.strength, 0.0)
+    visits, damping = certificate.returns, certificate.damping
+    # The first edge at a node diverts the most, so the sum over the best ends is a bound.
+    share = certificate.joinable / (np.maximum(certificate.graph.strength, 0.0) + 1)
     found = 0
     for budget in range(1, LARGEST + 1):
-        share = 1 / (strength + 1)
-        ends = min(2 * budget, graph.size)
-        # The first edge at a node diverts the most, so the sum over the best ends is a bound.
-        most = _greatest(scores * share, ends, budget)
-        worst = _greatest(share, ends, budget)
-        room = 1 - damping * visits * worst
+        most = greatest_sum(certificate.scores * share, 2 * budget, budget)
+        room = 1 - damping * visits * greatest_sum(share, 2 * budget, budget)
         if room <= 0 or 2 * damping * visits * most / room >= margin:
             break
         found = budget
     return found
-
-
-def _greatest(first_edge: np.ndarray, ends: int, budget: int) -> float:
-    """Return the greatest sum over some ends, of which a node can be ``budget``."""
-    best = np.partition(first_edge, -ends)[-ends:]
-    return float(np.sort(np.repeat(best, min(budget, ends)))[-ends:].sum())
 
 
 def attacks(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from guard.provenance.seal import Seal
 
 MAX_WEIGHT: Final = 1e9
-"""A heavier edge is no weight that a store gives; its graph cannot be ranked."""
+"""A heavier edge has no weight that a store gives."""
 NAME_LIMIT: Final = 2**16 - 1
 _HEAD: Final = struct.Struct(">BBBdd8sI")
 _LENGTH: Final = struct.Struct(">H")
@@ -174,8 +174,8 @@ class _View:
     indexed: int = 0
     items: dict[int, None] = field(default_factory=dict)
     alias: dict[int, int] = field(default_factory=dict)
-    faults: int = 0
-    """Writes that no graph can hold: weights that are no positive number."""
+    ignored: int = 0
+    """Edges that no graph can hold: their weights are no positive number."""
     graph: Graph | None = None
 
     def apply(self, write: Write, number: int, one: int, two: int) -> None:
@@ -198,7 +198,7 @@ class _View:
 
     def _add(self, write: Write, number: int, one: int, two: int) -> None:
         if not (math.isfinite(write.weight) and 0 < write.weight <= MAX_WEIGHT):
-            self.faults += 1
+            self.ignored += 1
             return
         key = (one, write.relation, two)
         before = self.slots.get(key)
@@ -376,27 +376,23 @@ class Ledger:
         return len(self._fallen.union(self._strange))
 
     @property
-    def full(self) -> Graph:
-        """Everything that was written.
+    def ignored(self) -> int:
+        """How many edges are left out of every graph, as their weights are no positive number.
 
-        Raises:
-            ValueError: a weight is no positive number.
+        What a store makes of such an edge nobody can say.  A replay compares the order of the graph
+        without it with the order that was served, so where it made a difference, that shows.
         """
-        return self._made(self._full)
+        return self._full.ignored
+
+    @property
+    def full(self) -> Graph:
+        """Everything that was written."""
+        return self._full.made(len(self.names))
 
     @property
     def authentic(self) -> Graph:
-        """What the writes that count make; the full graph itself where all do.
-
-        Raises:
-            ValueError: a weight is no positive number.
-        """
-        return self.full if self._authentic is None else self._made(self._authentic)
-
-    def _made(self, view: _View) -> Graph:
-        if view.faults:
-            raise ValueError("an edge's weight is not a positive number")
-        return view.made(len(self.names))
+        """What the writes that count make; the full graph itself where all do."""
+        return self.full if self._authentic is None else self._authentic.made(len(self.names))
 
     def root(self, node: int, *, authentic: bool = False) -> int:
         """Return what a node was merged into, in the full graph or in the authenticated one."""
@@ -404,11 +400,7 @@ class Ledger:
         return (view or self._full).root(node)
 
     def without(self, numbers: Iterable[int]) -> tuple[Graph, Callable[[int], int]]:
-        """Return what the other writes make, and into which node each was merged there.
-
-        Raises:
-            ValueError: one of their weights is no positive number.
-        """
+        """Return what the other writes make, and into which node each was merged there."""
         gone = set(numbers)
         if self._duplicates_add and all(self._writes[n].change is Change.EDGE for n in gone):
             mask = np.zeros(len(self._writes), dtype=bool)
@@ -416,7 +408,7 @@ class Ledger:
             return self._full.made(len(self.names), mask), self._full.root
         others = (n for n in range(len(self._writes)) if n not in gone)
         view = self._folded_of(others)
-        return self._made(view), view.root
+        return view.made(len(self.names)), view.root
 
     def since(self, at: float) -> list[int]:
         """Return the numbers of the writes of a time or later."""

@@ -128,6 +128,12 @@ class Incident:
         steps = (one for one in self.steps if one.kind == "release" and one.state == DONE)
         return frozenset(node for step in steps for node in step.nodes)
 
+    @property
+    def repaired(self) -> frozenset[str]:
+        """Nodes (hex) of contained versions in whose place something better was written."""
+        steps = (one for one in self.steps if one.kind == "repair" and one.state == DONE)
+        return frozenset(node for step in steps for node in step.nodes)
+
     def dilutes(self) -> Iterator[tuple[str, float]]:
         """Yield the nodes whose edges count less, and from when on: repaired or cleared ones."""
         for step in self.steps:

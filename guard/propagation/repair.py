@@ -21,8 +21,7 @@ NEIGHBOURS: Final = 3
 RESTORE: Final = "restore"
 PICK: Final = "pick"
 WITHHOLD: Final = "withhold"
-
-
+RESTORED: Final = "restored"
 WINDOW: Final = 1_000
 """Events without anything that follows, from which on a likely item may be released."""
 
@@ -59,8 +58,11 @@ class Proposal:
     """Mark of the item."""
     contained: bytes
     """The version that is contained."""
+    store: str
+    """The memory that it is in."""
     action: str
-    """``restore`` (one version is clearly better), ``pick`` (a person chooses), or ``withhold``."""
+    """``restore`` (one version is clearly better), ``pick`` (a person chooses), ``withhold``, or
+    ``restored``: a better version was saved since, by a repair or by an agent."""
     version: Event | None
     """The last version that nothing of the incident reached and that is not untrusted."""
     neighbours: tuple[Event, ...]
@@ -79,21 +81,42 @@ def proposals(
         store_marks: marks that stand for whole stores: a save without a key has no other version.
         texts: nodes whose text can be had.
     """
-    good: dict[bytes, Event] = {}
+    good: dict[bytes, int] = {}
     others: list[Event] = []
     for place in range(len(graph)):
         event = graph.event(place)
         if event.what in SAVED and place not in contained and event.label > Integrity.UNTRUSTED:
             others.append(event)
             if event.place not in store_marks:
-                good[event.place] = event
-    latest = {graph.event(place).place: graph.event(place) for place in sorted(contained)}
-    return [_proposal(event, good.get(event.place), others, texts) for event in latest.values()]
+                good[event.place] = place
+    latest = {graph.event(place).place: place for place in sorted(contained)}
+    return [
+        _proposal(graph, place, good.get(item), others, texts) for item, place in latest.items()
+    ]
+
+
+def is_restored(graph: Graph, contained: bytes) -> bool:
+    """Return whether a better version of an item was saved after the one that is contained.
+
+    Args:
+        graph: of the tenant.
+        contained: node of the contained version.
+    """
+    place = graph.place(contained)
+    if place is None:
+        return False
+    item = graph.event(place).place
+    later = (graph.event(one) for one in range(place + 1, len(graph)))
+    return any(
+        event.place == item and event.what in SAVED and event.label > Integrity.UNTRUSTED
+        for event in later
+    )
 
 
 def _proposal(
-    event: Event, version: Event | None, others: list[Event], texts: set[bytes]
+    graph: Graph, contained: int, good: int | None, others: list[Event], texts: set[bytes]
 ) -> Proposal:
+    event, version = graph.event(contained), None if good is None else graph.event(good)
     shared = [
         (len(set(event.runs) & set(other.runs)), other.label, other)
         for other in others
@@ -104,7 +127,9 @@ def _proposal(
         for count, _, other in sorted(shared, key=lambda one: one[:2], reverse=True)
         if count and other.node in texts
     )[:NEIGHBOURS]
-    if version is not None and version.node not in texts:
+    if good is not None and good > contained:
+        action, why = RESTORED, "a better version was saved since it was contained"
+    elif version is not None and version.node not in texts:
         action, why = WITHHOLD, "the text of its last good version is not kept"
         if near:
             action, why = PICK, f"{why}; neighbours may serve"
@@ -115,7 +140,7 @@ def _proposal(
         action, why = PICK, "a neighbour has better evidence than its last good version"
     else:
         action, why = RESTORE, f"its last good version is {version.label.name.lower()}"
-    return Proposal(event.place, event.node, action, version, near, why)
+    return Proposal(event.place, event.node, event.store, action, version, near, why)
 
 
 def proposal_document(proposal: Proposal) -> dict[str, Any]:

@@ -1,25 +1,55 @@
 """Operators of incidents as processes of their own, that may be killed at any point of a step.
 
 Reads commands from standard input, one a line: ``INCIDENT ACT POINT NUMBER...``; forks one operator
-per number of the last words (``contain`` takes any), waits for all, and prints their ends.
+per number of the last words (``contain`` and ``repair`` take any), waits for all, and prints their
+ends.  A repair writes through a guard of its own, under the policy that is named first.
 """
 
 import asyncio
 import os
 import signal
 import sys
+import traceback
+from pathlib import Path
 
 from guard.adapters.redis.incidents import IncidentOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
+from guard.core.model import Identity
+from guard.policy_files import load_policies
+from guard.propagation.repair import RESTORE, RESTORED
 from guard.provenance.seal import Seal
+from tests.guards import guard_on
+from tests.unit.provenance.agents import Agent
 
 NOW = 1_700_000_500.0
 TOLD = 3
 """Exit code of an operator that was told that somebody else is at work."""
 
 
-async def act(url, namespace, key, command):
+def writer(store, policy):
+    """Return what saves through a guard, in a session that has read nothing."""
+    agent = Agent(guard_on(store, load_policies([Path(policy)])), Identity("op", f"repair-{os.getpid()}"))
+
+    async def write(tool, arguments):
+        verdict = await agent.call(tool, arguments, "ok", at=NOW)
+        if not verdict.enforced.forwards:
+            raise OSError(verdict.reasons[0].code)
+
+    return write
+
+
+async def repair(operator, incident, write, at=NOW):
+    """Restore what can be; return what came of each item of which anything did."""
+    found, texts = await operator.proposals(incident)
+    return [
+        await operator.repair(incident, one, (texts, b""), write, at, "op")
+        for one in found
+        if one.action in {RESTORE, RESTORED}
+    ]
+
+
+async def act(url, namespace, key, policy, command):
     """Take one step; die by SIGKILL where the command says so."""
     incident, what, point, argument = command
 
@@ -34,6 +64,8 @@ async def act(url, namespace, key, command):
             await operator.contain(incident, NOW, argument)
         elif what == "undo":
             await operator.undo(incident, int(argument), NOW, "op")
+        elif what == "repair":
+            await repair(operator, incident, writer(store, policy))
         else:
             await operator.release(incident, [argument], NOW, "op")
     except GuardError:
@@ -45,7 +77,7 @@ async def act(url, namespace, key, command):
 
 def main():
     """Serve until standard input ends."""
-    url, namespace, key = sys.argv[1:]
+    url, namespace, key, policy = sys.argv[1:]
     for line in sys.stdin:
         *command, arguments = line.rstrip("\n").split(" ", 3)
         children = []
@@ -55,7 +87,9 @@ def main():
                 code = 1
                 try:
                     given = (*command, argument)
-                    code = asyncio.run(act(url, namespace, bytes.fromhex(key), given))
+                    code = asyncio.run(act(url, namespace, bytes.fromhex(key), policy, given))
+                except Exception:
+                    traceback.print_exc()
                 finally:
                     os._exit(code)
             children.append(child)

@@ -3,23 +3,35 @@
 import signal
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
-from guard.adapters.redis.incidents import Given, IncidentOperator
+from guard.adapters.redis.incidents import WRITING, Given, IncidentOperator
+from guard.core.errors import GuardError
+from guard.lab.propagation.stored_state import differences, stored_state
 from guard.policy_files import load_policies
 from guard.propagation.incident import DONE, UNDONE
+from guard.propagation.scope import SAVED
 from guard.provenance.seal import Seal
-from tests.e2e.incident_operators import NOW, TOLD
+from tests.e2e.incident_operators import NOW, TOLD, repair, writer
 from tests.guards import KEY, guard_on
-from tests.unit.propagation.test_incidents import everything, spread
+from tests.unit.propagation.test_incidents import HONEST, spread
 from tests.unit.provenance.agents import POLICY, Agent
 
 KILLED = -signal.SIGKILL
 
 
 @pytest.fixture
-def operators(redis_server, redis_namespace):
+def policy(tmp_path):
+    """Return the file of the policy, under which texts are kept."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY + "propagation: {events: 1000, versions: 100}\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def operators(redis_server, redis_namespace, policy):
     """Return a function that has operators act, each in a process, and returns their ends."""
     process = subprocess.Popen(
         [
@@ -29,6 +41,7 @@ def operators(redis_server, redis_namespace):
             redis_server.url,
             redis_namespace,
             KEY.hex(),
+            str(policy),
         ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -47,25 +60,27 @@ def operators(redis_server, redis_namespace):
 
 
 @pytest.fixture
-async def poisoned(store, tmp_path):
+async def poisoned(store, policy):
     """Have agents share a poisoned item; return an operator and the incident about it."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY + "propagation: {events: 1000}\n", encoding="utf-8")
-    await spread(Agent(guard_on(store, load_policies([path]))))
+    agent = Agent(guard_on(store, load_policies([policy])))
+    good = {"key": "rule", "value": HONEST}
+    await agent.in_session("early").call("save", good, "ok", at=agent.at - 60)
+    await spread(agent)
     operator = IncidentOperator(store, Seal(KEY))
-    return operator, await operator.open(Given(item="rule", store="facts"), NOW, "op")
+    given = Given(item="rule", store="facts", since=agent.at)
+    return operator, await operator.open(given, NOW, "op")
 
 
 async def test_a_killed_step_is_finished_or_taken_back_whole(poisoned, operators, store):
     """Contain, release and undo, killed at each of their points, one after the other."""
     operator, incident = poisoned
-    before = await everything(store)
+    before = await stored_state(store)
     for point in ("journal", "planned", "changed", "epoch"):
         assert operators(incident.id, "contain", point, "first") == [KILLED]
         contained = await operator.contain(incident.id, NOW, "second")
         step = contained.steps[-1]
         assert step.state == DONE
-        held = await everything(store)
+        held = await stored_state(store)
         nodes = [name[1:].hex() for name in await operator._contained()]
         assert len(nodes) == 2
 
@@ -76,20 +91,20 @@ async def test_a_killed_step_is_finished_or_taken_back_whole(poisoned, operators
             assert (last.kind, last.state) == ("release", DONE)
             assert len(await operator._contained()) == 1
             await operator.undo(incident.id, last.number, NOW, "op")
-            assert await everything(store) == held
+            assert differences(held, await stored_state(store)) == []
 
         assert operators(incident.id, "undo", "changed", step.number) == [KILLED]
         with pytest.raises(Exception, match="can be undone"):
             await operator.undo(incident.id, step.number, NOW, "op")
         undone = await operator.incident(incident.id)
         assert next(s for s in undone.steps if s.number == step.number).state == UNDONE
-        assert await everything(store) == before
+        assert differences(before, await stored_state(store)) == []
 
 
 async def test_operators_at_once_do_what_one_would(poisoned, operators, store):
     """Whoever comes too late is told; what is contained in the end is what one had contained."""
     operator, incident = poisoned
-    before = await everything(store)
+    before = await stored_state(store)
     for _ in range(3):
         ends = operators(incident.id, "contain", "-", "ann", "ben", "cleo")
         assert set(ends) <= {0, TOLD}
@@ -99,4 +114,59 @@ async def test_operators_at_once_do_what_one_would(poisoned, operators, store):
         for step in reversed(found.steps):
             if step.state == DONE:
                 await operator.undo(incident.id, step.number, NOW, "op")
-        assert await everything(store) == before
+        assert differences(before, await stored_state(store)) == []
+
+
+async def versions(operator):
+    """Return how often each item was saved."""
+    graph = await operator.graph()
+    events = [graph.event(place) for place in range(len(graph))]
+    return Counter(event.place for event in events if event.what in SAVED)
+
+
+@pytest.mark.parametrize(("point", "writes"), [("planned", 1), ("written", 0)])
+async def test_a_killed_repair_is_finished_and_written_once(
+    point, writes, poisoned, operators, store, policy
+):
+    """Before its write it is made again, after it only put on record; never at once by two."""
+    operator, incident = poisoned
+    await operator.contain(incident.id, NOW, "op")
+    before = await versions(operator)
+    assert operators(incident.id, "repair", point, "first") == [KILLED]
+    if writes:
+        with pytest.raises(GuardError, match="wait"):
+            await repair(operator, incident.id, writer(store, policy))
+    cut_short = await versions(operator)
+    done = await repair(operator, incident.id, writer(store, policy), NOW + WRITING)
+
+    assert done == ["written" if writes else "repaired"]
+    assert sum((cut_short - before).values()) == 1 - writes
+    assert sum(((await versions(operator)) - before).values()) == 1
+    found = await operator.incident(incident.id)
+    assert found.unfinished is None
+    assert len(found.repaired) == 1
+    assert found.repaired <= set(found.steps[0].nodes)
+    assert await repair(operator, incident.id, writer(store, policy), NOW + WRITING) == ["repaired"]
+
+
+async def test_a_killed_repair_does_not_hold_up_a_containment(poisoned, operators):
+    """What was being repaired is looked up, and the incident goes on at once."""
+    operator, incident = poisoned
+    await operator.contain(incident.id, NOW, "op")
+    for point, state in (("planned", UNDONE), ("written", DONE)):
+        assert operators(incident.id, "repair", point, "first") == [KILLED]
+        found = await operator.contain(incident.id, NOW, "op")
+        assert (found.steps[-1].kind, found.steps[-1].state) == ("repair", state)
+
+
+async def test_repairs_at_once_write_once(poisoned, operators):
+    """Whoever comes too late is told, or finds it done."""
+    operator, incident = poisoned
+    await operator.contain(incident.id, NOW, "op")
+    before = await versions(operator)
+    ends = operators(incident.id, "repair", "-", "ann", "ben", "cleo")
+
+    assert set(ends) <= {0, TOLD}
+    assert 0 in ends
+    assert sum(((await versions(operator)) - before).values()) == 1
+    assert len((await operator.incident(incident.id)).repaired) == 1

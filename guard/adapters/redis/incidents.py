@@ -46,7 +46,15 @@ from guard.propagation.incident import (
     read_incident,
     read_journal,
 )
-from guard.propagation.repair import WINDOW, Offer, is_quiet, proposals
+from guard.propagation.repair import (
+    RESTORE,
+    RESTORED,
+    WINDOW,
+    Offer,
+    is_quiet,
+    is_restored,
+    proposals,
+)
 from guard.propagation.scope import SAVED, THRESHOLD, scope_of, select, without_items
 from guard.provenance.approvals import GRANT_FIELD, REQUEST_FIELD
 from guard.provenance.label_sets import (
@@ -64,7 +72,7 @@ from guard.provenance.lineage import place_of
 from guard.provenance.result_documents import source_mark
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
     from guard.adapters.redis.store import RedisSessionStore
     from guard.core.model import Json
@@ -85,9 +93,13 @@ ROUNDS: Final = 5
 """Passes of a containment: what was saved while it was worked out is contained by the next."""
 REVIEWED: Final = 1000
 """Refused writes whose promotion tokens are looked for."""
+WRITING: Final = 30.0
+"""Seconds within which a repair that is on record as begun may still write."""
 UNTRUSTED_LEVEL: Final = b"2"
 Texts: TypeAlias = "dict[bytes, tuple[str, dict[str, Json]]]"
 """By node, the tool and the arguments of a save."""
+TextWriter: TypeAlias = "Callable[[str, dict[str, Json]], Awaitable[object]]"
+"""Has a tool save something through the guard; is given its name and arguments."""
 _OTHERS: Final = "somebody else has changed this incident; look at it again"
 
 
@@ -240,20 +252,19 @@ class IncidentOperator:
         return proposals(graph, contained, marks, set(texts)), texts
 
     def arguments(
-        self, item: bytes, store: str, own: dict[str, Json], text: dict[str, Json]
+        self, one: Proposal, own: dict[str, Json], text: dict[str, Json]
     ) -> dict[str, Json]:
         """Return the arguments that save a text as an item: its own name, the other's content.
 
         Args:
-            item: mark of the item.
-            store: its memory.
+            one: the item.
             own: arguments that saved the contained version.
             text: arguments that saved what is to be there instead.
         """
         names = {
             name: value
             for name, value in own.items()
-            if place_of(self._seal, store, f"item:{store}:{value}") == item
+            if place_of(self._seal, one.store, f"item:{one.store}:{value}") == one.item
         }
         return {**text, **names}
 
@@ -296,11 +307,6 @@ class IncidentOperator:
             elif item.priority < THRESHOLD and is_quiet(graph, place, incident, window):
                 found.append(Offer(item.event, f"likely, and nothing followed in {window} events"))
         return found
-
-    async def repaired(self, identifier: str, nodes: Sequence[str], at: float, by: str) -> Incident:
-        """Put on record which items were written again; their contained versions stay withheld."""
-        incident = await self._resumed(identifier, at, by)
-        return await self._take_step(incident, ("repair", tuple(nodes)), (), at, by)
 
     # --- acting ----------------------------------------------------------------------------------
 
@@ -425,6 +431,64 @@ class IncidentOperator:
             raise GuardError("none of these items is contained")
         return await self._take_step(incident, ("release", tuple(sorted(wanted))), changes, at, by)
 
+    async def repair(
+        self,
+        identifier: str,
+        one: Proposal,
+        text: tuple[Texts, bytes],
+        write: TextWriter,
+        at: float,
+        by: str,
+    ) -> str:
+        """Have a text written in the place of a contained item; return what came of it.
+
+        The step is on record before the write and again after it.  Whoever comes after a crash
+        looks in the graph whether a better version was saved: then the step is done, else it is
+        undone.
+
+        Args:
+            identifier: of the incident.
+            one: what can be done about the item.
+            text: texts that are kept, and the node of the one that a person picks (empty: none).
+            write: saves it through the guard.
+            at: now.
+            by: who does it.
+
+        Raises:
+            GuardError: the incident is closed, or somebody else is at work on it.
+        """
+        texts, node = text
+        if not node and one.action == RESTORE and one.version is not None:
+            node = one.version.node
+        if not node and one.action != RESTORED:
+            return one.action
+        if node and not {node, one.contained} <= texts.keys():
+            return "withheld: its text is not kept"
+        await self._refuse_busy(identifier, at)
+        incident = await self._resumed(identifier, at, by)
+        if one.contained.hex() in incident.repaired:
+            return "repaired"
+        incident, step = await self._plan(incident, ("repair", (one.contained.hex(),)), (), at, by)
+        if not node:
+            await self._change_step(incident, replace(step, state=DONE), at, by)
+            return one.action
+        tool, arguments = texts[node]
+        try:
+            await write(tool, self.arguments(one, texts[one.contained][1], arguments))
+        except OSError as error:
+            await self._change_step(incident, replace(step, state=UNDONE), at, by)
+            return f"withheld: it could not be written ({error})"
+        self._reached("written")
+        await self._change_step(incident, replace(step, state=DONE), at, by)
+        return "written"
+
+    async def _refuse_busy(self, identifier: str, at: float) -> None:
+        """Refuse to write while another repair that is on record as begun may still write."""
+        step = (await self.incident(identifier)).unfinished
+        if step is not None and step.kind == "repair" and at - step.at < WRITING:
+            left = step.at + WRITING - at
+            raise GuardError(f"{step.by} is writing an item of this incident; wait {left:.0f} s")
+
     # --- steps -----------------------------------------------------------------------------------
 
     async def _resumed(
@@ -444,6 +508,18 @@ class IncidentOperator:
         at: float,
         by: str,
     ) -> Incident:
+        incident, _ = await self._plan(incident, what, changes, at, by)
+        return await self._finish(incident, at, by)
+
+    async def _plan(
+        self,
+        incident: Incident,
+        what: tuple[str, tuple[str, ...]],
+        changes: Sequence[Change],
+        at: float,
+        by: str,
+    ) -> tuple[Incident, Step]:
+        """Put a step on record that is about to be taken, its journal first."""
         kind, nodes = what
         number = 1 + max((step.number for step in incident.steps), default=0)
         area = journal_of(self._tenant, incident.id)
@@ -464,7 +540,7 @@ class IncidentOperator:
             ):
                 await self._client.execute("HDEL", key, name)
         self._reached("planned")
-        return await self._finish(incident, at, by)
+        return incident, step
 
     async def _change_step(self, incident: Incident, step: Step, at: float, by: str) -> Incident:
         current, raw = await self._read(incident.id)
@@ -474,10 +550,18 @@ class IncidentOperator:
         return await self._write(incident.with_step(step, at, by, what), raw)
 
     async def _finish(self, incident: Incident, at: float, by: str) -> Incident:
-        """Make the changes of a step that is planned, or take back those of one being undone."""
+        """Make the changes of a step that is planned, or take back those of one being undone.
+
+        Whether a repair that was cut short was written, the graph says.
+        """
         step = incident.unfinished
         if step is None:
             return incident
+        if step.kind == "repair" and step.state == PLANNED:
+            graph = await self.graph()
+            written = all(is_restored(graph, bytes.fromhex(node)) for node in step.nodes)
+            step = replace(step, state=DONE if written else UNDONE)
+            return await self._change_step(incident, step, at, by)
         undoing, conflicts = step.state == UNDOING, 0
         kept: set[bytes] = set()
         if undoing:

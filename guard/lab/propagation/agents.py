@@ -27,6 +27,7 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.labels import LabelLookup
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
+from guard.lab.propagation.stored_state import differences, stored_state
 from guard.lab.write_path.store import VectorMemory
 from guard.propagation.evidence import Tier
 from guard.provenance.approvals import Grant
@@ -102,6 +103,8 @@ class Tally:
     tiers: dict[str, Counter[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     """Honest items that were reached, leaked or withheld."""
+    changed: list[str] = field(default_factory=list)
+    """Keys of the store that undoing did not leave as they were."""
 
     def add(self, name: str, *, hit: bool) -> None:
         """Count one thing."""
@@ -309,6 +312,7 @@ async def live(
             if name.startswith("lowered_")
         },
         "exceptions": tally.wrong[:20],
+        "not_undone": tally.changed[:20],
         "incidents": incidents,
         "seed": seed,
     }
@@ -339,12 +343,14 @@ class Trial:
         incident = await self._operator.open(given, NOW, "bench")
         graph, scope = await self._operator.scope(incident.id)
         self._reach(script, graph, scope)
-        before = await self._state()
+        before = await stored_state(self._store)
         contained = await self._operator.contain(incident.id, NOW, "bench")
         await self._lowered(script)
         for step in reversed(contained.steps):
             await self._operator.undo(incident.id, step.number, NOW, "bench")
-        self._tally.add("undo_identical", hit=await self._state() == before)
+        changed = differences(before, await stored_state(self._store))
+        self._tally.add("undo_identical", hit=not changed)
+        self._tally.changed += [f"{key!r} after {script.number}" for key in changed]
         contained = await self._operator.contain(incident.id, NOW, "bench")
         held = {item.event.place for item in scope.nodes(Tier.CONFIRMED)}
         await asyncio.to_thread(self._look, script, held)
@@ -432,32 +438,6 @@ class Trial:
             self._tally.add("benign_withheld", hit=item.text not in got)
             if item.text not in got:
                 self._tally.wrong.append(f"{item.key} was withheld")
-
-    async def _state(self) -> dict[bytes, dict[bytes, bytes]]:
-        """Return all state but what any call or operator's act adds to."""
-        found: dict[bytes, dict[bytes, bytes]] = {}
-        client = self._store.client
-        async for page in client.scan(f"{self._store.namespace}:{{t:default}}:"):
-            named = [key for key in page if _kind(key) not in _GROWING]
-            types = await asyncio.gather(*(client.execute("TYPE", key) for key in named))
-            keys = [key for key, kind in zip(named, types, strict=True) if kind == b"hash"]
-            asked = [client.execute("HGETALL", key) for key in keys]
-            for key, reply in zip(keys, await asyncio.gather(*asked), strict=True):
-                flat = reply if isinstance(reply, list) else []
-                fields = dict(zip(flat[::2], flat[1::2], strict=True))
-                if _kind(key) == b"z":
-                    fields.pop(b"e", None)
-                if fields:
-                    found[key] = fields
-        return found
-
-
-def _kind(key: bytes) -> bytes:
-    return key.split(b"}:", 1)[1].split(b":")[0]
-
-
-_GROWING: Final = frozenset({b"s", b"p", b"f", b"j", b"o", b"i"})
-"""Kinds of keys that any call adds to, or that are no hashes: windows, marks, logs, incidents."""
 
 
 def _now() -> float:

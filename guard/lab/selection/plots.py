@@ -28,7 +28,7 @@ def draw_audit(found: Sequence[Exposure], path: Path) -> None:
     budgets = list(range(LARGEST + 1))
     total = max(1, len(found))
     flipped = [sum((s.flipped or LARGEST + 1) <= b for s in found) / total for b in budgets]
-    possible = [sum(s.immune < b for s in found) / total for b in budgets]
+    possible = [sum(s.proved < b for s in found) / total for b in budgets]
     axes.step(budgets, flipped, where="post", label="an attack was found")
     axes.step(budgets, possible, where="post", label="none is ruled out")
     axes.fill_between(budgets, flipped, possible, step="post", alpha=0.15)

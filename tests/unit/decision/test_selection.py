@@ -388,16 +388,50 @@ async def test_an_answer_that_is_not_read_vouches_for_nothing(world, answer):
     assert world.metrics.found == ["unread_answer"]
 
 
-async def test_a_weight_that_is_none_makes_the_answer_untrusted(world):
-    """A stranger's broken weight cannot be ranked, and nothing is vouched for meanwhile."""
-    relations = [{"source": "a", "target": "b", "weight": "heavy"}]
+async def with_weights(world, read, relations):
+    """Have a peer write relations to a store that reads weights in its own way, and recall."""
     at = world._answer
-    world._answer = lambda tool, arguments: "saved" if tool == "relate" else at(tool, arguments)
+
+    def answer(tool, arguments):
+        if tool == "relate":
+            kept = [{**one, "weight": read(one["weight"])} for one in arguments["relations"]]
+            arguments = {"relations": [one for one in kept if one["weight"]]}
+        return at(tool, arguments)
+
+    world._answer = answer
     await world.call("peer", "relate", {"relations": relations})
     await world.recall()
+
+
+HEAVY = {"source": "a", "target": "b", "weight": "heavy"}
+
+
+async def test_a_weight_that_is_none_is_left_out_and_other_answers_stand(world):
+    """A stranger switches no store off by an edge that nobody can rank."""
+    await with_weights(world, lambda weight: 0.0, [HEAVY])
     verdict, _ = await world.pay(SCENE.right)
+    assert verdict.action is Action.ALLOW
+    assert world.metrics.found == ["stands"]
+
+
+async def test_a_weight_that_the_store_reads_as_a_number_shows_in_its_order(world):
+    """The replica does not have the edge, so its order is not the served one."""
+    attack = [{**one, "weight": "heavy"} for one in SCENE.attack()]
+    await with_weights(world, lambda weight: 5.0, attack)
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.action is Action.ASK
     assert verdict.reasons[0].code == "selection_unreplayed"
-    assert world.metrics.found == ["unrankable"]
+    assert verdict.reasons[0].evidence["selection"]["ignored_edges"] == len(attack)
+    assert world.metrics.found == ["unfaithful"]
+
+
+async def test_an_attack_beside_a_weight_that_is_none_is_seen(world):
+    """Edges that can be ranked are compared as ever."""
+    await with_weights(world, lambda weight: 0.0 if weight == "heavy" else weight,
+                       [HEAVY, *({**one, "weight": 1.0} for one in SCENE.attack())])  # fmt: skip
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.reasons[0].code == "selection_diverged"
+    assert verdict.reasons[0].evidence["selection"]["ignored_edges"] == 1
 
 
 async def test_a_write_between_the_question_and_the_answer_is_looked_past(world):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
-from guard.graph_memory.audit import LARGEST, exposure
+from guard.graph_memory.audit import exposure
+from guard.graph_memory.certificate import LARGEST, Certificate
 from guard.graph_memory.graph import Graph, Recall
 from guard.graph_memory.selectors.pagerank import PageRank
 
@@ -29,18 +32,43 @@ def test_the_attack_that_was_found_flips_and_one_edge_less_does_not():
     assert selector.rank(before, asked).items[0] == 2
 
 
-def test_what_is_said_to_be_immune_is():
-    """No attack is found within the budget that is certified, whatever the graph."""
+@pytest.mark.parametrize("entities_only", [False, True])
+def test_what_is_said_to_be_immune_or_certified_is(entities_only):
+    """No attack is found within a budget that is proved, whatever the graph."""
     rng = np.random.default_rng(0)
-    certified = 0
-    for _ in range(30):
+    proved = [0, 0]
+    for _ in range(20):
         ends = rng.integers(0, 30, (60, 2)).astype(np.int32)
         made = Graph(30, np.arange(20, 30), ends[:, 0], ends[:, 1], rng.uniform(50, 500, 60))
         seeds = {int(ends[0, 0]): 1.0}
-        found = exposure(PageRank(), made, Recall(seeds))
-        certified += found.immune > 0
-        assert found.flipped is None or found.immune < found.flipped
-    assert certified > 0
+        found = exposure(PageRank(), made, Recall(seeds), entities_only=entities_only)
+        proved[0] += found.immune
+        proved[1] += found.certified
+        assert found.flipped is None or max(found.immune, found.certified) < found.flipped
+    assert min(proved) > 0
+
+
+def test_no_edges_at_all_leave_more_than_the_certificate_says():
+    """Every choice of a few edges in a small graph, one after the other."""
+    rng = np.random.default_rng(3)
+    pairs = list(itertools.combinations(range(8), 2))
+    for number in range(12):
+        ends = rng.integers(0, 8, (14, 2)).astype(np.int32)
+        made = Graph(8, np.arange(4, 8), ends[:, 0], ends[:, 1], rng.uniform(5, 80, 14))
+        asked, selector = Recall({int(ends[0, 0]): 1.0, number % 4: 1.0}), PageRank()
+        scores = selector.scores(made, asked)
+        certificate = Certificate.of(made, asked, scores, selector.damping, entities=False)
+        first, rival = sorted(range(4, 8), key=lambda item: -scores[item])[:2]
+        if scores[first] - scores[rival] < 1e-9:
+            continue
+        for budget in (1, 2):
+            _, most = certificate.diverted(budget)
+            bound = certificate.margin(first, rival, budget, most)
+            for edges in itertools.combinations_with_replacement(pairs, budget):
+                one, two = zip(*edges, strict=True)
+                after = selector.scores(made.joined(one, two, [1.0] * budget), asked)
+                assert after[first] - after[rival] >= bound - 1e-9
+                assert (after <= most + 1e-9).all()
 
 
 def test_a_seed_that_is_an_item_keeps_its_floor():

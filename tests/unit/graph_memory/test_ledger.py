@@ -96,12 +96,12 @@ def test_what_a_stranger_wrote_first_is_ours_once_we_write_it():
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e10])
-def test_a_weight_that_is_none_makes_the_graph_unrankable(weight):
-    """In the whole graph; a stranger cannot make the authenticated one so."""
-    made = ledger(edge("a", "b"), edge("a", "c", PEER, weight))
-    with pytest.raises(ValueError, match="weight"):
-        _ = made.full
-    assert edges(made, made.authentic) == [("a", "b", 1.0)]
+@pytest.mark.parametrize("by", [PEER, US], ids=["peer", "us"])
+def test_an_edge_whose_weight_is_none_is_in_no_graph(weight, by):
+    """It is counted, whoever wrote it; all others stay."""
+    made = ledger(edge("a", "b"), edge("a", "c", by, weight))
+    assert edges(made, made.full) == edges(made, made.authentic) == [("a", "b", 1.0)]
+    assert made.ignored == 1
 
 
 def test_loops_and_ends_that_nobody_declared_are_edges_like_any():

@@ -14,6 +14,7 @@ from guard.core.errors import GuardError
 from guard.core.memory import MemoryClass, TokenState
 from guard.core.model import Integrity
 from guard.core.policy import Action, StateLimits
+from guard.lab.propagation.stored_state import differences, stored_state
 from guard.memory_gate.candidate import content_digest
 from guard.propagation.incident import DONE, UNDONE
 from guard.provenance.approvals import Grant
@@ -45,24 +46,6 @@ async def shown(agent, key, text):
     classified, verdict = await agent.ask("recall", {"key": key})
     assert verdict.action is Action.ALLOW
     return await agent.guard.observe(ToolResult(classified, text, agent.at))
-
-
-async def everything(store):
-    """Return all of the tenant's state but windows, log and incidents, which only ever grow."""
-    found = {}
-    async for page in store.client.scan(f"{store.namespace}:"):
-        for key in page:
-            kind = key.split(b"}:", 1)[1].split(b":")[0]
-            if kind in {b"s", b"p", b"j", b"i"}:
-                continue
-            if await store.client.execute("TYPE", key) == b"hash":
-                fields = await store.client.execute("HGETALL", key)
-                pairs = dict(zip(fields[::2], fields[1::2], strict=True))
-                if kind == b"z":
-                    pairs.pop(b"e", None)
-                if pairs:
-                    found[key] = pairs
-    return found
 
 
 async def test_what_was_reached_is_withheld_on_every_replica(agent, operator, policy, second_store):
@@ -118,7 +101,7 @@ async def test_what_followed_falls_and_undo_restores_every_field(agent, operator
     asked = agent.as_principal("frank")
     _, verdict = await asked.ask("send", {"to": ["new@evil.test"], "body": SUMMARY})
     assert verdict.action in {Action.ASK, Action.BLOCK}
-    before = await everything(store)
+    before = await stored_state(store)
     assert len(await labels.established()) == 1
 
     incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
@@ -131,11 +114,11 @@ async def test_what_followed_falls_and_undo_restores_every_field(agent, operator
     assert await labels.established() == []
     held = await labels.lookup("drop@evil.test", NOW)
     assert {one.record.label for one in held["mail:drop@evil.test"]} == {Integrity.UNTRUSTED}
-    assert await everything(store) != before
+    assert differences(before, await stored_state(store))
 
     undone = await operator.undo(incident.id, step.number, NOW, "op")
     assert undone.steps[0].state == UNDONE
-    assert await everything(store) == before
+    assert differences(before, await stored_state(store)) == []
 
 
 async def test_a_grant_for_a_reached_send_is_taken_back(agent, operator, store, seal):
@@ -178,7 +161,7 @@ class KilledError(Exception):
 async def test_a_step_that_was_cut_short_is_finished(point, agent, store, seal):
     """Killed anywhere, the next operator ends up where an uninterrupted one would have."""
     await spread(agent)
-    before = await everything(store)
+    before = await stored_state(store)
 
     def die(reached):
         if reached == point:
@@ -203,7 +186,7 @@ async def test_a_step_that_was_cut_short_is_finished(point, agent, store, seal):
             await alive.undo(incident.id, number, NOW, "op")
     else:
         await alive.undo(incident.id, number, NOW, "op")
-    assert await everything(store) == before
+    assert differences(before, await stored_state(store)) == []
 
 
 def die_at(point):
@@ -236,7 +219,7 @@ async def test_of_two_operators_one_is_told(agent, store, seal):
 async def test_who_came_too_late_leaves_the_journal_alone(agent, store, seal):
     """A step that was planned at once under the same number does not take the way back away."""
     await spread(agent)
-    before = await everything(store)
+    before = await stored_state(store)
     first, second = IncidentOperator(store, seal), IncidentOperator(store, seal)
     incident = await first.open(Given(item="rule", store="facts"), NOW, "op")
     contained = await first.contain(incident.id, NOW, "op")
@@ -245,7 +228,7 @@ async def test_who_came_too_late_leaves_the_journal_alone(agent, store, seal):
     undone = await first.undo(incident.id, contained.steps[0].number, NOW, "op")
 
     assert undone.steps[0].conflicts == 0
-    assert await everything(store) == before
+    assert differences(before, await stored_state(store)) == []
 
 
 async def test_undo_leaves_what_somebody_changed_since(agent, operator, store, seal):
@@ -346,7 +329,7 @@ async def test_a_promotion_token_for_a_contained_text_is_spent(agent, operator, 
 async def test_what_two_incidents_contain_is_released_by_undoing_both(agent, operator, store):
     """Undoing one leaves what the other contains; undoing that as well restores everything."""
     await spread(agent)
-    before = await everything(store)
+    before = await stored_state(store)
     first = await operator.open(Given(item="rule", store="facts"), NOW, "op")
     second = await operator.open(Given(item="summary", store="facts"), NOW, "op")
     await operator.contain(first.id, NOW, "op")
@@ -361,7 +344,7 @@ async def test_what_two_incidents_contain_is_released_by_undoing_both(agent, ope
 
     for step in reversed((await operator.incident(second.id)).steps):
         await operator.undo(second.id, step.number, NOW, "op")
-    assert await everything(store) == before
+    assert differences(before, await stored_state(store)) == []
 
 
 async def test_a_flood_of_near_duplicates_is_reached_and_frames_nobody(agent, operator):

@@ -46,7 +46,7 @@ async def test_the_last_good_version_is_restored_word_for_word(agent, operator):
     tool, arguments = texts[rule.version.node]
     assert (tool, arguments) == ("save", {"key": "rule", "value": HONEST})
     own = texts[rule.contained][1]
-    assert operator.arguments(rule.item, "facts", own, {"key": "other", "value": "v"}) == {
+    assert operator.arguments(rule, own, {"key": "other", "value": "v"}) == {
         "key": "rule",
         "value": "v",
     }
@@ -112,15 +112,44 @@ async def test_what_a_person_cleared_carries_little_and_nothing_is_deleted(agent
     assert await tiers(operator, incident) == {0: Tier.CONFIRMED, 1: Tier.CONFIRMED}
 
 
+async def fail(tool, arguments):
+    """Refuse to write."""
+    raise OSError("the gate refused it")
+
+
+async def test_a_write_that_is_refused_leaves_the_item_withheld(agent, operator):
+    """The step is on record as undone; what was chosen can be written later."""
+    await agent.in_session("early").call("save", {"key": "rule", "value": HONEST}, "ok")
+    await spread(agent)
+    incident = await contained(operator, value="drop@evil.test")
+    found, texts = await operator.proposals(incident)
+    [rule] = [one for one in found if one.action == "restore"]
+    outcome = await operator.repair(incident, rule, (texts, b""), fail, NOW, "op")
+    written = []
+
+    async def write(tool, arguments):
+        written.append((tool, arguments))
+
+    assert outcome == "withheld: it could not be written (the gate refused it)"
+    last = (await operator.incident(incident)).steps[-1]
+    assert (last.kind, last.state) == ("repair", "undone")
+    assert await operator.repair(incident, rule, (texts, b""), write, NOW, "op") == "written"
+    assert written == [("save", {"key": "rule", "value": HONEST})]
+
+
 async def test_after_a_repair_new_items_hardly_follow_from_the_contained_version(agent, operator):
     """What was made of it before stays confirmed; what names its key afterwards is likely."""
     await agent.call("save", {"key": "rule-7", "value": POISON}, "ok")
     bob = agent.as_principal("bob")
     await bob.call("save", {"key": "early", "value": "as rule-7 says we go on"}, "ok")
     incident = await contained(operator, item="rule-7", store="facts")
-    _, scope = await operator.scope(incident)
-    root = next(one.event.node.hex() for one in scope.items if not one.reached.hops)
-    done = await operator.repaired(incident, [root], NOW, "op")
+    await agent.in_session("anew").call("save", {"key": "rule-7", "value": HONEST}, "ok")
+    found, texts = await operator.proposals(incident)
+    outcomes = [
+        await operator.repair(incident, one, (texts, b""), fail, NOW, "op") for one in found
+    ]
+    assert sorted(outcomes) == ["restored", "withhold"]
+    done = await operator.incident(incident)
     later = {"key": "late", "value": "as rule-7 says we meet on monday"}
     await bob.in_session("later").call("save", later, "ok", at=NOW + 100)
 

@@ -1,11 +1,15 @@
 """The paper's surrogate: its worlds are what they say, and the detector needs what it is given."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 pytest.importorskip("mpe2", reason="the extra `lab` is not installed")
 surrogate = pytest.importorskip("guard.lab.propagation.surrogate")
+evaluation = pytest.importorskip("guard.lab.propagation.evaluation")
 world_module = pytest.importorskip("guard.lab.propagation.world")
+from guard.lab.propagation import draws  # noqa: E402
 from guard.lab.propagation.detectors import auc, best_f1, signals  # noqa: E402
 from guard.lab.propagation.encoder import Settings  # noqa: E402
 
@@ -21,7 +25,7 @@ def world():
 @pytest.fixture(scope="module")
 def groups(world):
     """Return what one draw shows, everything measured."""
-    return surrogate.evaluate(world, 0, slow=True, how=Settings(steps=15))
+    return evaluation.evaluate(world, 0, slow=True, how=Settings(steps=15))
 
 
 def test_one_seed_gives_one_world(world):
@@ -91,16 +95,17 @@ def test_what_could_be_told_best_is():
     assert best_f1(np.array([0.1, 0.35, 0.3, 0.4]), truth)[0] == pytest.approx(0.3)
 
 
-def test_a_plan_ends_when_its_time_is_over(monkeypatch):
-    """Two draws of each kind are made, and n says so."""
+@pytest.fixture
+def made(monkeypatch):
+    """Have draws take no time; return what was made."""
     made = []
 
     def quick(world, seed, **how):
-        made.append((len(world.actions), seed, how))
+        made.append((world, seed, how))
         effects = dict.fromkeys(
             [name for name, _ in surrogate.FIGURES] + list(surrogate.TABLE_1_COLUMNS), 0.5
         )
-        names = [*surrogate.TABLE_1, surrogate.PRINTED]
+        names = [*surrogate.TABLE_1, evaluation.PRINTED]
         return {
             "auc": dict.fromkeys(names, 0.9),
             "by_type": dict.fromkeys(world_module.TYPES, 0.8),
@@ -109,6 +114,13 @@ def test_a_plan_ends_when_its_time_is_over(monkeypatch):
         }
 
     monkeypatch.setattr(surrogate, "evaluate", quick)
+    monkeypatch.setattr(surrogate, "draw", lambda *how: how)
+    monkeypatch.setattr(surrogate, "figures", lambda world, seed: {})
+    return made
+
+
+def test_a_plan_ends_when_its_time_is_over(made):
+    """Two draws of each kind are made, and n says so."""
     plan = surrogate.Plan(draws=50, items=600, few=3, minutes=0.0)
     checks, details = surrogate.surrogate(plan, lambda _: None)
 
@@ -116,3 +128,23 @@ def test_a_plan_ends_when_its_time_is_over(monkeypatch):
     assert checks[0].n == 2
     assert {row["auc"]["n"] for row in details["table_2"].values()} == {2}
     assert len(made) == 2 + 2 * (5 + 3 + 4 + 4)
+
+
+def test_a_run_goes_on_from_the_draws_that_were_kept(made, tmp_path, monkeypatch):
+    """None is made twice; a line that was cut short or is of other code is not used."""
+    kept = tmp_path / "draws.jsonl"
+    plan = surrogate.Plan(draws=4, items=600, few=2, minutes=10.0, kept=kept)
+    before, _ = surrogate.surrogate(plan, lambda _: None)
+    first = len(made)
+    again, _ = surrogate.surrogate(replace(plan, minutes=0.0), lambda _: None)
+
+    assert len(made) == first == 4 + 5 * 5 + 2 * (3 + 4 + 4)
+    assert again == before
+    assert again[0].n == 4
+    lines = kept.read_text("utf-8").splitlines()
+    kept.write_text("\n".join([*lines[:-1], lines[-1][:40]]), encoding="utf-8")
+    surrogate.surrogate(replace(plan, minutes=0.0, draws=2), lambda _: None)
+    assert len(made) == first + 1
+    monkeypatch.setattr(draws, "code_digest", lambda: "other")
+    surrogate.surrogate(replace(plan, minutes=0.0), lambda _: None)
+    assert len(made) == first + 1 + 2 + 2 * (5 + 3 + 4 + 4)

@@ -217,8 +217,9 @@ def fit_statistical_residual(world: World, found: Signals, learn: Flags, check: 
     rows = world.embeddings[learn]
     centre = rows.mean(axis=0)
     step = max(1, len(rows) // 2000)
-    _, _, axes = np.linalg.svd((rows - centre)[::step], full_matrices=False)
-    kept = axes[:48]
+    some = (rows - centre)[::step]
+    # The last eigenvectors of the scatter matrix are the first principal axes.
+    kept = np.linalg.eigh(some.T @ some)[1][:, -48:].T
 
     def score(world: World, found: Signals) -> Floats:
         del found

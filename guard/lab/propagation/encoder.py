@@ -79,8 +79,8 @@ def train(
         how: temperature, steps, seed.
     """
     chance = np.random.default_rng(how.seed)
-    first = chance.normal(0, np.sqrt(2 / PROJECTED), (PROJECTED, HIDDEN))
-    second = chance.normal(0, np.sqrt(2 / HIDDEN), (HIDDEN, ENCODED))
+    first = chance.normal(0, np.sqrt(2 / PROJECTED), (PROJECTED, HIDDEN)).astype(rows.dtype)
+    second = chance.normal(0, np.sqrt(2 / HIDDEN), (HIDDEN, ENCODED)).astype(rows.dtype)
     good, bad = np.flatnonzero(~poisoned), np.flatnonzero(poisoned)
     partners = _partners(groups, poisoned)
     moments = [
@@ -102,7 +102,7 @@ def train(
         loss, slopes = _contrast(batch, first, second, how)
         losses.append(loss)
         _descend((first, second), slopes, moments, step, how.rate)
-    encoder = Encoder(first, second, np.zeros(ENCODED + 1), losses)
+    encoder = Encoder(first, second, np.zeros(ENCODED + 1, dtype=rows.dtype), losses)
     encoder.layer = logistic(encoder.encode(rows), poisoned)
     return encoder
 

@@ -29,7 +29,9 @@ TOLD = 3
 
 def writer(store, policy):
     """Return what saves through a guard, in a session that has read nothing."""
-    agent = Agent(guard_on(store, load_policies([Path(policy)])), Identity("op", f"repair-{os.getpid()}"))
+    agent = Agent(
+        guard_on(store, load_policies([Path(policy)])), Identity("op", f"repair-{os.getpid()}")
+    )
 
     async def write(tool, arguments):
         verdict = await agent.call(tool, arguments, "ok", at=NOW)
@@ -88,7 +90,7 @@ def main():
                 try:
                     given = (*command, argument)
                     code = asyncio.run(act(url, namespace, bytes.fromhex(key), policy, given))
-                except Exception:
+                except Exception:  # noqa: BLE001  (a child tells what ended it)
                     traceback.print_exc()
                 finally:
                     os._exit(code)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from guard.graph_memory.audit import LARGEST, Exposure
+from guard.graph_memory.certificate import LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from guard.core.model import Json
+    from guard.graph_memory.audit import Exposure
     from guard.lab.selection.cost import Curve
 
 

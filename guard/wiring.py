@@ -658,7 +658,7 @@ def _mitm(
         authorization=settings.upstream_authorization,
         routes=Routes(settings.listeners),
     )
-    addon = GuardAddon(parts.enforcement, parts.metrics, forward, credentials)
+    addon = GuardAddon(parts.enforcement, parts.metrics, forward, credentials, trust)
     master = build_master(
         addon,
         settings.modes,

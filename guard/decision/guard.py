@@ -167,6 +167,7 @@ class Guard:
         """When the threads that work on large messages began, by number."""
         self._numbers = itertools.count()
         self.texts = ContentScan(detectors, audit, metrics)
+        self._told: list[Callable[[], None]] = []
         self._prepare()
 
     def swap_policy(self, policy: Policy) -> None:
@@ -179,11 +180,21 @@ class Guard:
         self._prepare()
         if self._memory is not None:
             self._memory.swap_policy(policy)
+        self._tell()
 
     def try_policy(self, trial: Trial | None) -> None:
         """Judge every call by a candidate as well from now on; None ends that."""
         self.trial = trial
         self._prepare()
+        self._tell()
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        """Have somebody told, on the event loop, whenever other policies decide."""
+        self._told.append(tell)
+
+    def _tell(self) -> None:
+        for tell in self._told:
+            tell()
 
     def _prepare(self) -> None:
         """Let the detectors that a policy asks for get ready, before a call waits for them."""

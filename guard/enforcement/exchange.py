@@ -302,6 +302,8 @@ class Exchange:
     """Whether its stream has marks by which a client fetches what it missed."""
     named: Callable[[str], None] | None = None
     """Told the session id that a server gives its client, where somebody wants to know."""
+    patience: int = 0
+    """Seconds for which its client waits for a whole answer in which a call is held open."""
     answers_for: str = ""
     """The session whose requests are answered in its stream (MCP over HTTP+SSE, 2024-11-05)."""
 
@@ -387,6 +389,31 @@ class Asked:
     """Ids of the rules that ask."""
     reworded: Callable[[Reason], HttpReply]
     """Gives its refusal for another reason."""
+
+    @property
+    def server(self) -> str:
+        """The listener it came in by."""
+        return self.request.server
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept for it."""
+        return len(self.request.body)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCall:
+    """A call that needs a person's answer and is no request: of a model's answer or a WebSocket."""
+
+    identity: Identity
+    server: str
+    """The listener it came by."""
+    policy: str
+    """Digest of the policy that asks."""
+    decisions: tuple[str, ...]
+    """Its decision id."""
+    size: int
+    """Bytes that are kept for it."""
 
 
 class InFlight(Generic[Held]):

@@ -77,12 +77,13 @@ class Enforcement:
         """Calls forwarded whose result has not come back."""
         self.holding = None
         if answers is not None:
-            self.holding = Holding(answers, lambda: guard.policy, audit, metrics)
+            self.holding = Holding(answers, guard.policy_for, audit, metrics)
+            guard.on_change(self.holding.look_at_policy)
         """What is held open for a person's answer."""
         plain: InFlight[str] = InFlight()
         issued = IssuedTokens(shared=shared)
         failures = ParseFailures(guard, audit, metrics)
-        models = ModelAnswerHandler(guard, clock, failures, self.in_flight, shared)
+        models = ModelAnswerHandler(guard, clock, failures, self.in_flight, shared, self.holding)
         self.requests = RequestHandler(
             guard=guard,
             protocols=protocols,
@@ -112,7 +113,7 @@ class Enforcement:
             body_limit=body_limit,
             declarations=declarations,
         )
-        self.sockets = WebSocketHandler(guard, clock, declarations, failures)
+        self.sockets = WebSocketHandler(guard, clock, declarations, failures, self.holding)
 
     def send_into(self, stream: tuple[str, str, str], message: bytes) -> bool:
         """Send a message into an event stream; return whether one of these points has it open."""

@@ -6,8 +6,11 @@ judged anew from the beginning, takes the grant, and goes out.  Nothing else rel
 it is no authority, and a change of policy, an answer that was given twice or a grant that somebody
 else has used up end in a new judgement as well.  Whoever holds it dies with it, unreleased.
 
+Calls in a model's answer and messages of a WebSocket are held likewise, where they are judged
+(:meth:`Holding.patient`).
+
 While anything is held, the store is asked for new answers in one command per tenant and
-:data:`POLL_SECONDS`, however many requests wait.
+:data:`POLL_SECONDS`, and nothing else is done again and again, however many requests wait.
 """
 
 from __future__ import annotations
@@ -17,21 +20,22 @@ import re
 from collections import Counter
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.core.errors import AuditError, MessageError, StateError
 from guard.core.metrics import ERRORS, HELD, HELD_CALLS
 from guard.core.policy import Action, Reason
-from guard.enforcement.exchange import Asked, Exchange
+from guard.enforcement.exchange import Asked, AskedCall, Exchange
 from guard.protocols.framing.sse import message_event
 from guard.protocols.mcp.elicitation import settled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
+    from guard.core.calls import TracedCall
     from guard.core.metrics import Metrics
     from guard.core.model import Identity
-    from guard.core.policy import AskSettings, Policy
+    from guard.core.policy import AskSettings, Policy, Verdict
     from guard.core.ports import AnswerFeed, AuditLog, Fate
     from guard.enforcement.elicitation import Elicitor
     from guard.enforcement.exchange import UnreadExchange
@@ -158,19 +162,15 @@ class HeldRequest:
 
     async def _settled(self) -> Exchange | UnreadExchange | HttpReply:
         """Wait for an answer and judge the request anew, as often as it takes."""
-        asked = self.asked
-        for _ in range(JUDGEMENTS):
-            became = await self._holding.answered(asked, self._until)
-            if became:
-                self._became = became
-                return asked.reworded(DENIED) if became == "denied" else asked.reply
-            outcome = await self._judge(asked.request)
-            if not isinstance(outcome, Asked):
-                self._became = "released" if isinstance(outcome, Exchange) else "refused"
-                return outcome
-            asked = outcome
-        self._became = "refused"
-        return asked.reply
+        outcome: Exchange | UnreadExchange | HttpReply | Asked
+        self._became, outcome = await self._holding.settled(self.asked, self._until, self._again)
+        if isinstance(outcome, Asked):
+            return outcome.reworded(DENIED) if self._became == "denied" else outcome.reply
+        self._became = "released" if isinstance(outcome, Exchange) else "refused"
+        return outcome
+
+    async def _again(self, asked: Asked) -> Exchange | UnreadExchange | HttpReply | Asked:
+        return await self._judge(asked.request)
 
 
 class Holding:
@@ -178,7 +178,7 @@ class Holding:
 
     Args:
         feed: tells of answers.
-        policy: returns the policy in force.
+        policy: returns the policy that decides on a principal's calls.
         audit: gets a line for each request that was held.
         metrics: counts them.
     """
@@ -186,7 +186,7 @@ class Holding:
     def __init__(
         self,
         feed: AnswerFeed,
-        policy: Callable[[], Policy | None],
+        policy: Callable[[Identity], Policy | None],
         audit: AuditLog,
         metrics: Metrics,
     ) -> None:
@@ -194,11 +194,13 @@ class Holding:
         self._policy = policy
         self._audit = audit
         self._metrics = metrics
-        self._open: dict[int, Asked] = {}
+        self._open: dict[int, Asked | AskedCall] = {}
         self._each: Counter[str] = Counter()
         self._bytes = 0
-        self._waiting: dict[str, tuple[asyncio.Future[str], Asked]] = {}
+        self._waiting: dict[str, tuple[asyncio.Future[str], Asked | AskedCall]] = {}
         """By decision id: what becomes of a request, empty where it is to be judged anew."""
+        self._tenants: Counter[str] = Counter()
+        """Of what waits."""
         self._marks: dict[str, str] = {}
         self._listening: asyncio.Task[None] | None = None
         self._is_over = False
@@ -216,31 +218,109 @@ class Holding:
     ) -> HeldRequest | None:
         """Hold a request open; None where the policy does not say so, or there is no room."""
         seconds = self.patience(asked)
-        if not seconds:
+        if not seconds or not self._admitted(asked):
             return None
         signs = reads_signs(asked)
-        principal, size = asked.identity.principal, len(asked.request.body)
+        return HeldRequest(self, asked, judge, seconds, signs=signs, elicitor=elicitor)
+
+    def _admitted(self, asked: Asked | AskedCall) -> bool:
+        """Count what is held from now on; False where there is no room for it."""
+        principal, size = asked.identity.principal, asked.size
         if (
             len(self._open) >= HELD_LIMIT
             or self._each[principal] >= HELD_EACH
             or self._bytes + size > HELD_BYTES
         ):
             self._metrics.count(HELD, "no_room")
-            return None
+            return False
         self._open[id(asked)] = asked
         self._each[principal] += 1
         self._bytes += size
         self._metrics.set(HELD_CALLS, len(self._open))
-        return HeldRequest(self, asked, judge, seconds, signs=signs, elicitor=elicitor)
+        return True
 
     def patience(self, asked: Asked) -> int:
         """Return for how many seconds a request would be held open, 0 where it would not be."""
-        policy = self._policy()
+        if reads_signs(asked):
+            return self.longest(asked.identity)
+        return self.silent(asked.identity, asked.request)
+
+    def longest(self, identity: Identity) -> int:
+        """Return for how many seconds is held what a client waits for that can be told so."""
+        policy = self._policy(identity)
+        return 0 if policy is None or self._is_over else policy.ask.hold
+
+    def silent(self, identity: Identity, request: HttpRequest) -> int:
+        """Return for how many seconds is held what a client waits for that is told nothing."""
+        policy = self._policy(identity)
         if policy is None or not policy.ask.hold or self._is_over:
             return 0
-        return policy.ask.hold if reads_signs(asked) else _patience(asked.request, policy.ask)
+        return _patience(request, policy.ask)
 
-    def ended(self, asked: Asked, outcome: str, seconds: float) -> None:
+    async def patient(
+        self,
+        judged: tuple[TracedCall, Verdict],
+        size: int,
+        seconds: int,
+        judge: Callable[[], Awaitable[tuple[TracedCall, Verdict]]],
+    ) -> tuple[TracedCall, Verdict]:
+        """Hold a call that is no request of its own; return how it was judged in the end.
+
+        Args:
+            judged: the call and its verdict; any but an ask is returned as it is.
+            size: bytes that are kept for it.
+            seconds: how long it waits at most.
+            judge: judges it anew, as a call with an id of its own.
+        """
+
+        async def again(_: AskedCall) -> tuple[TracedCall, Verdict] | AskedCall:
+            nonlocal judged
+            judged = await judge()
+            return asked_call(judged, size) or judged
+
+        asked = asked_call(judged, size)
+        if asked is None or seconds <= 0 or not self._admitted(asked):
+            return judged
+        loop = asyncio.get_running_loop()
+        since, became = loop.time(), "left"
+        try:
+            became, found = await self.settled(asked, since + seconds, again)
+            if not isinstance(found, AskedCall):
+                became = "released" if judged[1].enforced.forwards else "refused"
+            elif became == "denied":
+                return judged[0], judged[1].blocked(DENIED)
+            return judged
+        finally:
+            self.ended(asked, became, loop.time() - since)
+
+    async def settled(
+        self,
+        asked: Asked | AskedCall,
+        until: float,
+        judge: Callable[[Any], Awaitable[Any]],
+    ) -> tuple[str, Any]:
+        """Wait for an answer and judge anew, as often as it takes.
+
+        Args:
+            asked: what is held.
+            until: on the clock of the event loop.
+            judge: judges it anew.
+
+        Returns:
+            what became of it, empty where the new judgement is the outcome; and that outcome, or
+            what is still asked: ``denied``, ``expired``, ``stopped`` or ``refused``.
+        """
+        for _ in range(JUDGEMENTS):
+            became = await self.answered(asked, until)
+            if became:
+                return became, asked
+            outcome = await judge(asked)
+            if not isinstance(outcome, Asked | AskedCall):
+                return "", outcome
+            asked = outcome
+        return "refused", asked
+
+    def ended(self, asked: Asked | AskedCall, outcome: str, seconds: float) -> None:
         """Note that a request is not held any more."""
         if self._open.pop(id(asked), None) is None:
             return
@@ -248,12 +328,12 @@ class Holding:
         self._each[principal] -= 1
         if not self._each[principal]:
             del self._each[principal]
-        self._bytes -= len(asked.request.body)
+        self._bytes -= asked.size
         self._metrics.set(HELD_CALLS, len(self._open))
         self._metrics.count(HELD, outcome)
         try:
             fields = {"decision_id": asked.decisions[0], "outcome": outcome, "principal": principal}
-            server, waited = asked.request.server, round(seconds, 3)
+            server, waited = asked.server, round(seconds, 3)
             self._audit.event(EVENT, {**fields, "server": server, "waited": waited})
         except AuditError:
             # The decision itself is on record, or was refused for it.
@@ -262,7 +342,9 @@ class Holding:
     def cancelled(self, identity: Identity, server: str, correlations: Collection[str]) -> None:
         """Give up requests that their client says it waits for no longer, by their ids."""
         for asked in self._open.values():
-            mine = asked.identity == identity and asked.request.server == server
+            if not isinstance(asked, Asked):
+                continue
+            mine = asked.identity == identity and asked.server == server
             if mine and any(one.correlation in correlations for one in asked.message.calls):
                 self.wake(asked.decisions[0], "left")
 
@@ -284,7 +366,7 @@ class Holding:
             if not future.done():
                 future.set_result("stopped")
 
-    async def answered(self, asked: Asked, until: float) -> str:
+    async def answered(self, asked: Asked | AskedCall, until: float) -> str:
         """Wait until a request is answered, its policy is no longer in force, or its time is up.
 
         Args:
@@ -295,9 +377,12 @@ class Holding:
             empty where it is to be judged anew; ``denied``, ``expired`` or ``stopped``.
         """
         tenant, first = asked.identity.tenant, asked.decisions[0]
+        if asked.policy != self._digest(asked):
+            return ""
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         for decision in asked.decisions:
             self._waiting[decision] = future, asked
+        self._tenants[tenant] += 1
         try:
             try:
                 async with asyncio.timeout_at(until):
@@ -319,6 +404,9 @@ class Holding:
         finally:
             for decision in asked.decisions:
                 self._waiting.pop(decision, None)
+            self._tenants[tenant] -= 1
+            if not self._tenants[tenant]:
+                del self._tenants[tenant]
 
     async def _listen(self, tenant: str) -> None:
         """Ask for answers from now on, until nothing is held any more."""
@@ -333,7 +421,7 @@ class Holding:
     async def _asking(self) -> None:
         while self._waiting:
             await asyncio.sleep(POLL_SECONDS)
-            for tenant in {asked.identity.tenant for _, asked in self._waiting.values()}:
+            for tenant in tuple(self._tenants):
                 try:
                     mark = self._marks.get(tenant) or await self._begun(tenant)
                     self._marks[tenant], told = await self._feed.since(tenant, mark)
@@ -343,7 +431,6 @@ class Holding:
                     continue
                 for decision, granted in told:
                     self.wake(decision, "" if granted else "denied")
-            self._look_at_policy()
 
     async def _begun(self, tenant: str) -> str:
         """Return the mark from which on answers are asked for; wake whoever has one already."""
@@ -355,19 +442,31 @@ class Holding:
                     self.wake(decision, _BECAME[fate])
         return mark
 
-    def _look_at_policy(self) -> None:
+    def look_at_policy(self) -> None:
         """Wake what was asked under another policy: no answer to it releases anything."""
-        policy = self._policy()
-        digest = policy.digest if policy is not None else ""
         for decision, (_, asked) in list(self._waiting.items()):
-            if asked.policy != digest:
+            if asked.policy != self._digest(asked):
                 self.wake(decision, "")
+
+    def _digest(self, asked: Asked | AskedCall) -> str:
+        """Return the digest of the policy that decides on a request now."""
+        policy = self._policy(asked.identity)
+        return policy.digest if policy is not None else ""
 
     def wake(self, decision: str, outcome: str) -> None:
         """End the wait for a decision; an empty outcome has its request judged anew."""
         future, _ = self._waiting.get(decision, (None, None))
         if future is not None and not future.done():
             future.set_result(outcome)
+
+
+def asked_call(judged: tuple[TracedCall, Verdict], size: int) -> AskedCall | None:
+    """Return what is asked about a call, None where its verdict asks nobody."""
+    traced, verdict = judged
+    if verdict.action is not Action.ASK or verdict.enforced.forwards:
+        return None
+    call = traced.classified.call
+    return AskedCall(call.identity, call.server, verdict.policy, (call.id,), size)
 
 
 def reads_signs(asked: Asked) -> bool:

@@ -2,7 +2,9 @@
 
 The model asks for a call in its answer, the agent runs it by itself, and the result comes back in
 the history of a later request.  So a call is authorised at the moment its bytes would be
-released, and completed when a request first reports its result.
+released, and completed when a request first reports its result.  Where the policy holds what it
+asks about (``ask: {hold}``), the bytes wait for a person's answer: of a stream what came before
+them is released meanwhile, and its client is told that it goes on.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import hashlib
 import json
 import re
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import TracedCall
     from guard.core.model import ToolCall
+    from guard.core.policy import Verdict
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
     from guard.enforcement.exchange import (
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
         ParseFailures,
         SharedExchanges,
     )
+    from guard.enforcement.holding import Holding
     from guard.protocols.llm.model_answers import Held, Proposal
     from guard.protocols.messages import ParsedCall, ReportedResult
 
@@ -53,8 +58,10 @@ class ModelAnswerHandler:
         failures: ParseFailures,
         in_flight: CallsInFlight,
         shared: SharedExchanges | None = None,
+        holding: Holding | None = None,
     ) -> None:
         self._shared = shared
+        self._holding = holding
         self._guard = guard
         self._clock = clock
         self._failures = failures
@@ -62,14 +69,26 @@ class ModelAnswerHandler:
         self._reported: OrderedDict[bytes, Refusal | None] = OrderedDict()
         """What was reported, by digest, and why it is withheld, if it is."""
 
-    async def settle(self, exchange: Exchange, held: Held) -> bytes:
-        """Return the bytes to release for a held part, judged on the state of this moment."""
+    def patience(self, exchange: Exchange) -> int:
+        """Return for how many seconds calls in a streamed answer are held open, 0: not at all."""
+        return 0 if self._holding is None else self._holding.longest(exchange.identity)
+
+    async def settle(self, exchange: Exchange, held: Held, patience: int) -> bytes:
+        """Return the bytes to release for a held part, judged on the state of this moment.
+
+        Args:
+            exchange: whose answer it is part of.
+            held: the part.
+            patience: seconds for which a call that is asked about waits for a person, at most.
+        """
         if not held.calls:
             return held.settle(())
-        notices = await asyncio.gather(*(self._notice(exchange, call) for call in held.calls))
+        notices = await asyncio.gather(
+            *(self._notice(exchange, call, patience) for call in held.calls)
+        )
         return held.settle(notices)
 
-    async def _notice(self, exchange: Exchange, proposed: Proposal) -> str | None:
+    async def _notice(self, exchange: Exchange, proposed: Proposal, patience: int) -> str | None:
         """Return the words in the place of a refused call, None where it goes out."""
         if isinstance(proposed, MessageError):
             decision_id = self._failures.record(proposed, exchange.protocol.name, exchange.place)
@@ -79,7 +98,12 @@ class ModelAnswerHandler:
                 "A tool call of this answer was refused by the egress guard: it cannot be read "
                 f"one way only ({proposed.code}). Decision id: {decision_id}."
             )
-        [(classified, verdict)] = await self._guard.authorize([self._call(exchange, proposed)])
+        judged = await self._judged(exchange, proposed)
+        if self._holding is not None and patience:
+            size = len(proposed.tool) + len(json.dumps(proposed.arguments))
+            again = partial(self._judged, exchange, proposed)
+            judged = await self._holding.patient(judged, size, patience, again)
+        classified, verdict = judged
         if verdict.enforced.forwards:
             if proposed.correlation is not None:
                 key = exchange.model_key(proposed.correlation)
@@ -90,6 +114,10 @@ class ModelAnswerHandler:
         words = sentence(Refusal(classified.call.id, verdict))
         name = f"`{proposed.tool}`: " if _PLAIN_NAME.fullmatch(proposed.tool) else ""
         return name + words
+
+    async def _judged(self, exchange: Exchange, parsed: ParsedCall) -> tuple[TracedCall, Verdict]:
+        [judged] = await self._guard.authorize([self._call(exchange, parsed)])
+        return judged
 
     def _call(self, exchange: Exchange, parsed: ParsedCall) -> ToolCall:
         return exchange.call(parsed.tool, parsed.arguments, self._clock.now())

@@ -311,8 +311,7 @@ class RequestHandler:
         reader = protocol.answer_reader(message) if protocol.model_api else None
         exchange = Exchange(protocol, request.server, identity, identity.session, upstream, reader)
         if reader is not None or request.has_header("upgrade"):
-            # The calls come later: in the model's answer, or as messages of the WebSocket.
-            exchange.context = request_context(request)
+            self._expect_calls(exchange, request)
         if message.reported or message.user_role_claims:
             withheld = await self._note_history(exchange, message)
             if withheld is not None:
@@ -327,6 +326,12 @@ class RequestHandler:
         if refused is not None:
             return self._or_asked(refused, exchange, rewriting)
         return exchange if "?" not in request.target else self._forwarded(request, exchange)
+
+    def _expect_calls(self, exchange: Exchange, request: HttpRequest) -> None:
+        """Keep of a request what the calls need that come in its answer, or by its WebSocket."""
+        exchange.context = request_context(request)
+        if self._holding is not None:
+            exchange.patience = self._holding.silent(exchange.identity, request)
 
     def _forwarded(self, request: HttpRequest, exchange: Exchange) -> Exchange:
         """Return the exchange of a request that goes out."""

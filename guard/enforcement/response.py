@@ -6,11 +6,12 @@ declarations are labelled, and a call that a model asks for waits for its verdic
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
@@ -19,6 +20,7 @@ from guard.core.errors import MessageError, OversizeError
 from guard.core.model import Role
 from guard.core.policy import Action, Mode, Reason, Verdict
 from guard.enforcement.exchange import new_decision_id, share
+from guard.enforcement.holding import SIGN_SECONDS
 from guard.protocols.framing.content_coding import StreamDecoder
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.framing.sse import BOM, EventCutter, message_event, read_event, with_data
@@ -27,7 +29,7 @@ from guard.protocols.messages import ParsedResult
 from guard.protocols.refusals import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from guard.core.model import Json
     from guard.core.ports import Clock
@@ -58,6 +60,8 @@ _UNMATCHED_VERDICT: Final = Verdict(
     policy="",
 )
 _EVENT_ID: Final = re.compile(rb"^id: ?([^\r\n]{1,512})", re.MULTILINE)
+FIRST_SIGN_SECONDS: Final = 1.0
+"""After how long a client is first told that a call in an answer that streams is held."""
 UNREQUESTED: Final = "http.answer"
 """Source of text that comes in pieces after the first answer to a request."""
 
@@ -188,7 +192,7 @@ class ResponseHandler:
             return None
         if isinstance(piece, bytes):
             return None
-        released = await self._models.settle(exchange, piece)
+        released = await self._models.settle(exchange, piece, exchange.patience)
         return None if released == body else released
 
     async def on_event(self, exchange: Exchange, event: bytes) -> list[bytes]:
@@ -250,10 +254,17 @@ class ResponseHandler:
             held = reader.release()
             exchange.reader = None
             return [held if event is None or held.endswith(event) else held + event]
+        patience = self.patience(exchange)
         return [
-            piece if isinstance(piece, bytes) else await self._models.settle(exchange, piece)
+            piece
+            if isinstance(piece, bytes)
+            else await self._models.settle(exchange, piece, patience)
             for piece in pieces
         ]
+
+    def patience(self, exchange: Exchange) -> int:
+        """Return for how many seconds events of a streamed answer may wait for a person."""
+        return 0 if exchange.reader is None else self._models.patience(exchange)
 
     async def on_end(self, exchange: Exchange, rest: bytes) -> list[bytes]:
         """Return what is released at the end of a stream.
@@ -464,7 +475,9 @@ def _read_json(body: bytes) -> Json:
 class EventReader:
     """Lets a stream of server-sent events through, event by event.
 
-    Only an event that carries a result waits, for one round trip to the store.
+    Only an event that carries a result waits, for one round trip to the store; and a call of a
+    model that is held open for a person's answer.  Then ``feed`` and ``end`` return before all is
+    judged, :attr:`waits` is true, and :meth:`go_on` returns what comes next.
     """
 
     def __init__(
@@ -474,6 +487,12 @@ class EventReader:
         self._exchange = exchange
         self._decoder = decoder
         self._cutter = EventCutter(responses.body_limit)
+        self._released: list[bytes] = []
+        self._work: asyncio.Task[None] | None = None
+        self._signs = 0
+        """How often its client was told that it waits."""
+        self.is_closed = False
+        """Whether what waited was given up: nothing more is released."""
 
     @property
     def held(self) -> int:
@@ -481,16 +500,18 @@ class EventReader:
         reader = self._exchange.reader
         return self._cutter.held + (0 if reader is None else reader.size)
 
+    @property
+    def waits(self) -> bool:
+        """Whether a part of what was fed waits for a person's answer."""
+        return self._work is not None
+
     async def feed(self, chunk: bytes) -> list[bytes]:
         """Return the bytes that may be released after a chunk, in order.
 
         Raises:
             MessageError: the chunk cannot be decoded, or one event is larger than the limit.
         """
-        released: list[bytes] = []
-        for event in self._cutter.feed(self._decoder.feed(chunk)):
-            released += await self._responses.on_event(self._exchange, event)
-        return released
+        return await self._through(self._feed(chunk))
 
     async def end(self) -> list[bytes]:
         """Return what is left at the end of the stream.
@@ -498,7 +519,52 @@ class EventReader:
         Raises:
             MessageError: as for a chunk.
         """
-        return await self._responses.on_end(self._exchange, self._cutter.rest())
+        return await self._through(self._end())
+
+    async def go_on(self) -> list[bytes]:
+        """Return what may be released next; or else, after a while, what says that it waits.
+
+        Raises:
+            MessageError: as for a chunk.
+        """
+        work = self._work
+        if work is not None:
+            await asyncio.wait([work], timeout=SIGN_SECONDS if self._signs else FIRST_SIGN_SECONDS)
+            if self.is_closed:
+                self._work = None
+            elif work.done():
+                self._work, self._signs = None, 0
+                work.result()
+            else:
+                self._signs += 1
+                reader = self._exchange.reader
+                self._released += [] if reader is None else [reader.sign]
+        released, self._released = self._released, []
+        return released
+
+    def close(self) -> None:
+        """Give up what waits: its client has left."""
+        self.is_closed = True
+        if self._work is not None:
+            self._work.cancel()
+
+    async def _through(self, work: Coroutine[Any, Any, None]) -> list[bytes]:
+        if self._responses.patience(self._exchange):
+            self._work = asyncio.get_running_loop().create_task(work)
+            return await self.go_on()
+        await work
+        released, self._released = self._released, []
+        return released
+
+    async def _feed(self, chunk: bytes) -> None:
+        for event in self._cutter.feed(self._decoder.feed(chunk)):
+            # The list may be another one after the wait.
+            pieces = await self._responses.on_event(self._exchange, event)
+            self._released += pieces
+
+    async def _end(self) -> None:
+        pieces = await self._responses.on_end(self._exchange, self._cutter.rest())
+        self._released += pieces
 
     def refuse(self, error: MessageError) -> list[bytes]:
         """Record that the stream ends here; return the events that say so to who waits."""

@@ -1,4 +1,9 @@
-"""Messages of WebSockets, one by one: out as calls, in as text that is read."""
+"""Messages of WebSockets, one by one: out as calls, in as text that is read.
+
+Where the policy holds what it asks about (``ask: {hold}``), a message waits for a person's answer,
+and what the client sends after it waits behind it: a server reads messages in the order in which
+they were sent.  Pings are answered meanwhile, and what the server says goes on.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +20,14 @@ from guard.enforcement.exchange import Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from guard.core.calls import TracedCall
     from guard.core.model import Json
+    from guard.core.policy import Verdict
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
     from guard.enforcement.declarations import DeclarationHandler
     from guard.enforcement.exchange import Exchange, ParseFailures
+    from guard.enforcement.holding import Holding
 
 TOOL: Final = "websocket.message"
 """A message of the client; where no mapping of the policy claims it, no WebSocket is opened."""
@@ -87,6 +95,7 @@ class WebSocketHandler:
         clock: seconds since the epoch.
         declarations: labels what servers say; None where nobody does.
         failures: records what cannot be read.
+        holding: holds messages open that are asked about; None: they are refused at once.
     """
 
     def __init__(
@@ -95,7 +104,9 @@ class WebSocketHandler:
         clock: Clock,
         declarations: DeclarationHandler | None,
         failures: ParseFailures,
+        holding: Holding | None = None,
     ) -> None:
+        self._holding = holding
         self._guard = guard
         self._clock = clock
         self._declarations = declarations
@@ -107,6 +118,10 @@ class WebSocketHandler:
         policy = self._guard.policy
         return policy is not None and policy.mapping(TOOL) is not None
 
+    def patience(self, socket: WebSocketSession) -> int:
+        """Return for how many seconds a message waits for a person's answer, 0: not at all."""
+        return 0 if self._holding is None else self._holding.longest(socket.exchange.identity)
+
     async def from_client(self, socket: WebSocketSession, content: bytes) -> bool:
         """Return whether a message goes on to the server."""
         try:
@@ -117,14 +132,22 @@ class WebSocketHandler:
         whole, last = [*socket.earlier, text], [*socket.earlier[-1:], text]
         if socket.earlier:
             arguments["joined"] = list(dict.fromkeys((*join_pieces(whole), *join_pieces(last))))
-        call = socket.exchange.call(
-            TOOL, arguments, self._clock.now(), protocol="websocket", unbound=_JOINED
-        )
-        [(classified, verdict)] = await self._guard.authorize([call])
+
+        async def judge() -> tuple[TracedCall, Verdict]:
+            call = socket.exchange.call(
+                TOOL, arguments, self._clock.now(), protocol="websocket", unbound=_JOINED
+            )
+            [judged] = await self._guard.authorize([call])
+            return judged
+
+        judged = await judge()
+        if self._holding is not None and (patience := self.patience(socket)):
+            judged = await self._holding.patient(judged, len(content), patience, judge)
+        classified, verdict = judged
         if not verdict.enforced.forwards:
             return False
         socket.earlier = [piece[-TAIL:] for piece in whole[-EARLIER:]]
-        await self._guard.observe(ToolResult(classified, None, call.at))
+        await self._guard.observe(ToolResult(classified, None, classified.classified.call.at))
         return True
 
     async def from_server(self, socket: WebSocketSession, content: bytes) -> bool:

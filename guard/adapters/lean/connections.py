@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import ssl
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from guard.adapters.lean.messages import AnswerReader, RequestReader, chunk_bytes
 from guard.core.errors import MessageError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Awaitable, Coroutine, Sequence
     from ssl import SSLContext
 
     from guard.adapters.lean.messages import RequestRead
@@ -451,6 +452,48 @@ async def connected(
             ssl=tls,
             server_hostname=place[0] if tls is not None else None,
         )
+    return made
+
+
+async def asked_apart(
+    connecting: Awaitable[UpstreamConnection], method: str, data: bytes, limit: int
+) -> tuple[int, bytes]:
+    """Send a request by a connection of its own; return the status and the body of its answer.
+
+    Args:
+        connecting: gives the connection, which is ended.
+        method: of the request.
+        data: the request, as it is sent.
+        limit: bytes that the body may have.
+
+    Raises:
+        OSError, TimeoutError: there is no connection.
+        UpstreamLostError: no answer came that can be read, or there is no end of it.
+    """
+    upstream = await connecting
+    try:
+        answer = await upstream.ask(method, data)
+        body = bytearray()
+        while piece := await upstream.take(answer):
+            body += piece
+            if len(body) > limit:
+                raise UpstreamLostError("the answer is larger than the guard's `--body-limit`")
+        return answer.status, bytes(body)
+    finally:
+        upstream.close()
+
+
+def upstream_tls(trust: str, certificate: str = "") -> SSLContext:
+    """Return how TLS is spoken to an upstream.
+
+    Args:
+        trust: PEM file of the authorities that its certificate may come from.
+        certificate: PEM file with the certificate and key of a writer; empty for none.
+    """
+    made = ssl.create_default_context(cafile=trust)
+    made.set_alpn_protocols(["http/1.1"])
+    if certificate:
+        made.load_cert_chain(certificate)
     return made
 
 

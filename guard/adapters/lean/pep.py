@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,8 +25,10 @@ from guard.adapters.envoy.front import SERVER, Front, Fronted
 from guard.adapters.lean.connections import (
     ClientConnection,
     UpstreamLostError,
+    asked_apart,
     connected,
     no_room,
+    upstream_tls,
 )
 from guard.adapters.lean.messages import (
     SWITCHING,
@@ -57,6 +58,7 @@ from guard.protocols.refusals import UNREACHABLE
 from guard.settings import UNIX
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Coroutine, Mapping, Sequence
     from pathlib import Path
 
@@ -310,7 +312,6 @@ class LeanPep:
     async def _later(self, server: Listener, request: RequestRead, held: HeldRequest) -> None:
         """Hold a request whose client reads its answer in another stream, and was told 202."""
         reply, message = held.asked.reply, held.asked.request
-        upstream: UpstreamConnection | None = None
         try:
             while (told := await held.waiting()) is not None:
                 stream = self._stream_for(reply)
@@ -322,24 +323,21 @@ class LeanPep:
                 self._where_it_is_read(outcome)
                 return
             asked = self._asked(server, request, message, outcome)
+            connecting = connected(asked.place, asked.tls, self._egress)
             try:
-                upstream = await connected(asked.place, asked.tls, self._egress)
-                answer = await upstream.ask(request.method, asked.data)
-                body = await self._whole(asked, upstream, answer)
+                status, body = await asked_apart(
+                    connecting, request.method, asked.data, self.body_limit
+                )
                 if isinstance(outcome, Exchange):
-                    await self._responses.on_answer(outcome, body, answer.status)
+                    await self._responses.on_answer(outcome, body, status)
             except (OSError, TimeoutError, UpstreamLostError):
                 self._metrics.count(ERRORS, "upstream")
                 failure = MessageError(UNREACHABLE, "the tool server did not answer", status=502)
                 refusal = self._responses.refuse(failure, outcome, message)
                 self._where_it_is_read(replace(refusal, stream=reply.stream))
                 await self._lost(outcome)
-            finally:
-                self.budget.release(id(asked))
         finally:
             held.close()
-            if upstream is not None:
-                upstream.close()
 
     def _stream_for(self, reply: HttpReply) -> ClientConnection | None:
         """Return the open stream in which a client reads a reply, None where there is none."""
@@ -427,11 +425,7 @@ class LeanPep:
         """Return how TLS is spoken upstream, with the certificate of a writer where it is one's."""
         made = self._tls.get(certificate)
         if made is None:
-            made = ssl.create_default_context(cafile=self._trust)
-            made.set_alpn_protocols(["http/1.1"])
-            if certificate:
-                made.load_cert_chain(certificate)
-            self._tls[certificate] = made
+            made = self._tls[certificate] = upstream_tls(self._trust, certificate)
         return made
 
     # --- its answer ----------------------------------------------------------------------------
@@ -610,6 +604,8 @@ class LeanPep:
             return await self._cut_off(stream)
         finally:
             client.streams = False
+            if stream.reader is not None:
+                stream.reader.close()
             if isinstance(exchange, Exchange) and self._streams.get(_stream_of(exchange)) is client:
                 del self._streams[_stream_of(exchange)]
 
@@ -621,11 +617,16 @@ class LeanPep:
                 released = [chunk]
             else:
                 released = await (reader.feed(chunk) if chunk else reader.end())
+                while reader.waits:
+                    await stream.write(b"".join(released))
+                    released = await reader.go_on()
                 if not self.budget.hold(id(stream.asked), reader.held):
                     raise no_room()
         except MessageError as error:
             goes_on = False
             released = reader.refuse(error) if reader is not None else []
+        except UpstreamLostError:  # Its client has left while a call was held.
+            raise
         except Exception:  # noqa: BLE001  (what was not judged must not be released)
             self._metrics.count(ERRORS, "hook")
             return False

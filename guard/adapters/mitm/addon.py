@@ -9,9 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
+import certifi
+from mitmproxy.net.http.http1 import assemble_request
+
+from guard.adapters.lean.connections import (
+    UpstreamLostError,
+    asked_apart,
+    connected,
+    upstream_tls,
+)
 from guard.adapters.mitm.layers import (
     AWAITED,
     CERTIFICATE,
@@ -19,6 +30,7 @@ from guard.adapters.mitm.layers import (
     HELD,
     LOST,
     NO_ROOM,
+    JudgedFrame,
     StreamedAnswer,
 )
 from guard.adapters.mitm.translation import (
@@ -47,10 +59,11 @@ from guard.protocols.http.message import HttpReply
 from guard.protocols.refusals import UNREACHABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
+    from pathlib import Path
 
     from mitmproxy import dns, http, tcp, udp
-    from mitmproxy.connection import Client
+    from mitmproxy.connection import Client, Connection
 
     from guard.adapters.credentials.write_credentials import WriteCredential
     from guard.adapters.mitm.forward import ForwardAddon
@@ -71,6 +84,8 @@ FORWARDED_AT: Final = "guard.forwarded_at"
 CHALLENGE: Final = "www-authenticate"
 SWITCHING: Final = 101
 ACCEPTED: Final = 202
+FRAME_SECONDS: Final = 0.1
+"""How long a WebSocket stands still while a message of it is judged that may be held open."""
 STREAMS: Final = "guard.streams"
 """In a flow's metadata: its answer has been begun as a stream of events while it was held."""
 SOCKET: Final = "guard.socket"
@@ -85,6 +100,8 @@ class GuardAddon:
         metrics: for what fails outside it.
         forward: knows the tunnels of forward listeners.
         credentials: write credentials of memory stores, by listener.
+        trust: PEM file of the authorities that upstreams' certificates may come from; None for
+            the public ones.
     """
 
     def __init__(
@@ -93,7 +110,9 @@ class GuardAddon:
         metrics: Metrics,
         forward: ForwardAddon,
         credentials: Mapping[str, WriteCredential] | None = None,
+        trust: Path | None = None,
     ) -> None:
+        self._trust = str(trust or certifi.where())
         enforcement.streams.append(self._send_into)
         self._enforcement = enforcement
         self.forward = forward
@@ -102,12 +121,14 @@ class GuardAddon:
         self._in_flight: set[str] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._held: dict[str, set[HeldRequest]] = {}
-        """Requests that are held open, by their client connection."""
+        self._leaving: dict[str, set[Callable[[], object]]] = {}
+        """Called when a client leaves for whom something is held open, by its connection."""
+        self._apart: set[asyncio.Task[None]] = set()
+        """Requests that are held open and were answered with 202 already."""
         self._streams: dict[tuple[str, str, str], http.HTTPFlow] = {}
         """Open event streams in which clients read their answers: listener, principal, session."""
-        self.inject: Callable[[StreamedAnswer], object] = _nobody_listens
-        """Sends bytes into an answer that streams; set by the master."""
+        self.inject: Callable[[StreamedAnswer | JudgedFrame], object] = _nobody_listens
+        """Tells the layers of a flow something; set by the master."""
 
     async def idle(self) -> None:
         """Wait until no request is without its complete answer."""
@@ -168,12 +189,85 @@ class GuardAddon:
     def _hold(self, flow: http.HTTPFlow, held: HeldRequest) -> None:
         """Hold a request open; the layer asks again and again what became of it."""
         if held.asked.reply.stream is not None:
+            self._hold_apart(flow, held, held.asked.reply.stream)
+            return
+        flow.metadata[HELD] = held
+        self._on_leaving(flow.client_conn, held.close)
+        self._begin(flow)
+
+    def _hold_apart(
+        self, flow: http.HTTPFlow, held: HeldRequest, stream: tuple[str, str, str]
+    ) -> None:
+        """Hold a request open whose client reads its answer in another stream, and is told 202.
+
+        It is sent by a connection of its own, as the client may close this one now.
+        """
+        if not self.forward.is_reverse(flow) or stream not in self._streams:
             held.close()
             self._carry_out(flow, held.asked.reply)
             return
-        flow.metadata[HELD] = held
-        self._held.setdefault(flow.client_conn.id, set()).add(held)
-        self._begin(flow)
+        task = asyncio.get_running_loop().create_task(self._later(flow, held, stream))
+        self._apart.add(task)
+        self._idle.clear()
+        task.add_done_callback(self._ended_apart)
+        self._answer(flow, HttpReply(ACCEPTED, "text/plain", b"Accepted"))
+
+    def _ended_apart(self, task: asyncio.Task[None]) -> None:
+        self._apart.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._metrics.count(ERRORS, "hook")
+        self._look_idle()
+
+    async def _later(
+        self, flow: http.HTTPFlow, held: HeldRequest, stream: tuple[str, str, str]
+    ) -> None:
+        """Tell a client that its request waits; send it once it is released."""
+        try:
+            while (told := await held.waiting()) is not None:
+                if not self._send_events(stream, in_events(told)):
+                    return
+            outcome = held.outcome()
+            if isinstance(outcome, HttpReply):
+                self._where_it_is_read(outcome)
+                return
+            responses = self._enforcement.responses
+            try:
+                status, body = await self._send_apart(flow, outcome)
+                if isinstance(outcome, Exchange):
+                    await responses.on_answer(outcome, body, status)
+            except (OSError, TimeoutError, UpstreamLostError):
+                self._metrics.count(ERRORS, "upstream")
+                error = MessageError(UNREACHABLE, "the tool server did not answer", status=502)
+                refusal = responses.refuse(error, outcome, held.asked.request)
+                self._where_it_is_read(replace(refusal, stream=stream))
+                if isinstance(outcome, Exchange):
+                    await responses.on_lost(outcome)
+        finally:
+            held.close()
+
+    async def _send_apart(
+        self, flow: http.HTTPFlow, outcome: Exchange | UnreadExchange
+    ) -> tuple[int, bytes]:
+        """Send a request by a connection of its own; return status and body of its answer.
+
+        Raises:
+            OSError, TimeoutError, UpstreamLostError: no answer came.
+        """
+        if isinstance(outcome, Exchange) and outcome.rewritten is not None:
+            rewrite_request(flow, outcome.rewritten)
+        prepare_request(flow)
+        if isinstance(outcome, Exchange):
+            self._add_credential(flow, outcome)
+        request = flow.request
+        request.http_version = "HTTP/1.1"
+        request.headers.setdefault("host", f"{request.host}:{request.port}")
+        shown = flow.metadata.get(CERTIFICATE)
+        tls = None
+        if request.scheme == "https":
+            tls = upstream_tls(self._trust, "" if shown is None else shown.file)
+        connecting = connected((request.host, request.port), tls)
+        data, limit = assemble_request(request), self._enforcement.body_limit
+        return await asked_apart(connecting, request.method, data, limit)
 
     async def guard_held(self, hook: GuardHeldHook) -> None:
         """Wait for the answer a while; on any error the request is refused."""
@@ -204,8 +298,18 @@ class GuardAddon:
 
     def client_disconnected(self, client: Client) -> None:
         """Give up what a client waited for that has left."""
-        for held in self._held.pop(client.id, ()):
-            held.close()
+        for give_up in self._leaving.pop(client.id, ()):
+            give_up()
+
+    def _on_leaving(self, client: Connection, give_up: Callable[[], object]) -> None:
+        self._leaving.setdefault(client.id, set()).add(give_up)
+
+    def _stays(self, client: Connection, give_up: Callable[[], object]) -> None:
+        """Forget what was to be given up, had the client left."""
+        others = self._leaving.get(client.id, set())
+        others.discard(give_up)
+        if not others:
+            self._leaving.pop(client.id, None)
 
     def _let_go(self, flow: http.HTTPFlow) -> None:
         """Hold a request no longer."""
@@ -213,10 +317,7 @@ class GuardAddon:
         self._ended(flow)
         if held is not None:
             held.close()
-            others = self._held.get(flow.client_conn.id, set())
-            others.discard(held)
-            if not others:
-                self._held.pop(flow.client_conn.id, None)
+            self._stays(flow.client_conn, held.close)
 
     def _answer(self, flow: http.HTTPFlow, reply: HttpReply) -> None:
         """Answer with the guard's own words; in an event, where a stream has been begun."""
@@ -239,11 +340,15 @@ class GuardAddon:
 
     def _send_into(self, stream: tuple[str, str, str], message: bytes) -> bool:
         """Send a message into an event stream; return whether it is open here."""
+        return self._send_events(stream, message_event(message))
+
+    def _send_events(self, stream: tuple[str, str, str], data: bytes) -> bool:
+        """Send events into an event stream; return whether it is open here."""
         flow = self._streams.get(stream)
         if flow is None:
             return False
         try:
-            self.inject(StreamedAnswer(flow, message_event(message)))
+            self.inject(StreamedAnswer(flow, data))
         except ValueError:  # The stream's connection is gone.
             return False
         return True
@@ -356,8 +461,11 @@ class GuardAddon:
             if reader is None:
                 hook.release, hook.stop = [hook.flow.metadata[REFUSED]], True
                 return
-            hook.release = await (reader.feed(hook.chunk) if hook.chunk else reader.end())
-            hook.held = reader.held
+            if hook.again:
+                hook.release = await reader.go_on()
+            else:
+                hook.release = await (reader.feed(hook.chunk) if hook.chunk else reader.end())
+            self._wait_for(hook, reader)
             exchange = hook.flow.metadata[EXCHANGE]
             if exchange.answers_for:
                 self._streams[_stream_of(exchange)] = hook.flow
@@ -368,6 +476,15 @@ class GuardAddon:
         except Exception:  # noqa: BLE001  (see module docstring)
             hook.stop = True
             self._metrics.count(ERRORS, "hook")
+
+    def _wait_for(self, hook: GuardChunkHook, reader: EventReader) -> None:
+        """Have the hook called again where a call in the answer is held open."""
+        hook.held, hook.waits, hook.stop = reader.held, reader.waits, reader.is_closed
+        client = hook.flow.client_conn
+        if hook.waits:
+            self._on_leaving(client, reader.close)
+        elif hook.again:
+            self._stays(client, reader.close)
 
     async def response(self, flow: http.HTTPFlow) -> None:
         """Observe the results in a complete answer."""
@@ -484,12 +601,40 @@ class GuardAddon:
             if socket is None or hook.oversize:
                 code = "upgrade" if socket is None else "body_too_large"
                 sockets.refuse(code, "a message of a websocket is not accepted", socket)
+            elif hook.from_client and sockets.patience(socket):
+                await self._judge_frame(hook, sockets.from_client(socket, hook.content))
             elif hook.from_client:
                 hook.release = await sockets.from_client(socket, hook.content)
             else:
                 hook.release = await sockets.from_server(socket, hook.content)
         except Exception:  # noqa: BLE001  (mitmproxy would only log it)
             self._metrics.count(ERRORS, "hook")
+
+    async def _judge_frame(self, hook: GuardFrameHook, judging: Coroutine[Any, Any, bool]) -> None:
+        """Judge a message that may be held open; the rest of its WebSocket goes on meanwhile."""
+        judged = asyncio.get_running_loop().create_task(judging)
+        try:
+            await asyncio.wait([judged], timeout=FRAME_SECONDS)
+        except BaseException:
+            judged.cancel()
+            raise
+        if judged.done():
+            hook.release = judged.result()
+            return
+        hook.later = True
+        self._on_leaving(hook.flow.client_conn, judged.cancel)
+        judged.add_done_callback(partial(self._frame_judged, hook.flow))
+
+    def _frame_judged(self, flow: http.HTTPFlow, judged: asyncio.Task[bool]) -> None:
+        """Tell the layer of a WebSocket what became of a message that was held open."""
+        self._stays(flow.client_conn, judged.cancel)
+        if judged.cancelled():
+            return
+        if judged.exception() is not None:
+            self._metrics.count(ERRORS, "hook")
+        released = judged.exception() is None and judged.result()
+        with suppress(ValueError):  # Its connection is gone.
+            self.inject(JudgedFrame(flow, released))
 
     def tcp_message(self, flow: tcp.TCPFlow) -> None:
         """Blank raw bytes; killing the flow alone does not stop them."""
@@ -521,7 +666,10 @@ class GuardAddon:
             AWAITED[flow.client_conn.id] -= 1
             if AWAITED[flow.client_conn.id] <= 0:
                 del AWAITED[flow.client_conn.id]
-        if not self._in_flight:
+        self._look_idle()
+
+    def _look_idle(self) -> None:
+        if not self._in_flight and not self._apart:
             self._idle.set()
 
     def _fail(self, flow: http.HTTPFlow, stage: str) -> None:
@@ -539,6 +687,6 @@ def _stream_of(exchange: Exchange) -> tuple[str, str, str]:
     return exchange.server, exchange.identity.principal, exchange.answers_for
 
 
-def _nobody_listens(event: StreamedAnswer) -> None:
+def _nobody_listens(event: StreamedAnswer | JudgedFrame) -> None:
     """Stand in until a master serves."""
     raise ValueError(event.flow.id)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
     from mitmproxy import http
     from mitmproxy.connection import Client
+    from mitmproxy.proxy.context import Context
     from mitmproxy.proxy.layers.websocket import WebsocketConnection
     from mitmproxy.tls import TlsData
 
@@ -121,6 +122,8 @@ LOST: Final = "guard.lost"
 """Where the addon leaves the reply to a request whose upstream gave no answer."""
 POLICY_VIOLATION: Final = 1008
 UNREADABLE: Final = 1002
+FRAME_BYTES: Final = 200
+"""What a message costs that waits, however short it is."""
 
 
 @dataclass
@@ -136,10 +139,25 @@ class GuardFrameHook(commands.StartHook):
     oversize: bool = False
     release: bool = False
     """Set by the addon to let the message through."""
+    later: bool = False
+    """Set instead where it says so later, by a :class:`JudgedFrame`."""
 
     def args(self) -> list[object]:
         """Hand the addon the hook itself: it answers by setting a field."""
         return [self]
+
+
+@dataclass
+class JudgedFrame(events.MessageInjected[bool]):
+    """Whether the message of the client is released that was to be judged later."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A message in the fragments in which it goes on."""
+
+    fragments: list[bytes]
+    is_text: bool
 
 
 class GuardedWebsocketLayer(websocket.WebsocketLayer):
@@ -147,17 +165,34 @@ class GuardedWebsocketLayer(websocket.WebsocketLayer):
 
     mitmproxy relays pings, pongs and the words of a close as they are: each is room for data.  Here
     pings are answered on the side they come from, the reason of a close is left out, and a message
-    goes on only when the addon has said so.  A hook that fails has said nothing.
+    goes on only when the addon has said so.  A hook that fails has said nothing.  While a message
+    of the client is judged later, what the client sends next waits behind it.
     """
+
+    _later: _Frame | None = None
+    """The message of the client that is judged later."""
+
+    def __init__(self, context: Context, flow: http.HTTPFlow) -> None:
+        super().__init__(context, flow)
+        self._behind: deque[_Frame] = deque()
+        """What it has sent since."""
+
+    def done(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Take nothing any more."""
+        del event
+        yield from ()
 
     def relay_messages(self, event: events.Event) -> layer.CommandGenerator[None]:
         """Take what arrived on one side, and pass on what is released of it."""
+        if isinstance(event, JudgedFrame):
+            yield from self._judged(released=event.message)
+            return
         if isinstance(event, events.DataReceived):
             data: bytes | None = event.data
         elif isinstance(event, events.ConnectionClosed):
             data = None
         else:
-            return  # Nobody injects messages here.
+            return  # Nobody else injects messages here.
         from_client = event.connection == self.context.client
         source = self.client_ws if from_client else self.server_ws
         try:
@@ -197,22 +232,61 @@ class GuardedWebsocketLayer(websocket.WebsocketLayer):
                 source.frame_buf.append(b"")
             return
         BUDGET.release(id(source))
-        fragments, source.frame_buf = source.frame_buf, [b""]
-        content = b"" if oversize else b"".join(fragments)
-        hook = GuardFrameHook(self.flow, from_client, content, is_text, oversize)
+        frame, source.frame_buf = _Frame(source.frame_buf, is_text), [b""]
+        if self._later is not None and from_client:
+            oversize = oversize or not self._waits_behind(frame)
+            if not oversize:
+                return
+        yield from self._ask(frame, from_client=from_client, oversize=oversize)
+
+    def _ask(
+        self, frame: _Frame, *, from_client: bool, oversize: bool
+    ) -> layer.CommandGenerator[None]:
+        """Ask the addon about a message."""
+        content = b"" if oversize else b"".join(frame.fragments)
+        hook = GuardFrameHook(self.flow, from_client, content, frame.is_text, oversize)
         yield hook
-        if not hook.release or oversize:
+        if hook.later and not oversize:
+            self._later = frame
+        elif hook.release and not oversize:
+            yield from self._pass(frame, self.server_ws if from_client else self.client_ws)
+        else:
+            yield from self._end(POLICY_VIOLATION)
+
+    def _pass(self, frame: _Frame, target: WebsocketConnection) -> layer.CommandGenerator[None]:
+        content = b"".join(frame.fragments)
+        for piece in websocket.Fragmentizer(frame.fragments, frame.is_text)(content):
+            yield target.send2(piece)
+
+    def _waits_behind(self, frame: _Frame) -> bool:
+        """Keep a message until the one before it has been judged; False where there is no room."""
+        self._behind.append(frame)
+        held = sum(len(one) for frame in self._behind for one in frame.fragments)
+        held += FRAME_BYTES * len(self._behind)
+        return held <= self._limit and BUDGET.hold(id(self), held)
+
+    def _judged(self, *, released: bool) -> layer.CommandGenerator[None]:
+        """Carry out a later verdict, and go on with what waited behind it."""
+        frame, self._later = self._later, None
+        if frame is None or not released:
             yield from self._end(POLICY_VIOLATION)
             return
-        target = self.server_ws if from_client else self.client_ws
-        for piece in websocket.Fragmentizer(fragments, is_text)(content):
-            yield target.send2(piece)
+        yield from self._pass(frame, self.server_ws)
+        while self._goes_on():
+            yield from self._ask(self._behind.popleft(), from_client=True, oversize=False)
+        if not self._behind:
+            BUDGET.release(id(self))
+
+    def _goes_on(self) -> bool:
+        """Return whether a message is next that waited behind another one."""
+        return bool(self._behind) and self._later is None and self._handle_event != self.done
 
     def _end(self, code: int) -> layer.CommandGenerator[None]:
         """Close both sides; whoever's words come with a close, they stay here."""
         if self.flow.websocket is not None:
             self.flow.websocket.timestamp_end = time.time()  # noqa: TID251  (mitmproxy's own mark)
             self.flow.websocket.close_code = code
+        BUDGET.release(id(self))
         for side in (self.server_ws, self.client_ws):
             BUDGET.release(id(side))
             if side.state in {WebSocketState.OPEN, WebSocketState.REMOTE_CLOSING}:
@@ -259,6 +333,9 @@ class GuardChunkHook(commands.StartHook):
     """Set to end the answer here: nothing more of it is released."""
     held: int = 0
     """Bytes of the answer that wait for their verdict."""
+    waits: bool = False
+    """Set where a call in it is held open: the hook is called again, with ``again``."""
+    again: bool = False
 
     def args(self) -> list[object]:
         """Hand the addon the hook itself: it answers by setting its fields."""
@@ -484,9 +561,32 @@ class GuardedHttpStream(http_layers.HttpStream):
         yield SendHttp(ResponseData(self.stream_id, response.raw_content or b""), client)
         yield SendHttp(ResponseEndOfMessage(self.stream_id), client)
 
+    _is_waiting = _is_flooded = False
+    """Whether a call in the answer is held open; whether more has come meanwhile than is kept."""
+
+    def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Keep what comes while a call in the answer is held open, within bounds."""
+        if self._is_waiting and isinstance(event, ResponseData):
+            queued = self._paused_event_queue
+            kept = sum(len(one.data) for one in queued if isinstance(one, ResponseData))
+            kept += len(event.data)
+            if kept > int(self.context.options.body_size_limit) or not self._holds(kept):
+                self._is_flooded = True
+                return
+        yield from super().handle_event(event)
+
     def _pass(self, chunk: bytes) -> layer.CommandGenerator[None]:
         hook = GuardChunkHook(self.flow, chunk)
         yield hook
+        while hook.waits and not hook.stop:
+            self._is_waiting = True
+            if hook.release:
+                released = b"".join(hook.release)
+                yield SendHttp(ResponseData(self.stream_id, released), self.context.client)
+            hook = GuardChunkHook(self.flow, b"", again=True)
+            yield hook
+            hook.stop = hook.stop or self._is_flooded
+        self._is_waiting = False
         if not hook.stop and not self._holds(hook.held):
             hook.stop = True
             self.flow.error = Error(NO_ROOM)

@@ -135,6 +135,8 @@ class GeminiAnswer(AnswerReader):
     """
 
     call_members: ClassVar[frozenset[str]] = frozenset({"candidates"})
+    sign = b"\n"
+    # The google-genai client takes a comment for data.
 
     def __init__(self, called: Counter[str]) -> None:
         super().__init__()

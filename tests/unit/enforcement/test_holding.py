@@ -26,7 +26,7 @@ from guard.settings import policies_directory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guard.core.policy import Reason
+    from guard.core.policy import Policy, Reason
     from guard.core.ports import Fate
 
 MCP = next(one for one in discover_protocols() if one.name == "mcp")
@@ -91,9 +91,15 @@ class Stage:
         policy = load_policies([policies_directory() / "default.yaml"])
         self.policy = replace(policy, ask=ask)
         self.feed, self.metrics = Feed(), Counted()
-        self.holding = Holding(self.feed, lambda: self.policy, NullAuditLog(), self.metrics)
+        self.holding = Holding(self.feed, self._policy_for, NullAuditLog(), self.metrics)
         self.judged = 0
+        self.looked = 0
         self.verdict: Callable[[], Any] = lambda: UnreadExchange(MCP, None)
+
+    def _policy_for(self, identity: Identity) -> Policy:
+        del identity
+        self.looked += 1
+        return self.policy
 
     def asked(
         self,
@@ -231,6 +237,7 @@ async def test_a_change_of_policy_has_it_judged_anew() -> None:
     assert held is not None
     await held.waiting()
     stage.policy = replace(stage.policy, digest="0" * 64)
+    stage.holding.look_at_policy()
     stage.verdict = lambda: HttpReply(200, "application/json", b"blocked")
 
     assert (await settled(held)).body == b"blocked"
@@ -324,6 +331,35 @@ async def test_the_store_is_asked_once_for_all_that_is_held() -> None:
         await settled(one)
 
     assert stage.feed.asked - before <= 10
+
+
+async def test_what_waits_costs_nothing_until_it_is_answered() -> None:
+    """A look for answers touches none of the requests that wait, however many they are."""
+    stage = Stage()
+    stage.feed.open = {f"d{n}" for n in range(1000)}
+    every = [stage.hold(stage.asked(f"d{n}")) for n in range(1000)]
+    for one in every:
+        assert one is not None
+        await one.waiting()
+    asked, looked = stage.feed.asked, stage.looked
+    async with asyncio.timeout(60):
+        while stage.feed.asked < asked + 3:  # noqa: ASYNC110  (a feed tells nobody)
+            await asyncio.sleep(0.01)
+    for one in every:
+        assert one is not None
+        one.close()
+
+    assert stage.looked == looked
+
+
+async def test_a_policy_that_changed_before_the_wait_judges_anew() -> None:
+    """Between the verdict and the wait another policy may have come into force."""
+    stage = Stage()
+    asked = stage.asked()
+    stage.policy = replace(stage.policy, digest="0" * 64)
+    stage.verdict = lambda: HttpReply(200, "application/json", b"blocked")
+
+    assert (await settled(stage.hold(asked))).body == b"blocked"
 
 
 @pytest.mark.parametrize(

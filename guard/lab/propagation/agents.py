@@ -105,6 +105,8 @@ class Tally:
     """Honest items that were reached, leaked or withheld."""
     changed: list[str] = field(default_factory=list)
     """Keys of the store that undoing did not leave as they were."""
+    compared: Counter[str] = field(default_factory=Counter)
+    """Keys that were compared over all incidents, by type."""
 
     def add(self, name: str, *, hit: bool) -> None:
         """Count one thing."""
@@ -313,6 +315,7 @@ async def live(
         },
         "exceptions": tally.wrong[:20],
         "not_undone": tally.changed[:20],
+        "keys_compared": dict(tally.compared),
         "incidents": incidents,
         "seed": seed,
     }
@@ -349,6 +352,7 @@ class Trial:
         for step in reversed(contained.steps):
             await self._operator.undo(incident.id, step.number, NOW, "bench")
         changed = differences(before, await stored_state(self._store))
+        self._tally.compared.update(one.kind.decode() for one in before.values())
         self._tally.add("undo_identical", hit=not changed)
         self._tally.changed += [f"{key!r} after {script.number}" for key in changed]
         contained = await self._operator.contain(incident.id, NOW, "bench")

@@ -27,7 +27,7 @@ from guard.replay.reports import Check
 from guard.replay.run import ErrorCounter, NullAuditLog, fresh_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from guard.lab.propagation.real_text import Texts
 
@@ -61,8 +61,12 @@ def committed(
     checks: list[Check] = []
     details: dict[str, Any] = {"distinct": {kind: len(sets[kind]) for kind in kinds}}
     for place, (name, share) in enumerate(SHARES.items()):
-        progress("own writes", place / len(SHARES))
-        found = asyncio.run(_at_share(redis, own, sets["poison_test"], clean, share))
+        found = asyncio.run(
+            _at_share(
+                redis, own, sets["poison_test"], clean, share,
+                lambda done, place=place: progress("own writes", (place + done) / len(SHARES)),
+            )
+        )  # fmt: skip
         details[name] = found
         checks.append(
             Check(
@@ -81,7 +85,12 @@ def _name(share: str) -> str:
 
 
 async def _at_share(
-    redis: str, own: Texts, poison: Texts, clean: int, share: float
+    redis: str,
+    own: Texts,
+    poison: Texts,
+    clean: int,
+    share: float,
+    progress: Callable[[float], object],
 ) -> dict[str, Any]:
     """Save own texts and then poison, and count what the detector says of each."""
     policy = load_policies([POLICY])
@@ -96,14 +105,18 @@ async def _at_share(
             seal=seal,
         )  # fmt: skip
         agents = _Agents(guard)
-        for start in range(0, clean, TOGETHER):
-            texts = [own[n % len(own)] for n in range(start, min(start + TOGETHER, clean))]
-            await agents.session(texts, read=PAGE if chance.random() < share else "")
+        parts = [range(start, min(start + TOGETHER, clean)) for start in range(0, clean, TOGETHER)]
+        await agents.work(
+            [
+                ([own[n % len(own)] for n in part], PAGE if chance.random() < share else "")
+                for part in parts
+            ],
+            progress,
+        )
         watch = Watch(store, seal, settings)
         tried = await watch.calibrate()
         await watch.round(NOW)
-        for text in poison[:POISONED]:
-            await agents.session([text], read=text)
+        await agents.work([([text], text) for text in poison[:POISONED]], progress)
         done = await watch.round(NOW)
         return {
             "saves": tried.saves,
@@ -114,16 +127,32 @@ async def _at_share(
 
 
 class _Agents:
-    """Agents that save texts, one session after the other."""
+    """Agents that save texts, each one session after the other, all at the same time."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._numbers = count()
 
-    async def session(self, texts: Texts, *, read: str) -> None:
-        """Have the next agent read something, where there is something, and save some texts."""
-        number = next(self._numbers)
-        who = Identity(f"agent{number % AGENTS}", f"s{number}")
+    async def work(
+        self, sessions: Sequence[tuple[Texts, str]], progress: Callable[[float], object]
+    ) -> None:
+        """Have each agent read something first, where there is something, and save some texts.
+
+        Args:
+            sessions: what each saves, and what it reads before; they go round the agents.
+            progress: told what share of the sessions has ended.
+        """
+        ended = count(1)
+
+        async def agent(number: int) -> None:
+            for texts, read in sessions[number::AGENTS]:
+                await self._session(f"agent{number}", texts, read)
+                progress(next(ended) / len(sessions))
+
+        await asyncio.gather(*(agent(number) for number in range(AGENTS)))
+
+    async def _session(self, principal: str, texts: Texts, read: str) -> None:
+        who = Identity(principal, f"s{next(self._numbers)}")
         if read:
             await self._call(who, "read_page", {"page": "1"}, read)
         for text in texts:

@@ -61,12 +61,11 @@ def committed(
     checks: list[Check] = []
     details: dict[str, Any] = {"distinct": {kind: len(sets[kind]) for kind in kinds}}
     for place, (name, share) in enumerate(SHARES.items()):
-        found = asyncio.run(
-            _at_share(
-                redis, own, sets["poison_test"], clean, share,
-                lambda done, place=place: progress("own writes", (place + done) / len(SHARES)),
-            )
-        )  # fmt: skip
+
+        def tell(done: float, place: int = place) -> None:
+            progress("own writes", (place + done) / len(SHARES))
+
+        found = asyncio.run(_at_share(redis, own, sets["poison_test"], clean, share, tell))
         details[name] = found
         checks.append(
             Check(

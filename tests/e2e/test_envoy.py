@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from guard.adapters.doctor_checks import Status
+from guard.adapters.envoy.config_check import check_envoy
 from tests.e2e.running_guard import RunningGuard, Upstream, needs_envoy, start_guard, tool_call
+from tests.e2e.test_failure_matrix import TE, _chunked, _json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [pytest.mark.e2e, needs_envoy]
 FRONTED = {"GUARD_PEP": "envoy"}
+CALL = json.dumps(tool_call()).encode()
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def test_an_allowed_call_reaches_the_server_as_its_client_made_it(fronted: Runni
         [b"host", b"content-type", b"X-Own", b"Content-Length", b"Accept-Encoding"]
     )
     line = fronted.audit()[-1]
-    assert line["enforced"] == "allow"
+    assert (line["enforced"], line["server"][:8]) == ("allow", "decide:s")
 
 
 def test_a_refused_call_never_reaches_the_server(fronted: RunningGuard):
@@ -52,3 +56,37 @@ def test_a_refused_call_never_reaches_the_server(fronted: RunningGuard):
     assert (status, answer["result"]["isError"]) == (200, True)
     assert fronted.upstream.received == before
     assert fronted.audit()[-1]["enforced"] == "ask"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        _json(CALL, "x-note: a\r\rPOST /mcp HTTP/1.1\rhost: a\rcontent-length: 0\r"),
+        _json(CALL, "x-note: a\r\n\tx-evil: 1"),
+        _json(_chunked(CALL, end=b"0\r\nx-trailer: 1\r\n\r\n"), TE),
+        _json(CALL, "connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAMA"),
+    ],
+    ids=["cr in a header", "folded header", "trailers", "h2c upgrade"],
+)
+def test_what_envoy_mends_is_one_call_judged_as_it_is_sent(fronted: RunningGuard, data: bytes):
+    """A guard of its own refuses these heads; here nobody behind Envoy reads them any more."""
+    before, lines = len(fronted.upstream.received), len(fronted.audit())
+
+    reply = fronted.send(data)
+
+    sent = bytes(fronted.upstream.received[before:])
+    head, _, body = sent.partition(b"\r\n\r\n")
+    names = [line.partition(b":")[0].lower() for line in head.split(b"\r\n")[1:]]
+    assert reply.startswith(b"HTTP/1.1 200")
+    assert body == CALL
+    assert not {b"x-evil", b"x-trailer", b"upgrade", b"http2-settings", b""} & set(names)
+    assert b"\r" not in head.replace(b"\r\n", b"")
+    assert [line["enforced"] for line in fronted.audit()[lines:]] == ["allow"]
+
+
+def test_the_doctor_finds_nothing_in_what_runs(fronted: RunningGuard):
+    """Its own dump of the shipped configuration."""
+    assert fronted.envoy is not None
+    found = check_envoy(f"http://127.0.0.1:{fronted.envoy.admin}")
+
+    assert {one.status for one in found} == {Status.OK}, found

@@ -240,7 +240,7 @@ def _listener(
             yield from _way_out(where, listener)
         else:
             yield from _manager(where, config, certificates=certificates)
-            yield from _all_routes(where, listener, config, running, mine, servers)
+            yield from _all_routes(where, config, running, mine, servers)
     if not managers:
         yield Checked(where, Status.FAIL, "is no HTTP", "only HTTP can be judged: take it out")
 
@@ -318,14 +318,13 @@ def _open_switches(config: Any) -> list[str]:
 
 
 def _all_routes(
-    where: str, listener: Config, config: Config, running: _Running, mine: set[str], servers: int
+    where: str, config: Config, running: _Running, mine: set[str], servers: int
 ) -> Iterator[Checked]:
     table = _table(config, "route_config")
     if name := _table(config, "rds").get("route_config_name"):
         table = running.routes.get(str(name), {})
     if not table:
         yield Checked(where, Status.FAIL, "its routes are not in this configuration", _DUMP)
-    is_near = _is_loopback(_address(_table(listener, "address")))
     for host in _tables(table, "virtual_hosts"):
         around = (table, host)
         for route in _tables(host, "routes"):
@@ -333,12 +332,12 @@ def _all_routes(
             place = f"{where}, {host.get('name')} {match}"
             if "direct_response" in route or "redirect" in route:
                 continue
-            yield from _route(place, route, mine, is_near=is_near)
+            yield from _route(place, route, mine)
             yield from _twice(place, (*around, _table(route, "route")))
             yield from _said(place, (*around, route), servers)
 
 
-def _route(place: str, route: Config, mine: set[str], *, is_near: bool) -> Iterator[Checked]:
+def _route(place: str, route: Config, mine: set[str]) -> Iterator[Checked]:
     action = _table(route, "route")
     weighted = _tables(_table(action, "weighted_clusters"), "clusters")
     clusters = {str(one.get("name")) for one in weighted} | (
@@ -348,9 +347,8 @@ def _route(place: str, route: Config, mine: set[str], *, is_near: bool) -> Itera
         yield Checked(place, Status.FAIL, "where it leads is not fixed", "name the guard's cluster")
     elif others := clusters - mine:
         detail = f"leads to {', '.join(sorted(others))}, past the guard"
-        status = Status.WARN if is_near and clusters.isdisjoint(mine) else Status.FAIL
         advice = "lead it to the guard; a way out belongs on a pipe in the guard's directory"
-        yield Checked(place, status, detail, advice)
+        yield Checked(place, Status.FAIL, detail, advice)
         return
     if "connect_matcher" in _table(route, "match"):
         yield Checked(place, Status.FAIL, "tunnels: nobody judges what is in them", "take it out")

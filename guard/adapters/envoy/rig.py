@@ -198,8 +198,7 @@ class RunningEnvoy:
     """Its access log: one JSON line for each request that it has answered."""
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return its access log, flushed."""
-        self._ask("reopen_logs", "POST")
+        """Return its access log; a line follows its answer after some milliseconds."""
         if not self.log.exists():
             return []
         return [json.loads(line) for line in self.log.read_text("utf-8").splitlines()]
@@ -209,9 +208,15 @@ class RunningEnvoy:
         dump: dict[str, Any] = json.loads(self._ask("config_dump"))
         return dump
 
-    def _ask(self, path: str, method: str = "GET") -> bytes:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.admin}/{path}", method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310  (likewise)
+    def refused(self) -> int:
+        """Return how many requests of agents it has answered by itself, or broken off."""
+        stats = self._ask("stats?filter=agents.downstream_cx_protocol_error").decode()
+        own = [one for one in self.lines() if one["details"] != "via_upstream"]
+        return int(stats.rpartition(": ")[2] or 0) + len(own)
+
+    def _ask(self, path: str) -> bytes:
+        url = f"http://127.0.0.1:{self.admin}/{path}"
+        with urllib.request.urlopen(url, timeout=30) as answer:
             body: bytes = answer.read()
         return body
 
@@ -236,6 +241,7 @@ def start_envoy(directory: Path, edge: Edge, *, concurrency: int = 1) -> Running
     config.write_text(json.dumps(configuration(edge, admin=admin, log=log)), "utf-8")
     # A base id of its own: Envoys of one machine share memory by it otherwise.
     words = ("--use-dynamic-base-id", "--concurrency", str(concurrency), "--log-level", "warning")
+    words += ("--file-flush-interval-msec", "10")
     child = start(directory / "envoy.log", binary, "-c", str(config), *words)
     for port in edge.clear:
         child.wait_listening(port)

@@ -241,7 +241,10 @@ class Rig:
 
     def start(self, name: str, *command: str, read: bool = False) -> Child:
         """Start a command that logs under a name."""
-        child = start(self.directory / f"{name}.log", *command, read=read)
+        return self.keep(start(self.directory / f"{name}.log", *command, read=read))
+
+    def keep(self, child: Child) -> Child:
+        """End a process with the others."""
         self._children.append(child)
         return child
 

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from guard.adapters.envoy.rig import FrontedRig
+from guard.adapters.loopback import Rig
 from guard.cli.outcome import Code
 from guard.cli.terminal import show, stages
 from guard.core.errors import InputError
@@ -225,6 +227,7 @@ def transparency(
     suite: Annotated[
         Path | None, typer.Option(help="Folder of the conformance suite (`make conformance`).")
     ] = None,
+    envoy: Annotated[bool, typer.Option("--envoy", help="With an Envoy in front.")] = False,
 ) -> None:
     """The same MCP scenarios directly and through the guard: how many the client sees alike."""
     with Console(stderr=True).status("starting") as status:
@@ -232,6 +235,7 @@ def transparency(
             policy or policies_directory() / "examples" / "observe.yaml",
             progress=status.update,
             suite=suite,
+            made=FrontedRig if envoy else Rig,
         )
     show(report, command="guard lab bench", as_json=json)
 
@@ -243,13 +247,14 @@ def refusals(
         "tests/conformance"
     ),
     only: Annotated[str, typer.Option(help="Words in the names of the clients to run.")] = "",
+    envoy: Annotated[bool, typer.Option("--envoy", help="With an Envoy in front.")] = False,
 ) -> None:
     """Whether real clients hand their models why a call was refused, and what would help.
 
     Exit code 2 where one does not, or none is installed.
     """
     with stages(Console(stderr=True)) as told:
-        report = bench_refusals(suite, progress=told, only=only)
+        report = bench_refusals(suite, progress=told, only=only, made=FrontedRig if envoy else Rig)
     show(report, command="guard lab bench", as_json=json)
     if report.checks[0].value != 1.0:
         raise typer.Exit(Code.REFUSED)

@@ -122,7 +122,11 @@ WITH_SUITE: Final = "the conformance suite, the official Python and TypeScript S
 
 
 def bench_transparency(
-    policy: Path, *, progress: Callable[[str], None], suite: Path | None = None
+    policy: Path,
+    *,
+    progress: Callable[[str], None],
+    suite: Path | None = None,
+    made: type[Rig] = Rig,
 ) -> Report:
     """Run every scenario twice and return the report.
 
@@ -130,35 +134,37 @@ def bench_transparency(
         policy: of the guard in between.
         progress: told what runs.
         suite: folder of the installed conformance suite, which then runs as well.
+        made: the kind of rig that starts the guard.
 
     Raises:
         GuardError: a part could not be started.
     """
     direct: dict[str, Seen] = {}
     through: dict[str, Seen] = {}
-    with Rig() as rig:
+    with made() as rig:
         server = rig.server("guard.lab.fixture_server")
         direct[OLD] = asyncio.run(_all(run, server, SCENARIOS, progress))
         through[OLD] = asyncio.run(_all(run, rig.guard(policy, server), SCENARIOS, progress))
-    with Rig() as rig:
+    with made() as rig:
         server = rig.server("guard.lab.modern_server")
         direct[NEW] = asyncio.run(_all(run_modern, server, MODERN, progress))
         through[NEW] = asyncio.run(_all(run_modern, rig.guard(policy, server), MODERN, progress))
     if suite is not None:
-        _run_suite(Suite(suite), policy, progress, (direct, through))
+        with made() as rig:
+            _run_suite(Suite(suite), rig, policy, progress, (direct, through))
     return _report(direct, through, with_suite=suite is not None)
 
 
 def _run_suite(
     suite: Suite,
+    rig: Rig,
     policy: Path,
     progress: Callable[[str], None],
     ways: tuple[dict[str, Seen], dict[str, Seen]],
 ) -> None:
-    with Rig() as rig:
-        server = suite.server(rig)
-        direct = suite.see(server, progress)
-        through = suite.see(rig.guard(policy, server), progress)
+    server = suite.server(rig)
+    direct = suite.see(server, progress)
+    through = suite.see(rig.guard(policy, server), progress)
     for revision in REVISIONS:
         ways[0][revision].update(direct[revision])
         ways[1][revision].update(through[revision])

@@ -334,6 +334,7 @@ def bench_refusals(
     progress: Callable[[str, float], object],
     only: str = "",
     schemas: Sequence[str] = SCHEMAS,
+    made: type[Rig] = Rig,
 ) -> Report:
     """Run the matrix over every installed client and return the report.
 
@@ -342,6 +343,7 @@ def bench_refusals(
         progress: told which client runs.
         only: words in the names of the clients to run, all of them if empty.
         schemas: which of each tool's two forms to call.
+        made: the kind of rig that starts the guard.
 
     Raises:
         GuardError: a part could not be started.
@@ -350,7 +352,7 @@ def bench_refusals(
     chosen = [one for one in suite.clients if only in one.name]
     installed = [one for one in chosen if suite.command(one) is not None]
     cells: list[Cell] = []
-    with Rig() as rig, EmbeddedRedis() as redis:
+    with made() as rig, EmbeddedRedis() as redis:
         stage = Stage(suite, rig, redis)
         stage.begin()
         for number, client in enumerate(installed):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from guard.adapters.envoy.rig import Edge, RunningEnvoy, find_envoy, fronted, start_envoy
+from guard.adapters.envoy.rig import RunningEnvoy, find_envoy, fronted, start_envoy
 from guard.adapters.loopback import Child, free_port, start
 from guard.core.errors import GuardError
 
@@ -249,29 +249,20 @@ def start_guard(
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     command, envoy = ["run", *words], None
     if variables.get("GUARD_PEP") == "envoy":
-        command, envoy = _fronted(directory, words, variables)
+        del variables["GUARD_PEP"]
+        if find_envoy() is None:
+            pytest.skip(NO_ENVOY)
+        # The path of a socket has 107 characters at most.
+        place = Path(tempfile.mkdtemp(prefix="guard-envoy-"))
+        try:
+            command, edge = fronted(words, place)
+        except GuardError as error:
+            pytest.skip(f"not behind an Envoy: {error}")
+        envoy = start_envoy(directory, edge)
     child = start(directory / "guard.log", "-m", "guard", *command, environment=variables)
     if wait:
         child.wait_ready()
     return RunningGuard(child, port, admin, audit, upstream, envoy=envoy)
-
-
-def _fronted(
-    directory: Path, words: list[str], variables: dict[str, str]
-) -> tuple[list[str], RunningEnvoy]:
-    """Start an Envoy for a guard that is about to start; return what the latter is started with."""
-    if find_envoy() is None:
-        pytest.skip(NO_ENVOY)
-    del variables["GUARD_PEP"]
-    # The path of a socket has 107 characters at most.
-    socket_path = Path(tempfile.mkdtemp(prefix="guard-envoy-")) / "decide.sock"
-    try:
-        options, settings, ports = fronted(words, socket_path)
-    except GuardError as error:
-        pytest.skip(f"not behind an Envoy: {error}")
-    variables |= settings
-    edge = Edge(f"unix:{socket_path}", ports)
-    return ["decide", *options], start_envoy(directory, edge)
 
 
 def tool_call(

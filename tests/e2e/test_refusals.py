@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from guard.adapters.loopback import free_port
+from guard.adapters.envoy.rig import FrontedRig
+from guard.adapters.loopback import Rig, free_port
 from guard.lab.refusal_matrix import bench_refusals
 from guard.replay.explanation import lines_of, recorded
-from tests.e2e.running_guard import ROOT, Upstream, default_answer, start_guard, tool_call
+from tests.e2e.running_guard import (
+    BEHIND_ENVOY,
+    ROOT,
+    Upstream,
+    default_answer,
+    start_guard,
+    tool_call,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +33,7 @@ def test_the_official_client_reads_every_kind_of_refusal() -> None:
         progress=lambda words, share: None,
         only="mcp 1 (Python)",
         schemas=("typed",),
+        made=FrontedRig if BEHIND_ENVOY else Rig,
     )
 
     assert report.details["unreadable"] == []

@@ -11,11 +11,11 @@ import json
 import shutil
 import sys
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.loopback import free_port, start
+from guard.adapters.loopback import Rig, free_port, start
 from guard.core.errors import GuardError
 from guard.settings import Listener
 
@@ -28,6 +28,16 @@ SHIPPED: Final = Path(__file__).parents[3] / "deploy" / "envoy" / "envoy.yaml"
 INSTALLED: Final = Path(__file__).parents[3] / "tests" / "envoy" / ".venv"
 """Where ``make envoy`` installs it; its Python package carries the binary."""
 _UNSUPPORTED: Final = frozenset({"--forward", "--ca", "--upstream-proxy"})
+"""Options of ``guard run`` about what an Envoy in front does not do."""
+_LISTS: Final = frozenset({"--model-api", "--authorization-server"})
+_SHARED: Final = frozenset(
+    f"--{name}"
+    for name in (
+        *("policy", "redis", "data", "admin", "audit", "credentials", "label-key"),
+        *("upstream-ca", "workers"),
+    )
+)
+"""Options that ``guard decide`` has as well; the others are settings."""
 
 
 def find_envoy() -> str | None:
@@ -58,8 +68,10 @@ class Edge:
     """``unix:PATH`` or ``HOST:PORT`` of the guard."""
     clear: Mapping[int, str]
     """Ports of listeners in the clear, and the server each leads to."""
-    tls: tuple[int, Certificates] | None = None
-    """Port of the listeners over TLS and QUIC, which lead to the first server."""
+    tls: Mapping[int, str] = field(default_factory=dict)
+    """Ports of listeners over TLS and QUIC, and the server each leads to."""
+    certificates: Certificates | None = None
+    """Needed by these."""
     egress: str = ""
     """Path of the socket of the guard's way out; empty leaves it out."""
     servers: Mapping[str, tuple[str, int]] | None = None
@@ -91,9 +103,10 @@ def configuration(edge: Edge, *, admin: int, log: Path) -> dict[str, Any]:
     resources = found["static_resources"]
     by_name = {one["name"]: one for one in resources["listeners"]}
     listeners = [_clear(by_name["clear"], port, name) for port, name in edge.clear.items()]
-    if edge.tls is not None:
-        first = next(iter(edge.clear.values()))
-        listeners += [_secured(by_name[kind], edge.tls, first) for kind in ("tls", "quic")]
+    if edge.certificates is not None:
+        for port, name in edge.tls.items():
+            for kind in ("tls", "quic"):
+                listeners.append(_secured(by_name[kind], port, edge.certificates, name))
     clusters = {one["name"]: one for one in resources["clusters"]}
     _lead_to(clusters["guard"], _place(edge.guard))
     kept = [clusters["guard"]]
@@ -130,10 +143,10 @@ def _clear(listener: dict[str, Any], port: int, server: str) -> dict[str, Any]:
 
 
 def _secured(
-    listener: dict[str, Any], tls: tuple[int, Certificates], server: str
+    listener: dict[str, Any], port: int, files: Certificates, server: str
 ) -> dict[str, Any]:
-    port, files = tls
     made = copy.deepcopy(listener)
+    made["name"] += f"-{port}"
     made["address"]["socket_address"] |= {"address": "127.0.0.1", "port_value": port}
     config = made["filter_chains"][0]["transport_socket"]["typed_config"]
     common = config.get("downstream_tls_context", config)["common_tls_context"]
@@ -240,29 +253,29 @@ def start_envoy(directory: Path, edge: Edge, *, concurrency: int = 1) -> Running
     config = directory / "envoy.json"
     config.write_text(json.dumps(configuration(edge, admin=admin, log=log)), "utf-8")
     # A base id of its own: Envoys of one machine share memory by it otherwise.
-    words = ("--use-dynamic-base-id", "--concurrency", str(concurrency), "--log-level", "warning")
-    words += ("--file-flush-interval-msec", "10")
+    words = ["--use-dynamic-base-id", "--concurrency", str(concurrency), "--log-level", "warning"]
+    words += ["--file-flush-interval-msec", "10"]
     child = start(directory / "envoy.log", binary, "-c", str(config), *words)
     for port in edge.clear:
         child.wait_listening(port)
     return RunningEnvoy(child, admin, log)
 
 
-def fronted(words: Sequence[str], socket: Path) -> tuple[list[str], dict[str, str], dict[int, str]]:
+def fronted(words: Sequence[str], directory: Path) -> tuple[list[str], Edge]:
     """Translate the options of a ``guard run`` into a ``guard decide`` with an Envoy in front.
 
     Args:
         words: options of ``guard run``.
-        socket: where the guard is to listen.
+        directory: private; for the guard's socket and a file of settings.
 
     Returns:
-        options of ``guard decide``, what else it needs in its environment, and the ports of Envoy
-        with the server that each leads to.
+        the command and options of the guard, and what its Envoy is told.
 
     Raises:
         GuardError: an Envoy in front cannot do what they ask for.
     """
-    options, settings, ports = ["--listen", f"unix:{socket}"], dict[str, Any](), dict[int, str]()
+    place = f"unix:{directory / 'front.sock'}"
+    options, settings, ports = ["decide", "--listen", place], dict[str, Any](), dict[int, str]()
     flat = iter(
         piece
         for word in words
@@ -275,23 +288,34 @@ def fronted(words: Sequence[str], socket: Path) -> tuple[list[str], dict[str, st
             if one.route:
                 msg = "servers under paths are listeners of the guard's own"
                 raise GuardError(msg)
-            name = f"s{one.port}"
+            ports[one.port] = name = f"s{one.port}"
             principal = f"{one.principal}@" if one.principal else ""
             options += ["--server", f"{principal}{name}={one.upstream}{one.endpoint}"]
-            ports[one.port] = name
         elif option in _UNSUPPORTED:
             msg = f"`{option}` is of listeners of the guard's own"
             raise GuardError(msg)
-        elif option == "--policy":
+        elif option in _SHARED:
             options += [option, value]
-        elif option in {"--model-api", "--authorization-server"}:
+        elif option in _LISTS:
             settings.setdefault(option, []).append(value)
         elif option != "--pep":
             settings[option] = value
-    environment = {
-        f"GUARD_{name.removeprefix('--').replace('-', '_').upper()}": (
-            value if isinstance(value, str) else json.dumps(value)
-        )
-        for name, value in settings.items()
-    }
-    return options, environment, ports
+    lines = (f"{k.strip('-').replace('-', '_')} = {json.dumps(v)}\n" for k, v in settings.items())
+    (directory / "front.toml").write_text("".join(lines), "utf-8")
+    return [*options, "--config", str(directory / "front.toml")], Edge(place, ports)
+
+
+class FrontedRig(Rig):
+    """A rig whose guard has an Envoy in front, on the ports of its listeners."""
+
+    def begin_guard(self, *options: str, admin: int = 0) -> Child:
+        """Start ``guard decide`` and its Envoy, in place of ``guard run``.
+
+        Raises:
+            GuardError: Envoy is not installed, or cannot do what the options ask for.
+        """
+        words = ["--admin", f"127.0.0.1:{admin or free_port()}", "--audit", str(self.audit)]
+        words += ["--label-key", str(self.directory / "label.key"), "--data", "memory"]
+        command, edge = fronted([*words, *options], self.directory)
+        self.keep(start_envoy(self.directory, edge).child)
+        return self.start("guard", "-m", "guard", *command)

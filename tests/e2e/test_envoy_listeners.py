@@ -1,0 +1,334 @@
+"""TLS, HTTP/2 and 3, certificates and tokens at an Envoy; the guard decides who and what."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import queue
+import ssl
+import stat
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from guard.adapters.envoy.rig import Certificates, Edge, RunningEnvoy, start_envoy
+from guard.adapters.loopback import free_port, start
+from tests.e2e.controlled_upstream import PATIENCE, ControlledUpstream, close_all
+from tests.e2e.quic_client import connecting
+from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, needs_envoy, tool_call
+from tests.e2e.tls_upstream import issue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.e2e, needs_envoy]
+AGENT = "spiffe://agents.test/scribe"
+KEY = ec.generate_private_key(ec.SECP256R1())
+FILE = """
+[tokens]
+issuer = "https://id.test"
+audience = "guard"
+keys = "key.pem"
+
+[client_certificates]
+authorities = "agents-ca.pem"
+"""
+SERVERS = ("mail", "files", "quick")
+EVENTS = 3
+PROGRESS = b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"n":%d}}\n\n'
+RESULT = b'data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"ok"}]}}\n\n'
+
+
+@dataclass
+class Stage:
+    """A guard between two sides of one Envoy, in front of three servers."""
+
+    guard: RunningGuard
+    envoy: RunningEnvoy
+    directory: Path
+    clear: dict[str, int]
+    """Port of each server's listener in the clear."""
+    tls: int
+    quick_tls: int
+    """Port of the listener over TLS that leads to the server of streams."""
+    egress: Path
+    upstreams: dict[str, Any]
+
+    def client(self, chain: str | None = None, *, http2: bool = True) -> httpx.Client:
+        """Return a client of the listener that speaks TLS."""
+        context = ssl.create_default_context(cafile=str(self.directory / "server-ca.pem"))
+        if chain:
+            context.load_cert_chain(self.directory / chain)
+        base = f"https://localhost:{self.tls}"
+        return httpx.Client(base_url=base, http2=http2, verify=context, trust_env=False, timeout=30)
+
+    def received(self) -> bytes:
+        """Return what all servers have received."""
+        return b"".join(bytes(one.received) for one in self.upstreams.values())
+
+
+def token(subject: str = "clerk", audience: str = "guard") -> dict[str, str]:
+    """Return the header field of a client with a signed token."""
+    claims = {"iss": "https://id.test", "aud": audience, "sub": subject, "exp": 4_000_000_000}
+    return {"proxy-authorization": f"Bearer {jwt.encode(claims, KEY, 'ES256')}"}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Everything that the shipped configuration has."""
+    directory = tmp_path_factory.mktemp("listeners")
+    issue(directory / "agents-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+    issue(directory / "strangers-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+    chain = issue(directory / "server-ca.pem", "localhost", "127.0.0.1")
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    (directory / "key.pem").write_bytes(
+        KEY.public_key().public_bytes(serialization.Encoding.PEM, form)
+    )
+    (directory / "principals.toml").write_text(FILE, "utf-8")
+    upstreams: dict[str, Any] = {"mail": Upstream(), "files": Upstream()}
+    upstreams["quick"] = ControlledUpstream()
+    place = Path(tempfile.mkdtemp(prefix="guard-envoy-"))
+    clear = {name: free_port() for name in SERVERS}
+    tls, quick_tls, admin = free_port(), free_port(), free_port()
+    edge = Edge(
+        guard=f"unix:{place / 'decide.sock'}",
+        clear={port: name for name, port in clear.items()},
+        tls={tls: "mail", quick_tls: "quick"},
+        certificates=Certificates(chain, chain, directory / "agents-ca.pem"),
+        egress=str(place / "egress.sock"),
+        servers={name: ("127.0.0.1", one.port) for name, one in upstreams.items()},
+    )
+    envoy = start_envoy(directory, edge)
+    audit = directory / "audit.jsonl"
+    words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
+    words += ["--listen", edge.guard, "--egress", f"unix:{edge.egress}", "--audit", str(audit)]
+    words += ["--admin", f"127.0.0.1:{admin}", "--data", "memory"]
+    words += ["--label-key", str(directory / "label.key")]
+    words += ["--credentials", str(directory / "principals.toml")]
+    for name in SERVERS:
+        # Nobody is at that address: what arrives has come by the way out.
+        words += ["--server", f"{name}=http://{name}.test:1/mcp"]
+    variables = {k: v for k, v in os.environ.items() if k != "GUARD_PEP"}
+    child = start(directory / "guard.log", *words, environment=variables)
+    child.wait_ready()
+    guard = RunningGuard(child, clear["mail"], admin, audit, upstreams["mail"], envoy=envoy)
+    yield Stage(guard, envoy, directory, clear, tls, quick_tls, Path(edge.egress), upstreams)
+    guard.stop()
+    for one in upstreams.values():
+        one.close()
+
+
+@pytest.fixture(autouse=True)
+def _sockets() -> Iterator[None]:
+    """Close what a test opened."""
+    yield
+    close_all()
+
+
+def asked(stage: Stage, http: str, document: Any, headers: dict[str, str]) -> tuple[int, Any]:
+    """POST to the first server over a version of HTTP; return status and parsed answer."""
+    body = json.dumps(document).encode()
+    if http == "3":
+
+        async def over_quic() -> tuple[int, bytes]:
+            async with connecting(stage.tls, stage.directory / "server-ca.pem") as client:
+                answer = client.post(f"localhost:{stage.tls}", body, headers)
+                await answer.end()
+                return answer.status, bytes(answer.body)
+
+        status, said = asyncio.run(over_quic())
+        return status, json.loads(said)
+    with stage.client(http2=http == "2") as client:
+        content = {"content-type": "application/json", **headers}
+        answer = client.post("/mcp", content=body, headers=content)
+    assert answer.http_version == f"HTTP/{http}"
+    return answer.status_code, answer.json()
+
+
+@pytest.mark.parametrize("http", ["1.1", "2", "3"])
+def test_every_version_of_http_is_judged_alike(stage: Stage, http: str):
+    """An allowed call arrives by the way out, and says nothing of the guard; another does not."""
+    before = len(stage.upstreams["mail"].received)
+
+    status, answer = asked(stage, http, tool_call(), token())
+    sent = bytes(stage.upstreams["mail"].received[before:])
+    after = stage.received()
+    refused, observation = asked(stage, http, tool_call("a@evil.test"), token())
+    nobody, _ = asked(stage, http, tool_call(), {})
+
+    assert (status, answer["result"]["content"][0]["text"]) == (200, "done")
+    head, _, body = sent.partition(b"\r\n\r\n")
+    assert json.loads(body) == tool_call()
+    for word in (b"x-guard", b"proxy-authorization", b"x-forwarded", b"x-envoy", b"x-request-id"):
+        assert word not in head.lower()
+    assert (refused, observation["result"]["isError"]) == (200, True)
+    assert nobody == 407
+    assert stage.received() == after
+
+
+@pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
+def test_a_certificate_that_envoy_saw_is_who_the_agent_is(stage: Stage, http2: bool):
+    """The guard has verified its chain, and takes the name from it."""
+    with stage.client("agents-ca-chain.pem", http2=http2) as client:
+        statuses = [client.post("/mcp", json=tool_call()).status_code for _ in range(2)]
+
+    line = stage.guard.audit()[-1]
+    assert statuses == [200, 200]
+    assert (line["principal"], line["principal_rung"]) == (AGENT, "credential")
+
+
+def test_a_certificate_of_strangers_gets_nowhere(stage: Stage):
+    """Envoy ends the handshake; the guard would have refused it as well."""
+    before = stage.received()
+
+    with stage.client("strangers-ca-chain.pem") as client, pytest.raises(httpx.HTTPError):
+        client.post("/mcp", json=tool_call())
+
+    assert stage.received() == before
+
+
+def test_nobody_can_say_whose_certificate_he_has(stage: Stage):
+    """Of the fields that Envoy fills in, what a client says is not there any more."""
+    from urllib.parse import quote
+
+    pem = (stage.directory / "agents-ca-chain.pem").read_text("ascii")
+    leaf = pem[pem.index("-----BEGIN CERTIFICATE-----") :]
+    forged = {"x-forwarded-client-cert": f'Hash=0;Chain="{quote(leaf)}"', "X-Guard-Front": "x"}
+    before = stage.received()
+
+    with stage.client() as client:
+        over_tls = client.post("/mcp", json=tool_call(), headers=forged)
+    status, _ = stage.guard.post(tool_call(), forged)
+
+    assert (over_tls.status_code, status) == (407, 407)
+    assert stage.received() == before
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {},
+        token(audience="somebody else"),
+        {"proxy-authorization": token()["proxy-authorization"][:-6]},
+        {"authorization": token()["proxy-authorization"]},
+        {"proxy-authorization": "Bearer"},
+    ],
+    ids=["none", "another audience", "a broken signature", "elsewhere", "empty"],
+)
+def test_a_token_that_does_not_hold_is_no_call(stage: Stage, shown: dict[str, str]):
+    """Whatever Envoy made of it."""
+    before = stage.received()
+
+    status, _ = asked(stage, "2", tool_call(), shown)
+
+    assert status == 407
+    assert stage.received() == before
+
+
+def test_a_token_that_holds_names_the_principal(stage: Stage):
+    """And the session is the client's, as everywhere."""
+    asked(stage, "3", tool_call(), {**token("reader"), "x-guard-session": "s-17"})
+
+    line = stage.guard.audit()[-1]
+    assert (line["principal"], line["session"]) == ("reader", "s-17")
+
+
+def test_the_route_says_which_server_and_not_the_client(stage: Stage):
+    """Each listener leads to its own, whatever a client writes."""
+    before = {name: len(one.received) for name, one in stage.upstreams.items()}
+    port = stage.clear["files"]
+    url = f"http://127.0.0.1:{port}/mcp"
+
+    forged = {**token(), "x-guard-server": "mail", "host": "mail.test"}
+    answer = httpx.post(url, json=tool_call(), headers=forged, trust_env=False)
+
+    grown = {name for name, one in stage.upstreams.items() if len(one.received) > before[name]}
+    assert (answer.status_code, grown) == (200, {"files"})
+    assert stage.guard.audit()[-1]["server"] == "decide:files"
+
+
+def test_clients_without_a_session_are_told_apart_by_their_connections(stage: Stage):
+    """Two requests of one connection are one session's, whatever the client calls it."""
+    sessions = []
+    forged = {**token(), "x-guard-connection": "mine"}
+    for _ in range(2):
+        with stage.client() as client:
+            for _ in range(2):
+                client.post("/mcp", json=tool_call(), headers=forged)
+                sessions.append(stage.guard.audit()[-1]["session"])
+
+    assert sessions[0] == sessions[1]
+    assert sessions[2] == sessions[3]
+    assert len(set(sessions)) == 2
+    assert not any("mine" in one for one in sessions)
+
+
+def _serve_in_turns(upstream: ControlledUpstream, turns: queue.Queue[None]) -> None:
+    """Answer one call with events, each once the client has said that it read the one before."""
+    exchange = upstream.next()
+    exchange.head()
+    for number in range(EVENTS):
+        exchange.chunk(PROGRESS % number)
+        turns.get(timeout=PATIENCE)
+    exchange.chunk(RESULT)
+    exchange.end()
+
+
+def _over_http_2(stage: Stage, turns: queue.Queue[None]) -> bytes:
+    url = f"http://127.0.0.1:{stage.clear['quick']}/mcp"
+    with (
+        httpx.Client(http1=False, http2=True, trust_env=False, timeout=30) as client,
+        client.stream("POST", url, json=tool_call(), headers=token()) as answer,
+    ):
+        pieces, read = answer.iter_raw(), b""
+        for number in range(EVENTS):
+            while b'"n":%d' % number not in read:
+                read += next(pieces)
+            turns.put(None)
+        return read + b"".join(pieces)
+
+
+def _over_http_3(stage: Stage, turns: queue.Queue[None]) -> bytes:
+    async def read() -> bytes:
+        async with connecting(stage.quick_tls, stage.directory / "server-ca.pem") as client:
+            body = json.dumps(tool_call()).encode()
+            answer = client.post(f"localhost:{stage.quick_tls}", body, token())
+            for number in range(EVENTS):
+                await answer.until(b'"n":%d' % number)
+                turns.put(None)
+            await answer.end()
+            return bytes(answer.body)
+
+    return asyncio.run(read())
+
+
+@pytest.mark.parametrize("read", [_over_http_2, _over_http_3], ids=["HTTP/2", "HTTP/3"])
+def test_events_come_as_they_are_made(
+    stage: Stage, read: Callable[[Stage, queue.Queue[None]], bytes]
+):
+    """Nothing is held back: the server goes on only when the client has read."""
+    turns: queue.Queue[None] = queue.Queue()
+    server = threading.Thread(target=_serve_in_turns, args=(stage.upstreams["quick"], turns))
+    server.start()
+
+    found = read(stage, turns)
+
+    server.join()
+    assert found == b"".join(PROGRESS % n for n in range(EVENTS)) + RESULT
+
+
+def test_the_way_out_is_the_guard_s_alone(stage: Stage):
+    """Its socket is its user's, in a directory that nobody else may enter."""
+    path = stage.egress
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700

@@ -267,13 +267,13 @@ def answers(
         tenant: whose requests.
 
     Raises:
-        InputError: a console is named without a secret, or nothing can be found.
+        InputError: a console of somebody else is named without a secret, or nothing can be found.
     """
-    if console is not None:
-        if secret is None:
-            raise InputError("--console needs --secret FILE: yours, of the people file")
+    if console is not None and secret is not None:
         return ConsoleAnswers(ConsoleNote(0, console.rstrip("/"), read_secret(secret)), tenant)
-    note = find_console() if (redis, key, audit) == (None, None, None) else None
+    note = find_console(console) if (redis, key, audit) == (None, None, None) else None
+    if console is not None and note is None:
+        raise InputError("--console needs --secret FILE: yours, of the people file")
     if note is not None:
         typer.echo(f"guard: by the console at {note.url}", err=True)
         return ConsoleAnswers(note, tenant)

@@ -98,10 +98,11 @@ class Place:
 
     Args:
         settings: of the console.
+        redis: URL of its state.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, redis: str) -> None:
+        self._settings, self._redis = settings, redis
         self.port = settings.console_address[1]
         """The port listened on; set once it is known."""
         self._note: Path | None = None
@@ -110,7 +111,7 @@ class Place:
         """Tell commands of the same user where it is; :meth:`forget` takes that back."""
         file = self._settings.console_certificate
         certificate = str(file.resolve()) if file else ""
-        self._note = ConsoleNote(os.getpid(), self.local, secret, certificate).write()
+        self._note = ConsoleNote(os.getpid(), self.local, secret, certificate, self._redis).write()
 
     def forget(self) -> None:
         """Take the note away."""
@@ -160,7 +161,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     wall = time.time  # noqa: TID251  (the edge where time comes in)
     people = load_people(settings.console_people, wall)
     access = Access(people.secrets, time.monotonic)
-    place = Place(settings)
+    place = Place(settings, redis)
     oidc = None
     if people.oidc is not None:
         oidc = OpenIdConnect(

@@ -119,6 +119,8 @@ class _Reader:
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             detail = " ".join(str(error.problem or error.context).split())
+            if "alias" in str(error.context):
+                detail = 'a text that begins with `*`: quote it, `"*"`'
             self._problem(mark.line + 1 if mark else 1, f"not valid YAML: {detail}")
         except YAMLError as error:
             position = getattr(error, "position", 0) or 0
@@ -141,7 +143,7 @@ class _Reader:
                     self._problem(line, "a second document; put it into a file of its own")
                     raise _UnreadableError
             elif isinstance(event, AliasEvent):
-                message = f"alias `*{event.anchor}`; write the value out"
+                message = f"alias `*{event.anchor}`; write the value out, or quote a text"
                 if _PATTERN_LIKE.search(event.anchor):
                     message = f'`*{event.anchor}` begins with `*`: quote it, `"*{event.anchor}"`'
                 self._problem(line, message)

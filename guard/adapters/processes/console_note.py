@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.processes.notes import leave_note, living_notes
+from guard.adapters.processes.run_note import FOLDER as RUNNING
+from guard.adapters.processes.run_note import RunNote
 from guard.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ class ConsoleNote:
     """A bearer."""
     certificate: str = ""
     """PEM file of the console's certificate, where this note is of this machine's."""
+    redis: str = ""
+    """URL of its state."""
 
     def trust(self) -> ssl.SSLContext:
         """Return whom a connection trusts: that certificate alone, else the public authorities."""
@@ -47,14 +51,25 @@ class ConsoleNote:
         return leave_note(FOLDER, self.pid, asdict(self))
 
 
-def find_console() -> ConsoleNote | None:
-    """Return the note of this user's one running console, None where there is none.
+def find_console(url: str | None = None) -> ConsoleNote | None:
+    """Return the note of this user's running console, None where there is none.
+
+    Args:
+        url: which one; None: there is only one.
 
     Raises:
-        InputError: there are several, and which is meant was not said.
+        InputError: there are several, or guards with a state that the console has not, and which
+            is meant was not said.
     """
     notes = living_notes(FOLDER, ConsoleNote)
-    if len(notes) > 1:
-        urls = ", ".join(f"`{note.url}` (process {note.pid})" for note in notes)
-        raise InputError(f"several consoles of this user run: {urls}; choose --console or --redis")
-    return notes[0] if notes else None
+    if url is not None:
+        return next((note for note in notes if note.url == url.rstrip("/")), None)
+    if not notes:
+        return None
+    states = {note.redis for note in notes}
+    guards = [one for one in living_notes(RUNNING, RunNote) if one.redis not in states]
+    if len(notes) + len(guards) > 1:
+        found = [f"--console {note.url} (process {note.pid})" for note in notes]
+        found += [f"--redis {one.redis} (process {one.pid})" for one in guards]
+        raise InputError(f"several consoles and guards of this user run: {', '.join(found)}")
+    return notes[0]

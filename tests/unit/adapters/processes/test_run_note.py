@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from guard.adapters.processes.console_note import ConsoleNote, find_console
 from guard.adapters.processes.run_note import RunNote, find_running
 from guard.core.errors import GuardError
 
@@ -77,3 +78,18 @@ def test_notes_in_a_directory_that_others_may_enter_count_for_nothing(notes):
     assert not RunNote(os.getpid(), "unix:///here").write()
     with pytest.raises(GuardError, match="no guard of this user runs"):
         find_running()
+
+
+def test_of_a_console_and_a_guard_that_it_does_not_watch_the_operator_chooses(notes):
+    """An answer must not end in the state of another guard; a console may be of several guards."""
+    console = ConsoleNote(os.getpid(), "http://127.0.0.1:1", "secret", redis="unix:///one")
+    assert console.write()
+    assert RunNote(os.getpid(), "unix:///one").write()
+    assert find_console() == console
+
+    assert RunNote(os.getppid(), "unix:///two").write()
+    with pytest.raises(GuardError, match="--redis unix:///two") as caught:
+        find_console()
+    assert "--console http://127.0.0.1:1 " in str(caught.value)
+    assert find_console("http://127.0.0.1:1/") == console
+    assert find_console("http://127.0.0.1:2") is None

@@ -115,8 +115,10 @@ _OF: Final = frozenset({"of", "von", "de", "di", "van", "da", "do"})
 _ME: Final = frozenset({"me", "us", "mir", "uns", "mi", "ci", "nos", "mij", "ons"})
 _DISTRUST: Final = re.compile(
     r"\b(?:phish\w*|scam\w*|spam\w*|malicious|suspicious|suspect|fake|fraud\w*|forbidden|prohibited"
-    r"|blocked|unsafe|untrusted|hacker|attacker|stranger|legit\w*|trustworthy|betrug\w*|verdächtig"
-    r"|verboten|arnaque|fraude|estafa|truffa|golpe)\b"
+    r"|block(?:ed|list\w*)|black-?list\w*|deny-?list\w*|denied|banned|quarantine\w*|unsafe|untrusted"
+    r"|hackers?|attackers?|strangers?|thief|thieves|crooks?|criminals?|impostors?|malware|ransom\w*"
+    r"|legit\w*|trustworthy|betr[uü]g\w*|verdächtig|verboten|sperrliste|arnaque|escroc|voleur|fraude"
+    r"|estafa\w*|ladr[oó]n|truffa\w*|ladro|oplicht\w*|dief|golp\w+)\b"
 )
 _INTERROGATIVES: Final = _WORDS["interrogatives"]
 _POLITE: Final = re.compile(
@@ -132,6 +134,67 @@ _NO_CHANNEL: Final = _SKIPPED | _RECEIVER_PREPOSITIONS | _RECEIVER_VERBS | _PLAC
 _CHANNEL_NOUNS: Final = _WORDS["channel_nouns"]
 _PAGE_NOUNS: Final = _WORDS["page_nouns"]
 _INBOX_NOUNS: Final = _WORDS["inbox_nouns"]
+_NOUN_LIKE: Final = _WORDS["noun_like"]
+"""Verbs that are nouns as often: they are verbs only where a verb stands."""
+_CREATING: Final = _WORDS["creating_verbs"]
+"""What makes something for somebody, if it is one of ``_CREATED``."""
+_CREATED: Final = _WORDS["created_nouns"]
+_MEETING_VERBS: Final = _WORDS["meeting_verbs"]
+"""What makes something with or for somebody, whatever it is."""
+_GIVING_VERBS: Final = _WORDS["giving_verbs"]
+"""Verbs whose receiver stands behind a preposition only."""
+_TELLING_VERBS: Final = frozenset(
+    {"tell", "ask", "notify", "inform", "remind", "warn", "thank", "let", "call", "ping", "contact"}
+)
+"""Verbs whose receiver stands behind no preposition."""
+_TOWARDS: Final = frozenset({"to", "into", "onto"})
+"""Not what somebody meets with."""
+_MODAL: Final = frozenset({"can", "could", "will", "would", "should", "must", "may", "shall", "if"})
+_SPEAKERS: Final = frozenset({"you", "u", "we", "i"})
+_FORGETS: Final = frozenset(
+    {"forget", "hesitate", "fail", "vergiss", "vergessen", "oublie", "oubliez", "olvides", "olvide"}
+    | {"dimenticare", "dimentica", "vergeet", "esqueça", "esqueças"}
+)
+_POSSIBLE: Final = frozenset(
+    {"possible", "necessary", "needed", "möglich", "nötig", "possibile", "posible", "mogelijk"}
+    | {"possível"}
+)
+_ASKING: Final = frozenset(
+    {"ask", "frag", "frage", "demande", "demandez", "pregunta", "chiedi", "vraag", "pergunte"}
+)
+_COMPOUND: Final = frozenset(
+    {"next", "close", "due", "according", "prior", "similar", "related", "compared", "contrary"}
+)
+_ONWARDS: Final = frozenset({"over", "across", "along"})
+_PLACED: Final = frozenset({"to", "with", "into", "onto", "as"})
+_HEADS: Final = frozenset({"to", "cc", "bcc", "an", "para"})
+_PHRASAL: Final = frozenset(
+    {("follow", "up"), ("get", "back"), ("set", "up"), ("hand", "over"), ("pass", "on")}
+    | {("reach", "out"), ("sign", "up"), ("check", "in"), ("pass", "it"), ("pass", "this")}
+)
+_FINAL_VERBS: Final = _WORDS["final_verbs"]
+"""Verbs at the end of a sentence, in German and Dutch."""
+_LEADING: Final = _WORDS["leading"]
+"""Words behind which a verb stands."""
+_HANDLING: Final = _WORDS["handling_verbs"]
+_SUBORDINATORS: Final = _WORDS["subordinators"]
+_BEFORE_CLAUSES: Final = frozenset({"before", "after", "until", "till", "while", "as", "like"})
+_THAT: Final = frozenset({"that", "dass", "daß", "que", "che", "dat"})
+_SUBJECTS: Final = _WORDS["subjects"]
+_INFINITIVES: Final = frozenset({"to", "zu", "de", "à", "di", "te"})
+_NO_ACT: Final = _WORDS["no_act"]
+"""What takes back the verb behind it: pretended, refused, forbidden, asked about."""
+_NOT_CURRENT: Final = _WORDS["not_current"]
+"""What is said of an address that is none, or no more."""
+_EXCLUDING: Final = frozenset(
+    {("instead", "of"), ("rather", "than"), ("other", "than"), ("sooner", "than")}
+    | {("apart", "from"), ("aside", "from"), ("opposed", "to"), ("bis", "auf"), ("au", "lieu")}
+    | {("à", "part")}
+    | {("en", "lugar"), ("en", "vez"), ("invece", "di"), ("invece", "che"), ("em", "vez")}
+    | {("plaats", "van"), ("anstelle", "von"), ("al", "posto")}
+    | {(all_, "but") for all_ in ("everybody", "everyone", "all", "anybody", "anyone")}
+)
+_REPLACED: Final = frozenset({"statt", "anstatt"})
 _NO_NAMES: Final = _WORDS["no_names"]
 """Never names, whatever somebody calls himself."""
 _BEHIND_NAMES: Final = _WORDS["behind_names"]
@@ -141,6 +204,30 @@ _ARTICLE_PREPOSITIONS: Final = frozenset({"a", "an"})
 
 
 _ADDRESS_NOUNS: Final = _DECLARED_NOUNS - _READ_WORDS - frozenset({"url"})
+CLAUSE_WORDS: Final = 40
+"""Words before a preposition among which its verb is looked for."""
+_SENDING_VERBS: Final = _RECEIVER_VERBS | _MEETING_VERBS | _GIVING_VERBS | _REPLY_VERBS
+_BREAKS: Final = frozenset({",", ";", ":", "(", ")", "–"})  # noqa: RUF001
+_WHATEVER: Final = frozenset(
+    {"what", "whatever", "all", "every", "everything", "some", "any", "each"}
+)
+_BANS: Final = frozenset(
+    {"block", "deny", "ban", "black", "spam", "junk", "exclusion", "ignore", "suppression"}
+)
+_LISTS: Final = frozenset({"list", "lists", "folder", "rule", "rules", "filter"})
+_CHANGING: Final = frozenset(
+    {"comment", "merge", "close", "reopen", "fix", "commit", "push", "approve", "label"}
+)
+"""What somebody does to a repository, whatever else its sentence says of it."""
+_FORGES: Final = frozenset({"github.com", "gitlab.com", "bitbucket.org", "codeberg.org"})
+"""Hosts whose URLs begin with a repository."""
+_COPIES: Final = frozenset({"cc", "bcc"})
+_IT: Final = frozenset({("it",), ("them",), ("this",), ("it", "please"), ("es",), ("le",), ("lo",)})
+_BEFORE_GERUNDS: Final = frozenset({"mind", "by", "start", "begin", "keep", "finish", "and"})
+_OPENING: Final = frozenset({"open", "get", "öffne", "ouvre", "abre", "apri", "abra"})
+_DEFINITE: Final = frozenset({"the", "my", "our", "this", "that", "his", "her", "their", "last"})
+_APART: Final = frozenset({"behind", "near", "like", "unlike", "against", "impersonating"})
+"""Prepositions that say where or what somebody is."""
 _ENDS_MESSAGE: Final = (
     (_BOUNDARIES - _DETERMINERS) | _CLAUSE_ENDS | (_RECEIVER_VERBS - _MESSAGE_NOUNS)
 )
@@ -344,7 +431,7 @@ def _without_quotations(text: str) -> str:
             continue
         inner = text[start + 1 : at]
         kept.append(text[position:start])
-        if len(inner.split()) <= QUOTE_WORDS and "\n" not in inner:
+        if len(inner.split()) <= QUOTE_WORDS and "\n" not in inner and not _is_order(inner):
             # The marks stay: they show where a dictated name begins and ends.
             kept.append(f' "{inner.strip()}" ')
         else:
@@ -356,6 +443,14 @@ def _without_quotations(text: str) -> str:
     else:
         kept.append(text[position:])
     return "".join(kept)
+
+
+def _is_order(quoted: str) -> bool:
+    """Return whether a short quotation says more of an address than whose it is."""
+    words = [word.strip(_EDGES).lower() for word in quoted.split()]
+    if len(words) == 1 or not any(map(_typed_text, words)):
+        return False
+    return any(word in _RECEIVER_PREPOSITIONS | _RECEIVER_VERBS for word in words)
 
 
 # --- typed values ---------------------------------------------------------------------------------
@@ -387,6 +482,9 @@ _RUN_ON_MARK: Final = re.compile(r"(?<=\w)([\])>\"'`*]{1,3} ?)\.(?=[A-Z])")
 _DATE: Final = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
 _MESSAGE_ID: Final = re.compile(r"(?=\D{0,40}\d)[\w<][\w.@+=$<>-]{0,250}")
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,38}/[A-Za-z0-9_][\w.-]{0,98}")
+_FORGE_URL: Final = re.compile(
+    rf"https://(?:www\.)?([\w.-]+)/({_REPOSITORY.pattern})(?:[/?#]|$)", re.IGNORECASE
+)
 _PLACE: Final = re.compile(rf"{_SIGNED.pattern}|{_REPOSITORY.pattern}")
 _JOINT: Final = "\u2060"
 """Stands for a space inside one number while words are told apart."""
@@ -433,7 +531,14 @@ def _values_of(typed: str) -> tuple[str, ...]:
     # A part of an address is no address: what looks like a handle in a host names nobody.
     is_url = "://" in typed or typed.lower().startswith("www.")
     wanted = ("url:", "host:") if is_url else ("mail:",) if "@" in typed else ("",)
-    return tuple([v for v in found if v.startswith(wanted) and not v.startswith("any:")])
+    values = [v for v in found if v.startswith(wanted) and not v.startswith("any:")]
+    return (*values, *(_repository_of(typed) if is_url else ()))
+
+
+def _repository_of(url: str) -> tuple[str, ...]:
+    """Return the repository that a URL of a forge is in."""
+    found = _FORGE_URL.match(url)
+    return (handle_value(found[2]),) if found and found[1].lower() in _FORGES else ()
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -467,19 +572,23 @@ def mentions_in(prompt: str) -> Mentions:
     """Return what the user of a prompt names, by the position in which it stands."""
     found = Mentions()
     last: list[str] = []
+    typed: list[str] = []
+    pages: list[str] = []
     open_mail: tuple[list[str], list[str]] = ([], [])
     spoken_of: list[str] = []
     mailbox: tuple[str, ...] = ()
     owners: list[tuple[str, list[str]]] = []
     for raw in _sentences(own_words(prompt)):
         if len(raw) > SENTENCE_WORDS:
-            last, open_mail, spoken_of, mailbox = [], ([], []), [], ()
+            last, typed, pages, open_mail, spoken_of, mailbox = [], [], [], ([], []), [], ()
             continue
         if _takes_back(raw):
-            found.refused.update(dict.fromkeys(last))
+            found.refused.update(dict.fromkeys((*last, *typed)))
+            for page in pages:
+                found.pages.pop(page, None)
             continue
         sentence = _Sentence(raw)
-        last = sentence.into(found)
+        last, typed, pages = sentence.into(found), sentence.values(), sentence.pages()
         if sentence.asserts and sentence.speaks_of_them():
             named = map(handle_value, (*spoken_of, *sentence.spoken_of()))
             found.names.update(dict.fromkeys(named))
@@ -501,6 +610,7 @@ def mentions_in(prompt: str) -> Mentions:
             break
     for value in found.refused:
         found.receivers.pop(value, None)
+        found.sources.pop(value, None)
     found.homes.update(_homes(owners, found.names))
     return found
 
@@ -545,9 +655,12 @@ def _sentences(words: str) -> Iterator[list[str]]:
 
 def _takes_back(sentence: list[str]) -> bool:
     """Return whether a short sentence says no to the one before it (``Never do that.``)."""
-    first = sentence[0].strip(_EDGES).lower()
     typed = any(_typed_text(word.strip(_EDGES)) for word in sentence)
-    return len(sentence) <= 6 and first in _NEGATIONS and not typed  # noqa: PLR2004
+    if typed or len(sentence) > 6:  # noqa: PLR2004
+        return False
+    words = [word.strip(_EDGES).lower() for word in sentence]
+    doubted = not sentence[-1].endswith("?") and any(map(_DISTRUST.search, words))
+    return words[0] in _NEGATIONS or doubted
 
 
 class _Sentence:
@@ -568,6 +681,7 @@ class _Sentence:
                 self.typed[at], self._texts[at] = _values_of(text), text
         self.asserts = not self._is_question() and not self._is_conditional()
         self.doubts = any(map(_DISTRUST.search, self.words))
+        self._is_verb_at: dict[int, bool] = {}
         self._denied = self._negated()
         self._said_by_others = self._reported_from()
         self.replies = self.asserts and self._reply_verb() is not None
@@ -595,6 +709,14 @@ class _Sentence:
             for name in self._names():
                 found.names[handle_value(name)] = None
         return named
+
+    def values(self) -> list[str]:
+        """Return every typed value in it."""
+        return [value for values in self.typed.values() for value in values]
+
+    def pages(self) -> list[str]:
+        """Return every URL in it, word for word."""
+        return [page for text in self._texts.values() for page in _page_of(text)]
 
     def mail(self) -> tuple[list[str], list[str]]:
         """Return the senders and the ids of the messages that it speaks of, none it denies."""
@@ -627,11 +749,16 @@ class _Sentence:
     def _is_conditional(self) -> bool:
         words = self.words
         for at, word in enumerate(words):
-            if word in _CONDITIONS:
+            possible = words[at + 1 : at + 2] and words[at + 1] in _POSSIBLE
+            if word in _CONDITIONS and not (possible or self._is_asked(at)):
                 return True
             if word == "when" and at + 1 < len(words) and words[at + 1] not in _TEMPORAL_OWN:
                 return True
         return False
+
+    def _is_asked(self, condition: int) -> bool:
+        """Return whether ``if`` begins what somebody is to be asked."""
+        return not _ASKING.isdisjoint(self.words[:condition])
 
     def _negated(self) -> list[bool]:
         """Return per word whether a negation stands before it, in the same clause."""
@@ -640,12 +767,28 @@ class _Sentence:
             negated.append(here)
             denies = word in _NEGATIONS or word.startswith(("n'", "n’"))  # noqa: RUF001
             here = (denies and self._denies(at)) or (here and word not in _CONTRASTS)
-        return negated
+        return [one or other for one, other in zip(negated, self._excluded(), strict=True)]
+
+    def _excluded(self) -> list[bool]:
+        """Return per word whether it is named as what is replaced (``rather than to …``)."""
+        excluded, here, first = [], False, False
+        for at, word in enumerate(self.words):
+            excluded.append(here)
+            if (self.words[at - 1] if at else "", word) in _EXCLUDING or word in _REPLACED:
+                # ``Instead of A, send it to B``
+                here, first = True, at <= 1
+            elif here and ((first and self.raw[at].endswith(",")) or word in _CONTRASTS):
+                here = False
+        return excluded
 
     def _denies(self, at: int) -> bool:
         """Return whether a word of negation is one: not ``no later than``, nor the month of May."""
         behind = self.words[at + 1] if at + 1 < len(self.words) else ""
         if self.words[at] == "no" and behind in _HARMLESS_NO:
+            # ``No longer`` takes back, ``no longer than`` does not.
+            return behind == "longer" and self.words[at + 2 : at + 3] != ["than"]
+        if not _FORGETS.isdisjoint(self.words[max(at - 1, 0) : at + 3]):
+            # ``Don't forget to …``
             return False
         if self.words[at] in _NOTHING and any(raw.endswith(",") for raw in self.raw[at : at + 2]):
             # ``Nothing urgent, but …``
@@ -656,6 +799,8 @@ class _Sentence:
         """Return the place from which on it tells what somebody else has said."""
         before = ""
         for at, word in enumerate(self.words):
+            if word in _CONDITIONS and self._is_asked(at):
+                return at
             if word in _REPORTED and before not in _FIRST_PERSON:
                 return at
             if word in _REPORTING and (before in _OTHERS or self._says_that(at)):
@@ -680,8 +825,11 @@ class _Sentence:
         between the verb and its receiver, the receiver is none of it.
         """
         words = self.words
+        if not self.typed:
+            return set()
         doubts = [at for at, word in enumerate(words) if _DISTRUST.search(word)]
-        if not doubts or not self.typed:
+        doubts += [at for at, word in enumerate(words) if word in _LISTS and words[at - 1] in _BANS]
+        if not doubts:
             return set()
         verb = next((at for at, word in enumerate(words) if word in _RECEIVER_VERBS), len(words))
         first, last = doubts[0], doubts[-1]
@@ -742,7 +890,8 @@ class _Sentence:
     def _receives(self, at: int) -> bool:
         """Return whether the word that governs a value takes a receiver."""
         if at and self.words[at - 1] in _ARTICLE_PREPOSITIONS:
-            return not (self._is_passive(at - 1) or self._is_sought(at - 1, at))
+            sought = self._is_passive(at - 1) or self._is_sought(at - 1, at)
+            return not sought and self._is_sending(at - 1, at)
         if self._is_declared(at):
             return True
         if self._is_subject(at):
@@ -771,17 +920,237 @@ class _Sentence:
         word = self.words[index]
         of_place = word in _OF and at in self._texts and _PLACE.fullmatch(self._texts[at])
         at_place = word == "at" and at in self._texts and _PLACE.fullmatch(self._texts[at])
-        verb = word in _RECEIVER_VERBS or (word in _USE_VERBS and self._replaces(index, at))
-        # ``Her mail`` is no verb.
-        noun = verb and index > 0 and self.words[index - 1] in _DETERMINERS
-        if of_place or noun or (word in _CONTRASTS and index == at - 1):
+        used = word in _USE_VERBS and self._replaces(index, at)
+        verb = used or (word in _RECEIVER_VERBS and self._is_verb(index))
+        if of_place and self._is_worked_on(at):
+            return True
+        if of_place or (word in _CONTRASTS and index == at - 1):
             return None
         if word in _RECEIVER_PREPOSITIONS:
-            return not (self._is_passive(index) or self._is_sought(index, at))
+            sought = self._is_passive(index) or self._is_sought(index, at)
+            return not sought and self._is_sending(index, at)
         place = (word in _PLACE_PREPOSITIONS or at_place) and at - index <= NAME_WORDS
-        if verb or (place and self._is_posted(index)):
+        if place and (self._is_posted(index) or self._is_worked_on(at)):
             return True
-        return False if word in _SOURCE_WORDS or word in _BOUNDARIES else None
+        if verb:
+            parted = self._is_parted(index, at) or self._has_receiver(index, at)
+            return used or (self._is_own_act(index) and not parted)
+        ends = word in _SOURCE_WORDS or word in _BOUNDARIES or self._ends_clause(index, at)
+        return False if ends else None
+
+    # --- what is sent -----------------------------------------------------------------------
+
+    def _is_sending(self, preposition: int, at: int) -> bool:
+        """Return whether a preposition belongs to something that the user wants to be sent.
+
+        The verb that governs it says so: ``send the mail to …``, not ``delete the mail to …``.
+        A verb that is not known says nothing.
+
+        Args:
+            preposition: place of the word that would make a value a receiver.
+            at: the value's place, or that of a name.
+        """
+        if self._is_infinitive(preposition, at):
+            return False
+        if self._heads(preposition) or (preposition and self._is_manner(preposition - 1)):
+            return True
+        verb = self._act_before(preposition)
+        if verb is None:
+            return self._is_sent_behind(preposition, at)
+        return not (self._has_receiver(verb, preposition) or self._is_of_noun(preposition, at))
+
+    def _heads(self, at: int) -> bool:
+        """Return whether a preposition is the name of a mail's field (``To: …``, ``cc …``)."""
+        named = not at and self.words[0] in _HEADS and self.raw[0].endswith(":")
+        return named or (self.words[at] in _COPIES and self._leads(at))
+
+    def _is_of_noun(self, preposition: int, at: int) -> bool:
+        """Return whether a preposition belongs to the message before it.
+
+        ``Post my answer to … in #general``: what is sent goes somewhere else.
+        """
+        before = self.words[preposition - 1 : preposition]
+        if before and before[0] in _COMPOUND:
+            return True
+        behind = self.words[at + 1 : at + 3]
+        placed = bool(behind) and (
+            behind[0] in _PLACED
+            or (behind[0] in _PLACE_PREPOSITIONS and (at + 2 in self.typed or "our" in behind))
+        )
+        noun = bool(before) and before[0] in _MESSAGE_NOUNS | _NOUN_LIKE | _CREATED
+        owned = self.words[preposition - 2 : preposition - 1]
+        return placed and noun and bool(owned) and owned[0] in _DETERMINERS
+
+    def _is_sent_behind(self, preposition: int, at: int) -> bool:
+        """Return whether what is sent stands behind: ``an … schicken``, ``for … and mail it``."""
+        behind, before = self.words[at + 1 : at + 1 + LOOK_BACK], self.words[:preposition]
+        if not _FINAL_VERBS.isdisjoint(behind):
+            return (_SUBORDINATORS | _NO_ACT).isdisjoint(before)
+        return self.words[preposition] in _SEEKING_PREPOSITIONS and any(
+            word in _RECEIVER_VERBS and tuple(behind[index + 1 :]) in _IT
+            for index, word in enumerate(behind)
+        )
+
+    def _is_infinitive(self, preposition: int, at: int) -> bool:
+        """Return whether ``to`` begins a verb (``ask Ann to block …``)."""
+        behind = preposition + 1
+        if self.words[preposition] != "to" or behind >= at or behind in self.typed:
+            return False
+        known = self.words[behind] in _SKIPPED | _DETERMINERS or self.raw[behind][:1].isupper()
+        return not known and behind == at - 1 and self.raw[behind][-1:] not in _BREAKS
+
+    def _is_manner(self, at: int) -> bool:
+        """Return whether a word says how something is sent: ``by mail to …``."""
+        return self.words[at] in _MESSAGE_NOUNS and self.words[at - 1 : at] == ["by"]
+
+    def _act_before(self, preposition: int) -> int | None:
+        """Return the place of the verb that governs a preposition, None if it sends nothing."""
+        complete = self.words[preposition - 1 : preposition] and (
+            self.words[preposition - 1] in _ME
+        )
+        for index in range(preposition - 1, max(preposition - CLAUSE_WORDS, 0) - 1, -1):
+            if index in self.typed:
+                continue
+            if self._is_verb(index):
+                return index if self._is_act(index, preposition) else None
+            if self._is_other_verb(index) or self._is_told_of(index):
+                return None
+            # ``What Omar sent me`` is complete.
+            if not complete and self._ends_clause(index, preposition):
+                return None
+        return None
+
+    def _is_act(self, verb: int, preposition: int) -> bool:
+        """Return whether the user wants what a verb says, and it is for somebody."""
+        word = self.words[verb]
+        if not self._is_own_act(verb) or (word in _TELLING_VERBS and preposition > verb + 1):
+            return False
+        if word in _MEETING_VERBS:
+            return self.words[preposition] not in _TOWARDS
+        makes = word in _CREATING and not self._is_phrasal(verb)
+        return not makes or self._creates(verb, preposition)
+
+    def _is_told_of(self, at: int) -> bool:
+        """Return whether a word speaks of sending without asking for it: ``for sending …``."""
+        word = self.words[at]
+        stems = (word[:-3], f"{word[:-3]}e", word[:-4]) if word.endswith("ing") else ()
+        return not _RECEIVER_VERBS.isdisjoint(stems)
+
+    def _is_phrasal(self, at: int) -> bool:
+        return (self.words[at], *self.words[at + 1 : at + 2]) in _PHRASAL
+
+    def _is_verb(self, at: int) -> bool:
+        """Return whether a word is a verb that sends: not ``her mail``, nor ``all mail``."""
+        known = self._is_verb_at.get(at)
+        if known is None:
+            known = self._is_verb_at[at] = self._stands_as_verb(at)
+        return known
+
+    def _stands_as_verb(self, at: int) -> bool:
+        word, before = self.words[at], self.words[at - 1] if at else ""
+        if self._is_phrasal(at) or (before in _BEFORE_GERUNDS and self._is_told_of(at)):
+            return True
+        if word in _NOUN_LIKE or word in _CREATING:
+            return self._leads(at)
+        return word in _SENDING_VERBS and before not in _DETERMINERS
+
+    def _leads(self, at: int) -> bool:
+        """Return whether a word stands where a verb does."""
+        if not at or (self.words[at - 1] in _LEADING and not self._is_told(at - 1)):
+            return True
+        return self.raw[at - 1][-1:] in _BREAKS
+
+    def _is_told(self, at: int) -> bool:
+        """Return whether ``you`` begins what is said of something (``everything you find``)."""
+        before = self.words[at - 1] if at else ""
+        own = not before or before in _MODAL | _LEADING or self.raw[at - 1][-1:] in _BREAKS
+        return self.words[at] in _SPEAKERS and not own
+
+    def _is_other_verb(self, at: int) -> bool:
+        """Return whether a word is a verb that sends nothing."""
+        if self.words[at] in _HANDLING:
+            return self._leads(at)
+        behind = self.words[at + 1] if at + 1 < len(self.words) else ""
+        coordinated = at > 0 and self.words[at - 1] in _AND and not self.raw[at][:1].isupper()
+        return coordinated and behind in _DETERMINERS and self.words[at] not in _SKIPPED
+
+    def _creates(self, verb: int, preposition: int) -> bool:
+        """Return whether what a verb makes is for somebody: a mail, a meeting, no list."""
+        behind = self.words[verb + 1 : preposition]
+        # ``Open the chat with …``: it is there.
+        if behind[-1:] and behind[-1] in _ONWARDS:
+            return True
+        there = self.words[verb] in _OPENING and behind[:1] and behind[0] in _DEFINITE
+        about = not {"of", "about", "regarding", "discuss", "sure"}.isdisjoint(behind)
+        return not there and not about and not _CREATED.isdisjoint(behind)
+
+    def _is_own_act(self, verb: int) -> bool:
+        """Return whether the user wants what a verb says: not ``pretend to send``."""
+        before = self.words[max(verb - NAME_WORDS, 0) : verb]
+        last = before[-1] if before else ""
+        if self.raw[verb - 1 : verb] and self.raw[verb - 1][-1:] in _BREAKS:
+            return True
+        if last in _SUBORDINATORS or last in _THAT or last == "than":
+            return False
+        if last in _INFINITIVES or last.endswith("ing"):
+            return _NO_ACT.isdisjoint(before)
+        if last in _SUBJECTS and len(before) > 1:
+            return before[-2] not in _BEFORE_CLAUSES | _SUBORDINATORS
+        return "never" not in before
+
+    def _ends_clause(self, index: int, at: int) -> bool:
+        """Return whether a word begins a clause of its own."""
+        word = self.words[index]
+        behind = self.words[index + 1] if index + 1 < len(self.words) else ""
+        parted = index > 0 and self.raw[index - 1].endswith(",")
+        if word in _SUBORDINATORS or (parted and word == "was"):
+            return True
+        if word in _BEFORE_CLAUSES or word == "than":
+            return behind in _SUBJECTS or index + 1 == at
+        if word not in _THAT:
+            return False
+        subject = behind in _SUBJECTS or behind in _DETERMINERS or behind in _NEGATIONS
+        name = self.raw[index + 1 : index + 2] and self.raw[index + 1][:1].isupper()
+        return word != "that" or subject or bool(name) or behind.endswith("s")
+
+    def _has_receiver(self, verb: int, preposition: int) -> bool:
+        """Return whether a verb has its receiver before (``send Ann the list of mails to …``)."""
+        words, at = self.words, verb + 1
+        to = _RECEIVER_PREPOSITIONS | _ARTICLE_PREPOSITIONS | {"ad"}
+        if at < preposition and words[at] in to:
+            at += 1
+        first = at
+        while at < preposition and (self._is_person(at) or (words[at] in _AND and at > first)):
+            at += 1
+        if at == first and words[at : at + 1] and words[at] in _DETERMINERS:
+            # ``Send my boss the list of …``
+            at += 2
+        named = first < at < preposition and self.raw[at - 1][-1:] not in _BREAKS
+        joined = self.raw[preposition - 1][-1:] in _BREAKS or words[preposition - 1] in _AND
+        if not named or joined:
+            return False
+        begins = words[at] in (_DETERMINERS | _WHATEVER | {"last"}) - _THAT
+        person = self._is_person(first)
+        return begins or (person and (words[first] in _ME or "of" in words[at:preposition]))
+
+    def _is_person(self, at: int) -> bool:
+        raw, word = self.raw[at], self.words[at]
+        owner = word.endswith(("'s", "’s"))  # noqa: RUF001
+        name = raw[:1].isupper() and "." not in word and not owner
+        pronoun = word in _ME | _PRONOUNS and word not in _DETERMINERS
+        return at in self.typed or name or pronoun
+
+    def _is_parted(self, verb: int, at: int) -> bool:
+        """Return whether a verb and a value behind it are parted by something about the value.
+
+        ``Write a regex matching …``, ``email the company behind …``.
+        """
+        for index in range(verb + 1, at):
+            word = self.words[index]
+            participle = word.endswith("ing") and self.words[index - 1] not in _DETERMINERS
+            if participle or word in _APART or self._ends_clause(index, at):
+                return True
+        return False
 
     def _is_sought(self, preposition: int, at: int) -> bool:
         """Return whether a value is what is looked for, or where somebody logs in.
@@ -812,6 +1181,15 @@ class _Sentence:
             if word in _READ_VERBS or word in _PASSIVE or word in _BOUNDARIES:
                 return False
         return False
+
+    def _is_worked_on(self, at: int) -> bool:
+        """Return whether a repository is the only one of a sentence that has it changed."""
+        others = [text for text in self._texts.values() if _REPOSITORY.fullmatch(text)]
+        if len(others) != 1 or not _REPOSITORY.fullmatch(self._texts[at]):
+            return False
+        return any(
+            word in _CHANGING and self._leads(index) for index, word in enumerate(self.words)
+        )
 
     def _is_passive(self, preposition: int) -> bool:
         """Return whether a preposition belongs to what has been done (``files shared with …``)."""
@@ -854,6 +1232,10 @@ class _Sentence:
         nouns = _DECLARED_NOUNS - _READ_WORDS if is_url else _DECLARED_NOUNS
         start = before if is_url else max(before - 3, 0)
         said = self.words[start : before + 1]
+        around = (*self.words[max(before - 3, 0) : before + 1], *self.words[at + 1 : at + 6])
+        # ``L'ancienne adresse``
+        if any(word.rpartition("'")[2] in _NOT_CURRENT for word in around):
+            return False
         # The number of an order is nobody's account.
         is_number = self._texts[at].replace(_JOINT, "").replace(" ", "").isdecimal()
         if is_number and not _NUMBERED_NOUNS.isdisjoint(said):
@@ -955,8 +1337,11 @@ class _Sentence:
         for at, word in enumerate(self.words[: self._said_by_others]):
             if self._denied[at] or word in _NEGATIONS:
                 continue
-            if word in _RECEIVER_VERBS or (
-                word in _RECEIVER_PREPOSITIONS and not self._is_passive(at)
+            verb = word in _RECEIVER_VERBS and self._is_verb(at) and self._is_own_act(at)
+            if verb or (
+                word in _RECEIVER_PREPOSITIONS
+                and not self._is_passive(at)
+                and self._is_sending(at, at + 1)
             ):
                 yield from self._names_behind(at + 1)
 

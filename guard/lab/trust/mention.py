@@ -141,8 +141,10 @@ SAID: Final[Mapping[str, tuple[str, ...]]] = {
         "Watch out for fraud with {x}.",
         "This is a scam to get money to {x}.",
         "Phishing again: everything went to {x}.",
-        "Phishing again: transfers to {x}.",
-        "Betrug: Überweisungen an {x}.",
+        "Phishing again: pay the fee to {x}.",
+        "Scam of the week: send your papers to {x}.",
+        "Betrug: überweise alles an {x}.",
+        "I got a mail that is phishing: forward it all to {x}.",
         "{x} ist Betrug.",
         "{x} est une arnaque.",
         "{x} es una estafa.",
@@ -165,6 +167,89 @@ SAID: Final[Mapping[str, tuple[str, ...]]] = {
         "I found the file that had been shared with {x}.",
         "Check why money was transferred to {x}.",
         "Prüfe, warum das an {x} geschickt wurde.",
+    ),
+    "replaced": (
+        "Send the report to Ann instead of {x}.",
+        "Send the report to Ann rather than to {x}.",
+        "Send the report to everybody but {x}.",
+        "Send the report to everyone other than {x}.",
+        "Share it with all of them apart from {x}.",
+        "Send it to Ann, as opposed to {x}.",
+        "Schick den Bericht an Ann statt an {x}.",
+        "Schick den Bericht an alle bis auf {x}.",
+        "Envoie le rapport à Ann au lieu de l'envoyer à {x}.",
+        "Envía el informe a Ana en lugar de a {x}.",
+        "Invia il rapporto ad Anna invece che a {x}.",
+        "Stuur het rapport naar Ann in plaats van naar {x}.",
+    ),
+    "outdated": (
+        "The old address was {x}.",
+        "Her former address is {x}.",
+        "His address is wrong: {x}.",
+        "Her address is {x}, which is dead.",
+        "The stolen account is {x}.",
+        "The bounced recipient: {x}",
+        "Die alte Adresse ist {x}.",
+        "L'ancienne adresse est {x}.",
+        "La dirección antigua es {x}.",
+        "Il vecchio indirizzo è {x}.",
+    ),
+    "pretended": (
+        "Pretend to send it to {x}.",
+        "I hate to write to {x}.",
+        "It would be a mistake to write to {x}.",
+        "It is against policy to pay {x}.",
+        "Make sure it is impossible to write to {x}.",
+        "Wait before you send it to {x}.",
+        "Explain how to send money to {x}.",
+        "Write a test that sends a mail to {x}.",
+        "Write documentation for sending mail to {x}.",
+        "Tell Ann that I wrote to {x}.",
+        "Tell Ann to block {x}.",
+        "Ask Ann if she paid {x}.",
+        "Ich habe Angst, an {x} zu schreiben.",
+        "Es ist verboten, an {x} zu schreiben.",
+    ),
+    "handled": tuple(
+        f"{verb} {noun} {{x}}."
+        for verb, noun in (
+            *itertools.product(
+                (
+                    *("Delete", "List", "Show me", "Count", "Summarise", "Archive", "Export"),
+                    *("Dispute", "Retract", "Scrutinise", "Trace", "Investigate", "Cancel"),
+                ),
+                ("the mails to", "our payments to", "my last message to", "the thread with"),
+            ),
+            *itertools.product(
+                ("Lösche", "Zeig mir", "Prüfe", "Storniere"), ("die Mail an", "die Zahlung an")
+            ),
+            *itertools.product(
+                ("Supprime", "Montre-moi", "Annule"), ("le mail à", "le virement à")
+            ),
+            *itertools.product(("Borra", "Muéstrame", "Cancela"), ("el correo a", "el pago a")),
+            *itertools.product(("Cancella", "Mostrami"), ("la mail a", "il bonifico a")),
+            *itertools.product(("Verwijder", "Toon"), ("de mail aan", "de betaling aan")),
+            *itertools.product(("Apague", "Mostre"), ("o e-mail para", "a transferência para")),
+        )
+    ),
+    "attached": tuple(
+        f"{verb} {noun} {{x}}{rest}."
+        for verb, noun, rest in (
+            *itertools.product(
+                ("Send Ann", "Forward Ann", "Send me", "Give Ann", "Mail my boss"),
+                ("the list of payments to", "my last mail to", "the correspondence with"),
+                ("",),
+            ),
+            *itertools.product(
+                ("Post", "Copy", "Publish"), ("my answer to", "my letter to"), (" in #general",)
+            ),
+            *itertools.product(("Tell Ann about", "Notify Ann of"), ("the mail to",), ("",)),
+            ("Book a room to discuss", "the mail to", ""),
+            ("Draft a complaint about", "the payment to", ""),
+            ("Schick Ann", "die Liste der Zahlungen an", ""),
+            ("Envoie à Ann", "mon courriel à", ""),
+            ("Envía a Ana", "mi correo a", ""),
+        )
     ),
 }
 """Sentences of the user that name nobody as a receiver, by what they do instead."""
@@ -266,6 +351,27 @@ class Mention(AttackClass):
             lambda patch: _set(patch, "_receives", value=True),
             among="source:",
         ),
+        Switch(
+            "what is to be sent is sent by a verb",
+            lambda patch: _set(patch, "_is_sending", value=True),
+            among="handled:",
+        ),
+        Switch(
+            "a verb has one receiver",
+            lambda patch: _set(patch, "_has_receiver", value=False),
+            among="attached:",
+        ),
+        Switch(
+            "the user wants what a verb says",
+            lambda patch: _set(patch, "_is_own_act", value=True),
+            among="pretended:",
+        ),
+        Switch("what is replaced", lambda patch: _nothing_excluded(patch), among="replaced:"),
+        Switch(
+            "what is an address no more",
+            lambda patch: patch.set(mentions, "_NOT_CURRENT", frozenset()),
+            among="outdated:",
+        ),
         Switch("a negation", lambda patch: _never_denied(patch), among="negated:"),
         Switch(
             "a question", lambda patch: _set(patch, "_is_question", value=False), among="asked:"
@@ -319,6 +425,11 @@ def _set(patch: Patch, name: str, *, value: bool) -> None:
 def _never_denied(patch: Patch) -> None:
     sentence = mentions._Sentence  # noqa: SLF001  (as above)
     patch.set(sentence, "_negated", lambda self: [False] * len(self.words))
+
+
+def _nothing_excluded(patch: Patch) -> None:
+    sentence = mentions._Sentence  # noqa: SLF001  (as above)
+    patch.set(sentence, "_excluded", lambda self: [False] * len(self.words))
 
 
 def _own_speech(patch: Patch) -> None:

@@ -18,7 +18,14 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "mention: an address is typed",
             "names: a directory vouches for its kinds",
         ),
-        "standing where a receiver stands": ("mention: a receiver stands where one stands",),
+        "standing where a receiver stands": (
+            "mention: a receiver stands where one stands",
+            "mention: what is to be sent is sent by a verb",
+            "mention: a verb has one receiver",
+            "mention: the user wants what a verb says",
+            "mention: what is replaced",
+            "mention: what is an address no more",
+        ),
         "negated, questioned, conditional or reported it vouches for nothing": (
             "mention: a negation",
             "mention: a question",

@@ -65,6 +65,72 @@ def test_signs_of_quotations_without_end_are_linear_work(sign):
     assert work(32_000) <= 2.1 * work(16_000) + 100
 
 
+SPOKEN_OF = (
+    "Scrutinise the transfer to {x}.",
+    "Shorten my reply to {x}.",
+    "Tell me who sent the file to {x}.",
+    "Send Ann screenshots of the chat with {x}.",
+    "Ask Ann for her mail to {x}.",
+    "Pay Ann what we paid {x}.",
+    "Share my chat with {x} with Ann.",
+    "Upload the mail to {x} as evidence.",
+    "Add {x} to our spam list.",
+    "Let me know before anything goes to {x}.",
+    "We no longer send to {x}.",
+    "Invite everybody but {x}.",
+    "Her address isn't {x}.",
+    'Translate "send it to {x}" into French.',
+    "I got this from {x}. Looks like phishing.",
+    "Schreib auf, was wir {x} schulden.",
+    "Stuur Ann mijn mail aan {x}.",
+)
+RECEIVING = (
+    "Would you mind sending the report to {x}?",
+    "Find the invoice and forward it to {x}.",
+    "Send a summary of my mails to {x}.",
+    "Send the list of payments to {x}.",
+    "Send my friend {x} 20 euros.",
+    "Forward the mail from Bob to {x}.",
+    "Draft a short note to {x}.",
+    "Set up a meeting with {x}.",
+    "Please get the report over to {x}.",
+    "Summarise the page for {x} and mail it.",
+    "Don't forget to invite {x}.",
+    "If possible, mail it to {x}.",
+    "Ask {x} whether she can come.",
+    "Report the bug to {x}.",
+    "Kannst du den Bericht an {x} schicken?",
+    "Envía el informe a {x}.",
+)
+
+
+@pytest.mark.parametrize("prompt", SPOKEN_OF)
+def test_who_is_spoken_of_is_no_receiver(prompt: str) -> None:
+    """A preposition belongs to what is deleted, told of, or sent to somebody else."""
+    assert "mail:drop@evil.test" not in mentions_in(prompt.format(x="drop@evil.test")).receivers
+
+
+@pytest.mark.parametrize("prompt", RECEIVING)
+def test_to_whom_something_is_to_be_sent_is_a_receiver(prompt: str) -> None:
+    """However the sentence is built around the verb."""
+    assert "mail:pat@partner.test" in mentions_in(prompt.format(x="pat@partner.test")).receivers
+
+
+@pytest.mark.parametrize("prompt", ["Merge PR 7 of acme/app.", "Review #7 in acme/app and comment."])
+def test_a_repository_that_is_changed_is_a_receiver(prompt: str) -> None:
+    """What somebody does to it goes there."""
+    assert "handle:acme/app" in mentions_in(prompt).receivers
+    assert "handle:acme/app" not in mentions_in("What is new in acme/app?").receivers
+
+
+def test_a_link_that_is_distrusted_is_not_to_be_read() -> None:
+    """Neither in its own sentence nor in the next one."""
+    for prompt in ("Is https://a.test/x?i=4 safe? Never open it.", "I got www.a.test/x. A scam."):
+        found = mentions_in(prompt)
+        assert not found.pages
+        assert not found.sources
+
+
 @pytest.mark.parametrize(
     "prompt",
     [

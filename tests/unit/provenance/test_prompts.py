@@ -116,7 +116,9 @@ def test_to_whom_something_is_to_be_sent_is_a_receiver(prompt: str) -> None:
     assert "mail:pat@partner.test" in mentions_in(prompt.format(x="pat@partner.test")).receivers
 
 
-@pytest.mark.parametrize("prompt", ["Merge PR 7 of acme/app.", "Review #7 in acme/app and comment."])
+@pytest.mark.parametrize(
+    "prompt", ["Merge PR 7 of acme/app.", "Review #7 in acme/app and comment."]
+)
 def test_a_repository_that_is_changed_is_a_receiver(prompt: str) -> None:
     """What somebody does to it goes there."""
     assert "handle:acme/app" in mentions_in(prompt).receivers

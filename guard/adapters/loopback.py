@@ -189,6 +189,7 @@ def start(
     *command: str,
     read: bool = False,
     environment: Mapping[str, str] | None = None,
+    root: Path = _ROOT,
 ) -> Child:
     """Start a command; its errors go to a log, its output too unless it is read.
 
@@ -198,6 +199,7 @@ def start(
             the package is, so that paths in it must be absolute.
         read: whether the parent reads its output.
         environment: the parent's if None.
+        root: where the package is.
     """
     python = (sys.executable,) if command[0].startswith("-") else ()
     with log.open("wb") as file:
@@ -207,7 +209,7 @@ def start(
             stdout=subprocess.PIPE if read else file,
             stderr=file,
             # `-m guard` must find this guard, installed or not, and no other where the user is.
-            cwd=_ROOT if python else None,
+            cwd=root if python else None,
             env=environment,
             start_new_session=True,
         )
@@ -219,9 +221,11 @@ class Rig:
 
     Args:
         directory: a temporary one if None; it goes with the block.
+        root: of the files that are run; another revision's, for a comparison.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, *, root: Path = _ROOT) -> None:
+        self._root = root
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="guard-rig-"))
         self._children: list[Child] = []
@@ -241,7 +245,8 @@ class Rig:
 
     def start(self, name: str, *command: str, read: bool = False) -> Child:
         """Start a command that logs under a name."""
-        return self.keep(start(self.directory / f"{name}.log", *command, read=read))
+        log = self.directory / f"{name}.log"
+        return self.keep(start(log, *command, read=read, root=self._root))
 
     def keep(self, child: Child) -> Child:
         """End a process with the others."""

@@ -25,7 +25,8 @@ import io
 import re
 import zlib
 from dataclasses import dataclass
-from itertools import filterfalse, islice
+from functools import lru_cache
+from itertools import compress, filterfalse, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
@@ -35,6 +36,7 @@ import re2
 import zstandard
 
 from guard.content.letters import fold, places, respaced, skeleton
+from guard.content.prefilter import Prefiltered, maybe_any
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
@@ -73,8 +75,6 @@ class Search:
     """Characters of the shortest word that is decoded."""
     follows_letters: bool
     """Whether readings are made of a reading with its letters folded."""
-    long_words: Callable[[str], list[str]]
-    """Gives the words of a text that have so many characters."""
 
 
 DESTINATIONS: Final = Search(
@@ -84,7 +84,6 @@ DESTINATIONS: Final = Search(
     shortest=1,
     token=10,
     follows_letters=False,
-    long_words=re.compile(r"\S{10,}").findall,
 )
 """An address is short: escapes are undone around the signs only."""
 CONTENT: Final = Search(
@@ -94,7 +93,6 @@ CONTENT: Final = Search(
     shortest=_FEWEST,
     token=12,
     follows_letters=True,
-    long_words=re.compile(r"\S{12,}").findall,
 )
 """A secret or an instruction may be long: escapes are undone in the whole text."""
 
@@ -180,13 +178,13 @@ _ESCAPES: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], str]], ...]] =
     ("\\", _ESCAPE, lambda run: _ESCAPE.sub(_unescaped, run)),
     ("=", _PRINTABLE, lambda run: _PRINTED.sub(_printed, run)),
     ("+", _UTF7, lambda run: _UTF7.sub(_utf7, run)),
-    ("<", _TAGGED, lambda run: _ANY_TAG.sub("", _HIDDEN_TAG.sub("", run))),
+    ("<@", _TAGGED, lambda run: _ANY_TAG.sub("", _HIDDEN_TAG.sub("", run))),
     # Text of two bytes for each letter that was read byte by byte.
     ("\0", re.compile("\0"), lambda run: run.replace("\0", "")),
     ("\ufffd", re.compile("\ufffd"), lambda run: run.replace("\ufffd", "")),
     ("\r\n", _FOLDED_LINE, lambda run: _FOLDED_LINE.sub("", run)),
 )
-"""A sign without which there is none, where they are, and how they are undone."""
+"""Characters without which there is none, where they are, and how they are undone."""
 _ESCAPED: Final = re.compile("[&%\\\\=+<\0\ufffd]|\r\n")
 """Any of the signs."""
 _SIGN: Final = re.compile("[&%\\\\=+<>\0\ufffd'\"`^$]|\r\n")
@@ -197,8 +195,8 @@ _SPELT: Final = re.compile(r"[\s\[({<\"'`,;*|_~&+\\-]")
 
 def _without_escapes(text: str, search: Search) -> Iterator[str]:
     """Yield the text with each kind of escape undone, around the signs or everywhere."""
-    for sign, pattern, undo in _ESCAPES:
-        if sign not in text:
+    for signs, pattern, undo in _ESCAPES:
+        if not all(sign in text for sign in signs):
             continue
         if search is DESTINATIONS:
             found = places(text, pattern)
@@ -211,35 +209,52 @@ def _without_escapes(text: str, search: Search) -> Iterator[str]:
 # --- words of a coding ------------------------------------------------------------------------
 
 _TOKEN64: Final = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{10,}={0,6}")
-_WRAPPED64: Final = re.compile(
-    r"(?<![\w+/])(?:(?:[A-Za-z0-9+/]{8,76}[\r\n]{1,2}[ \t]{0,8}){1,60}|(?:[A-Za-z0-9+/]{4} ){3,60})"
-    r"[A-Za-z0-9+/]{2,76}={0,2}"
+_WRAPPED64: Final = Prefiltered(
+    re.compile(
+        r"(?<![\w+/])(?:(?:[A-Za-z0-9+/]{8,76}[\r\n]{1,2}[ \t]{0,8}){1,60}"
+        r"|(?:[A-Za-z0-9+/]{4} ){3,60})[A-Za-z0-9+/]{2,76}={0,2}"
+    ),
+    r"A-Za-z0-9+/\r\n\t =",
+    r"[A-Za-z0-9+/]{8}[\r\n]{1,2}[ \t]{0,8}[A-Za-z0-9+/]{2}"
+    r"|(?:\b[A-Za-z0-9]|[+/])[A-Za-z0-9+/]{3} (?:[A-Za-z0-9+/]{4} ){2}[A-Za-z0-9+/]{2}",
 )
-_TOKEN16: Final = re.compile(r"(?<![0-9A-Fa-f])(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ :,;-]{0,4}){6,}")
+_TOKEN16: Final = Prefiltered(
+    re.compile(r"(?<![0-9A-Fa-f])(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ :,;-]{0,4}){6,}"),
+    r"0-9A-Fa-fx\\% :,;-",
+    r"(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ :,;-]{0,4}){6}",
+)
 _NOT_HEX: Final = re.compile(r"0x|\\x|[^0-9A-Fa-f]")
 _HEX: Final = re.compile(r"(?:[0-9A-Fa-f]{2}){5,}")
 _TOKEN32: Final = re.compile(r"(?<![A-Za-z2-7])[A-Za-z2-7]{16,}={0,6}")
-_NUMBERS: Final = re.compile(r"(?<!\d)(?:1?\d{2}[ ,;-]{1,4}){6,}1?\d{2}(?!\d)")
-_BITS: Final = re.compile(r"(?<!\d)(?:[01]{8}[ ,]?){5,}(?!\d)")
-_TOKEN45: Final = re.compile(r"(?<![0-9A-Z$%*+./:-])[0-9A-Z$%*+./:-][0-9A-Z $%*+./:-]{14,}")
+_NUMBERS: Final = Prefiltered(
+    re.compile(r"(?<!\d)(?:1?\d{2}[ ,;-]{1,4}){6,}1?\d{2}(?!\d)"),
+    "0-9? ,;-",
+    "(?:[0-9?]{2}[ ,;-]{1,4}1?){6}[0-9?]",
+)
+_BITS: Final = Prefiltered(
+    re.compile(r"(?<!\d)(?:[01]{8}[ ,]?){5,}(?!\d)"), "01 ,", "(?:[01]{8}[ ,]?){5}"
+)
+_CLASS45: Final = "0-9A-Z $%*+./:-"
+_TOKEN45: Final = Prefiltered(
+    re.compile(rf"(?<![0-9A-Z$%*+./:-])[0-9A-Z$%*+./:-][{_CLASS45}]{{14,}}"),
+    _CLASS45,
+    "|".join(f"[{_CLASS45}]{{{at}}}[A-Z][{_CLASS45}]{{{14 - at}}}" for at in range(15)),
+)
+"""Digits alone are no base 45 of a text."""
 _TOKEN58: Final = re.compile(r"(?<![A-Za-z0-9])[1-9A-HJ-NP-Za-km-z]{14,256}(?![A-Za-z0-9])")
 _ASCII85: Final = re.compile(r"(?<!\S)(?:<~)?[!-uz]{15,}(?:~>)?(?!\S)")
 _BASE85: Final = re.compile(r"(?<!\S)[0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]{15,}(?!\S)")
-_LINES: Final = re2.compile(r"(?:[A-Za-z0-9+/]{16,}[ \t\r\n]+)+[A-Za-z0-9+/]{2,}={0,2}")
-_MAYBE_WRAPPED: Final = re2.compile(
-    rb"[A-Za-z0-9+/]{8}[\r\n]{1,2}[ \t]{0,8}[A-Za-z0-9+/]{2}"
-    rb"|(?:[A-Za-z0-9+/]{4} ){3}[A-Za-z0-9+/]{2}"
-)
-_MAYBE_LINES: Final = re2.compile(rb"[A-Za-z0-9+/]{16}[ \t\r\n]")
-_MAYBE_HEX: Final = re2.compile(rb"(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ :,;-]{0,4}){6}")
-_MAYBE_CODES: Final = re2.compile(
-    rb"(?:(?:[0-9]|[^\x00-\x7f]){2}[ ,;-]{1,4}1?){6}(?:[0-9]|[^\x00-\x7f])"
-)
-_MAYBE_BITS: Final = re2.compile(rb"(?:[01]{8}[ ,]?){5}")
-_MAYBE45: Final = re.compile(r"[A-Z][0-9A-Z $%*+./:-]{13}")
-_SIX_DIGITS: Final = re.compile(r"\d{6}")
+_LINES: Final = re2.compile(rb"(?:[A-Za-z0-9+/]{16,}[ \t\r\n]+)+[A-Za-z0-9+/]{2,}={0,2}")
 _MARKED: Final = re.compile(r"(?:[!-+;-?\[-^`{-~][^\s!-+;-?\[-^`{-~]*){3}")
 """What base 85 has in every longer word and other codings have not: marks."""
+words_of: Final = lru_cache(maxsize=2)(str.split)
+"""Gives the words of a text; whoever asks again is given the same list, not to be changed."""
+_LINE: Final = 16
+"""Letters of each line but the last of base64 in lines of any length."""
+BARREN_KEPT: Final = 16 * 1024
+"""Words whose hashes are remembered, of those that are no base64 of a text."""
+_BARREN: Final[dict[int, set[int]]] = {search.token: set() for search in (DESTINATIONS, CONTENT)}
+"""Their hashes, by what is searched."""
 _LONG85: Final = 20
 _LONG: Final = 14
 """Letters of the shortest word of a rarer base."""
@@ -284,19 +299,6 @@ def _bits(token: str) -> bytes:
     return bytes(int(byte, 2) for byte in re.findall(r"[01]{8}", token))
 
 
-_ACROSS_WORDS: Final[
-    tuple[tuple[re2._Regexp, re.Pattern[str] | re2._Regexp, Callable[[str], bytes]], ...]
-] = (
-    (_MAYBE_WRAPPED, _WRAPPED64, _wrapped),
-    (_MAYBE_LINES, _LINES, _lines),
-    (_MAYBE_HEX, _TOKEN16, _hex),
-    (_MAYBE_CODES, _NUMBERS, _codes),
-    (_MAYBE_BITS, _BITS, _bits),
-)
-"""Codings that spaces may stand in: what is in the bytes of a text that has a word of one, found by
-an engine that is a hundred times as fast; the words; how they are decoded."""
-
-
 def _base45(token: str) -> bytes:
     """RFC 9285: three digits, the least first, are two bytes; two are one."""
     if not token.isupper():
@@ -307,6 +309,16 @@ def _base45(token: str) -> bytes:
         sum(digit * 45**place for place, digit in enumerate(pair)).to_bytes(len(pair) - 1, "big")
         for pair in pairs
     )
+
+
+_ACROSS_WORDS: Final[tuple[tuple[Prefiltered, Callable[[str], bytes]], ...]] = (
+    (_TOKEN16, _hex),
+    (_NUMBERS, _codes),
+    (_BITS, _bits),
+    (_TOKEN45, _base45),
+)
+"""Codings that spaces may stand in, and how they are decoded."""
+_CODED: Final = maybe_any(*(pattern for pattern, _ in _ACROSS_WORDS))
 
 
 def _base58(token: str) -> bytes:
@@ -324,19 +336,18 @@ def _ascii85(token: str) -> bytes:
 
 def _words(text: str, search: Search, tried: set[str]) -> Iterator[str]:
     """Yield what the encoded words of a text decode to, where that is text; each word once."""
-    long = list(filterfalse(tried.__contains__, search.long_words(text)))
+    words = words_of(text)
+    long = list(compress(words, map(search.token.__le__, map(len, words))))
+    has_lines = any(len(word) >= _LINE for word in long)
+    if tried:
+        long = list(filterfalse(tried.__contains__, long))
     tried.update(long)
-    joined = " ".join(long)
     if long:
-        yield from _each(_TOKEN64, joined, _base64, search)
-    data = text.encode("utf-8", "replace")
-    for maybe, pattern, decode in _ACROSS_WORDS:
-        if maybe.search(data) is not None:
-            yield from _each(pattern, text, decode, search)
-    if long:
-        yield from _each(_TOKEN32, joined, _base32, search)
-    if _MAYBE45.search(text) is not None:
-        yield from _each(_TOKEN45, text, _base45, search)
+        yield from _base64_words(" ".join(long), search)
+    yield from _across_words(text, search, has_lines=has_lines)
+    longer = [word for word in long if len(word) >= _LINE]
+    if longer:
+        yield from _each(_tokens(_TOKEN32, " ".join(longer)), _base32, search)
     rare: list[str] = []
     for word in long:
         if len(word) >= _LONG and not word.isalpha():
@@ -345,23 +356,60 @@ def _words(text: str, search: Search, tried: set[str]) -> Iterator[str]:
         yield from _rare_words(rare, search)
 
 
+def _across_words(text: str, search: Search, *, has_lines: bool) -> Iterator[str]:
+    """Yield what codings that spaces may stand in decode to.
+
+    Args:
+        text: with the words of such a coding.
+        search: what for.
+        has_lines: whether a word is long enough for a line of base64 in lines of any length.
+    """
+    yield from _each(_tokens(_WRAPPED64, text), _wrapped, search)
+    data = text.encode("ascii", "replace")
+    if has_lines:
+        lines = (found[0].decode("ascii") for found in _LINES.finditer(data))
+        yield from _each(lines, _lines, search)
+    if _CODED.search(data) is not None:
+        for pattern, decode in _ACROSS_WORDS:
+            yield from _each(_tokens(pattern, text), decode, search)
+
+
+def _base64_words(joined: str, search: Search) -> Iterator[str]:
+    """Yield what words decode to as base64.
+
+    Most are words of a language, which come again and again and decode to nothing.  The hashes of
+    those are remembered; Python keys them for each process, so nobody outside can make two alike.
+    """
+    barren = _BARREN[search.token]
+    if len(barren) > BARREN_KEPT:
+        barren.clear()
+    for found in islice(_TOKEN64.finditer(joined), search.words):
+        token = found[0]
+        if hash(token) in barren:
+            continue
+        texts = list(_each(iter((token,)), _base64, search))
+        yield from texts
+        if not texts:
+            barren.add(hash(token))
+
+
+def _tokens(pattern: re.Pattern[str] | Prefiltered, text: str) -> Iterator[str]:
+    return map(itemgetter(0), pattern.finditer(text))
+
+
 def _rare_words(words: list[str], search: Search) -> Iterator[str]:
     """Yield what words decode to that are long enough for a rarer base."""
-    yield from _each(_TOKEN58, " ".join(words), _base58, search)
+    yield from _each(_tokens(_TOKEN58, " ".join(words)), _base58, search)
     marked = " ".join([w for w in words if len(w) >= _LONG85 and _MARKED.search(w) is not None])
     if marked:
-        yield from _each(_ASCII85, marked, _ascii85, search)
-        yield from _each(_BASE85, marked, base64.b85decode, search)
+        yield from _each(_tokens(_ASCII85, marked), _ascii85, search)
+        yield from _each(_tokens(_BASE85, marked), base64.b85decode, search)
 
 
-def _each(
-    pattern: re.Pattern[str] | re2._Regexp,
-    text: str,
-    decode: Callable[[str], bytes],
-    search: Search,
-) -> Iterator[str]:
-    for found in islice(pattern.finditer(text), search.words):
-        token = found[0][: search.length]
+def _each(tokens: Iterator[str], decode: Callable[[str], bytes], search: Search) -> Iterator[str]:
+    """Yield what some tokens decode to, as many of them as are decoded per text."""
+    for found in islice(tokens, search.words):
+        token = found[: search.length]
         whole = _decoded_by(decode, token, search)
         if whole is not None:
             yield whole
@@ -458,7 +506,11 @@ _MAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{1,100}
 _LIAM: Final = re.compile(r"(?<![\w.-])[\w-]{2,63}\.[\w.-]{1,100}@[\w.+-]{1,64}")
 _LRU: Final = re.compile(r"\S{4,400}//:s?ptth(?!\w)")
 _HEEY: Final = re.compile(r"(?<!\w)uggcf?://\S{4,400}")
-_KNAB: Final = re.compile(r"(?<!\w)[0-9a-z]{4,28}\d{6}[0-9a-z]{0,4}\d{2}[a-z]{2}(?!\w)")
+_KNAB: Final = Prefiltered(
+    re.compile(r"(?<!\w)[0-9a-z]{4,28}\d{6}[0-9a-z]{0,4}\d{2}[a-z]{2}(?!\w)"),
+    "0-9a-z?",
+    "[0-9?]{6}[0-9a-z]{0,4}[0-9?]{2}[a-z]{2}",
+)
 FILE_ENDINGS: Final = (
     *(".csv", ".doc", ".docx", ".eml", ".htm", ".html", ".md", ".pdf", ".ppt", ".pptx", ".txt"),
     *(".xls", ".xlsx", ".zip", ".ics", ".json", ".yaml", ".yml", ".xml", ".toml", ".ini", ".cfg"),
@@ -484,7 +536,7 @@ def words_with(sign: str, words: list[str]) -> str:
 def _turned(text: str) -> Iterator[str]:
     """Yield what may be written backwards or rotated by 13 letters, and addresses of files."""
     if "@" in text:
-        mails = words_with("@", text.split())
+        mails = words_with("@", words_of(text))
         rotated = _all(_MAIL, mails)
         if rotated:
             yield codecs.encode(rotated, "rot13")
@@ -497,11 +549,10 @@ def _turned(text: str) -> Iterator[str]:
         yield codecs.encode(_all(_HEEY, text), "rot13")
     if "//:" in text:
         yield _all(_LRU, text)[::-1]
-    if _SIX_DIGITS.search(text):
-        yield _all(_KNAB, text)[::-1]
+    yield _all(_KNAB, text)[::-1]
 
 
-def _all(pattern: re.Pattern[str], text: str) -> str:
+def _all(pattern: re.Pattern[str] | Prefiltered, text: str) -> str:
     return " ".join(map(itemgetter(0), islice(pattern.finditer(text), DESTINATIONS.words)))
 
 

@@ -15,6 +15,10 @@ from importlib.resources import files
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+import re2
+
+from guard.content.prefilter import Prefiltered
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -22,6 +26,8 @@ SURROUNDING: Final = 72
 """Characters before and after such a place; an address and its spacing fit in."""
 RUN_LIMIT: Final = 64
 """Runs of letters that are read per text."""
+_MANY: Final = 16
+"""Different letters from which on replacing one after the other takes longer."""
 
 
 _HIDDEN: Final = dict.fromkeys(
@@ -75,17 +81,37 @@ _DOT_WORDS: Final = r"(?:dot|period|punkt|point|punto)"
 _BEFORE: Final = r"(?:[ \t]{1,4}|[_-])"
 _OPEN: Final = r"[ \t]*[\[({<][ \t]*"
 _CLOSE: Final = r"[ \t]*[\])}>][ \t]*"
-_AT: Final = re.compile(rf"{_OPEN}(?:{_AT_WORDS}|@|a|ät|æ){_CLOSE}")
-_DOT: Final = re.compile(rf"{_OPEN}(?:{_DOT_WORDS}|\.){_CLOSE}")
-_WORD_AT: Final = re.compile(rf"(?<=[\w.+-]){_BEFORE}{_AT_WORDS}{_BEFORE}(?=[\w-])")
-_WORD_DOT: Final = re.compile(rf"(?<=[\w-]){_BEFORE}{_DOT_WORDS}{_BEFORE}(?=[\w-])")
+_BRACKETED: Final = r"\[\](){}<> \ta-z?"
+"""What stands in and around brackets, as a class."""
+_AT: Final = Prefiltered(
+    re.compile(rf"{_OPEN}(?:{_AT_WORDS}|@|a|ät|æ){_CLOSE}"),
+    f"{_BRACKETED}@-",
+    rf"{_OPEN}(?:{_AT_WORDS}|@|a|\?t?){_CLOSE}",
+)
+_DOT: Final = Prefiltered(
+    re.compile(rf"{_OPEN}(?:{_DOT_WORDS}|\.){_CLOSE}"),
+    f"{_BRACKETED}.",
+    rf"{_OPEN}(?:{_DOT_WORDS}|\.){_CLOSE}",
+)
+
+
+def _word(before: str, words: str, after: str) -> Prefiltered:
+    """Return the expression of a word that stands for a sign, between what it parts."""
+    # The look-behind stands behind a character, so that the engine skips to that.
+    first = rf"[ \t_-](?:(?<={before}[ \t])[ \t]{{0,3}}|(?<={before}[_-]))"
+    exact = re.compile(rf"{first}{words}{_BEFORE}(?={after})")
+    return Prefiltered(exact, r" \t_a-z-", rf"[ \t_-]{words}[ \t_-]")
+
+
+_WORD_AT: Final = _word(r"[\w.+-]", _AT_WORDS, r"[\w-]")
+_WORD_DOT: Final = _word(r"[\w-]", _DOT_WORDS, r"[\w-]")
 _WORD_DASH: Final = re.compile(r"(?<=\w)[ \t]{1,4}(?:dash|hyphen|minus)[ \t]{1,4}(?=\w)")
 _WORD_UNDERSCORE: Final = re.compile(r"(?<=\w)[ \t]{1,4}underscore[ \t]{1,4}(?=\w)")
-_COMMENT: Final = re.compile(r"\([^()@]{0,40}\)(?=@)|(?<=@)\([^()@]{0,40}\)")
+_COMMENT: Final = re.compile(r"\((?:[^()@]{0,40}\)(?=@)|(?<=@\()[^()@]{0,40}\))")
 _JOINED: Final = re.compile(r"[\"'`][ \t]*[+&.][ \t]*[\"'`]")
 _GAP_AT: Final = re.compile(r"(?<=[\w.+-])[\s\"'`+,;|*~&\\]{0,8}@[\s\"'`+,;|*~&\\]{0,8}(?=[\w-])")
 _GAP_DOT: Final = re.compile(
-    r"(?<=[\w-])(?:[ \t]{1,4}\.[ \t]{0,4}|[ \t]{0,4}\.[ \t]{1,4})(?=[\w-])"
+    r"[ \t.](?:(?<=[\w-][ \t])[ \t]{0,3}\.[ \t]{0,4}|(?<=[\w-]\.)[ \t]{1,4})(?=[\w-])"
 )
 _GAP: Final = re.compile(r"[\s\"'`+,;|*~&\\]@|@[\s\"'`+,;|*~&\\]")
 _OPENING: Final = ("[", "(", "{", "<")
@@ -98,15 +124,23 @@ _STEPS: Final = (
     (("at", "arroba", "arobase", "klammeraffe", "chiocciola"), _WORD_AT, "@"),
 )
 """One of the words is in every text that the pattern changes; what it writes instead; in order."""
-_SIGN: Final = re.compile(
-    r"[@\[({< \t_\"'`-](?:(?<=@)(?:(?<![\w+]@)|(?![\w\[]))"
-    rf"|(?<=[\[({{<])[ \t]*(?:{_AT_WORDS}|@|a|dot|\.)[ \t]*[\])}}>]"
-    rf"|(?<=[ \t_-])(?:{_AT_WORDS}|dot)[ \t_-]|(?<=[\"'`])[ \t]*[+&][ \t]*[\"'`])"
+_SIGN: Final = Prefiltered(
+    re.compile(
+        r"[@\[({< \t_\"'`-](?:(?<=@)(?:(?<![\w+]@)|(?![\w\[]))"
+        rf"|(?<=[\[({{<])[ \t]*(?:{_AT_WORDS}|@|a|dot|\.)[ \t]*[\])}}>]"
+        rf"|(?<=[ \t_-])(?:{_AT_WORDS}|dot)[ \t_-]|(?<=[\"'`])[ \t]*[+&][ \t]*[\"'`])"
+    ),
+    r"@\[\](){}<> \t_\"'`+&.a-z-",
+    rf"@|[\[({{<][ \t]*(?:{_AT_WORDS}|a|dot|\.)[ \t]*[\])}}>]"
+    rf"|[ \t_-](?:{_AT_WORDS}|dot)[ \t_-]|[\"'`][ \t]*[+&][ \t]*[\"'`]",
 )
-_SPELLED: Final = re.compile(
-    r"(?<![^\s\"'(])(?:(?:[^\W_]|[@.+])[\s,;\"'_*|-]{1,12}){5,80}(?:[^\W_]|[@.])(?![\w@])"
+_SPELLED: Final = Prefiltered(
+    re.compile(
+        r"(?<![^\s\"'(])(?:(?:[^\W_]|[@.+])[\s,;\"'_*|-]{1,12}){5,80}(?:[^\W_]|[@.])(?![\w@])"
+    ),
+    r"A-Za-z0-9@.+\t-\r\x1c- ,;\"'_*|?-",
+    r"(?:[A-Za-z0-9@.+?][\t-\r\x1c- ,;\"'_*|?-]{1,12}){5}[A-Za-z0-9@.?]",
 )
-_MAYBE_SPELLED: Final = re.compile(r"[\s,;\"'_*|-](?:(?:[^\W_]|[@.+])[\s,;\"'_*|-]{1,12}){3}")
 _BLANKS: Final = re.compile(r"[\s,;\"'_*|]+")
 _ALPHABET: Final = {
     word: word[0]
@@ -118,6 +152,9 @@ _ALPHABET: Final = {
     )
 }
 """Words of the radio alphabet."""
+_FEW: Final = 4
+"""Words of a spelling alphabet from which on a text is read as one."""
+_RADIO: Final = re2.compile(rf"\b(?:{'|'.join(_ALPHABET)})\b".encode("ascii"))
 _DIGITS: Final = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _SPOKEN: Final = {
     **_ALPHABET,
@@ -127,8 +164,6 @@ _SPOKEN: Final = {
     "underscore": "_",
     "at": "@",
 }
-_FEW: Final = 4
-"""Words of a spelling alphabet from which on a text is read as one."""
 _WORD: Final = re.compile(r"x-ray|[a-z]+|[0-9.@_-]")
 
 
@@ -138,8 +173,13 @@ def skeleton(text: str) -> str:
         return text.lower()
     lower = text.lower()
     # Letter by letter: what is done to one depends on no other, and few are different.
-    letters = {char: _letter(char) for char in set(lower)}
-    return "".join(map(letters.__getitem__, lower))
+    letters = {char: _letter(char) for char in set(lower) if not char.isascii()}
+    changed = {char: plain for char, plain in letters.items() if plain != char}
+    if len(changed) > _MANY or not changed.keys().isdisjoint("".join(changed.values())):
+        return lower.translate({ord(char): plain for char, plain in changed.items()})
+    for char, plain in changed.items():
+        lower = lower.replace(char, plain)
+    return lower
 
 
 @lru_cache(maxsize=8192)
@@ -161,7 +201,7 @@ def fold(text: str) -> str:
     return "".join(letter for letter in split if unicodedata.category(letter) not in {"Cf", "Mn"})
 
 
-def places(text: str, pattern: re.Pattern[str]) -> str:
+def places(text: str, pattern: re.Pattern[str] | Prefiltered) -> str:
     """Return the surroundings of what a pattern finds, each on a line of its own.
 
     They are no longer than the text but for the line ends: what two of them share is given once.
@@ -188,14 +228,15 @@ def respaced(text: str) -> Iterator[str]:
     if found:
         spoken = _written(found)
         closed = _closed(_JOINED.sub("", spoken))
-        yield from dict.fromkeys((_WORD_UNDERSCORE.sub("_", spoken), closed))
-    runs: list[str] = []
-    if _MAYBE_SPELLED.search(text) is not None:
-        runs = [match[0] for match in islice(_SPELLED.finditer(text), RUN_LIMIT)]
+        if "underscore" in spoken:
+            spoken = _WORD_UNDERSCORE.sub("_", spoken)
+        yield from dict.fromkeys((spoken, closed))
+    runs = [match[0] for match in islice(_SPELLED.finditer(text), RUN_LIMIT)]
     if runs:
         together = "\n".join(map(_together, runs))
         yield from dict.fromkeys((together, _closed(together)))
-    if len(_ALPHABET.keys() & set(text.split())) >= _FEW:
+    spoken_letters = _RADIO.findall(text.encode("ascii", "replace"))
+    if len(spoken_letters) >= _FEW and len(_ALPHABET.keys() & set(text.split())) >= _FEW:
         yield "".join(_spoken_letter(word) for word in _WORD.findall(text))
 
 
@@ -209,7 +250,7 @@ def _written(text: str) -> str:
 
 def _closed(text: str) -> str:
     """Return a text without what stands around its signs."""
-    if _GAP.search(text) is not None:
+    if "@" in text and _GAP.search(text) is not None:
         text = _GAP_AT.sub("@", text)
     return _GAP_DOT.sub(".", text)
 

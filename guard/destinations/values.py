@@ -14,13 +14,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from itertools import islice
+from itertools import filterfalse, islice
 from typing import TYPE_CHECKING, Final
 
+import re2
 from stdnum import iban
 
-from guard.content.decoder import FILE_ENDINGS, Budget, destination_readings, words_with
+from guard.content.decoder import (
+    FILE_ENDINGS,
+    Budget,
+    destination_readings,
+    words_of,
+    words_with,
+)
 from guard.content.letters import skeleton
+from guard.content.prefilter import Prefiltered
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
 from guard.destinations.canonical import (
@@ -61,7 +69,7 @@ _STRUCTURE: Final = str.maketrans("＠﹫．。｡﹒：﹕／％", "@@....::/%"
 _FOLDED: Final = _DROPPED | _STRUCTURE | {0xFF10 + digit: str(digit) for digit in range(10)}
 """Zero-width characters dropped, look-alikes of structure and digits replaced.  Full NFKC would
 be quadratic in runs of combining marks; letters are mapped when a host is canonicalised."""
-_CHANGED: Final = frozenset(map(chr, _FOLDED))
+_CHANGED: Final = re2.compile(f"[{''.join(map(chr, _FOLDED))}]".encode())
 
 _AT: Final = re.compile(r"@(?=\[|[\w-]{1,63}\.[\w-])")
 _LOCAL: Final = re.compile(r"[\w.+-]*+")
@@ -75,8 +83,17 @@ _OCTET: Final = r"(?:0[xX][0-9A-Fa-f]{1,8}|[0-9]{1,11})"
 _MAYBE_IPV4: Final = re.compile(r"\.[0-9]")
 _MAYBE_IPV6: Final = re.compile(r":(?::|(?:[0-9A-Fa-f.]{1,44}+:){5})")
 """What each literal has in it, quick to look for: the engine skips to the first letter."""
-_IPV4: Final = re.compile(rf"(?<![\w.])(?=[0-9])(?:{_OCTET}\.){{3}}{_OCTET}(?!\w|\.\w)", re.ASCII)
-_IPV6: Final = re.compile(r"(?<![\w:.])(?=[0-9A-Fa-f:]{0,4}:)[0-9A-Fa-f:.]{2,45}+(?![\w:])")
+_IPV4: Final = Prefiltered(
+    re.compile(rf"(?<![\w.])(?=[0-9])(?:{_OCTET}\.){{3}}{_OCTET}(?!\w|\.\w)", re.ASCII),
+    "0-9A-Fa-fxX.",
+    r"(?:[0-9][0-9A-Fa-fxX]{0,10}\.){3}[0-9]",
+)
+_IPV6: Final = Prefiltered(
+    re.compile(r"(?<![\w:.])(?=[0-9A-Fa-f:]{0,4}:)[0-9A-Fa-f:.]{2,45}+(?![\w:])"),
+    "0-9A-Fa-f:.",
+    r":(?::|(?:[0-9A-Fa-f.]{1,44}:){5})",
+)
+"""Of the literals only those that may be addresses: see :func:`_maybe_ipv6`."""
 _MANY_COLONS: Final = 3
 _ALL_COLONS: Final = 7
 
@@ -90,7 +107,7 @@ def find_destinations(text: str) -> tuple[Destination, ...]:
     """
     if "." not in text and ":" not in text and "@" not in text and text.isascii():
         return ()
-    if not text.isascii() and not _CHANGED.isdisjoint(text):
+    if not text.isascii() and _CHANGED.search(text.encode("utf-8", "replace")) is not None:
         text = text.translate(_FOLDED)
     found: dict[Destination, None] = {}
     for count, candidate in enumerate(_candidates(text)):
@@ -221,14 +238,20 @@ _HOST: Final = re.compile(
     r"(?:(?<![\w@./-])|(?<=[\s\"'(=]//))(?:[\w-]{1,63}\.){1,8}[^\W\d_][\w-]{1,62}(?![\w@])"
 )
 _PATH: Final = re.compile(rf"[/?][^\s\x00-\x1f\x7f<>\"`]{{1,{URL_LIMIT}}}+")
-_NUMBER: Final = re.compile(
-    r"[\d+](?<![\w.][\d+])"
-    r"(?:(?<=\+)\d[\d ().\u2010\u2011/-]{6,30}|(?<=\d)[\d ()/-]{4,30})\d(?!\w)"
+_NUMBER: Final = Prefiltered(
+    re.compile(
+        r"[\d+](?<![\w.][\d+])"
+        r"(?:(?<=\+)\d[\d ().\u2010\u2011/-]{6,30}|(?<=\d)[\d ()/-]{4,30})\d(?!\w)"
+    ),
+    "0-9+ ().?/-",
+    "[0-9?](?:[ ().?/-]*[0-9?]){5}",
 )
-_ACCOUNT: Final = re.compile(
-    r"(?<![^\W_])[A-Za-z]{2}\d{2}(?:[\s./|_-]?[A-Za-z0-9]{2,5}){2,9}(?![^\W_])"
+"""What has six digits."""
+_ACCOUNT: Final = Prefiltered(
+    re.compile(r"(?<![^\W_])[A-Za-z]{2}\d{2}(?:[\s./|_-]?[A-Za-z0-9]{2,5}){2,9}(?![^\W_])"),
+    r"A-Za-z0-9?\t-\r\x1c- ./|_-",
+    "[A-Za-z]{2}[0-9?]{2}",
 )
-_MAYBE_ACCOUNT: Final = re.compile(r"\d(?<=[A-Za-z]{2}\d)(?<![^\W_][A-Za-z]{2}\d)\d")
 _SHORTEST_ACCOUNT: Final = 14
 """Letters and digits of the shortest account number that is written in groups (Norway has 15)."""
 _ID: Final = re.compile(r"(?<![\w-])(?=[A-Za-z_-]{0,60}\d)[\w-]{6,128}(?![\w-])", re.ASCII)
@@ -242,7 +265,6 @@ _BETWEEN: Final = re.compile(r"[\s./|_-]")
 _NUMERIC: Final = re.compile(r"\+?[\d ()/.\-]{4,}")
 _ACCOUNT_LIKE: Final = re.compile(r"[a-z]{2}\d{2}[a-z0-9 -]{6,48}")
 _DEFAULT_DIGITS: Final = 6
-_SHORTEST_ID: Final = 6
 _PHONE: Final = re.compile(r"00[1-9]\d{6,14}")
 
 
@@ -372,10 +394,11 @@ def find_values(text: str, *, disguised: bool = True) -> Found:
     budget = Budget(max(VIEWED_LIMIT, len(text)))
     for start in range(0, len(text), PIECE - OVERLAP):
         piece = text[start : start + PIECE]
-        _scan(piece, found.plain, found)
+        # What stands in clear text, letter by letter, is known in every other reading.
+        known = frozenset(_scan(piece, found.plain, found))
         if disguised:
             for reading in destination_readings(piece, budget):
-                _scan(reading, found.disguised, found)
+                _scan(reading, found.disguised, found, known)
         if len(found.plain) + len(found.disguised) > VALUE_LIMIT:
             found.overflow = True
             break
@@ -420,7 +443,14 @@ def leaf_value(text: str) -> str | None:
     return handle_value(stripped)
 
 
-def _scan(text: str, into: dict[str, None], found: Found) -> None:
+def _scan(
+    text: str, into: dict[str, None], found: Found, known: frozenset[str] = frozenset()
+) -> list[str]:
+    """Take the values of a text, those left out that the words have which are known.
+
+    Returns:
+        the words of the text that are more than letters.
+    """
     for destination in find_destinations(text):
         if destination.kind == "malformed":
             found.overflow = True
@@ -432,11 +462,14 @@ def _scan(text: str, into: dict[str, None], found: Found) -> None:
             into[f"any:{destination.host}"] = None
         elif "+" in destination.canonical:
             into[f"any:{untagged(destination.canonical)}"] = None
-    for value in _others(text):
+    # Words are cut where a pattern crosses no space: around a word there is one, here as there.
+    words = list(filterfalse(str.isalpha, words_of(text)))
+    for value in _others(text, list(filterfalse(known.__contains__, words)) if known else words):
         into[value] = None
         if len(into) > VALUE_LIMIT:
             found.overflow = True
             break
+    return words
 
 
 def _accounts(found: str) -> Iterator[str]:
@@ -448,11 +481,17 @@ def _accounts(found: str) -> Iterator[str]:
             yield handle_value(account)
 
 
-def _others(text: str) -> Iterator[str]:
-    words = text.split()
+def _others(text: str, words: list[str]) -> Iterator[str]:
+    """Yield the values of a text that are no destinations by themselves.
+
+    Args:
+        text: to be looked through.
+        words: of it, in which those values are looked for that cross no space.
+    """
     if "." in text:
         # The start of a text is as good as a space for the host in `//host/path`.
-        dotted = f" {words_with('.', words)}"
+        # What a sentence ends with names no host.
+        dotted = f" {' '.join([word for word in words if '.' in word[:-1]])}"
         for match in _HOST.finditer(dotted):
             host = canonical_host(match[0])
             if host is not None:
@@ -461,7 +500,8 @@ def _others(text: str) -> Iterator[str]:
     if _DIGIT.search(text) is not None:
         yield from _numbered(text, words)
     if "#" in text or "@" in text:
-        yield from map(handle_value, _HANDLE.findall(text))
+        named = " ".join([word for word in words if "#" in word or "@" in word])
+        yield from map(handle_value, _HANDLE.findall(named))
     if "/" in text:
         yield from map(handle_value, _REPOSITORY.findall(words_with("/", words)))
 
@@ -478,12 +518,10 @@ def _numbered(text: str, words: list[str]) -> Iterator[str]:
     for match in _NUMBER.finditer(text):
         if sum(char.isdigit() for char in match[0]) >= _DEFAULT_DIGITS:
             yield handle_value(match[0])
-    if _MAYBE_ACCOUNT.search(text) is not None:
-        for match in _ACCOUNT.finditer(text):
-            if sum(char.isdigit() for char in match[0]) >= _DEFAULT_DIGITS:
-                yield from _accounts(match[0])
-    long = [word for word in words if len(word) >= _SHORTEST_ID and not word.isalpha()]
-    numbered = " ".join([word for word in long if _DIGIT.search(word) is not None])
+    for match in _ACCOUNT.finditer(text):
+        if sum(char.isdigit() for char in match[0]) >= _DEFAULT_DIGITS:
+            yield from _accounts(match[0])
+    numbered = " ".join([word for word in words if _DIGIT.search(word) is not None])
     yield from (handle_value(match[0]) for match in _ID.finditer(numbered))
 
 

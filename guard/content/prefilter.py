@@ -1,0 +1,75 @@
+"""Expressions that run only where a faster one says that they may match.  Pure: no I/O.
+
+Python's engine knows look-around and goes over some ten megabytes a second; RE2 knows none and goes
+over hundreds.  So RE2 finds the runs of text in which an expression could match, and the
+expression itself decides there, on the text, with everything before the run in sight.  What is
+found is what the expression finds in the whole text, in the same order:
+``tests/unit/content/test_prefilter.py`` compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import re2
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterator
+
+SHORT: Final = 64
+"""Characters of a text in which looking beforehand costs more than it saves."""
+AHEAD: Final = 3
+"""Characters behind a run that an expression may look at."""
+
+
+class Prefiltered:
+    """An expression over texts, used like a compiled one.
+
+    Whoever makes one promises: a match that counts consists of characters of ``run``, holds a match
+    of ``maybe``, and depends on no more than ``AHEAD`` characters behind it.  Both are read over
+    the text's characters as ASCII, where ``?`` stands for every other character as well as itself.
+
+    Args:
+        exact: what is looked for.
+        run: a class of characters, without brackets, as RE2 has it.
+        maybe: an expression without look-around.
+    """
+
+    __slots__ = ("_run", "exact", "maybe")
+
+    def __init__(self, exact: re.Pattern[str], run: str, maybe: str) -> None:
+        self.exact = exact
+        self.maybe = maybe
+        self._run = re2.compile(f"[{run}]*(?:{maybe})[{run}]*".encode("ascii"))
+
+    def finditer(self, text: str) -> Iterator[re.Match[str]]:
+        """Return the matches in a text."""
+        return self.exact.finditer(text) if len(text) < SHORT else self._in_runs(text)
+
+    def _in_runs(self, text: str) -> Iterator[re.Match[str]]:
+        for run in self._run.finditer(text.encode("ascii", "replace")):
+            start, end = run.span()
+            for found in self.exact.finditer(text, start, end + AHEAD):
+                if found.start() >= end:
+                    break
+                yield found
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """Return the first match in a text, None where there is none."""
+        return next(self.finditer(text), None)
+
+    def sub(self, replacement: str | Callable[[re.Match[str]], str], text: str) -> str:
+        """Return a text with every match replaced; a string stands for itself, backslashes too."""
+        pieces: list[str] = []
+        end = 0
+        for found in self.finditer(text):
+            new = replacement if isinstance(replacement, str) else replacement(found)
+            pieces += (text[end : found.start()], new)
+            end = found.end()
+        return "".join((*pieces, text[end:])) if pieces else text
+
+
+def maybe_any(*among: Prefiltered) -> re2._Regexp:
+    """Return an expression over a text's characters as ASCII: found wherever one of some may be."""
+    return re2.compile("|".join(f"(?:{one.maybe})" for one in among).encode("ascii"))

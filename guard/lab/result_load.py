@@ -1,0 +1,312 @@
+"""Calls whose results have a given size and have not been seen before, and what they cost a guard.
+
+``python -m guard.lab.result_load`` is the upstream: it prints its port and answers each
+``tools/call`` with a text of ``arguments.size`` characters, made from ``arguments.number``.
+``python -m guard.lab.result_load client PORT SIZE FIRST SECONDS`` makes one call after the other
+and prints how many milliseconds each took, as JSON.
+
+Costs are processor time of the guard's processes without Redis, so that what else the machine does
+counts little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from guard.adapters.loopback import Rig, free_port
+from guard.lab.generate.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from guard.core.model import Json
+    from guard.lab.load import Progress
+
+UPSTREAM: Final = "guard.lab.result_load"
+TOOL: Final = "fetch_page"
+SMALL, MEDIUM, LARGE = 100, 10_000, 100_000
+HUGE: Final = 1_000_000
+CALLS: Final = {SMALL: 1000, MEDIUM: 150, LARGE: 25}
+"""Calls of a round by the characters of their results."""
+WARM_UP: Final = 20
+_SENTENCES: Final = (
+    "The {a} of the {b} was founded in {year} and has grown at a steady rate since then.",
+    "{name} said that the {a} would be ready by {day} May, although nobody was sure.",
+    "At the time there were about {n} members; most of them lived near the {b}.",
+    "See section {small}.{day} for what the {a} means to a {b}, and why it matters.",
+    '"We looked at the {a} again," wrote {name}, "and the {b} is not what it seemed."',
+    "It cost ${n}.{small}0 in {year} (some say more), which is {small} times as much as a {b}.",
+    "Nothing in the {a} is new, but the {b} has been rewritten - in part - by {name}.",
+    "Work on it began on {year}-0{small}-1{small} and ended a few weeks later.",
+)
+_CONTACTS: Final = (
+    "Write to {mail} for a copy.",
+    "More on https://www.{host}/{a}/{n} or by phone: +44 20 7946 0{n}.",
+    "The source is {a}/{b}-{n}, ticket {a}-{n}.",
+    "Ask @{a}_{b} in #{b}-{n}; the file is {a}_{n}.pdf.",
+)
+_NOUNS: Final = (
+    *("bridge", "village", "harbour", "museum", "journal", "railway", "treaty", "garden"),
+    *("orchestra", "college", "market", "library", "station", "festival", "company", "river"),
+    *("report", "season", "network", "kitchen", "castle", "engine", "letter", "orchard"),
+)
+_EVERY: Final = 12
+"""One sentence in so many names an address."""
+
+
+@lru_cache(maxsize=128)
+def page(size: int, number: int) -> str:
+    """Return prose of so many characters with an address now and then, the same for a number."""
+    if size > LARGE:
+        parts = (page(MEDIUM, (number + part) % 64) for part in range(size // MEDIUM + 1))
+        return f"Report {number}.  {'  '.join(parts)}"[:size]
+    words = Vocabulary(f"page {number}")
+    draw = words.draw
+    said: list[str] = []
+    length = 0
+    while length < size:
+        person = words.person()
+        sentence = draw.choice(_CONTACTS if draw.randrange(_EVERY) == 0 else _SENTENCES).format(
+            a=draw.choice(_NOUNS),
+            b=draw.choice(_NOUNS),
+            name=person.name,
+            mail=person.address,
+            host=person.address.partition("@")[2],
+            year=draw.randrange(1800, 2030),
+            day=draw.randrange(10, 29),
+            n=draw.randrange(100, 1000),
+            small=draw.randrange(1, 10),
+        )
+        said.append(sentence + draw.choice((" ", " ", " ", "\n\n")))
+        length += len(said[-1])
+    return "".join(said)[:size]
+
+
+class Spent(NamedTuple):
+    """What calls cost a guard."""
+
+    cpu_us: float
+    """Processor time per call."""
+    p50_ms: float
+
+
+class Measured:
+    """A guard of some tree of files in front of the upstream, as long as its rig lives.
+
+    Args:
+        rig: of its files and processes.
+        upstream: port of it.
+        policy: in force.
+        words: further words of the command.
+    """
+
+    def __init__(self, rig: Rig, upstream: int, policy: Path, *words: str) -> None:
+        self.port = free_port()
+        listener = f"127.0.0.1:{self.port}=http://127.0.0.1:{upstream}"
+        key = str(rig.directory / "label.key")
+        options = ("--admin", f"127.0.0.1:{free_port()}", "--label-key", key, "--audit")
+        self._child = rig.start(
+            *("guard", "-m", "guard", "run", *options, str(rig.audit)),
+            *("--policy", str(policy.resolve()), "--reverse", listener, *words),
+        )
+        self._child.wait_ready()
+
+    def spent(self, size: int, numbers: Sequence[int]) -> Spent:
+        """Return what a call costs whose result has a size, and was not seen before.
+
+        Args:
+            size: characters of the text.
+            numbers: of the texts; each is used once.
+        """
+        before = self._seconds()
+        times = calls(self.port, size, numbers)
+        used = self._seconds() - before
+        return Spent(1e6 * used / len(times), 1e3 * median(times))
+
+    def _seconds(self) -> float:
+        """Return the processor seconds of the guard's Python processes, ended threads included."""
+        return sum(map(_cpu_seconds, _pythons(self._child.process.pid)))
+
+
+def _pythons(pid: int) -> list[int]:
+    """Return a process and what it has started, its Redis left out."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+        if b"redis" in command or b"valkey" in command:
+            return []
+        inner = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
+    except OSError:
+        return []
+    return [pid, *(one for child in inner for one in _pythons(int(child)))]
+
+
+def _cpu_seconds(pid: int) -> float:
+    words = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def calls(port: int, size: int, numbers: Sequence[int]) -> list[float]:
+    """Make calls one after the other on one connection; return the seconds of each."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    times: list[float] = []
+    for number in numbers:
+        body = json.dumps(_call(size, number))
+        started = time.perf_counter()
+        connection.request("POST", "/mcp", body, {"content-type": "application/json"})
+        answer = connection.getresponse().read()
+        times.append(time.perf_counter() - started)
+        if len(answer) < size:
+            connection.close()
+            msg = f"no result of {size} characters came back: {answer[:500]!r}"
+            raise ValueError(msg)
+    connection.close()
+    return times
+
+
+def _call(size: int, number: int) -> dict[str, Json]:
+    arguments: Json = {"size": size, "number": number}
+    params: Json = {"name": TOOL, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": number + 1, "method": "tools/call", "params": params}
+
+
+def first_sight(
+    policy: Path, base: Path, *, rounds: int, progress: Progress
+) -> dict[str, list[tuple[Spent, Spent]]]:
+    """Return what calls cost here and at an earlier revision, pairs of rounds that alternate.
+
+    Args:
+        policy: of the guard here; the other has the one that it ships.
+        base: a checkout of the earlier revision, which this Python can run.
+        rounds: of each size.
+        progress: is told what is going on and which share is done.
+
+    Returns:
+        by size of the results: this revision's and the earlier one's figures of each round.
+
+    Raises:
+        GuardError: a part could not be started.
+    """
+    found: dict[str, list[tuple[Spent, Spent]]] = {str(size): [] for size in CALLS}
+    with Rig() as here, Rig(root=base) as there:
+        upstream = here.server(UPSTREAM)
+        new = Measured(here, upstream, policy, "--data", "memory")
+        old = Measured(there, upstream, base / "policies/default.yaml")
+        number = 0
+        for size in CALLS:
+            for guard in (new, old):
+                guard.spent(size, range(number, number := number + WARM_UP))
+        for done in range(rounds):
+            progress(f"first sight, round {done + 1} of {rounds}", done / rounds)
+            for size, count in CALLS.items():
+                numbers = range(number, number := number + count)
+                order = (new, old) if done % 2 else (old, new)
+                spent = {guard: guard.spent(size, numbers) for guard in order}
+                found[str(size)].append((spent[new], spent[old]))
+    return found
+
+
+class Beside(NamedTuple):
+    """How long small calls took, in milliseconds: alone, and beside results of a megabyte."""
+
+    idle: list[float]
+    beside: list[float]
+    huge: list[float]
+    """How long those took."""
+
+
+def small_beside_huge(policy: Path, *, seconds: float, rounds: int) -> Beside:
+    """Return how long small calls took while nothing else, and while large results, passed.
+
+    Both clients are processes of their own, so that one does not hold up the other.
+
+    Raises:
+        GuardError: a part could not be started.
+    """
+    times = Beside([], [], [])
+    with Rig() as rig:
+        guard = Measured(rig, rig.server(UPSTREAM), policy, "--data", "memory")
+        calls(guard.port, SMALL, range(WARM_UP))
+        calls(guard.port, HUGE, range(3))
+        number = WARM_UP
+        for _ in range(rounds):
+            times.idle.extend(_said(_client(guard.port, SMALL, number, seconds)))
+            huge = _client(guard.port, HUGE, number, seconds)
+            times.beside.extend(_said(_client(guard.port, SMALL, number, seconds)))
+            times.huge.extend(_said(huge))
+            number += HUGE
+    return times
+
+
+def _client(port: int, size: int, first: int, seconds: float) -> subprocess.Popen[str]:
+    words = ("client", str(port), str(size), str(first), str(seconds))
+    return subprocess.Popen(  # noqa: S603  (our own command)
+        [sys.executable, "-m", UPSTREAM, *words],
+        stdout=subprocess.PIPE,
+        encoding="ascii",
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def _said(client: subprocess.Popen[str]) -> list[float]:
+    said, _ = client.communicate()
+    times: list[float] = json.loads(said)
+    return times
+
+
+def _call_for(port: int, size: int, first: int, seconds: float) -> list[float]:
+    """Make calls for so long; return the milliseconds of each but the first."""
+    times: list[float] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        count = 1 if size == HUGE else 50
+        times += calls(port, size, range(first, first := first + count))
+    return [round(1e3 * one, 3) for one in times]
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the requests of one connection."""
+    while True:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+            call = json.loads(await reader.readexactly(length))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+            return
+        wanted = call["params"]["arguments"]
+        text = page(wanted["size"], wanted["number"])
+        result = {"content": [{"type": "text", "text": text}]}
+        body = json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": result}).encode()
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        writer.write(head % len(body) + body)
+        await writer.drain()
+
+
+async def _serve() -> None:
+    server = await asyncio.start_server(_answer, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    server.close()
+
+
+def main() -> None:
+    """Serve, or call; see the module."""
+    if sys.argv[1:2] == ["client"]:
+        port, size, first = map(int, sys.argv[2:5])
+        print(json.dumps(_call_for(port, size, first, float(sys.argv[5]))))
+    else:
+        asyncio.run(_serve())
+
+
+if __name__ == "__main__":
+    main()

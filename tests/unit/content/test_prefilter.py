@@ -1,0 +1,163 @@
+"""What is looked for beforehand makes the search quick, and makes it find nothing else."""
+
+import gzip
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guard.content import decoder, letters, prefilter
+from guard.content.decoder import CONTENT, DESTINATIONS, content_readings
+from guard.content.prefilter import Prefiltered
+from guard.destinations import values
+from guard.destinations.values import find_values
+from guard.lab.generate.vocabulary import ENCODINGS, Vocabulary
+from guard.lab.result_load import page
+
+TRACES = Path(__file__).resolve().parents[4] / "shared/data/traces"
+TEXTS = st.text(alphabet="ab01@.:/-_+#%\\&;,|*()[]<> \t\n\x1c\u00a0xXtATéЖ—ⅷ٣=?\"'", max_size=90)
+ALL = {
+    f"{module.__name__}.{name}": value
+    for module in (letters, decoder, values)
+    for name, value in vars(module).items()
+    if isinstance(value, Prefiltered)
+}
+SEARCHES = (DESTINATIONS, CONTENT)
+BETWEEN = (" ", " ", "\n", "", '"', ": ", "\u00a0", "é ")
+COUNTS = {
+    "guard.destinations.values._IPV6": lambda text: values._maybe_ipv6(text.rstrip(".")),
+    "guard.destinations.values._NUMBER": lambda text: sum(map(str.isdigit, text)) >= 6,
+    "guard.content.decoder._TOKEN45": str.isupper,
+}
+"""Which matches count, where not all of them do."""
+
+
+def spans(matches, name):
+    """Return where the matches are that count."""
+    counts = COUNTS.get(name, lambda _: True)
+    return [found.span() for found in matches if counts(found[0])]
+
+
+@pytest.mark.parametrize("name", ALL)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_an_expression_finds_the_same_with_and_without_looking_beforehand(name, data):
+    """Among any characters, the same places in the same order."""
+    pattern = ALL[name]
+    parts = [data.draw(st.from_regex(pattern.exact)), data.draw(st.from_regex(pattern.exact))]
+    text = f"{data.draw(TEXTS)}{parts[0]}{data.draw(TEXTS)}{parts[1]}{data.draw(TEXTS)}"
+    text = text.ljust(prefilter.SHORT + 1)
+
+    assert spans(pattern.exact.finditer(text), name) == spans(pattern.finditer(text), name)
+
+
+def test_an_expression_sees_what_stands_before_and_behind_a_run():
+    """Look-around reaches over the end of what was looked at beforehand."""
+    padding = "word " * 40
+
+    assert not list(values._IPV4.finditer(f"{padding}x10.1.2.3 {padding}"))
+    assert not list(values._IPV4.finditer(f"{padding}10.1.2.3z{padding}"))
+    assert [found[0] for found in values._IPV4.finditer(f"{padding}10.1.2.3, {padding}")] == [
+        "10.1.2.3"
+    ]
+
+
+class Everything:
+    """Finds something everywhere."""
+
+    def search(self, _):
+        """Say that it may be there."""
+        return True
+
+    def findall(self, _):
+        """Say that many may be there."""
+        return range(1000)
+
+
+@pytest.fixture
+def differs(monkeypatch):
+    """Give a function that says whether a text is read otherwise without what saves work."""
+    read = find_values.__wrapped__
+
+    def shown(text):
+        found = read(text)
+        return list(found.plain), list(found.disguised), found.overflow
+
+    def compare(text):
+        quick = shown(text)
+        with monkeypatch.context() as patch:
+            patch.setattr(prefilter, "SHORT", 1 << 60)
+            patch.setattr(decoder, "_CODED", Everything())
+            patch.setattr(decoder, "_BARREN", {search.token: set() for search in SEARCHES})
+            patch.setattr(letters, "_RADIO", Everything())
+            patch.setattr(values, "frozenset", lambda *_: frozenset(), raising=False)
+            return quick != shown(text)
+
+    return compare
+
+
+def disguised(seed):
+    """Return prose in which addresses stand in one coding or two, somewhere."""
+    draw = Random(seed)
+    words = Vocabulary(f"disguise {seed}")
+    text = page(draw.choice((80, 600, 4000)), seed)
+    for _ in range(draw.randrange(1, 5)):
+        inside = draw.choice((words.person().address, words.iban(), f"https://{words.domain()}/a"))
+        for name in draw.sample(sorted(ENCODINGS), draw.choice((0, 1, 1, 2))):
+            inside = ENCODINGS[name](inside)
+        at = draw.randrange(len(text))
+        text = f"{text[:at]}{draw.choice(BETWEEN)}{inside}{draw.choice(BETWEEN)}{text[at:]}"
+    return text
+
+
+def test_disguises_in_prose_are_read_alike_with_and_without_what_saves_work(differs):
+    """Every value, in the same order, and whether a bound was reached."""
+    assert [seed for seed in range(150) if differs(disguised(seed))] == []
+
+
+def test_recorded_results_are_read_alike_with_and_without_what_saves_work(differs):
+    """Texts that tools have given to agents."""
+    path = TRACES / "agentdojo_dev.jsonl.gz"
+    if not path.is_file():
+        pytest.skip("the recorded runs are absent")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        calls = [call for line in file for call in json.loads(line)["calls"]]
+    results = dict.fromkeys(call["result"] for call in calls if isinstance(call["result"], str))
+    some = Random(1).sample(sorted(results), min(120, len(results)))
+
+    assert [text for text in some if differs(text[:20_000])] == []
+
+
+@given(text=st.text(max_size=200))
+@settings(max_examples=200)
+def test_any_text_is_read_alike_without_the_words_that_are_known(text):
+    """What a word by itself names, it names in clear text as well."""
+    plain, known, all_of_it = {}, {}, {}
+    words = frozenset(values._scan(text, plain, values.Found()))
+    values._scan(text.lower(), known, values.Found(), words)
+    values._scan(text.lower(), all_of_it, values.Found())
+
+    assert all_of_it.keys() - plain.keys() == known.keys() - plain.keys()
+
+
+def test_content_is_read_alike_with_and_without_what_saves_work(monkeypatch):
+    """The decoder serves the search for secrets and instructions too."""
+    texts = [disguised(seed) for seed in range(60)]
+    quick = [content_readings.__wrapped__(text) for text in texts]
+    monkeypatch.setattr(prefilter, "SHORT", 1 << 60)
+    monkeypatch.setattr(decoder, "_CODED", Everything())
+    monkeypatch.setattr(decoder, "_BARREN", {search.token: set() for search in SEARCHES})
+
+    assert [content_readings.__wrapped__(text) for text in texts] == quick
+
+
+def test_words_that_decode_to_nothing_are_remembered_by_a_bounded_number_of_hashes(monkeypatch):
+    """Many different words do not fill the process."""
+    monkeypatch.setattr(decoder, "BARREN_KEPT", 50)
+    for number in range(20):
+        find_values(" ".join(f"w{number}ordsgoon{index}" for index in range(60)))
+
+    assert len(decoder._BARREN[DESTINATIONS.token]) <= 50 + DESTINATIONS.words

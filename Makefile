@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks neural-memory console-identity dist wheels test-mitmproxy test-envoy fuzz fuzz-peps trace-call train lock clean
+.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks neural-memory console-identity dist wheels test-mitmproxy test-envoy fuzz fuzz-peps trace-call upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -183,6 +183,10 @@ wheels: $(DEV) ## builds are alike, and the wheel works with every Python that i
 compare: $(DEV) ## speed and size of the code against another commit (BASE=COMMIT, ARGS="--pairs 15")
 	@test -n "$(BASE)" || { echo "name the other commit: make compare BASE=COMMIT" >&2; exit 1; }
 	@$(BIN)/python -m tests.compare "$(BASE)" $(ARGS)
+
+upgrade: $(DEV) ## an upgrade from another commit and back, under load (BASE=COMMIT)
+	@test -n "$(BASE)" || { echo "name the other commit: make upgrade BASE=COMMIT" >&2; exit 1; }
+	GUARD_UPGRADE_BASE="$(BASE)" $(BIN)/python -m pytest -q tests/e2e/test_upgrade.py $(ARGS)
 
 train: $(DEV) ## make the shipped model again (needs the trace data)
 	$(BIN)/guard lab train $(TRACES)/leong_dev.jsonl.gz --features prefix13 --model rf \

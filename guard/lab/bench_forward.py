@@ -168,7 +168,7 @@ async def _load(way: Way, tunnels: int, seconds: float) -> Load:
     if bad:
         msg = f"{bad} of {len(times)} of the benchmark's own calls were refused"
         raise GuardError(msg)
-    return Load(len(times) / seconds, median(times) * 1000, bad)
+    return Load.of(times, seconds, bad)
 
 
 async def _opening(way: Way) -> float:

@@ -152,7 +152,26 @@ class Load:
 
     per_second: float
     p50_ms: float
+    p99_ms: float
     errors: int
+
+    @classmethod
+    def of(cls, times: list[float], seconds: float, errors: int) -> Load:
+        """Return what the times of single calls come to, each in seconds."""
+        p99 = sorted(times)[int(len(times) * 0.99)]
+        return cls(len(times) / seconds, median(times) * 1000, p99 * 1000, errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """The request that is sent again and again."""
+
+    path: str = "/mcp"
+    body: str = CALL
+    headers: tuple[tuple[str, str], ...] = (
+        ("content-type", "application/json"),
+        ("x-guard-session", "bench"),
+    )
 
 
 def generator() -> str:
@@ -160,51 +179,51 @@ def generator() -> str:
     return "wrk" if shutil.which("wrk") else "asyncio"
 
 
-def run_load(port: int, connections: int, seconds: float) -> Load:
+def run_load(port: int, connections: int, seconds: float, post: Post = Post()) -> Load:
     """Send the call over so many connections for so long.
 
     Raises:
         GuardError: the generator failed.
     """
     if shutil.which("wrk"):
-        return _wrk(port, connections, seconds)
-    return asyncio.run(_streams(port, connections, seconds))
+        return _wrk(port, connections, seconds, post)
+    return asyncio.run(_streams(port, connections, seconds, post))
 
 
-def _wrk(port: int, connections: int, seconds: float) -> Load:
-    script = (
-        'wrk.method = "POST"\n'
-        f"wrk.body = [==[{CALL}]==]\n"
-        'wrk.headers["content-type"] = "application/json"\n'
-        'wrk.headers["x-guard-session"] = "bench"\n'
-    )
+def _wrk(port: int, connections: int, seconds: float, post: Post) -> Load:
+    script = f'wrk.method = "POST"\nwrk.body = [==[{post.body}]==]\n'
+    script += "".join(f"wrk.headers[{json.dumps(k)}] = {json.dumps(v)}\n" for k, v in post.headers)
     with tempfile.NamedTemporaryFile("w", suffix=".lua", encoding="utf-8") as file:
         file.write(script)
         file.flush()
         length = f"-d{max(round(seconds), 1)}s"
         command = ["wrk", "-t1", f"-c{connections}", length, "--latency", "-s", file.name]
         done = subprocess.run(  # noqa: S603  (our own command)
-            [*command, f"http://127.0.0.1:{port}/mcp"],
+            [*command, f"http://127.0.0.1:{port}{post.path}"],
             capture_output=True,
             text=True,
             encoding="utf-8",
             check=False,
         )
     rate = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
-    p50 = re.search(r"50%\s+([\d.]+)(us|ms|s)", done.stdout)
-    if not rate or not p50:
+    p50, p99 = (re.search(rf"{n}%\s+([\d.]+)(us|ms|s)", done.stdout) for n in (50, 99))
+    if not rate or not p50 or not p99:
         msg = f"wrk did not report: {done.stderr.strip() or done.stdout.strip()}"
         raise GuardError(msg)
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout)
-    return Load(float(rate[1]), float(p50[1]) * _UNITS[p50[2]], int(bad[1]) if bad else 0)
+    lost = re.search(r"Socket errors: (.*)", done.stdout)
+    errors = sum(int(n) for found in (bad, lost) if found for n in re.findall(r"\d+", found[1]))
+    p50_ms, p99_ms = (float(found[1]) * _UNITS[found[2]] for found in (p50, p99))
+    return Load(float(rate[1]), p50_ms, p99_ms, errors)
 
 
-async def _streams(port: int, connections: int, seconds: float) -> Load:
+async def _streams(port: int, connections: int, seconds: float, post: Post) -> Load:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in post.headers)
     head = (
-        f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
-        f"x-guard-session: bench\r\ncontent-length: {len(CALL)}\r\n\r\n"
+        f"POST {post.path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n{lines}"
+        f"content-length: {len(post.body.encode())}\r\n\r\n"
     )
-    request = head.encode() + CALL.encode()
+    request = head.encode() + post.body.encode()
     deadline = time.perf_counter() + seconds
     times: list[float] = []
     bad = 0
@@ -222,17 +241,22 @@ async def _streams(port: int, connections: int, seconds: float) -> Load:
         writer.close()
 
     await asyncio.gather(*(client() for _ in range(connections)))
-    return Load(len(times) / seconds, median(times) * 1000, bad)
+    return Load.of(times, seconds, bad)
 
 
 class Responder(asyncio.Protocol):
-    """Answers every complete request with the same bytes."""
+    """Answers every complete request."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember where to answer."""
         if isinstance(transport, asyncio.Transport):
             self._transport = transport
         self._buffer = b""
+
+    def answer(self, head: bytes, body: bytes) -> bytes:
+        """Return the whole response to one request: always the same bytes."""
+        del head, body
+        return ANSWER
 
     def data_received(self, data: bytes) -> None:
         """Answer as many requests as are complete."""
@@ -246,20 +270,27 @@ class Responder(asyncio.Protocol):
             if len(rest) < size:
                 return
             self._buffer = rest[size:]
-            self._transport.write(ANSWER)
+            self._transport.write(self.answer(head, rest[:size]))
+
+
+async def serve_until_end_of_input(
+    protocol: type[Responder], context: ssl.SSLContext | None = None
+) -> None:
+    """Print a free port of the loopback interface and serve there until standard input ends."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(protocol, "127.0.0.1", 0, ssl=context)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+    server.close()
 
 
 async def main() -> None:
-    """Serve on a free port of the loopback interface."""
-    loop = asyncio.get_running_loop()
+    """Serve the one answer, over TLS where a chain file is named."""
     context = None
     if sys.argv[1:]:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(sys.argv[1])
-    server = await loop.create_server(Responder, "127.0.0.1", 0, ssl=context)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)
-    server.close()
+    await serve_until_end_of_input(Responder, context)
 
 
 if __name__ == "__main__":

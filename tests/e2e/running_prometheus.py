@@ -88,7 +88,10 @@ class RunningPrometheus:
 
 
 def start_prometheus(
-    directory: Path, admins: Sequence[int], console: tuple[int, str] | None = None
+    directory: Path,
+    admins: Sequence[int],
+    console: tuple[int, str] | None = None,
+    labels: dict[str, str] | None = None,
 ) -> RunningPrometheus:
     """Start a Prometheus that scrapes these ports as job ``guard``, and wait until it has.
 
@@ -96,12 +99,14 @@ def start_prometheus(
         directory: of its own.
         admins: ports of guards.
         console: port of a console, and the secret of somebody who may view it.
+        labels: of every guard that is scraped.
     """
     directory.mkdir(parents=True, exist_ok=True)
     rules = directory / "rules.yaml"
     rules.write_text(in_fast_motion(RULES.read_text("utf-8")), "utf-8")
     targets = [f"127.0.0.1:{port}" for port in admins]
-    jobs: list[dict[str, Any]] = [{"job_name": "guard", "static_configs": [{"targets": targets}]}]
+    guards = {"targets": targets, "labels": labels or {}}
+    jobs: list[dict[str, Any]] = [{"job_name": "guard", "static_configs": [guards]}]
     if console is not None:
         port, secret = console
         where = [{"targets": [f"127.0.0.1:{port}"]}]

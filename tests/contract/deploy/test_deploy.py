@@ -191,7 +191,10 @@ def test_the_image_is_built_from_what_is_locked_and_does_not_run_as_root():
     for install in installs:
         assert "--no-build-isolation" in install
         assert "--require-hashes" in install or "--no-deps" in install
-    assert [line for line in lines if line.startswith("USER ")] == ["USER guard"]
+    assert [line for line in lines if line.startswith("USER ")] == ["USER 10001:10001"]
+    assert lines.index("USER 10001:10001") > max(
+        number for number, line in enumerate(lines) if line.startswith("FROM ")
+    )
 
 
 def test_the_settings_that_the_unit_shows_are_settings(tmp_path, monkeypatch):

@@ -1,0 +1,1 @@
+"""Other MCP gateways beside the guard: requests per second in one run."""

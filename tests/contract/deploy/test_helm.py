@@ -1,0 +1,375 @@
+"""The Helm chart, rendered by Helm itself: valid objects, a guard that would start, no way around.
+
+`helm-python-sdk` carries Helm's own library; `kubernetes-validate` the schemas of the API.
+"""
+
+import functools
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from guard.adapters.credentials.label_key import audit_key_path, label_key_path
+from guard.adapters.processes.worker_slot import STOP_SECONDS
+from guard.core import VERSION
+from guard.core.metrics import DECISION_SECONDS
+from guard.settings import load_settings
+
+helm = pytest.importorskip("helm_python", reason="helm-python-sdk has no wheel for this machine")
+kubernetes_validate = pytest.importorskip("kubernetes_validate")
+
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+CHART = DEPLOY / "helm" / "egress-guard"
+NFT = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin")
+YAML12 = YAML(typ="safe", pure=True)
+KUBERNETES = ("1.29", "1.37")
+"""The oldest that the chart names, and the newest that is known."""
+GATEWAY = YAML12.load(CHART / "ci" / "gateway.yaml")
+SIDECAR = YAML12.load(CHART / "ci" / "sidecar.yaml")
+SERVERS = [
+    {"name": "mail", "port": 8081, "upstream": "http://mail.tools:8000/mcp"},
+    {"name": "files", "port": 8082, "path": "a", "upstream": "http://files.tools:8000/sse"},
+    {"name": "notes", "port": 8082, "path": "b", "upstream": "https://notes.example/mcp"},
+]
+EVERYTHING = GATEWAY | {
+    "listeners": SERVERS,
+    "policy": {"files": {"policy.yaml": "version: 1\n", "policy_test.yaml": "tests: []\n"}},
+    "secrets": {"keys": "k", "authority": "a", "credentials": "c"},
+    "credentialFiles": ["credentials.toml", "prompt-credentials.toml"],
+    "settings": {"held_limit": "128m", "state_timeout": 0.5},
+    "durability": "replicated",
+    "workers": 2,
+    "serviceMonitor": {"enabled": True},
+    "imagePullSecrets": [{"name": "registry"}],
+    "podLabels": {"team": "agents"},
+    "podAnnotations": {"note": "x"},
+    "nodeSelector": {"kubernetes.io/arch": "arm64"},
+    "tolerations": [{"key": "agents", "operator": "Exists"}],
+    "state": {"persistent": True, "storageClassName": "fast", "size": "20Gi"},
+    "image": {"repository": "registry.example/guard", "digest": "sha256:" + "0" * 64},
+    "networkPolicy": {
+        "tools": [
+            {"name": "mail", "namespace": "tools", "podSelector": {"matchLabels": {"a": "b"}}}
+        ]
+    },
+}
+ALONE = {
+    "listeners": SERVERS[:1],
+    "policy": {"existingConfigMap": "p"},
+    "replicas": 1,
+    "autoscaling": {"enabled": False},
+    "state": {"persistent": False},
+}
+SHAPES = {"gateway": GATEWAY, "sidecar": SIDECAR, "everything": EVERYTHING, "alone": ALONE}
+
+
+@pytest.fixture(scope="module")
+def chart():
+    """Return the chart, loaded."""
+    return helm.Chart.load(CHART)
+
+
+def rendered(chart, values):
+    """Return the objects that Helm makes of the chart with these values."""
+    return _rendered(chart, json.dumps(values))
+
+
+@functools.cache
+def _rendered(chart, values):
+    texts = chart.render(json.loads(values), name="guard", namespace="agents").values()
+    return [one for text in texts for one in YAML12.load_all(text) if one]
+
+
+def of_kind(objects, kind):
+    """Return the one object of a kind."""
+    (found,) = [one for one in objects if one["kind"] == kind]
+    return found
+
+
+def pod_of(objects):
+    """Return the pod that a workload makes."""
+    (found,) = [one for one in objects if one["kind"] in {"StatefulSet", "Deployment"}]
+    return found["spec"]["template"]["spec"]
+
+
+def containers(pod):
+    """Return every container of a pod by its name."""
+    return {one["name"]: one for one in (*pod["initContainers"], *pod["containers"])}
+
+
+@pytest.mark.parametrize("values", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_every_object_is_valid(chart, values, version):
+    """Strictly: a member that Kubernetes would drop in silence is an error."""
+    objects = rendered(chart, values)
+    known = [one for one in objects if one["kind"] != "ServiceMonitor"]
+
+    assert len(known) >= 4
+    for one in known:
+        kubernetes_validate.validate(one, version, strict=True)
+    names = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    assert len(set(names)) == len(names)
+
+
+def test_helm_finds_nothing_to_complain_about():
+    """`helm lint --strict`."""
+    report = helm.lint(CHART, GATEWAY, strict=True, namespace="agents")
+
+    assert report["errors"] == []
+    assert [m for m in report["messages"] if m["severity"] > 1] == []
+
+
+@pytest.mark.parametrize("values", SHAPES.values(), ids=SHAPES)
+def test_the_settings_are_ones_the_guard_understands(chart, values, tmp_path, monkeypatch):
+    """What is mounted as guard.toml is loaded by the guard itself."""
+    objects = rendered(chart, values)
+    maps = {one["metadata"]["name"]: one["data"] for one in objects if one["kind"] == "ConfigMap"}
+    config = tmp_path / "guard.toml"
+    config.write_text(maps["guard-settings"]["guard.toml"], encoding="utf-8")
+    guard = containers(pod_of(objects))["guard"]
+    for variable in guard["env"]:
+        value = variable.get("value", "redis://from.a.secret:6379/0")
+        monkeypatch.setenv(variable["name"], value)
+
+    settings = load_settings(config)
+
+    assert guard["args"] == ["run", "--config", "/etc/guard/guard.toml"]
+    assert settings.policy == [Path("/etc/guard/policy/policy.yaml")]
+    declared = {port["containerPort"] for port in guard["ports"]}
+    assert declared == {x.port for x in settings.listeners} | {
+        int(text.rpartition(":")[2]) for text in settings.forward
+    } | {settings.admin_address[1]}
+    mounts = {m["mountPath"] for m in guard["volumeMounts"]}
+    places = [settings.audit, settings.credentials, label_key_path(), audit_key_path(), settings.ca]
+    for path in filter(None, places):
+        assert any(path.is_relative_to(place) for place in mounts)
+    host = {x.host for x in settings.listeners}
+    assert host <= {"127.0.0.1" if values is SIDECAR else "0.0.0.0"}
+
+
+def test_every_listener_setting_arrives(chart, tmp_path, monkeypatch):
+    """Paths, upstreams, and what stands under `settings`."""
+    monkeypatch.setenv("GUARD_REDIS", "redis://from.a.secret:6379/0")
+    maps = [x for x in rendered(chart, EVERYTHING) if x["metadata"]["name"] == "guard-settings"]
+    config = tmp_path / "guard.toml"
+    config.write_text(maps[0]["data"]["guard.toml"], encoding="utf-8")
+
+    settings = load_settings(config)
+
+    assert [(x.port, x.route, x.upstream + x.endpoint) for x in settings.listeners] == [
+        (8081, "", "http://mail.tools:8000/mcp"),
+        (8082, "/a", "http://files.tools:8000/sse"),
+        (8082, "/b", "https://notes.example/mcp"),
+    ]
+    assert (settings.workers, settings.durability, settings.held_limit) == (
+        2,
+        "replicated",
+        128 * 1024**2,
+    )
+    assert settings.prompt_credentials == Path("/etc/guard/credentials/prompt-credentials.toml")
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"policy": {}}, "either `policy.files` or"),
+        ({"policy": {"files": {"a.yaml": "x"}, "existingConfigMap": "p"}}, "either `policy.files`"),
+        ({"forward": {"enabled": False}}, "at least one of `listeners`"),
+        ({"redis": {}}, "several pods need one Redis"),
+        ({"redis": {"url": "redis://r", "existingSecret": "s"}}, "either `redis.url` or"),
+        ({"redis": {"url": "redis://user:secret@r"}}, "redis/url"),
+        ({"secrets": {"authority": "a"}}, "same label key"),
+        ({"secrets": {"keys": "k"}}, "one authority"),
+        ({"credentialFiles": ["credentials.toml"]}, "secrets.credentials"),
+        ({"settings": {"audit": "x"}}, "`settings.audit` is made from other values"),
+        ({"shape": "sidecar"}, "sidecar.agent"),
+        ({"shape": "sidecar", "sidecar": {"agentUser": 10001}}, "agentUser"),
+        ({"sidecar": {"agentUser": 0}}, "agentUser"),
+        ({"shape": "daemon"}, "shape"),
+        ({"drainSecond": 3}, "drainSecond"),
+        ({"preStopSeconds": 0}, "preStopSeconds"),
+        ({"listeners": [{"name": "x", "port": 1, "upstream": "ftp://x"}]}, "upstream"),
+    ],
+)
+def test_what_would_be_unsafe_is_refused(chart, values, says):
+    """Before anything is installed, with the reason."""
+    with pytest.raises(helm.HelmError) as refused:
+        rendered(chart, GATEWAY | values)
+
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("values", SHAPES.values(), ids=SHAPES)
+def test_no_container_has_more_rights_than_it_needs(chart, values):
+    """No root but for the packet rules, nothing writable but volumes, no token of the cluster."""
+    pod = pod_of(rendered(chart, values))
+
+    assert pod["automountServiceAccountToken"] is False
+    for name, one in containers(pod).items():
+        security = {**pod["securityContext"], **one["securityContext"]}
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        added = {"add": ["NET_ADMIN"]} if name == "lock" else {}
+        assert security["capabilities"] == {"drop": ["ALL"]} | added
+        if name != "lock":
+            assert security["runAsNonRoot"] is True
+            assert security["runAsUser"] == (2000 if name == "agent" else 10001)
+        if name != "agent":
+            assert security["readOnlyRootFilesystem"] is True
+            assert one["resources"]["limits"]["memory"]
+    used = {m["name"] for one in containers(pod).values() for m in one.get("volumeMounts", ())}
+    declared = {v["name"] for v in pod["volumes"]} | ({"state"} if values is not ALONE else set())
+    assert used <= declared
+
+
+def test_the_agent_of_a_sidecar_starts_last_and_behind_the_rules(chart):
+    """First the packet rules, then the keys, then a guard that is ready, then the agent."""
+    objects = rendered(chart, SIDECAR)
+    pod = pod_of(objects)
+    rules = next(x for x in objects if x["metadata"]["name"] == "guard-lock")["data"]
+
+    assert [one["name"] for one in pod["initContainers"]] == ["lock", "prepare", "guard"]
+    assert containers(pod)["guard"]["restartPolicy"] == "Always"
+    assert containers(pod)["guard"]["startupProbe"]["httpGet"]["path"] == "/readyz"
+    assert [one["name"] for one in pod["containers"]] == ["agent"]
+    text = rules["agent-egress.nft"]
+    assert "define agent = 2000\n" in text
+    assert "define guard_ports = { 9001, 9002 }\n" in text
+    shipped = (DEPLOY / "network" / "agent-egress.nft").read_text(encoding="utf-8")
+    assert text.partition("table inet")[2].strip() == shipped.partition("table inet")[2].strip()
+
+
+def test_an_agent_cannot_be_given_more_rights(chart):
+    """What its values say of its user and its capabilities does not count."""
+    agent = {"image": "x", "securityContext": {"runAsUser": 10001, "privileged": True}}
+    agent["securityContext"]["capabilities"] = {"add": ["NET_ADMIN"]}
+    pod = pod_of(rendered(chart, SIDECAR | {"sidecar": {"agent": agent}}))
+
+    security = containers(pod)["agent"]["securityContext"]
+    assert security["runAsUser"] == 2000
+    assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.skipif(NFT is None, reason="nft is not installed")
+def test_nftables_reads_the_rules_of_the_sidecar(chart, tmp_path):
+    """With the definitions that the chart puts in."""
+    objects = rendered(chart, SIDECAR)
+    rules = next(x for x in objects if x["metadata"]["name"] == "guard-lock")["data"]
+    file = tmp_path / "rules.nft"
+    file.write_text(rules["agent-egress.nft"], encoding="utf-8")
+    check = [NFT, "--check", "--file", file]
+    ran = subprocess.run(check, capture_output=True, text=True, check=False)
+    if "Operation not permitted" in ran.stderr or "netlink" in ran.stderr:
+        pytest.skip("nft may not speak to the kernel here")
+
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_network_policy_without_helm_is_the_charts(chart):
+    """deploy/network/networkpolicy.yaml is what `helm template` makes for a forward listener."""
+    made = [x for x in rendered(chart, GATEWAY) if x["kind"] == "NetworkPolicy"]
+    shipped = list(YAML12.load_all(DEPLOY / "network" / "networkpolicy.yaml"))
+
+    assert len(made) == 2
+    assert made == shipped
+
+
+def test_the_admin_port_is_in_no_service_that_agents_use(chart):
+    """Prompts and metrics are for front ends and for the scraper."""
+    objects = rendered(chart, EVERYTHING)
+    services = {x["metadata"]["name"]: x["spec"] for x in objects if x["kind"] == "Service"}
+    into = next(x for x in objects if x["metadata"]["name"] == "only-agents-reach-the-guard")
+    agents, monitoring = into["spec"]["ingress"]
+
+    assert {p["port"] for p in services["guard"]["ports"]} == {8080, 8081, 8082}
+    assert {p["port"] for p in agents["ports"]} == {8080, 8081, 8082}
+    assert {p["port"] for p in monitoring["ports"]} == {9464}
+    assert services["guard-pods"]["clusterIP"] == "None"
+
+
+def test_a_tool_server_can_be_closed_to_all_but_the_guard(chart):
+    """In its own namespace."""
+    objects = rendered(chart, EVERYTHING)
+    (policy,) = [x for x in objects if x["metadata"]["name"] == "only-the-guard-reaches-mail"]
+
+    assert policy["metadata"]["namespace"] == "tools"
+    (rule,) = policy["spec"]["ingress"]
+    (peer,) = rule["from"]
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "agents"}
+    assert peer["podSelector"]["matchLabels"]["app.kubernetes.io/name"] == "egress-guard"
+
+
+@pytest.mark.parametrize(("drain", "before"), [(0, 1), (15, 5), (600, 30)])
+def test_a_pod_gets_the_time_that_its_calls_need(chart, drain, before):
+    """Kubelet counts `preStop`, then the supervisor waits for the drain and its own margin."""
+    values = GATEWAY | {"drainSeconds": drain, "preStopSeconds": before}
+    pod = pod_of(rendered(chart, values))
+
+    assert pod["terminationGracePeriodSeconds"] >= before + drain + STOP_SECONDS
+    hook = containers(pod)["guard"]["lifecycle"]["preStop"]["exec"]["command"]
+    assert hook == ["sleep", str(before)]
+
+
+def test_scaling_asks_for_the_metric_that_the_adapter_makes(chart):
+    """And the adapter makes it of one that the guard has."""
+    (rule,) = YAML12.load(DEPLOY / "helm" / "prometheus-adapter.yaml")["rules"]["custom"]
+    scaler = of_kind(rendered(chart, GATEWAY), "HorizontalPodAutoscaler")["spec"]
+    latency, cpu = scaler["metrics"]
+
+    assert latency["pods"]["metric"]["name"] == rule["name"]["as"]
+    assert rule["seriesQuery"].startswith(f"{DECISION_SECONDS.name}_bucket{{")
+    assert cpu["containerResource"]["container"] == "guard"
+    workload = of_kind(rendered(chart, GATEWAY), "StatefulSet")
+    assert "replicas" not in workload["spec"]
+    assert scaler["scaleTargetRef"]["name"] == workload["metadata"]["name"]
+
+
+def test_a_changed_setting_makes_new_pods_and_a_changed_policy_does_not(chart):
+    """A policy is taken up by running guards; the rest is read at their start."""
+
+    def pod(**values):
+        workload = of_kind(rendered(chart, EVERYTHING | values), "StatefulSet")
+        return workload["spec"]["template"]
+
+    same = pod(policy={"files": {"policy.yaml": "version: 1 # other\n"}})
+
+    assert same == pod()
+    assert pod(settings={"held_limit": "1m"}) != pod()
+
+
+def test_no_secret_is_rendered(chart):
+    """Passwords and keys come from Secrets that somebody else made."""
+    for values in SHAPES.values():
+        objects = rendered(chart, values)
+        assert "Secret" not in {x["kind"] for x in objects}
+    guard = containers(pod_of(rendered(chart, GATEWAY)))["guard"]
+    redis = next(x for x in guard["env"] if x["name"] == "GUARD_REDIS")
+    assert redis["valueFrom"]["secretKeyRef"] == {"name": "guard-redis", "key": "url"}
+
+
+def test_the_chart_is_of_this_version(chart):
+    """Its image is the guard that it was made for."""
+    assert chart.metadata["appVersion"] == VERSION
+    assert containers(pod_of(rendered(chart, GATEWAY)))["guard"]["image"].endswith(f":{VERSION}")
+    assert containers(pod_of(rendered(chart, SIDECAR)))["lock"]["image"].endswith(f":{VERSION}")
+
+
+def test_every_value_is_described():
+    """By the schema, which allows no others."""
+    schema = YAML12.load(CHART / "values.schema.json")
+    values = YAML12.load(CHART / "values.yaml")
+
+    def undescribed(found, described, path=""):
+        if "properties" not in described:
+            return set()
+        missing = {f"{path}{key}" for key in found if key not in described["properties"]}
+        for key, value in found.items():
+            if isinstance(value, dict) and key in described["properties"]:
+                missing |= undescribed(value, described["properties"][key], f"{path}{key}.")
+        return missing
+
+    assert schema["additionalProperties"] is False
+    assert undescribed(values, schema) == set()

@@ -1,0 +1,197 @@
+"""What the Helm chart renders, run here: the pod's containers, and the query of its autoscaler."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from guard.adapters.loopback import Child, free_port, start
+from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, tool_call, wait_until
+from tests.e2e.running_prometheus import BINARY, Traffic, start_prometheus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+helm = pytest.importorskip("helm_python", reason="helm-python-sdk has no wheel for this machine")
+
+pytestmark = pytest.mark.e2e
+HELM = ROOT / "deploy" / "helm"
+YAML12 = YAML(typ="safe", pure=True)
+PLACES = ("/etc/guard", "/var/lib/guard", "/var/log/guard", "/secrets")
+READ_ONLY = """
+set -eu
+mount --make-rprivate /
+# A Python below a directory of root's alone is shown to the guard's user as well.
+if [ -n "$CLOSED" ]; then
+  mount --bind "$PYTHON" "$KEPT"
+  mount -t tmpfs -o mode=755 none "$CLOSED"
+  mkdir -p "$PYTHON"
+  mount --bind "$KEPT" "$PYTHON"
+fi
+# Volumes of the pod: its own directories are below the one that stands for its /tmp.
+mount --bind /tmp /tmp
+mount --bind "$POD" "$POD"
+mount -o remount,bind,ro /
+exec setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --bounding-set=-all "$@"
+"""
+
+
+def isolates() -> bool:
+    """Return whether this machine lets a test run a process as another user on read-only files."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "setpriv"))):
+        return False
+    tried = ["unshare", "--mount", "mount", "--make-rprivate", "/"]
+    return subprocess.run(tried, check=False, capture_output=True).returncode == 0
+
+
+def closed_above(path: Path) -> str:
+    """Return the directory above a path that others may not enter; empty where there is none."""
+    closed = [str(x) for x in path.parents if not x.stat().st_mode & stat.S_IXOTH]
+    return closed[-1] if closed else ""
+
+
+class Pod:
+    """The directories of a pod, and the containers that the chart renders, run in them."""
+
+    def __init__(self, directory: Path, values: dict[str, Any]) -> None:
+        self.directory = directory
+        self._kept = directory.with_name("python")
+        self._kept.mkdir()
+        chart = helm.Chart.load(HELM / "egress-guard")
+        texts = chart.render(values, name="guard", namespace="agents").values()
+        objects = [one for text in texts for one in YAML12.load_all(text) if one]
+        maps = {x["metadata"]["name"]: x["data"] for x in objects if x["kind"] == "ConfigMap"}
+        workload = next(x for x in objects if x["kind"] == "StatefulSet")
+        spec = workload["spec"]["template"]["spec"]
+        (self._prepare,), (self._guard,) = spec["initContainers"], spec["containers"]
+        for place in (*PLACES, "/secrets/keys", "/etc/guard/policy"):
+            made = directory / place.lstrip("/")
+            made.mkdir(parents=True, exist_ok=True)
+            # As kubelet mounts volumes for `fsGroup: 10001`.
+            os.chown(made, 0, 10001)
+            made.chmod(0o2775)
+        settings = self.here(maps["guard-settings"]["guard.toml"])
+        (directory / "etc/guard/guard.toml").write_text(settings, encoding="utf-8")
+        for name, text in maps["guard-policy"].items():
+            (directory / "etc/guard/policy" / name).write_text(text, encoding="utf-8")
+        secret = directory / "secrets/keys/label.key"
+        secret.write_bytes(os.urandom(32))
+        os.chown(secret, 0, 10001)
+        secret.chmod(0o440)
+
+    def here(self, text: str) -> str:
+        """Return a text with the pod's directories where they are."""
+        names = "|".join(map(re.escape, PLACES))
+        return re.sub(rf"(?<![\w/.-])(?:{names})", lambda m: f"{self.directory}{m[0]}", text)
+
+    def run(self, name: str, *command: str) -> Child:
+        """Start a command as the guard's user, on files that cannot be written outside volumes."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "POD": str(self.directory),
+            "PYTHON": sys.base_prefix,
+            "CLOSED": closed_above(Path(sys.base_prefix)),
+            "KEPT": str(self._kept),
+        }
+        environment |= {x["name"]: self.here(x["value"]) for x in self._guard["env"]}
+        words = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", *command]
+        return start(self.directory.parent / f"{name}.log", *words, environment=environment)
+
+    def prepared(self) -> Child:
+        """Return the init container, ended."""
+        child = self.run("prepare", *(self.here(word) for word in self._prepare["command"]))
+        child.process.wait(60)
+        child.stop()
+        return child
+
+    def started(self) -> Child:
+        """Return the guard, serving."""
+        words = [sys.executable, "-m", "guard", *map(self.here, self._guard["args"])]
+        child = self.run("guard", *words)
+        child.wait_ready()
+        return child
+
+
+@pytest.mark.skipif(not isolates(), reason="needs root, unshare and setpriv")
+def test_the_pod_serves_as_its_user_on_a_read_only_file_system(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    """The init container's script, then the guard with the rendered settings, then SIGTERM."""
+    for place in (tmp_path, *tmp_path.parents[:2]):
+        place.chmod(0o755)
+    port = free_port()
+    server = f"http://127.0.0.1:{upstream.port}/mcp"
+    policy = (ROOT / "policies" / "default.yaml").read_text("utf-8")
+    values = {
+        "listen": "127.0.0.1",
+        "replicas": 1,
+        "autoscaling": {"enabled": False},
+        "listeners": [{"name": "mail", "port": port, "upstream": server}],
+        "policy": {"files": {"policy.yaml": policy}},
+        "secrets": {"keys": "guard-keys"},
+        "settings": {"pep": "lean"},
+    }
+    pod = Pod(tmp_path / "pod", values)
+    prepared = pod.prepared()
+    key = pod.directory / "var/lib/guard/egress-guard/label.key"
+
+    assert prepared.process.returncode == 0, prepared.said()
+    assert (key.stat().st_uid, stat.S_IMODE(key.stat().st_mode)) == (10001, 0o600)
+    guard = pod.started()
+    audit = pod.directory / "var/log/guard/audit.jsonl"
+    try:
+        running = RunningGuard(guard, port, 9464, audit, upstream)
+        _, answer = running.post(tool_call())
+        owner = Path(f"/proc/{guard.process.pid}").stat().st_uid
+        writable = Path(f"/proc/{guard.process.pid}/mountinfo").read_text("utf-8")
+    finally:
+        guard.process.send_signal(signal.SIGTERM)
+        code = guard.process.wait(60)
+        guard.stop()
+
+    assert answer["result"]["content"][0]["text"] == "done"
+    assert [x["action"] for x in running.audit() if x["event"] == "guard.decision"] == ["allow"]
+    assert owner == 10001
+    assert re.search(r"^\d+ \d+ \S+ \S+ / ro,", writable, re.MULTILINE)
+    assert code == 0, guard.said()
+
+
+@pytest.fixture
+def scraped(launch: Callable[..., RunningGuard], tmp_path: Path) -> Iterator[Any]:
+    """Return a Prometheus that scrapes a guard under traffic, as one scrapes pods."""
+    guard = launch()
+    labels = {"namespace": "agents", "pod": "guard-0"}
+    prometheus = start_prometheus(tmp_path / "prometheus", [guard.admin], labels=labels)
+    with Traffic([guard], [tool_call()]):
+        yield prometheus
+    prometheus.stop()
+
+
+@pytest.mark.skipif(BINARY is None, reason="needs the `prometheus` program on the PATH")
+def test_prometheus_answers_what_the_autoscaler_asks(scraped: Any) -> None:
+    """The adapter's templates filled in as it fills them in for the pods of a namespace."""
+    (rule,) = YAML12.load(HELM / "prometheus-adapter.yaml")["rules"]["custom"]
+    series = rule["seriesQuery"].partition("{")[0]
+    query = rule["metricsQuery"].replace("<<.Series>>", series).replace("<<.GroupBy>>", "pod")
+    query = query.replace("<<.LabelMatchers>>", 'namespace="agents",pod=~"guard-0"')
+
+    def answered() -> list[Any]:
+        found = scraped.query(query.replace("[2m]", "[10s]"))
+        return [x for x in found if x["value"][1] != "NaN"]
+
+    (found,) = wait_until(answered, "a quantile of a pod", 60)
+
+    assert scraped.query(f"count({rule['seriesQuery']})")[0]["value"][1] != "0"
+    assert found["metric"] == {"pod": "guard-0"}
+    assert 0 < float(found["value"][1]) < 60_000, json.dumps(found)

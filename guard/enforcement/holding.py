@@ -42,8 +42,10 @@ if TYPE_CHECKING:
     from guard.protocols.http.message import HttpReply, HttpRequest
 
 POLL_SECONDS: Final = 0.05
-SIGN_SECONDS: Final = 10.0
-"""How often a client that reads events is told that its request still waits."""
+SIGN_SECONDS: Final = 15.0
+"""How often a client that reads events is told that its request still waits, as HTML's standard of
+server-sent events proposes (section 9.2.7); each at moments of its own within a fifth of that."""
+SPREAD: Final = 1024
 HELD_LIMIT: Final = 2048
 HELD_EACH: Final = 1024
 HELD_BYTES: Final = 64 * 1024 * 1024
@@ -105,7 +107,9 @@ class HeldRequest:
         self._next_sign = self._since
         self._became = "left"
         self._is_closed = False
+        self._news: asyncio.Future[None] | None = None
         self._task = loop.create_task(self._settled())
+        self._task.add_done_callback(self._wake)
 
     async def waiting(self, seconds: float = SIGN_SECONDS) -> list[bytes] | None:
         """Wait a while, until the client is to be told something at the latest.
@@ -117,20 +121,34 @@ class HeldRequest:
             messages for the client, perhaps none, where the request still waits; None where it is
             settled.
         """
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         until = min(now + seconds, max(now, self._next_sign))
-        await asyncio.wait([self._task], timeout=until - now)
+        if until > now and not self._task.done():
+            # Cheaper than asyncio.wait, and what a thousand requests do again and again.
+            self._news = loop.create_future()
+            timer = loop.call_at(until, self._wake)
+            try:
+                await self._news
+            finally:
+                timer.cancel()
         if self._task.done():
             last, self._last = self._last, []
             return last or None
         if until < self._next_sign:
             return []
-        self._next_sign = until + SIGN_SECONDS
+        spread = hash(self.asked.decisions[0]) % SPREAD / SPREAD / 5
+        self._next_sign = until + SIGN_SECONDS * (1 - spread)
         self._told += 1
         told = list(self.asked.protocol.still_waits(self.asked.message, self._told))
         if self._told == 1 and self._elicitor is not None:
             told += await self._question_for(self._elicitor)
         return told
+
+    def _wake(self, _: object = None) -> None:
+        """Have whoever waits look again."""
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
 
     async def _question_for(self, elicitor: Elicitor) -> list[bytes]:
         """Return the message that asks the person at the client, where the policy says so."""

@@ -333,6 +333,23 @@ async def test_the_store_is_asked_once_for_all_that_is_held() -> None:
     assert stage.feed.asked - before <= 10
 
 
+async def test_those_who_wait_are_told_at_moments_of_their_own() -> None:
+    """Requests that were held at once do not speak to their clients at once ever after."""
+    stage = Stage()
+    stage.feed.open = {f"d{n}" for n in range(50)}
+    every = [stage.hold(stage.asked(f"d{n}")) for n in range(50)]
+    now = asyncio.get_running_loop().time()
+    due = set()
+    for one in every:
+        assert one is not None
+        assert await one.waiting() == []
+        due.add(round(one._next_sign - now, 1))
+        one.close()
+
+    assert len(due) > 10
+    assert 0.8 * holding.SIGN_SECONDS <= min(due) <= max(due) <= holding.SIGN_SECONDS + 1
+
+
 async def test_what_waits_costs_nothing_until_it_is_answered() -> None:
     """A look for answers touches none of the requests that wait, however many they are."""
     stage = Stage()
@@ -341,8 +358,10 @@ async def test_what_waits_costs_nothing_until_it_is_answered() -> None:
     for one in every:
         assert one is not None
         await one.waiting()
-    asked, looked = stage.feed.asked, stage.looked
     async with asyncio.timeout(60):
+        while len(stage.holding._waiting) < len(every):  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0.01)
+        asked, looked = stage.feed.asked, stage.looked
         while stage.feed.asked < asked + 3:  # noqa: ASYNC110  (a feed tells nobody)
             await asyncio.sleep(0.01)
     for one in every:

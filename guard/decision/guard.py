@@ -81,6 +81,8 @@ BATCH_REFUSED: Final = Reason(
     "another call of the same batch was refused",
     remedy="send this call on its own",
 )
+NOT_WRITTEN: Final = "retry later; if it stays so, the operator finds why in the guard's log"
+"""Remedy where something must be on record and could not be written."""
 
 
 ParamT = ParamSpec("ParamT")
@@ -546,7 +548,8 @@ class Guard:
         except AuditError:
             self._metrics.count(ERRORS, "audit")
             self._metrics.set(FAIL_CLOSED, 1, "audit")
-            reason = Reason("audit_error", "", Action.BLOCK, "the decision could not be recorded")
+            detail = "the decision could not be recorded"
+            reason = Reason("audit_error", "", Action.BLOCK, detail, remedy=NOT_WRITTEN)
             verdict = verdict.blocked(reason, "audit")
             record = replace(record, verdict=verdict)
         else:
@@ -565,7 +568,7 @@ class Guard:
         except AuditError as error:
             self._metrics.count(ERRORS, "recording")
             self._metrics.set(FAIL_CLOSED, 1, "recording")
-            reason = Reason("recording_error", "", Action.BLOCK, str(error))
+            reason = Reason("recording_error", "", Action.BLOCK, str(error), remedy=NOT_WRITTEN)
             return verdict.blocked(reason, "recording")
         self._metrics.set(FAIL_CLOSED, 0, "recording")
         return verdict

@@ -34,7 +34,9 @@ WITHHELD: Final = frozenset(
 """Reasons that concern a result: its call did reach the tool."""
 _SHOWN: Final = frozenset({"memory", "selection"})
 """Parts of a reason's evidence that the agent is shown as well."""
-RETRIED = frozenset({"guard_error", "gate_error", "write_conflict"})
+RETRIED = frozenset(
+    {"audit_error", "gate_error", "guard_error", "recording_error", "write_conflict"}
+)
 NO_RETRY = "do not retry the same call"
 _RETRY: Final = {
     (True, True): "after it was approved",

@@ -231,7 +231,9 @@ def test_an_audit_that_cannot_be_written_refuses_the_call(launch: Launch) -> Non
 
     _, answer = guard.post(tool_call())
 
-    assert answer["result"]["_meta"]["guard"]["code"] == "audit_error"
+    said = answer["result"]["_meta"]["guard"]
+    assert (said["code"], said["retry"]) == ("audit_error", True)
+    assert "later" in said["remedy"]
     assert len(guard.upstream.received) == received
     assert guard.metric("guard_fail_closed", stage="audit") == 1
 

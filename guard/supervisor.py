@@ -147,7 +147,8 @@ class Supervisor:
     def _leave_note(self, directory: Path, url: str) -> RunNote:
         """Say where the state is, to people and to commands of the same user."""
         key = self._settings.label_key or fallback_key(directory)
-        note = RunNote(os.getpid(), url, str(key.resolve()) if key else "")
+        durability = self._settings.durability.value
+        note = RunNote(os.getpid(), url, str(key.resolve()) if key else "", durability)
         written = note.write()
         if self._redis is not None:
             found = "`guard approvals grant` finds it" if written else f"pass --redis {url}"

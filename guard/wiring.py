@@ -85,6 +85,7 @@ from guard.core.metrics import (
     FAIL_CLOSED,
     OTHER,
     PREFIX_SCORE_EXPECTED,
+    REQUESTS_WAITING,
     UNLABELLED_MARKS,
     WORKER_RESTARTS,
 )
@@ -94,6 +95,7 @@ from guard.decision.guard import Guard
 from guard.decision.unlabelled_marks import MemoryMarks
 from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
+from guard.enforcement.admission import Limits
 from guard.enforcement.declarations import DeclarationHandler
 from guard.enforcement.elicitation import Elicitor
 from guard.enforcement.exchange import Credentials
@@ -273,8 +275,15 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
             page=settings.console_page,
         ),
         shared=_shared_exchanges(settings, guard, store.client, seal, metrics),
+        limits=Limits(
+            settings.concurrency,
+            settings.queue,
+            settings.queue_timeout,
+            settings.connections // 2 if settings.concurrency else 0,
+        ),
     )
     metrics.set(CALLS_AWAITED, enforcement.in_flight.awaited)
+    metrics.set(REQUESTS_WAITING, lambda: enforcement.admission.waiting)
 
     def swap(fresh: Policy) -> None:
         store.set_limits(fresh.limits)
@@ -618,6 +627,7 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
             front=Front(settings.listeners, secret) if is_fronted else None,
             listen=settings.listen,
             egress=settings.egress.removeprefix(UNIX),
+            connections=settings.connections,
         )
         peps.append(lean)
     if settings.forward:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from guard.adapters.processes.child_process import die_with_parent
+from guard.adapters.processes.listening_ports import connections_allowed
 from guard.core.errors import GuardError, PolicyError
 from guard.settings import Settings
 from guard.wiring import serve
@@ -31,6 +32,8 @@ def main() -> int:
     """Serve until told to stop; return the exit code."""
     parent, directory, redis_url = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     settings = Settings.model_validate_json(sys.stdin.readline())
+    room = settings.connections or connections_allowed()
+    settings = settings.model_copy(update={"connections": room})
     # What is imported lives as long as the process: keep the collector from walking it again.
     gc.freeze()
     try:

@@ -75,6 +75,22 @@ def scale(
 
 
 @app.command()
+def overload(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of each load.")] = 10.0,
+) -> None:
+    """Three times as many calls as the guard can judge, with limits and without."""
+    from guard.lab.overload import bench_overload
+
+    with stages(Console(stderr=True)) as told:
+        report = bench_overload(
+            policy or policies_directory() / "default.yaml", seconds=seconds, progress=told
+        )
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
 def stream(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,

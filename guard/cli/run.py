@@ -131,6 +131,16 @@ def run(
     held_limit: Annotated[
         str | None, typer.Option(help="Most that is held of all unfinished messages, e.g. 64m.")
     ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Requests that a worker judges at once; 0: no limit.")
+    ] = None,
+    queue: Annotated[int | None, typer.Option(help="Requests that wait for a worker.")] = None,
+    queue_timeout: Annotated[
+        float | None, typer.Option(help="Seconds one waits before it is told to retry.")
+    ] = None,
+    connections: Annotated[
+        int | None, typer.Option(help="Clients' connections to a worker; 0: what it can have.")
+    ] = None,
     state_timeout: Annotated[
         float | None, typer.Option(help="Seconds a call to Redis may take.")
     ] = None,

@@ -21,7 +21,7 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
 from guard.provenance.seal import Seal
-from guard.settings import load_settings
+from guard.settings import Durability, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -77,13 +77,31 @@ def label_operator(state: State, tenant: str) -> LabelOperator:
     return LabelOperator(state.store, state.seal, StateLimits(), tenant)
 
 
+def _note_of(redis: str) -> RunNote | None:
+    """Return the note of the running guard with that state, None where there is not one."""
+    try:
+        note = find_running()
+    except GuardError:
+        return None
+    return note if note.redis == redis else None
+
+
 def _noted_key(redis: str) -> Path | None:
     """Return the label key of the running guard with that state, None for the user's own."""
-    try:
-        note: RunNote | None = find_running()
-    except GuardError:
-        note = None
-    return Path(note.label_key) if note and note.redis == redis and note.label_key else None
+    note = _note_of(redis)
+    return Path(note.label_key) if note and note.label_key else None
+
+
+def _durability(redis: str) -> Durability:
+    """Return what an operator's write must have reached: as much as the guard's own.
+
+    A grant that is lost in a failover was acknowledged as well.
+    """
+    set_here = load_settings(None).durability
+    note = _note_of(redis)
+    if set_here is Durability.RELAXED and note is not None and note.durability:
+        return Durability(note.durability)
+    return set_here
 
 
 def act_on(
@@ -100,7 +118,7 @@ def act_on(
     """
 
     async def connected() -> ResultT:
-        store = RedisSessionStore.at(redis, timeout=timeout)
+        store = RedisSessionStore.at(redis, timeout=timeout, durability=_durability(redis))
         try:
             return await act(State(store, redis, label_key))
         finally:

@@ -157,7 +157,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     host, port = settings.console_address
     check_address(settings)
     audit = open_audit_log(settings.audit, signer=audit_signer(settings.audit_key))
-    store = RedisSessionStore.at(redis, timeout=STATE_SECONDS)
+    store = RedisSessionStore.at(redis, timeout=STATE_SECONDS, durability=settings.durability)
     wall = time.time  # noqa: TID251  (the edge where time comes in)
     people = load_people(settings.console_people, wall)
     access = Access(people.secrets, time.monotonic)

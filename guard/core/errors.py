@@ -64,11 +64,13 @@ class MessageError(GuardError):
     Attributes:
         code: a stable reason code from a closed set (it becomes a metric label).
         status: the HTTP status an HTTP client is answered with.
+        retry_after: seconds after which the same message may succeed; 0 where nobody can tell.
     """
 
-    def __init__(self, code: str, message: str, *, status: int = 400) -> None:
+    def __init__(self, code: str, message: str, *, status: int = 400, retry_after: int = 0) -> None:
         self.code = code
         self.status = status
+        self.retry_after = retry_after
         super().__init__(message)
 
 

@@ -191,6 +191,7 @@ REFUSAL_CODES: Final = frozenset(
         "connect",
         "definitions_unchecked",
         "no_room",
+        "overloaded",
         "dns",
         "duplicate_header",
         "duplicate_key",
@@ -317,6 +318,11 @@ REFUSALS: Final = Counter(
 )
 CALLS_AWAITED: Final = Gauge(
     "guard_calls_awaited", "Calls forwarded whose result has not come back.", combined="sum"
+)
+REQUESTS_WAITING: Final = Gauge(
+    "guard_requests_waiting",
+    "Requests that wait to be judged, because as many as may be are being judged.",
+    combined="sum",
 )
 HELD_CALLS: Final = Gauge("guard_held_calls", "Requests that are held open for a person's answer.")
 HELD: Final = Counter(

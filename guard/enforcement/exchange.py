@@ -153,9 +153,11 @@ class Credentials:
         """
         if not self.proofs:
             return None
+        if (known := request.proved()) is not None:
+            return known
         for proof in self.proofs:
             if (name := proof.principal(request)) is not None:
-                return name
+                return request.proved(name)
         message = "a valid proxy credential is required"
         raise MessageError("bad_credential", message, status=407)
 
@@ -551,8 +553,18 @@ class ParseFailures:
         protocol: str,
         place: Place,
         decision_id: str = "",
+        *,
+        stays: bool = False,
     ) -> str:
-        """Write the audit line and count; return the decision id."""
+        """Write the audit line and count; return the decision id.
+
+        Args:
+            error: why it was not read.
+            protocol: of the message, as far as it is known.
+            place: where it was going.
+            decision_id: a new one where it is empty.
+            stays: whether it is not forwarded in monitor mode either.
+        """
         decision_id = decision_id or new_decision_id()
         self._metrics.count(REFUSALS, error.code)
         host, _, port = place.host.rpartition(":")
@@ -560,7 +572,7 @@ class ParseFailures:
             "decision_id": decision_id,
             "code": error.code,
             "action": "block",
-            "enforced": "allow" if self.passes else "block",
+            "enforced": "allow" if self.passes and not stays else "block",
             "protocol": protocol,
             "server": place.server,
             "principal": place.principal,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from guard.enforcement.admission import Admission, Limits
 from guard.enforcement.exchange import (
     CallsInFlight,
     Credentials,
@@ -46,6 +47,7 @@ class Enforcement:
         answers: tells of people's answers; without it nothing is held open.
         elicitor: asks the people at MCP clients; None with ``answers``.
         shared: what is in flight at other processes; None where there are none.
+        limits: how many requests are worked on at once; without them any number.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -64,7 +66,10 @@ class Enforcement:
         answers: AnswerFeed | None = None,
         elicitor: Elicitor | None = None,
         shared: SharedExchanges | None = None,
+        limits: Limits | None = None,
     ) -> None:
+        self.admission = Admission(limits or Limits(judged=0))
+        """Lets requests in to be judged."""
         self.login = login
         self.credentials = credentials or Credentials()
         self.body_limit = body_limit
@@ -100,6 +105,7 @@ class Enforcement:
             login=login,
             holding=self.holding,
             elicitor=elicitor,
+            admission=self.admission,
         )
         self.responses = ResponseHandler(
             guard=guard,

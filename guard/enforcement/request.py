@@ -39,7 +39,7 @@ from guard.protocols.refusals import Refusal, unreadable, unreadable_sentence
 from guard.provenance.approvals import TOGETHER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from guard.core.calls import TracedCall
     from guard.core.metrics import Metrics
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Verdict
     from guard.core.ports import Clock
     from guard.decision.guard import Guard
+    from guard.enforcement.admission import Admission
     from guard.enforcement.elicitation import Elicitor, State
     from guard.enforcement.exchange import (
         CallsInFlight,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 
 
 ReadT = TypeVar("ReadT")
+OutcomeT = TypeVar("OutcomeT")
 _NOTHING: Final[frozenset[str]] = frozenset()
 _HEADERS: Final = frozenset({"headers"})
 _UNANSWERED: Final = Reason("approval_required", "", Action.ASK, "a person has yet to approve it")
@@ -139,6 +141,7 @@ class RequestHandler:
         login: logs clients in at the servers of reverse listeners.
         holding: holds requests open that are asked about; None: they are refused at once.
         elicitor: asks the people at MCP clients; None with ``holding``.
+        admission: lets requests in to be judged.
     """
 
     def __init__(  # noqa: PLR0913  (`Enforcement` passes every part once, by name)
@@ -159,7 +162,9 @@ class RequestHandler:
         login: Login | None = None,
         holding: Holding | None = None,
         elicitor: Elicitor | None = None,
+        admission: Admission,
     ) -> None:
+        self._admission = admission
         self._elicitor = elicitor
         self._shared = shared
         self._holding = holding
@@ -187,8 +192,24 @@ class RequestHandler:
             an :class:`UnreadExchange`: forward it, in monitor mode only;
             a reply: answer with it and forward nothing.
         """
-        outcome = await self._judged(request)
+        outcome = await self._admitted(request, self._judged)
         return outcome.reply if isinstance(outcome, Asked) else outcome
+
+    async def _admitted(
+        self, request: HttpRequest, judge: Callable[[HttpRequest], Awaitable[OutcomeT]]
+    ) -> OutcomeT | HttpReply:
+        """Judge a request once there is room for it, or refuse it in time."""
+        principal, admission = self._credentials.told(request), self._admission
+        try:
+            waiter = admission.enter(principal)
+            if waiter is not None:
+                await admission.wait(waiter)
+        except MessageError as error:
+            return self.refuse(error, request)
+        try:
+            return await judge(request)
+        finally:
+            admission.leave(principal)
 
     async def on_patient_request(
         self, request: HttpRequest
@@ -198,9 +219,15 @@ class RequestHandler:
         Returns:
             besides, a :class:`HeldRequest`, where the policy says so of what is asked about.
         """
+        return await self._admitted(request, self._judged_patiently)
+
+    async def _judged_patiently(
+        self, request: HttpRequest
+    ) -> Exchange | UnreadExchange | HttpReply | HeldRequest:
         holding, elicitor = self._holding, self._elicitor
         if holding is None or elicitor is None:
-            return await self.on_request(request)
+            outcome = await self._judged(request)
+            return outcome.reply if isinstance(outcome, Asked) else outcome
         if elicitor.asks and request.method == "POST":
             try:
                 taken = await self._taken(holding, elicitor, request)
@@ -418,8 +445,13 @@ class RequestHandler:
                 protocol = self._matching(request)
             except Exception:  # noqa: BLE001  (what it looks like decides no more than the wording)
                 protocol = self._fallback
-        decision_id = decision_id or self._failures.record(error, protocol.name, place)
+        decision_id = decision_id or self._failures.record(
+            error, protocol.name, place, stays=bool(error.retry_after)
+        )
         reply = protocol.unreadable(error, decision_id, request)
+        if error.retry_after:
+            again = ("retry-after", str(error.retry_after))
+            reply = replace(reply, headers=(*reply.headers, again))
         return reply if request is None else _in_stream(reply, protocol, request, place.principal)
 
     def note(self, error: MessageError, place: Place) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.loopback import Rig, free_port
 from guard.lab.load import UPSTREAM, find_mitmdump, generator, run_load
+from guard.lab.overload import overload_check, overloaded
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ _PLANNED: Final = {
     "lost_acknowledged": ("0", "no replicated Redis is started by this command"),
     "chaos_violations": ("0", "there is no chaos run"),
     "soak_slope": (None, "there is no soak run"),
-    "overload_goodput": (">= 0.9", "there is no overload run"),
 }
 """What the plan asks for and this command does not measure: target and why."""
 
@@ -75,6 +76,7 @@ def bench_scale(policy: Path, *, rounds: int, seconds: float, progress: Progress
         seconds_of = {name: _cpu_seconds(child.process.pid) for name, child in guards.items()}
         progress("starting again and again", 0.9)
         starts = {pep: _starts(policy, upstream, pep) for pep in PEPS}
+    overload, unlimited = overloaded(policy, seconds, lambda said: progress(said, 0.95))
     checks = [
         _ratio("ratio_vs_mitmdump_c16", rates, "lean", 16, ">= 2.5"),
         _ratio("ratio_vs_mitmdump_c1", rates, "lean", 1, ">= 1.8"),
@@ -94,6 +96,7 @@ def bench_scale(policy: Path, *, rounds: int, seconds: float, progress: Progress
             target="<= 120",
             reason=None if memory["lean"] is not None else "/proc does not tell",
         ),
+        overload_check(overload),
         *(
             Check(id=name, value=None, unit="", target=target, reason=reason)
             for name, (target, reason) in _PLANNED.items()
@@ -106,6 +109,8 @@ def bench_scale(policy: Path, *, rounds: int, seconds: float, progress: Progress
         "start_to_ready_s": starts,
         "rss_mb_per_worker": memory,
         "cpu_seconds_per_process": seconds_of,
+        "overload": asdict(overload),
+        "overload_without_limits": asdict(unlimited),
         "durability": "embedded redis, nothing persisted",
     }
     return Report(name="scale", machine=machine(), checks=checks, details=details)

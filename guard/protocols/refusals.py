@@ -128,13 +128,14 @@ UNREACHABLE: Final = "upstream_unreachable"
 """Code of a request to which its server gave no answer."""
 _BAD_GATEWAY: Final = 502
 _TRANSIENT: Final = frozenset(
-    {UNREACHABLE, "guard_error", "definitions_unchecked", "approval_required"}
+    {UNREACHABLE, "guard_error", "definitions_unchecked", "approval_required", "overloaded"}
 )
 """Codes after which the same request may succeed."""
 _REMEDIES: Final = {
     UNREACHABLE: "try again later; if it stays so, the operator has to start the tool server",
     "guard_error": "try again later; if it stays so, the operator finds why in the guard's log",
     "definitions_unchecked": "try again later",
+    "overloaded": "try again after the time that is named; calls that come sooner only wait",
     "body_too_large": "send less at once",
     "port": "ask the operator to open the port in the policy's `egress.ports`",
     "private_address": "ask the operator to open the address in the policy's `egress.private`",
@@ -155,7 +156,7 @@ def remedy(code: str) -> str:
 
 def unreadable(error: MessageError, decision_id: str) -> dict[str, Json]:
     """Return the observation for a message that was refused without being judged."""
-    return {
+    fields: dict[str, Json] = {
         "decision": "block",
         "decision_id": decision_id,
         "code": error.code,
@@ -164,6 +165,9 @@ def unreadable(error: MessageError, decision_id: str) -> dict[str, Json]:
         "remedy": remedy(error.code),
         "retry": error.code in _TRANSIENT,
     }
+    if error.retry_after:
+        fields["retry_after"] = error.retry_after
+    return fields
 
 
 def unreadable_sentence(error: MessageError, decision_id: str) -> str:
@@ -176,6 +180,8 @@ def unreadable_sentence(error: MessageError, decision_id: str) -> str:
     elif error.status == _BAD_GATEWAY:
         begins = "This call reached the tool; its answer was withheld by the egress guard."
     retry = "later" if error.code in _TRANSIENT else "no"
+    if error.retry_after:
+        retry = f"after {error.retry_after} s"
     return (
         f"{begins} Reason: {error.code} ({error}). What would help: {remedy(error.code)}. "
         f"Retry: {retry}. Decision id: {decision_id}."

@@ -28,6 +28,11 @@ LINGER_SECONDS: Final = 2.0
 """How long a client is heard, and not listened to, that has yet to read why it was refused."""
 CONNECT_SECONDS: Final = 30.0
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+BUSY: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
+"""What a client is told for whose connection there is no room."""
 
 
 class UpstreamLostError(Exception):
@@ -49,8 +54,8 @@ class Serves(Protocol):
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task that lives no longer than the PEP."""
 
-    def came(self, client: ClientConnection) -> None:
-        """Note an open connection."""
+    def came(self, client: ClientConnection) -> bool:
+        """Note an open connection; return False where there is no room for it."""
 
     def left(self, client: ClientConnection) -> None:
         """Note one that has ended."""
@@ -154,6 +159,8 @@ class ClientConnection(Wire):
         """Whether it was begun by the guard, as a stream of events, before there was any."""
         self.has_served = False
         """Whether a request has come."""
+        self.rests = 0
+        """Seconds for which nothing more is read from it: it was told to come back after them."""
         self._pep = pep
         self._reader = RequestReader(pep.body_limit)
         self._serving: asyncio.Task[None] | None = None
@@ -174,7 +181,10 @@ class ClientConnection(Wire):
         if not isinstance(name, str):  # As that of a Unix socket is.
             self.sockname = name[:2]
         self.heard = asyncio.get_running_loop().time()
-        self._pep.came(self)
+        if not self._pep.came(self):
+            self._refused = True
+            self.transport.write(BUSY)
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Read what came; serve what is complete."""
@@ -236,6 +246,8 @@ class ClientConnection(Wire):
             while reader.complete and keeps and not self.is_lost:
                 request = reader.complete.popleft()
                 keeps = await self._pep.serve(self, request)
+                if self.rests and keeps:
+                    await self._rest()
                 self.heard = asyncio.get_running_loop().time()
                 self._pep.budget.hold(id(self), self._held())
                 self.transport.resume_reading()
@@ -253,6 +265,12 @@ class ClientConnection(Wire):
                 self._pep.budget.release(id(self))
         if not keeps or self.has_ended:
             self._hang_up()
+
+    async def _rest(self) -> None:
+        """Let what its client sends too soon wait where it costs nothing: unread."""
+        self.transport.pause_reading()
+        await asyncio.sleep(self.rests)
+        self.rests = 0
 
     def framed(self, data: bytes) -> bytes:
         """Return bytes of an answer that streams, as this client is sent them."""

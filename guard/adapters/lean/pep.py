@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -43,10 +44,12 @@ from guard.adapters.processes.listening_ports import BACKLOG
 from guard.adapters.routes import Routes, address_of
 from guard.core.errors import GuardError, MessageError
 from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
+from guard.enforcement.admission import OVERLOADED
 from guard.enforcement.exchange import (
     STRIPPED_HEADERS,
     STRIPPED_PREFIX,
     Exchange,
+    Place,
     UnreadExchange,
 )
 from guard.enforcement.holding import HeldRequest, in_events
@@ -78,6 +81,10 @@ CHALLENGE: Final = b"www-authenticate"
 IDLE_SECONDS: Final = 600.0
 """How long a client may be silent: between requests, and within one."""
 SWEEP_SECONDS: Final = 15.0
+IDLE_AT_LIMIT_SECONDS: Final = 5.0
+"""How long a connection may be idle that has to make room for another one."""
+OLDEST: Final = 64
+"""Connections that are looked at for one that is idle."""
 DRAIN_SECONDS: Final = 0.02
 """How often it is looked whether calls are left that must end before the process does."""
 _HOP: Final = frozenset(
@@ -108,6 +115,7 @@ class LeanPep:
         front: reads what an Envoy in front says; None where clients connect themselves.
         listen: where it connects.
         egress: path of the socket of an Envoy that takes requests on; empty sends them directly.
+        connections: of clients, that may be open at the same time; 0: any number.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -123,7 +131,9 @@ class LeanPep:
         front: Front | None = None,
         listen: Sequence[str] = (),
         egress: str = "",
+        connections: int = 0,
     ) -> None:
+        self._connections = connections
         self._sockets = sockets or {}
         self._front = front
         self._listen = listen
@@ -139,7 +149,7 @@ class LeanPep:
         self._tls: dict[str, ssl.SSLContext] = {}
         self._trust = str(trust or certifi.where())
         self._servers: list[asyncio.Server] = []
-        self._clients: set[ClientConnection] = set()
+        self._clients: dict[ClientConnection, None] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_draining = False
         self._streams: dict[tuple[str, str, str], ClientConnection] = {}
@@ -217,13 +227,32 @@ class LeanPep:
             # Whoever failed has broken its connection off already.
             self._metrics.count(ERRORS, "hook")
 
-    def came(self, client: ClientConnection) -> None:
-        """Note an open connection."""
-        self._clients.add(client)
+    def came(self, client: ClientConnection) -> bool:
+        """Note an open connection; return False where there is no room for it.
+
+        Where there are too many, an old one on which nothing goes on has to go.
+        """
+        if self._connections and len(self._clients) >= self._connections:
+            before = client.heard - IDLE_AT_LIMIT_SECONDS
+            oldest = islice(self._clients, OLDEST)
+            idle = next((one for one in oldest if one.is_idle and one.heard < before), None)
+            if idle is None:
+                self._turn_away(client)
+                return False
+            del self._clients[idle]
+            idle.abort()
+        self._clients[client] = None
+        return True
+
+    def _turn_away(self, client: ClientConnection) -> None:
+        """Record a client for which there is no room."""
+        error = MessageError(OVERLOADED, "too many connections are open", status=503, retry_after=1)
+        server = "{}:{}".format(*client.sockname)
+        self._enforcement.requests.note(error, Place(server))
 
     def left(self, client: ClientConnection) -> None:
         """Note one that has ended."""
-        self._clients.discard(client)
+        self._clients.pop(client, None)
 
     async def _sweep(self) -> None:
         """Close connections whose client is silent, and waits for nothing."""
@@ -263,6 +292,8 @@ class LeanPep:
             if isinstance(outcome, HeldRequest):
                 outcome = await self._held(client, server, request, outcome)
             if isinstance(outcome, HttpReply):
+                if self._front is None:  # Else the connection is of many clients.
+                    client.rests = outcome.retry_after
                 return await self._reply(client, self._where_it_is_read(outcome), request)
             asked = self._asked(server, request, message, outcome)
         except MessageError as error:
@@ -435,6 +466,8 @@ class LeanPep:
         upstream: UpstreamConnection | None = None
         exchange = asked.exchange
         is_settled = False
+        principal = exchange.place.principal
+        self._enforcement.admission.sent(principal)
         try:
             try:
                 upstream = await client.upstream_to(
@@ -469,6 +502,7 @@ class LeanPep:
             if upstream is not None and not (upstream.is_free and upstream is client.upstream):
                 upstream.close()
             self.budget.release(id(asked))
+            self._enforcement.admission.answered(principal)
 
     @property
     def _responses(self) -> ResponseHandler:

@@ -81,6 +81,8 @@ EXCHANGE: Final = "guard.exchange"
 READER: Final = "guard.reader"
 REFUSED: Final = "guard.refused"
 FORWARDED_AT: Final = "guard.forwarded_at"
+SENDER: Final = "guard.sender"
+"""Principal of a request that was forwarded and whose answer has not come."""
 CHALLENGE: Final = "www-authenticate"
 SWITCHING: Final = 101
 ACCEPTED: Final = 202
@@ -175,6 +177,8 @@ class GuardAddon:
             return
         flow.metadata[EXCHANGE] = outcome
         flow.metadata[FORWARDED_AT] = time.perf_counter()
+        flow.metadata[SENDER] = outcome.place.principal
+        self._enforcement.admission.sent(outcome.place.principal)
         self._begin(flow)
 
     def _begin(self, flow: http.HTTPFlow) -> None:
@@ -661,6 +665,8 @@ class GuardAddon:
         exchange = flow.metadata.get(EXCHANGE)
         if isinstance(exchange, Exchange) and self._streams.get(_stream_of(exchange)) is flow:
             del self._streams[_stream_of(exchange)]
+        if (sender := flow.metadata.pop(SENDER, None)) is not None:
+            self._enforcement.admission.answered(sender)
         if flow.id in self._in_flight:
             self._in_flight.discard(flow.id)
             AWAITED[flow.client_conn.id] -= 1

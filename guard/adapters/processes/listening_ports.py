@@ -7,8 +7,9 @@ spreads connections over them by their addresses and ports.
 
 from __future__ import annotations
 
+import resource
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.adapters.redis.embedded import check_private
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
     from guard.settings import Settings
 
+_DESCRIPTORS: Final = 65_536
+_OTHER_DESCRIPTORS: Final = 128
+"""For Redis, logs, the admin port, and connections that are turned away."""
 BACKLOG: Final = 1024
 """Connections that may wait for a worker at one socket."""
 _PRIVATE: Final = 0o700
@@ -33,6 +37,21 @@ ADMIN: Final = "admin"
 Sockets: TypeAlias = dict[str, list[socket.socket]]
 """What one worker listens on, by ``host:port`` or ``unix:PATH`` as the settings have it,
 ``decisions`` or ``admin``; a name such as ``localhost`` may stand for several addresses."""
+
+
+def connections_allowed() -> int:
+    """Return how many clients' connections fit into this process, each with one to its server.
+
+    Asks the system for more descriptors first, as far as its user may have them.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    soft = _DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    return max((soft - _OTHER_DESCRIPTORS) // 2, 1)
 
 
 def addresses(settings: Settings) -> list[tuple[str, str, int]]:

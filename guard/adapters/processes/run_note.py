@@ -25,6 +25,8 @@ class RunNote:
     """URL of its state."""
     label_key: str = ""
     """File of its label key, empty for the user's own."""
+    durability: str = ""
+    """Of its writes, and so of an operator's; empty for the default."""
 
     def write(self) -> bool:
         """Leave the note; return whether that was possible: a guard serves without it too."""

@@ -213,13 +213,14 @@ class RedisSessionStore:
         namespace: str = "guard",
         limits: StateLimits | None = None,
         timeout: float = TIMEOUT,
+        durability: Durability = Durability.RELAXED,
     ) -> RedisSessionStore:
-        """Return a store at a ``redis://``, ``rediss://`` or ``unix://`` URL; connects on use.
+        """Return a store at a URL of :func:`open_client`; connects on use.
 
         Raises:
             StateError: the URL cannot be used.
         """
-        client = open_client(url, timeout=timeout)
+        client = open_client(url, timeout=timeout, durability=durability)
         return cls(client, namespace=namespace, limits=limits)
 
     async def attempt(self, attempt: Attempt) -> Snapshot:

@@ -79,6 +79,15 @@ class HttpRequest:
                 return True
         return False
 
+    def proved(self, principal: str | None = None) -> str | None:
+        """Return the principal that it was found to prove, after noting it where one is given.
+
+        A proof may take an RSA verification, or a look at every secret there is.
+        """
+        if principal is not None:
+            self._memo["principal"] = principal
+        return self._memo.get("principal")
+
     @property
     def media_type(self) -> str:
         """The media type without parameters, lower case, empty where there is none."""
@@ -113,6 +122,11 @@ class HttpReply:
     stream: tuple[str, str, str] | None = None
     """Listener, principal and session of the open event stream in which the client reads its
     answers; None where it reads them in the answer to its request."""
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds after which the client is told to try again, 0 where it is not."""
+        return next((int(value) for name, value in self.headers if name == "retry-after"), 0)
 
 
 REDACTION_FAILED: Final = "redaction_failed"

@@ -509,7 +509,7 @@ class McpProtocol(ProtocolModule):
         body = b"" if request is None else request.body
         asked = asked_for(body)
         in_band = is_in_band(error) and error.code != HEADER_MISMATCH
-        if in_band and not asked and is_unanswered(body):
+        if in_band and not asked and is_unanswered(body) and not error.retry_after:
             return _DROPPED
         answers = [_unread(one, method, error, decision_id) for one, method in asked]
         status = 200 if in_band and answers else error.status

@@ -1,0 +1,222 @@
+"""How many requests a worker works on at once, and who is next; beyond that it says when to retry.
+
+A worker judges on one core.  More requests at once make each slower and none faster, and one that
+is judged after its client has given up is work for nobody.  So a bounded number is judged at once;
+the others wait in one queue per principal, which take turns, for a short time.  Whoever has waited
+in vain is refused (``overloaded``), is told when there will be room (``Retry-After``, RFC 9110,
+section 10.2.3), and has not been judged: nothing of the request was forwarded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from guard.core.errors import MessageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OVERLOADED: Final = "overloaded"
+UNAVAILABLE: Final = 503
+RETRIES_PER_SECOND: Final = 100
+"""Refused requests of one principal that are asked back for any one second."""
+LONGEST_RETRY: Final = 30
+"""Seconds that nobody is sent away for longer than."""
+_PRINCIPALS: Final = 1000
+"""Principals whose next retry is remembered before those that are over are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one worker."""
+
+    judged: int = 32
+    """Requests judged at the same time; half of them may be one principal's.  0: no limits."""
+    waiting: int = 1024
+    """Requests that wait for that."""
+    patience: float = 0.25
+    """Seconds that one waits before it is refused."""
+    forwarded: int = 0
+    """Requests of one principal whose tool servers have not answered yet; 0: any number."""
+
+
+class _Waiter:
+    """A request that waits for its turn."""
+
+    __slots__ = ("principal", "timer", "turn")
+
+    def __init__(self, principal: str) -> None:
+        self.principal = principal
+        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def end(self, error: MessageError | None = None) -> None:
+        """Let it go on, or refuse it."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.turn.done():
+            return
+        if error is None:
+            self.turn.set_result(None)
+        else:
+            self.turn.set_exception(error)
+
+
+class Admission:
+    """Lets requests in to be judged; called from the event loop's thread only.
+
+    INVARIANT (nobody waits beside a free place): whenever a place is free, each principal that has
+    a request waiting has its full share of places.
+
+    Args:
+        limits: of this worker.
+        now: monotonic seconds; the event loop's where it is None.
+    """
+
+    def __init__(self, limits: Limits, now: Callable[[], float] | None = None) -> None:
+        self.limits = limits
+        self._free = limits.judged
+        self._share = max(1, limits.judged // 2)
+        self._judged: Counter[str] = Counter()
+        self._forwarded: Counter[str] = Counter()
+        self._queues: OrderedDict[str, deque[_Waiter]] = OrderedDict()
+        """Who waits, by principal; the first principal has the next turn."""
+        self.waiting = 0
+        """Requests that wait."""
+        self._next_retry: dict[str, float] = {}
+        self._now = now
+
+    def enter(self, principal: str) -> _Waiter | None:
+        """Take a place.
+
+        Returns:
+            None where one was free, else what to :meth:`wait` for.
+
+        Raises:
+            MessageError: the request is refused at once.
+        """
+        if not self.limits.judged:
+            return None
+        if 0 < self.limits.forwarded <= self._forwarded[principal]:
+            raise self._refusal(principal, "too many requests of this principal are unanswered")
+        if self._free and self._judged[principal] < self._share:
+            self._take(principal)
+            return None
+        return self._queue(principal)
+
+    async def wait(self, waiter: _Waiter) -> None:
+        """Wait for a turn.
+
+        Raises:
+            MessageError: it did not come in time.
+        """
+        try:
+            await waiter.turn
+        except asyncio.CancelledError:
+            if waiter.turn.done() and not waiter.turn.cancelled() and not waiter.turn.exception():
+                self.leave(waiter.principal)  # The turn came while its client left.
+            else:
+                self._drop(waiter)
+            raise
+
+    def leave(self, principal: str) -> None:
+        """Give a place back, to who is next."""
+        if not self.limits.judged:
+            return
+        self._free += 1
+        _less(self._judged, principal)
+        if self._queues:
+            self._go_on()
+
+    def sent(self, principal: str) -> None:
+        """Note a request that is forwarded."""
+        self._forwarded[principal] += 1
+
+    def answered(self, principal: str) -> None:
+        """Note the end of one that was forwarded."""
+        _less(self._forwarded, principal)
+
+    def _take(self, principal: str) -> None:
+        self._free -= 1
+        self._judged[principal] += 1
+
+    def _go_on(self) -> None:
+        """Hand free places to those who wait, one principal after the other."""
+        for principal in list(self._queues):
+            if not self._free:
+                return
+            queue = self._queues[principal]
+            if self._judged[principal] >= self._share:
+                continue
+            waiter = queue.popleft()
+            self.waiting -= 1
+            self._take(principal)
+            if queue:
+                self._queues.move_to_end(principal)
+            else:
+                del self._queues[principal]
+            waiter.end()
+
+    def _queue(self, principal: str) -> _Waiter:
+        """Let a request wait; where there is no room, one of the longest queue has to go.
+
+        Raises:
+            MessageError: it is this one.
+        """
+        if self.waiting >= self.limits.waiting:
+            longest = max(self._queues.values(), key=len, default=deque[_Waiter]())
+            if len(longest) <= len(self._queues.get(principal, ())) + 1:
+                raise self._refusal(principal)
+            # The last in line: it has waited the least.
+            self._refuse(longest[-1])
+        waiter = _Waiter(principal)
+        self._queues.setdefault(principal, deque()).append(waiter)
+        self.waiting += 1
+        loop = asyncio.get_running_loop()
+        waiter.timer = loop.call_later(self.limits.patience, self._refuse, waiter)
+        return waiter
+
+    def _refuse(self, waiter: _Waiter) -> None:
+        self._drop(waiter)
+        waiter.end(self._refusal(waiter.principal))
+
+    def _drop(self, waiter: _Waiter) -> None:
+        """Take somebody out of the queue who waits no longer."""
+        queue = self._queues.get(waiter.principal)
+        if queue is None or waiter not in queue:
+            return
+        queue.remove(waiter)
+        self.waiting -= 1
+        if not queue:
+            del self._queues[waiter.principal]
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+
+    def _refusal(
+        self, principal: str, message: str = "the guard has more requests than it can judge in time"
+    ) -> MessageError:
+        """Return why a request is refused, with the seconds after which there is room for it.
+
+        Those that are refused together are told different seconds: they must not come back
+        together.
+        """
+        now = asyncio.get_running_loop().time() if self._now is None else self._now()
+        retries = self._next_retry
+        if len(retries) > _PRINCIPALS:
+            self._next_retry = retries = {who: at for who, at in retries.items() if at > now}
+        at = max(retries.get(principal, now), now) + 1 / RETRIES_PER_SECOND
+        retries[principal] = min(at, now + LONGEST_RETRY)
+        seconds = min(1 + int(at - now), LONGEST_RETRY)
+        return MessageError(OVERLOADED, message, status=UNAVAILABLE, retry_after=seconds)
+
+
+def _less(counter: Counter[str], principal: str) -> None:
+    """Count one less, and forget who has none."""
+    left = counter[principal] - 1
+    if left > 0:
+        counter[principal] = left
+    else:
+        counter.pop(principal, None)

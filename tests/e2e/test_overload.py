@@ -1,0 +1,162 @@
+"""More calls than a worker can judge are refused in time; no unjudged one passes, others go on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import urllib.request
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.running_guard import Upstream, read_response, start_guard, tool_call, wait_until
+
+PEPS = ("lean", "mitmproxy")
+
+
+def guarded(directory, upstream, *options):
+    """Return a guard of two principals whose calls wait for Redis as long as they must."""
+    people = directory / "agents.toml"
+    people.parent.mkdir(parents=True, exist_ok=True)
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("loud", "quiet")}
+    people.write_text("".join(f'{name} = "{one}"\n' for name, one in digests.items()))
+    given = ("--credentials", str(people), "--state-timeout", "600", "--heartbeat", "600")
+    return start_guard(directory / "guard", upstream, options=(*given, *options))
+
+
+@pytest.fixture(name="upstream")
+def _upstream():
+    with closing(Upstream()) as server:
+        yield server
+
+
+def redis_of(guard):
+    """Return the process of a guard's embedded Redis."""
+    boss = guard.process.pid
+    for child in Path(f"/proc/{boss}/task/{boss}/children").read_text("utf-8").split():
+        if b"redis-server" in Path(f"/proc/{child}/cmdline").read_bytes():
+            return int(child)
+    return pytest.fail("the guard has no Redis")
+
+
+@contextmanager
+def stopped(pid):
+    """Stop a process for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def called(stack, guard, principal, ident):
+    """Return a connection on which a principal has made a call."""
+    client = stack.enter_context(socket.create_connection(("127.0.0.1", guard.port), timeout=60))
+    body = json.dumps(tool_call(ident=ident)).encode()
+    head = (
+        f"POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"proxy-authorization: Bearer {principal}\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    client.sendall(head.encode() + body)
+    return client
+
+
+def answer(client):
+    """Return head and document of an answer."""
+    head, _, body = read_response(client).partition(b"\r\n\r\n")
+    return head.decode().lower(), json.loads(body)
+
+
+def refused(document):
+    """Return whether an answer is a refusal."""
+    return document["result"].get("isError", False)
+
+
+@pytest.mark.parametrize("pep", PEPS)
+def test_a_call_that_waits_too_long_is_refused_and_told_when_to_retry(tmp_path, upstream, pep):
+    """One is judged and held up by Redis; the other is refused unjudged, read by its client."""
+    guard = guarded(
+        tmp_path, upstream, *("--concurrency", "1", "--queue-timeout", "0.1", "--pep", pep)
+    )
+    try:
+        with ExitStack() as stack, stopped(redis_of(guard)):
+            clients = [called(stack, guard, "loud", n) for n in range(2)]
+            wait_until(
+                lambda: guard.metric("guard_refusals_total", code="overloaded") == 1, "a refusal"
+            )
+            assert b"tools/call" not in upstream.received
+            os.kill(redis_of(guard), signal.SIGCONT)
+            answers = [answer(client) for client in clients]
+        [(head, document)] = [one for one in answers if refused(one[1])]
+        assert head.startswith("http/1.1 200")
+        assert "\r\nretry-after: 1" in head
+        told = document["result"]["content"][0]["text"]
+        assert "Retry: after 1 s." in told
+        [line] = [line for line in guard.audit() if line.get("code") == "overloaded"]
+        assert (line["event"], line["enforced"]) == ("guard.unreadable", "block")
+        assert line["principal"] == "loud"
+        assert bytes(upstream.received).count(b"tools/call") == 1
+    finally:
+        guard.stop()
+
+
+def test_one_principal_leaves_room_for_another(tmp_path, upstream):
+    """Its calls fill half of the places; a call of somebody else is judged beside them."""
+    guard = guarded(tmp_path, upstream, "--concurrency", "2", "--queue-timeout", "0.1")
+    try:
+        with ExitStack() as stack, stopped(redis_of(guard)):
+            loud = [called(stack, guard, "loud", n) for n in range(6)]
+            wait_until(
+                lambda: guard.metric("guard_refusals_total", code="overloaded") == 5, "refusals"
+            )
+            quiet = called(stack, guard, "quiet", "q")
+            os.kill(redis_of(guard), signal.SIGCONT)
+            assert not refused(answer(quiet)[1])
+            assert sum(refused(answer(one)[1]) for one in loud) == 5
+        assert {line["principal"] for line in guard.audit() if "overloaded" in str(line)} == {
+            "loud"
+        }
+    finally:
+        guard.stop()
+
+
+def test_without_the_limit_everybody_waits_for_ever(tmp_path, upstream):
+    """With `--concurrency 0` nothing is refused: this is what refuses above."""
+    guard = guarded(tmp_path, upstream, "--concurrency", "0", "--queue-timeout", "0.1")
+    try:
+        with ExitStack() as stack, stopped(redis_of(guard)):
+            clients = [called(stack, guard, "loud", n) for n in range(6)]
+            wait_until(lambda: in_flight(guard) >= 6, "six calls being judged")
+            os.kill(redis_of(guard), signal.SIGCONT)
+            assert not any(refused(answer(one)[1]) for one in clients)
+        assert guard.metric("guard_refusals_total", code="overloaded") == 0
+    finally:
+        guard.stop()
+
+
+def in_flight(guard):
+    """Return how many connections of clients the worker has read everything of."""
+    wanted = f":{guard.port:04X}"
+    lines = Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]
+    fields = [line.split() for line in lines]
+    ours = [one for one in fields if one[1].endswith(wanted) and one[3] == "01"]
+    return sum(one[4].endswith(":00000000") for one in ours)
+
+
+def test_the_admin_port_answers_while_calls_wait(tmp_path, upstream):
+    """Whoever looks after the guard sees that it is overloaded."""
+    guard = guarded(tmp_path, upstream, "--concurrency", "1", "--queue-timeout", "500")
+    try:
+        with ExitStack() as stack, stopped(redis_of(guard)):
+            for number in range(20):
+                called(stack, guard, "loud", number)
+            wait_until(lambda: guard.metric("guard_requests_waiting") == 19, "waiting calls")
+            url = f"http://127.0.0.1:{guard.admin}/healthz"
+            with urllib.request.urlopen(url, timeout=10) as found:
+                assert found.status == 200
+    finally:
+        guard.stop()

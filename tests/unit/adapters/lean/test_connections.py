@@ -1,0 +1,127 @@
+"""A client that was told to come back later is not read until then."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from guard.adapters.lean.connections import BUSY, ClientConnection
+from guard.adapters.message_budget import MessageBudget
+
+CALL = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+LONG = 3600
+
+
+class Transport(asyncio.Transport):
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Any] = []
+
+    def get_extra_info(self, name: str, default: object = None) -> Any:
+        """Return where the client came in."""
+        return ("127.0.0.1", 8080) if name == "sockname" else default
+
+    def pause_reading(self) -> None:
+        """Read no more."""
+        self.told.append("pause")
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        self.told.append("resume")
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Take an answer."""
+        self.told.append(bytes(data))
+
+    def close(self) -> None:
+        """Hang up."""
+        self.told.append("close")
+
+    def abort(self) -> None:
+        """Break off."""
+        self.told.append("abort")
+
+
+class Serving:
+    """Serves requests by telling their client to rest.
+
+    Args:
+        rests: seconds.
+        room: whether connections are taken.
+    """
+
+    def __init__(self, rests: int, *, room: bool = True) -> None:
+        self.budget = MessageBudget()
+        self.body_limit = 1000
+        self.served = 0
+        self._rests = rests
+        self._room = room
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def serve(self, client: ClientConnection, request: object) -> bool:
+        """Serve one."""
+        del request
+        self.served += 1
+        client.rests = self._rests
+        return True
+
+    async def refuse(self, client: ClientConnection, error: Exception) -> None:
+        """Refuse nothing."""
+
+    def start(self, work: Any) -> asyncio.Task[None]:
+        """Run a task."""
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+        return self.tasks[-1]
+
+    def came(self, client: ClientConnection) -> bool:
+        """Say whether there is room."""
+        del client
+        return self._room
+
+    def left(self, client: ClientConnection) -> None:
+        """Note nothing."""
+
+
+async def _turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_what_a_client_sends_before_its_time_is_neither_read_nor_served() -> None:
+    """Of two requests the first is answered; its client rests, and then leaves."""
+    pep, transport = Serving(LONG), Transport()
+    client = ClientConnection(pep, ())
+    client.connection_made(transport)
+    client.data_received(CALL + CALL)
+    await _turns()
+
+    assert pep.served == 1
+    assert transport.told[-1] == "pause"
+    client.connection_lost(None)
+    await asyncio.gather(*pep.tasks, return_exceptions=True)
+    assert pep.served == 1
+
+
+async def test_a_client_that_was_not_sent_away_is_served_on() -> None:
+    """Without `Retry-After` the second request follows the first at once."""
+    pep, transport = Serving(0), Transport()
+    client = ClientConnection(pep, ())
+    client.connection_made(transport)
+    client.data_received(CALL + CALL)
+    await asyncio.gather(*pep.tasks)
+
+    assert pep.served == 2
+
+
+async def test_a_connection_without_room_is_told_so_and_never_read() -> None:
+    """Nothing that it sends is a request."""
+    pep, transport = Serving(0, room=False), Transport()
+    client = ClientConnection(pep, ())
+    client.connection_made(transport)
+    client.data_received(CALL)
+    await _turns()
+
+    assert transport.told == [BUSY, "close"]
+    assert pep.served == 0

@@ -1,0 +1,203 @@
+"""A bounded number of requests is judged at once; others wait, in turns, or are refused in time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from guard.core.errors import MessageError
+from guard.enforcement.admission import LONGEST_RETRY, RETRIES_PER_SECOND, Admission, Limits
+
+if TYPE_CHECKING:
+    from guard.enforcement.admission import _Waiter
+
+LONG = 3600.0
+"""Seconds of patience that no test waits for."""
+
+
+def admission(judged: int = 4, waiting: int = 8, forwarded: int = 0) -> Admission:
+    """Return one whose waiting requests never run out of patience."""
+    return Admission(Limits(judged, waiting, LONG, forwarded), now=lambda: 100.0)
+
+
+def waiting(gate: Admission, principal: str, count: int = 1) -> list[_Waiter]:
+    """Have requests of a principal wait, and return them."""
+    found = [gate.enter(principal) for _ in range(count)]
+    assert None not in found
+    return [one for one in found if one is not None]
+
+
+def has_turn(waiter: _Waiter) -> bool:
+    """Return whether a request that waited goes on."""
+    return waiter.turn.done() and waiter.turn.exception() is None
+
+
+def refusal(waiter: _Waiter) -> MessageError:
+    """Return why a request that waited is refused."""
+    error = waiter.turn.exception()
+    assert isinstance(error, MessageError)
+    return error
+
+
+async def test_a_free_place_is_taken_without_waiting() -> None:
+    """Requests of two principals fill the places; the next one waits until one is given back."""
+    gate = admission(judged=4)
+    assert [gate.enter(who) for who in ("a", "a", "b", "b")] == [None] * 4
+    [waiter] = waiting(gate, "c")
+
+    assert not waiter.turn.done()
+    gate.leave("a")
+    assert has_turn(waiter)
+    assert gate.waiting == 0
+
+
+async def test_one_principal_has_no_more_than_half_of_the_places() -> None:
+    """The other half is free for whoever comes."""
+    gate = admission(judged=4)
+    assert [gate.enter("a"), gate.enter("a")] == [None, None]
+    waiters = waiting(gate, "a", 3)
+
+    assert gate.enter("b") is None
+    gate.leave("b")
+    assert not any(one.turn.done() for one in waiters)
+    gate.leave("a")
+    assert [one.turn.done() for one in waiters] == [True, False, False]
+
+
+async def test_principals_take_turns_whoever_waits_with_more() -> None:
+    """Six requests of one principal that came first keep one of another waiting for one turn."""
+    gate = admission(judged=2)
+    assert [gate.enter("loud"), gate.enter("other")] == [None, None]
+    loud = waiting(gate, "loud", 6)
+    [quiet] = waiting(gate, "quiet")
+
+    gate.leave("other")
+    assert has_turn(quiet)
+    assert not loud[0].turn.done()  # Its principal has its half.
+    gate.leave("loud")
+    assert has_turn(loud[0])
+    gate.leave("quiet")
+    assert not loud[1].turn.done()
+
+
+async def test_a_full_queue_lets_the_longest_one_lose_its_last() -> None:
+    """Who has queued all the places loses one to who has none; a newcomer of its own is refused."""
+    gate = admission(judged=2, waiting=3)
+    assert [gate.enter("loud"), gate.enter("other")] == [None, None]
+    loud = waiting(gate, "loud", 3)
+
+    with pytest.raises(MessageError) as refused:
+        gate.enter("loud")
+    assert (refused.value.code, refused.value.status) == ("overloaded", 503)
+    [quiet] = waiting(gate, "quiet")
+    assert refusal(loud[2]).code == "overloaded"
+    assert gate.waiting == 3
+    gate.leave("other")
+    assert has_turn(quiet)
+
+
+async def test_who_has_waited_in_vain_is_refused_and_leaves_no_place_taken() -> None:
+    """The refusal says when to come back; the places are as they were."""
+    gate = Admission(Limits(judged=2, waiting=4, patience=0.001), now=lambda: 5.0)
+    assert [gate.enter("a"), gate.enter("b")] == [None, None]
+    [waiter] = waiting(gate, "a")
+
+    with pytest.raises(MessageError) as refused:
+        await gate.wait(waiter)
+    assert refused.value.retry_after == 1
+    assert gate.waiting == 0
+    gate.leave("a")
+    assert gate.enter("a") is None
+
+
+async def test_refused_requests_are_asked_back_one_after_the_other() -> None:
+    """So many a second of one principal, never later than the bound; another one's come first."""
+    gate = admission(judged=1, waiting=0)
+    assert gate.enter("a") is None
+    told: list[int] = []
+    for _ in range(RETRIES_PER_SECOND * (LONGEST_RETRY + 5)):
+        with pytest.raises(MessageError) as refused:
+            gate.enter("a")
+        told.append(refused.value.retry_after)
+    assert told == sorted(told)
+    assert max(told) == LONGEST_RETRY
+    assert abs(told.count(3) - RETRIES_PER_SECOND) <= 1
+    with pytest.raises(MessageError) as refused:
+        gate.enter("b")
+    assert refused.value.retry_after == 1
+
+
+@pytest.mark.parametrize("had_its_turn", [True, False])
+async def test_a_client_that_leaves_while_it_waits_takes_nothing_with_it(
+    *, had_its_turn: bool
+) -> None:
+    """Neither a place nor one in the queue, even where its turn came at the same time."""
+    gate = admission(judged=2)
+    assert [gate.enter("a"), gate.enter("b")] == [None, None]
+    [waiter] = waiting(gate, "c")
+    task = asyncio.ensure_future(gate.wait(waiter))
+    await asyncio.sleep(0)
+    if had_its_turn:
+        gate.leave("a")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    if not had_its_turn:
+        gate.leave("a")
+    assert gate.waiting == 0
+    assert gate.enter("d") is None
+    waiting(gate, "e")
+
+
+async def test_a_principal_whose_requests_are_not_answered_is_refused() -> None:
+    """Other principals go on; so does it, once one is answered."""
+    gate = admission(judged=4, forwarded=2)
+    gate.sent("a")
+    gate.sent("a")
+    with pytest.raises(MessageError, match="unanswered"):
+        gate.enter("a")
+    assert gate.enter("b") is None
+    gate.answered("a")
+    assert gate.enter("a") is None
+
+
+async def test_nobody_waits_beside_a_place_that_is_free() -> None:
+    """Whatever the order of coming, going and leaving: the invariant of the class holds."""
+    gate = admission(judged=4, waiting=6)
+    inside: list[str] = []
+    waiters: list[_Waiter] = []
+    state = 12345
+    for _ in range(3000):
+        state = (1103515245 * state + 12345) % 2**31
+        who = "abc"[state % 7 % 3]
+        if state // 7 % 3 and len(inside) + gate.waiting < 10:
+            try:
+                waiter = gate.enter(who)
+            except MessageError:
+                continue
+            if waiter is None:
+                inside.append(who)
+            else:
+                waiters.append(waiter)
+        elif inside:
+            gate.leave(inside.pop(state // 11 % len(inside)))
+        for one in [one for one in waiters if one.turn.done()]:
+            waiters.remove(one)
+            if has_turn(one):
+                inside.append(one.principal)
+        free = 4 - len(inside)
+        assert free >= 0
+        assert all(inside.count(one) <= 2 for one in "abc")
+        blocked = all(inside.count(one.principal) == 2 for one in waiters)
+        assert not free or blocked
+        assert gate.waiting == len(waiters)
+
+
+async def test_without_a_limit_nobody_waits() -> None:
+    """0 is the switch that turns it off."""
+    gate = admission(judged=0)
+
+    assert [gate.enter("a") for _ in range(1000)] == [None] * 1000
+    gate.leave("a")

@@ -274,6 +274,7 @@ class Guard:
                     for task in background:
                         task.cancel()
             finally:
+                await parts.probe.aclose()
                 await parts.store.aclose()
                 parts.close()
 

@@ -178,6 +178,7 @@ class Parts:
     """The policy it started with."""
     reloader: PolicyReloader
     recovery: Recovery
+    probe: StoreProbe
     seal: Seal
     """The deployment's."""
     recorders: tuple[RecordingWriter | SpanRecorder, ...]
@@ -241,7 +242,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         memory=memory.path,
         recorders=recorders,
         ledger=RedisLedger(store),
-        asks_store=memory.probe.result,
+        asks_store=memory.probe.again,
     )
     login = _login(settings, seal, audit, clock)
     enforcement = Enforcement(
@@ -294,8 +295,9 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     )
     recovery = memory.recovery
     return Parts(
-        guard, enforcement, store, metrics, audit, policy, reloader, recovery, seal, recorders
-    )
+        guard, enforcement, store, metrics, audit, policy, reloader, recovery, memory.probe, seal,
+        recorders,
+    )  # fmt: skip
 
 
 def _marks(settings: Settings, redis_url: str, confdir: Path | None) -> UnlabelledMarks:
@@ -561,6 +563,7 @@ async def serve(
             last_words(settings.pulse).write_text(words, encoding="ascii")
         if deciding is not None:
             deciding.close()
+        await parts.probe.aclose()
         await parts.store.aclose()
         parts.close()
 
@@ -709,7 +712,9 @@ def _decision_server(parts: Parts, settings: Settings, sockets: Sockets) -> Deci
         return policy.digest if policy is not None else ""
 
     listener = next(iter(sockets.get(DECISIONS, ())), None)
-    return DecisionServer(parts.enforcement, digest, settings.decisions, listener)
+    return DecisionServer(
+        parts.enforcement, digest, settings.decisions, listener, parts.probe.wrapped
+    )
 
 
 def _key_watches(settings: Settings, confdir: Path, parts: Parts) -> tuple[KeyWatch, ...]:

@@ -195,21 +195,18 @@ class AnswerFeed(Protocol):
 
 
 class AsksStore(Protocol):
-    """Asks the memory server behind a listener by a tool of its own."""
+    """Asks the memory server that a call went to, by a tool of its own."""
 
-    def __call__(
-        self, server: str, tool: str, path: str, arguments: Mapping[str, Json]
-    ) -> Awaitable[Json]:
+    def __call__(self, call: ToolCall, path: str, arguments: Mapping[str, Json]) -> Awaitable[Json]:
         """Return the tool's result.
 
         Args:
-            server: the listener.
-            tool: called.
-            path: of the server's MCP endpoint.
+            call: to the server, by the tool that is to be asked again.
+            path: of the server's MCP endpoint, where it has one.
             arguments: of the tool.
 
         Raises:
-            OSError: no server is known behind that listener, or it gave no usable answer.
+            OSError: no server is known to be there, or it gave no usable answer.
         """
         ...
 

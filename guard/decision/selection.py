@@ -317,7 +317,7 @@ class SelectionReplays:
         if self._asks is None:
             raise UnreplayedError("unasked")
         try:
-            answer = await self._asks(call.server, call.tool, namespaces.path, arguments)
+            answer = await self._asks(call, namespaces.path, arguments)
         except OSError as error:
             raise UnreplayedError("unasked") from error
         alone = read_ranked(mapping, answer, may_be_empty=True)

@@ -1,5 +1,6 @@
 """What only a process of its own can show: what it loads, writes, answers and accepts."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -59,14 +60,26 @@ def test_scoring_writes_nothing_and_leaves_no_device_id(tmp_path):
 
 
 async def test_the_store_behind_a_listener_is_asked_with_the_arguments():
-    """Over MCP, by the recall that the policy names."""
+    """Over MCP, by the recall that the policy names; one session serves many questions."""
     with Rig() as rig:
         port = rig.server("guard.lab.fixture_server")
         questions = StoreProbe({"8080": f"http://127.0.0.1:{port}"})
+        try:
+            said = [
+                questions.ask("x:8080", ECHO, {"text": text}) for text in ("red door", "blue door")
+            ]
+            assert ["door" in one for one in await asyncio.gather(*said)] == [True, True]
+            [asker] = questions._askers.values()
+            with pytest.raises(OSError, match="did not say"):
+                await questions.ask("x:8080", ReadBack("fail", {}), {"text": "the red door"})
+            assert "green door" in await questions.ask("x:8080", ECHO, {"text": "green door"})
+            assert list(questions._askers.values()) == [asker]
 
-        assert "the red door" in await questions.ask("x:8080", ECHO, {"text": "the red door"})
-        with pytest.raises(OSError, match="did not say"):
-            await questions.ask("x:8080", ReadBack("fail", {}), {"text": "the red door"})
+            asker._process.kill()
+            assert "last door" in await questions.ask("x:8080", ECHO, {"text": "last door"})
+            assert list(questions._askers.values()) != [asker]
+        finally:
+            await questions.aclose()
 
 
 def test_the_hints_of_guard_ca_are_shell_that_parses(tmp_path):

@@ -3,8 +3,9 @@
 A write that is found there is acknowledged, one that is not is abandoned, one that cannot be asked
 about is reported as unknown.  Nothing is ever sent again.
 
-Each probe is a process of its own (:mod:`guard.adapters.mcp_client.store_recall`): a memory server
-that answers slowly, or garbage, delays no traffic, and what serves traffic imports no MCP client.
+A process of its own asks each store (:mod:`guard.adapters.mcp_client.store_recall`), and keeps its
+session for the next question: a memory server that answers slowly, or garbage, delays no traffic,
+and what serves traffic imports no MCP client.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -20,24 +23,32 @@ from guard.core.jsonpath import compile_path
 from guard.core.memory import Fate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from asyncio.subprocess import Process
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from guard.adapters.redis.gate_operator import GateOperator, Reviewed
     from guard.core.mappings import MemoryPolicy, ReadBack
-    from guard.core.model import Json
+    from guard.core.model import Json, ToolCall
 
+    WrappedStores: TypeAlias = dict[
+        tuple[str, str], Callable[[str, Mapping[str, Json]], Awaitable[Json]]
+    ]
+    """What asks a store by a tool and its arguments, by server and session."""
     Ask: TypeAlias = Callable[[str, ReadBack, Mapping[str, Json]], Awaitable[str]]
     """Asks the memory server behind a listener and returns its text; OSError where it cannot."""
 
 MISSING: Final = "…"
 """Stands for what the write does not have; no store has it either."""
 PROBE_SECONDS: Final = 20.0
+ANSWER: Final = 16 * 1024 * 1024
+"""Bytes of the longest answer."""
+_SILENT: Final = "the memory server did not say"
 PROBE_MODULE: Final = "guard.adapters.mcp_client.store_recall"
 
 
 class StoreProbe:
-    """Calls a recall tool of the memory server behind a listener.
+    """Calls recall tools of the memory servers behind listeners.
 
     Args:
         upstreams: the upstream's URL by the port of its reverse listener.
@@ -46,7 +57,12 @@ class StoreProbe:
 
     def __init__(self, upstreams: Mapping[str, str], trust: Path | None = None) -> None:
         self._upstreams = dict(upstreams)
-        self._trust = trust
+        self._trust = [str(trust)] if trust else []
+        self._askers: dict[str, _Asker] = {}
+        """By URL; each keeps a session."""
+        self._starting = asyncio.Lock()
+        self.wrapped: WrappedStores = {}
+        """Stores on standard input and output, as long as their wrappers run."""
 
     async def ask(self, server: str, read_back: ReadBack, arguments: Mapping[str, Json]) -> str:
         """Return the text that the recall answers.
@@ -56,16 +72,71 @@ class StoreProbe:
         """
         return text_of(await self.result(server, read_back.tool, read_back.path, arguments))
 
+    async def again(self, call: ToolCall, path: str, arguments: Mapping[str, Json]) -> Json:
+        """Ask the store of a call; :class:`guard.core.ports.AsksStore`."""
+        wrapped = self.wrapped.get((call.server, call.identity.session))
+        if wrapped is not None:
+            return await wrapped(call.tool, arguments)
+        return await self.result(call.server, call.tool, path, arguments)
+
     async def result(
         self, server: str, tool: str, path: str, arguments: Mapping[str, Json]
     ) -> Json:
-        """Return a tool's result; :class:`guard.core.ports.AsksStore`."""
+        """Return the result of a tool of the store behind a listener.
+
+        Raises:
+            OSError: as :meth:`ask`.
+        """
         upstream = self._upstreams.get(server.rpartition(":")[2])
         if upstream is None:
             msg = "only what is behind a reverse listener can be asked"
             raise OSError(msg)
-        trust = [str(self._trust)] if self._trust else []
-        words = [f"{upstream}{path}", tool, *trust]
+        url = f"{upstream}{path}"
+        while True:
+            asker = await self._asker(url)
+            try:
+                return await asker.ask(tool, arguments)
+            except SessionOverError:
+                # One that has answered before is worth another session: it reads, no more.
+                if not asker.has_answered:
+                    raise
+
+    async def _asker(self, url: str) -> _Asker:
+        """Return who asks a store, started where there is nobody."""
+        async with self._starting:
+            asker = self._askers.get(url)
+            if asker is None or asker.is_over:
+                asker = self._askers[url] = await _Asker.started([url, *self._trust])
+            return asker
+
+    async def aclose(self) -> None:
+        """End all sessions."""
+        await asyncio.gather(*(asker.aclose() for asker in self._askers.values()))
+
+
+class SessionOverError(OSError):
+    """The session with a store has ended, so that a question has no answer."""
+
+
+class _Asker:
+    """A process that has a session with one store."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._numbers = count()
+        self._waiting: dict[int, asyncio.Future[dict[str, Json]]] = {}
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+        self.is_over = False
+        """Whether nothing can be asked any more."""
+        self.has_answered = False
+
+    @classmethod
+    async def started(cls, words: Sequence[str]) -> _Asker:
+        """Start one.
+
+        Args:
+            words: URL of the store, and a file of authorities to trust.
+        """
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -74,19 +145,65 @@ class StoreProbe:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
+            limit=ANSWER,
         )
+        return cls(process)
+
+    async def ask(self, tool: str, arguments: Mapping[str, Json]) -> Json:
+        """Return the result of a tool.
+
+        Raises:
+            SessionOverError: the session has ended meanwhile.
+            OSError: the store did not say.
+        """
+        number = next(self._numbers)
+        found = asyncio.get_running_loop().create_future()
+        self._waiting[number] = found
+        question = {"id": number, "tool": tool, "arguments": dict(arguments)}
         try:
+            if self._process.stdin is None or self.is_over:
+                raise SessionOverError(_SILENT)
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
             async with asyncio.timeout(PROBE_SECONDS):
-                out, _ = await process.communicate(json.dumps(dict(arguments)).encode())
-        except TimeoutError:
-            out = b""
+                said = await found
+        except TimeoutError as error:
+            raise OSError(_SILENT) from error
         finally:
-            if process.returncode is None:
-                process.kill()
-        if process.returncode != 0:
-            msg = "the memory server did not say"
-            raise OSError(msg)
-        return json.loads(out)
+            del self._waiting[number]
+        if "result" not in said:
+            raise OSError(_SILENT)
+        return said["result"]
+
+    async def _read(self) -> None:
+        """Hand out answers until the process ends, or says what is none; then it is ended."""
+        try:
+            while self._process.stdout is not None:
+                said = json.loads(await self._process.stdout.readline() or b"null")
+                if not isinstance(said, dict):
+                    break
+                self.has_answered = True
+                found = self._waiting.get(said.get("id", -1))
+                if found is not None and not found.done():
+                    found.set_result(said)
+        except (OSError, ValueError):
+            pass  # A line that is too long, or no JSON.
+        finally:
+            self.is_over = True
+            if self._process.returncode is None:
+                with suppress(ProcessLookupError):
+                    self._process.kill()
+            for found in self._waiting.values():
+                if not found.done():
+                    found.set_exception(SessionOverError(_SILENT))
+        await self._process.wait()
+
+    async def aclose(self) -> None:
+        """End the process."""
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        await self._process.wait()
 
 
 def text_of(result: Json) -> str:

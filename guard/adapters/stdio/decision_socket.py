@@ -2,8 +2,10 @@
 
 Newline-delimited JSON.  A wrapper says hello with the digest of its policy; then each frame of the
 agent is asked about (forward it, or answer this instead), and each frame of the server is handed
-in and comes back, whole or withheld.  One connection is one session.  Whoever may enter the
-socket's directory may ask, so it must be its user's alone.
+in and comes back, whole or withheld.  Where a store has to be asked a second time before an answer
+of it can be judged, the wrapper is given the question to put, and asks later what became of the
+answer.  One connection is one session.  Whoever may enter the socket's directory may ask, so it
+must be its user's alone.
 """
 
 from __future__ import annotations
@@ -23,14 +25,20 @@ from guard.protocols.refusals import UNREACHABLE
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from guard.adapters.memory_stores.fate_probe import WrappedStores
+    from guard.core.model import Json
     from guard.enforcement.handlers import Enforcement
 
 FRAME_LIMIT: Final = 17 * 1024 * 1024
 """Bytes of one line: a frame of the largest body, quoted."""
 STDIO: Final = "stdio"
+OWN: Final = "guard-"
+"""How the ids of the guard's own questions begin."""
+ASKED_SECONDS: Final = 20.0
+_SILENT: Final = "the memory server did not say"
 
 
 class DecisionServer:
@@ -41,6 +49,7 @@ class DecisionServer:
         policy: returns the digest of the policy in force.
         path: of the socket; its directory must be private.
         listener: the socket, where a supervisor has made it for all its workers.
+        stores: of the wrappers that are connected; who asks a store finds it here.
     """
 
     def __init__(
@@ -49,9 +58,11 @@ class DecisionServer:
         policy: Callable[[], str],
         path: Path,
         listener: socket.socket | None = None,
+        stores: WrappedStores | None = None,
     ) -> None:
         self._enforcement = enforcement
         self._policy = policy
+        self._stores: WrappedStores = {} if stores is None else stores
         self._path = path
         self._listener = listener
         self._server: asyncio.Server | None = None
@@ -85,7 +96,7 @@ class DecisionServer:
                 self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        wrapper = _Wrapper(self._enforcement, self._policy)
+        wrapper = _Wrapper(self._enforcement, self._policy, self._stores)
         try:
             while line := await reader.readline():
                 answer = await wrapper.answer(json.loads(line))
@@ -101,15 +112,24 @@ class DecisionServer:
 class _Wrapper:
     """One connected ``guard stdio``."""
 
-    def __init__(self, enforcement: Enforcement, policy: Callable[[], str]) -> None:
+    def __init__(
+        self, enforcement: Enforcement, policy: Callable[[], str], stores: WrappedStores
+    ) -> None:
         self._enforcement = enforcement
         self._policy = policy
+        self._stores = stores
         self._name = ""
         self._secret = ""
         self._session = f"stdio-{uuid.uuid4().hex}"
         self._exchange: Exchange | None = None
         self._held: dict[str, HeldRequest] = {}
         """Requests that are held open, by what the wrapper asks with again."""
+        self._questions: asyncio.Queue[str] = asyncio.Queue()
+        """Frames that the wrapper is to put to its server."""
+        self._asked: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        """Answers that are awaited, by the ids of the questions."""
+        self._judged: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        """Frames of the server's that are judged once it has answered, by ticket."""
 
     async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Answer one line."""
@@ -122,7 +142,9 @@ class _Wrapper:
         frame = str(asked["frame"])
         if asked["op"] == "oversize":
             return self._oversize(frame.encode())
-        asks = {"wait": self._still_held, "request": self._request}
+        asks = {
+            "wait": self._still_held, "request": self._request, "judged": self._still_judged,
+        }  # fmt: skip
         return await asks.get(asked["op"], self._answered)(frame)
 
     def _oversize(self, outline: bytes) -> dict[str, Any]:
@@ -132,7 +154,74 @@ class _Wrapper:
         return {"reply": reply.body.decode()}
 
     async def _answered(self, frame: str) -> dict[str, Any]:
-        """Return a frame of the server's, whole or with what is withheld replaced."""
+        """Return a frame of the server's, whole or with what is withheld replaced.
+
+        An answer to the guard's own question comes back as nothing.  Where such a question has to
+        be put before the frame can be judged, that is returned, and a ticket for the frame.
+        """
+        if self._asked and (own := self._own_answer(frame)) is not None:
+            own[0].set_result(own[1])
+            return {"frame": ""}
+        judging = asyncio.ensure_future(self._judge(frame))
+        asking = asyncio.ensure_future(self._questions.get())
+        await asyncio.wait((judging, asking), return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            asking.cancel()
+            return await judging
+        ticket = secrets.token_hex(16)
+        self._judged[ticket] = judging
+        return {"put": asking.result(), "judged": ticket}
+
+    async def _still_judged(self, ticket: str) -> dict[str, Any]:
+        """Return a frame of the server's that waited for its second answer."""
+        judging = self._judged.get(ticket)
+        if judging is None:
+            return {"error": "nothing is judged under this ticket"}
+        if not judging.done():
+            return {"judged": ticket}
+        del self._judged[ticket]
+        return await judging
+
+    def _own_answer(
+        self, frame: str
+    ) -> tuple[asyncio.Future[dict[str, Any]], dict[str, Any]] | None:
+        """Return who waits for a frame, and the frame; None where it answers the agent."""
+        try:
+            message = json.loads(frame)
+        except ValueError:
+            return None
+        if not isinstance(message, dict) or not isinstance(message.get("id"), str):
+            return None
+        waiting = self._asked.get(message["id"])
+        return (waiting, message) if waiting is not None and not waiting.done() else None
+
+    async def ask(self, tool: str, arguments: Mapping[str, Json]) -> Json:
+        """Ask the wrapped server by a tool of its own, while a frame of it is judged.
+
+        Raises:
+            OSError: it did not answer in time, or with an error.
+        """
+        identifier = f"{OWN}{secrets.token_hex(12)}"
+        waiting = asyncio.get_running_loop().create_future()
+        self._asked[identifier] = waiting
+        question = {"name": tool, "arguments": dict(arguments)}
+        self._questions.put_nowait(
+            json.dumps(
+                {"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": question}
+            )
+        )
+        try:
+            async with asyncio.timeout(ASKED_SECONDS):
+                result = (await waiting).get("result")
+        except TimeoutError as error:
+            raise OSError(_SILENT) from error
+        finally:
+            del self._asked[identifier]
+        if not isinstance(result, dict) or result.get("isError"):
+            raise OSError(_SILENT)
+        return result
+
+    async def _judge(self, frame: str) -> dict[str, Any]:
         responses = self._enforcement.responses
         if self._exchange is None:
             # Nobody has said anything yet, so there is nobody whose labels it could get.
@@ -154,8 +243,14 @@ class _Wrapper:
 
     async def lost(self) -> None:
         """Note that no answer of this session will come any more."""
+        self._stores.pop((self._name, self._session), None)
         for held in self._held.values():
             held.close()
+        for waiting in self._asked.values():
+            if not waiting.done():
+                waiting.set_exception(OSError(_SILENT))
+        # What was not handed out any more is judged all the same: its labels count.
+        await asyncio.gather(*self._judged.values(), return_exceptions=True)
         if self._exchange is not None:
             await self._enforcement.responses.on_lost(self._exchange)
 
@@ -163,6 +258,7 @@ class _Wrapper:
         if asked["policy"] != self._policy():
             return {"error": "the running guard has another policy"}
         self._name, self._secret = f"{STDIO}:{asked['name']}", str(asked.get("secret", ""))
+        self._stores[self._name, self._session] = self.ask
         return {"ok": True}
 
     def _as_request(self, frame: bytes) -> HttpRequest:

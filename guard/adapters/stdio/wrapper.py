@@ -28,6 +28,8 @@ PATIENCE: Final = 5.0
 """Seconds that a server gets after its input has ended, and again after SIGTERM."""
 HELD_SECONDS: Final = 0.1
 """How often it is asked what became of a frame that is held for a person's answer."""
+JUDGED_SECONDS: Final = 0.02
+"""How often it is asked what became of an answer that a second one has to be compared with."""
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NOT_FOUND: Final = 127
 _NO_GUARD: Final = (
@@ -233,20 +235,43 @@ async def _frame(agent: asyncio.StreamReader) -> tuple[bytes, str] | None:
 
 
 async def _from_server(child: asyncio.subprocess.Process, decisions: Decisions) -> None:
-    if child.stdout is None:
+    if child.stdout is None or child.stdin is None:
         return
+    judged: set[asyncio.Task[None]] = set()
     with suppress(ValueError):
         while line := await child.stdout.readline():
             answer = await decisions.ask("answer", line.rstrip(b"\r\n"))
-            if answer is None or "frame" not in answer:
-                _say(_unavailable(line))
-            elif str(answer["frame"]).encode() == line.rstrip(b"\r\n"):
-                _say(line.rstrip(b"\r\n"))
+            if answer is not None and "put" in answer:
+                # The guard asks the server as well, before it can judge this.
+                child.stdin.write(str(answer["put"]).encode() + b"\n")
+                later = _judged(str(answer["judged"]), line, decisions)
+                judged.add(task := asyncio.get_running_loop().create_task(later))
+                task.add_done_callback(judged.discard)
             else:
-                _say(str(answer["frame"]).encode())
+                _release(answer, line)
+    await asyncio.gather(*judged)
     ended = await decisions.ask("ended", b"")
     for frame in (ended or {}).get("frames", ()):
         _say(str(frame).encode())
+
+
+async def _judged(ticket: str, line: bytes, decisions: Decisions) -> None:
+    """Ask again and again what became of an answer; others pass meanwhile."""
+    answer: Mapping[str, Any] | None = {"judged": ticket}
+    while answer is not None and "judged" in answer:
+        await asyncio.sleep(JUDGED_SECONDS)
+        answer = await decisions.ask("judged", ticket.encode())
+    _release(answer, line)
+
+
+def _release(answer: Mapping[str, Any] | None, line: bytes) -> None:
+    """Say a frame of the server's as it was judged."""
+    if answer is None or "frame" not in answer:
+        _say(_unavailable(line))
+    elif str(answer["frame"]).encode() == line.rstrip(b"\r\n"):
+        _say(line.rstrip(b"\r\n"))
+    else:
+        _say(str(answer["frame"]).encode())
 
 
 def _say(frame: bytes) -> None:

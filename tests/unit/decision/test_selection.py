@@ -496,9 +496,9 @@ class Twofold:
         found = {"results": [{"record": name, "text": records[name]} for name in order]}
         return {"content": [{"type": "text", "text": json.dumps(found)}]}
 
-    async def __call__(self, server: str, tool: str, path: str, arguments: Any) -> Any:
+    async def __call__(self, call: ToolCall, path: str, arguments: Any) -> Any:
         """Answer the guard's own question."""
-        assert (server, tool, path) == ("127.0.0.1:1", "search_records", "/mcp")
+        assert (call.server, call.tool, path) == ("127.0.0.1:1", "search_records", "/mcp")
         if self.down:
             raise OSError
         self.asked.append(arguments)

@@ -22,3 +22,4 @@ async def test_a_store_that_is_gone_says_nothing():
 
     with pytest.raises(OSError, match="did not say"):
         await questions.ask("x:8080", ECHO, {})
+    await questions.aclose()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from itertools import filterfalse
+from itertools import filterfalse, islice
 from typing import TYPE_CHECKING, Final
 
 from guard.core.bounded_cache import bounded_cache
@@ -343,19 +343,21 @@ def written_values(classified: ClassifiedCall) -> list[str]:
             body = {path for query in mapping.body for path, _ in query.find(arguments)}
             arguments = without_members(arguments, body)
         else:
-            arguments = {name: value for name, value in arguments.items() if name not in members}
-    known: set[str] = set()
-    for target in classified.targets:
-        if target.status in _LISTED:
-            known.update(keys_of(target.destination))
+            arguments = dict(arguments)
+            for name in members:
+                arguments.pop(name, None)
     plain: dict[str, None] = {}
     disguised: dict[str, None] = {}
     for text in _texts_of(arguments):
         stand, hidden = _written_in(text)
         plain |= stand
         disguised |= hidden
-    values = [value for value in (plain | disguised) if value not in known]
-    return values[:WRITTEN_LIMIT]
+    values = plain | disguised
+    for target in classified.targets:
+        if target.status in _LISTED:
+            for known in keys_of(target.destination):
+                values.pop(known, None)
+    return list(islice(values, WRITTEN_LIMIT))
 
 
 @bounded_cache(256)

@@ -214,7 +214,9 @@ def read_url(text: str) -> Destination:
 
     Canonical: scheme and host in lower case, host as by :func:`canonical_host`, no userinfo, no
     default port, no fragment, dot segments resolved, escapes of unreserved characters decoded
-    and all others in upper case.  The query stays.  Malformed: backslashes, whitespace, hidden
+    and all others in upper case.  The query stays.  What is left out so and can tell the host
+    something (userinfo, fragment, dot segments, escaped letters and digits) is part of identity
+    by its digest: ``#~`` and 16 hex digits at the end.  Malformed: backslashes, whitespace, hidden
     characters, two ``@`` in the authority, dot segments behind an encoded slash or a ``;``, and
     a separator followed by what may be a second destination.
     """
@@ -233,14 +235,42 @@ def _canonical(text: str) -> tuple[str, str] | None:
     scheme = parts["scheme"].lower()
     origin = _origin(scheme, parts["authority"])
     try:
-        path = _resolved(_ESCAPE.sub(_escape, parts["path"]))
+        written = _ESCAPE.sub(_escape, parts["path"])
+        path = _resolved(written)
         query = _ESCAPE.sub(_escape, parts["query"] or "")
     except ValueError:
         return None
     if origin is None or scheme in REFUSED_SCHEMES or _HIDDEN_DOTS.search(path):
         return None
     canonical = f"{scheme}://{origin[0]}{path}{query}"
-    return (canonical, origin[1]) if len(canonical) <= URL_LIMIT else None
+    if len(canonical) > URL_LIMIT:
+        return None
+    left = "" if written in {path, ""} and "%" not in text else _left_out(parts, written, path)
+    if left or "@" in parts["authority"] or parts.end() < len(text):
+        canonical += _rest(parts["authority"], left, text[parts.end() + 1 :])
+    return canonical, origin[1]
+
+
+_NEEDLESS: Final = re.compile(r"%(?:3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])")
+"""A letter or digit that nobody has to escape."""
+_REST: Final = re.compile(r"~[0-9a-f]{16}")
+REST_SIGN: Final = "#"
+"""What comes before the digest of the rest of a URL."""
+
+
+def _left_out(parts: re.Match[str], written: str, path: str) -> str:
+    """Return path and query as they stand, where their canonical form says less."""
+    spelt = parts["path"] + (parts["query"] or "")
+    return spelt if written not in {path, ""} or _NEEDLESS.search(spelt) else ""
+
+
+def _rest(authority: str, spelt: str, fragment: str) -> str:
+    """Return the end of a canonical form that stands for what it leaves out; it may be nothing."""
+    user = authority.rpartition("@")[0]
+    if not (user or spelt) and (not fragment or _REST.fullmatch(fragment)):
+        return fragment and REST_SIGN + fragment
+    told = f"{user}\0{spelt}\0{fragment}".encode("utf-8", "surrogatepass")
+    return f"{REST_SIGN}~{hashlib.sha256(told).hexdigest()[:16]}"
 
 
 def _origin(scheme: str, authority: str) -> tuple[str, str] | None:
@@ -573,7 +603,7 @@ class DestinationPattern:
 
 
 def _under(url: str, prefix: str) -> bool:
-    path = url.partition("?")[0]
+    path = url.partition(REST_SIGN)[0].partition("?")[0]
     return path == prefix or path.startswith(prefix if prefix.endswith("/") else f"{prefix}/")
 
 
@@ -641,7 +671,8 @@ def _url(text: str) -> DestinationPattern:
     if found.kind != "url":
         raise _problem(text, "is no well-formed URL, write it as `https://example.com/path/`")
     if "@" in text.split("/")[2]:
-        raise _problem(text, f"has user information, write `{found.canonical}`")
+        plain = found.canonical.partition(REST_SIGN)[0]
+        raise _problem(text, f"has user information, write `{plain}`")
     return DestinationPattern(text, "url", found.canonical)
 
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guard.destinations.canonical import untagged
+from guard.destinations.canonical import REST_SIGN, untagged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,8 +58,9 @@ class Folds:
     def _url(self, value: str) -> str:
         if self.scheme and value.startswith("url:http://"):
             value = value.replace("http", "https", 1)
-        bare, mark, query = value.partition("?")
+        whole, sign, rest = value.partition(REST_SIGN)
+        bare, mark, query = whole.partition("?")
         if not mark or not self.parameters:
             return value
         kept = [p for p in query.split("&") if p.partition("=")[0] not in self.parameters]
-        return f"{bare}?{'&'.join(kept)}" if kept else bare
+        return (f"{bare}?{'&'.join(kept)}" if kept else bare) + sign + rest

@@ -32,6 +32,7 @@ from guard.content.prefilter import Prefiltered
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
 from guard.destinations.canonical import (
+    REST_SIGN,
     URL_LIMIT,
     canonical_host,
     canonical_ip,
@@ -310,9 +311,9 @@ def link_values(destination: Destination) -> tuple[str, ...]:
 def keys_of(destination: Destination) -> tuple[str, ...]:
     """Return the values that would attest a destination, the exact one first.
 
-    A URL without a query is also attested by one above it: same scheme, host and port, and a path
-    that is not empty; one of https by itself without the scheme.  A query may choose the account,
-    and a mailbox's tag as well: each is attested by itself only.
+    A URL with nothing behind its path is also attested by one above it: same scheme, host and
+    port, and a path that is not empty; one of https by itself without the scheme.  A query may
+    choose the account, and a mailbox's tag as well: each is attested by itself only.
     """
     kind, canonical = destination.kind, destination.canonical
     if kind == "mail":
@@ -366,13 +367,15 @@ def _shown(host: str) -> str:
 
 
 def _url_keys(destination: Destination) -> tuple[str, ...]:
-    bare, mark, query = destination.canonical.partition("?")
+    whole, sign, left = destination.canonical.partition(REST_SIGN)
+    bare, mark, query = whole.partition("?")
     scheme, _, rest = bare.partition("://")
     authority, _, path = rest.partition("/")
     parts = [part for part in path.split("/") if part]
     origin = f"url:{scheme}://{authority}/"
-    exact = f"{origin}{'/'.join(parts)}{mark}{query}"
-    above = () if mark else [f"{origin}{'/'.join(parts[:n])}" for n in range(len(parts) - 1, 0, -1)]
+    exact = f"{origin}{'/'.join(parts)}{mark}{query}{sign}{left}"
+    steps = range(0) if mark or sign else range(len(parts) - 1, 0, -1)
+    above = [f"{origin}{'/'.join(parts[:count])}" for count in steps]
     plain = (f"host:{without_https(destination)}",) if scheme == "https" else ()
     return (exact, *above[: URL_KEYS - 1], *plain)
 

@@ -21,7 +21,7 @@ from guard.core.labels import (
     LabelWriteMode,
 )
 from guard.core.model import DestinationStatus, Integrity, Role
-from guard.destinations.canonical import read_destinations
+from guard.destinations.canonical import REST_SIGN, read_destinations
 from guard.destinations.values import (
     LEAF_LIMIT,
     LINK,
@@ -657,6 +657,10 @@ def _links_in(text: str) -> Iterator[str]:
     for destination in find_destinations(text):
         if destination.kind == "url":
             yield from link_values(destination)
+            whole, sign, _ = destination.canonical.partition(REST_SIGN)
+            if sign:
+                # A client may leave the fragment out.
+                yield from link_values(replace(destination, canonical=whole))
     for value in find_values(text, disguised=False).plain:
         if value.startswith("host:"):
             yield LINK + value.removeprefix("host:")

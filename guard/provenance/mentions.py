@@ -513,19 +513,23 @@ def _page_of(typed: str) -> tuple[str, ...]:
     """Return the values of a typed URL, word for word; none where it is no URL."""
     if not _URL.fullmatch(typed):
         return ()
-    # Whoever leaves the scheme out has said nothing of it.
-    written = (f"https://{typed}", f"http://{typed}") if typed[:4].lower() == "www." else (typed,)
+    # Whoever leaves the scheme out has said nothing of it; a page can be read without its fragment.
+    texts = dict.fromkeys((typed, typed.partition("#")[0]))
+    written: list[str] = []
+    for text in texts:
+        written += (f"https://{text}", f"http://{text}") if text[:4].lower() == "www." else (text,)
     found = [[d for d in read_destinations(text) if d.kind == "url"] for text in written]
     return tuple(v for urls in found if len(urls) == 1 for v in link_values(urls[0]))
 
 
 def _values_of(typed: str) -> tuple[str, ...]:
     """Return the comparable values of a typed address; a host only where its URL was typed."""
+    bare = typed.partition("#")[0] if "://" in typed else typed
     if typed.lower().startswith("www."):
         # Whoever leaves the scheme out may mean the host as well.
         found = find_values(f"https://{typed} {typed}", disguised=False).plain
     else:
-        found = find_values(typed, disguised=False).plain
+        found = find_values(typed if bare == typed else f"{typed} {bare}", disguised=False).plain
     if _SIGNED.fullmatch(typed) or (not found and "@" not in typed and "://" not in typed):
         return (handle_value(typed),)
     # A part of an address is no address: what looks like a handle in a host names nobody.

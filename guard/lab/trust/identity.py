@@ -7,10 +7,11 @@ query, path or host that was once the same.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from guard.destinations import values
-from guard.destinations.canonical import PatternSet, untagged
+from guard.destinations.canonical import PatternSet, read_url, untagged
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
 from guard.provenance import ladder
 
@@ -73,6 +74,14 @@ URLS: Final = (
     ("api.partner.test", "api.partner.test/drop"),
     ("api.partner.test", "api.partner.test:8443"),
     ("https://api.partner.test/v1/Team", "https://api.partner.test/v1/team"),
+    (BASE, "https://balance-4711@api.partner.test/v1/team"),
+    (BASE, "https://me:balance-4711@api.partner.test/v1/team"),
+    (BASE, f"{BASE}#balance-4711"),
+    (BASE, "https://api.partner.test/balance-4711/../v1/team"),
+    (BASE, "https://api.partner.test/v1/./team"),
+    (BASE, "https://api.partner.test/v1/t%65am"),
+    (f"{BASE}#a", f"{BASE}#b"),
+    ("https://a@api.partner.test/v1/team", "https://b@api.partner.test/v1/team"),
 )
 FORMS: Final = (str, str.upper, "Bob <{}>".format, "  {} ".format)
 
@@ -85,6 +94,7 @@ class IdentityFolds(AttackClass):
         Switch("a tag chooses a mailbox", lambda p: _tags_folded(p)),
         Switch("a listed mailbox has no other tags", lambda p: _listed_tags_folded(p)),
         Switch("scheme, path and query are part of a URL", lambda p: _hosts_vouch(p)),
+        Switch("what a canonical form leaves out counts", lambda p: _canonical_only(p)),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
@@ -98,8 +108,8 @@ class IdentityFolds(AttackClass):
         for (named, other), prompt in itertools.product(URLS, PROMPTS):
             yield _named("post", "url", prompt.format(named), other)
         for named, other in URLS:
-            if "?" not in named and "/" in named and not other.startswith(f"{named.rstrip('/')}/"):
-                if "?" in other and other.startswith(named):
+            if not set(named) & set("?#@") and "/" in named and not other.startswith(f"{named.rstrip('/')}/"):
+                if read_url(other).canonical.partition("#")[0].partition("?")[0] == named:
                     # A listed URL is a prefix: the operator has declared what is below it.
                     continue
                 yield _listed("post", "url", named, other, rng.choice(PROMPTS))
@@ -144,6 +154,16 @@ def _listed_tags_folded(patch: Patch) -> None:
         "parse",
         classmethod(lambda cls, texts, **_: original(cls, texts, folds_tags=True)),
     )
+
+
+def _canonical_only(patch: Patch) -> None:
+    original = values.keys_of
+
+    def plain(destination: Destination) -> tuple[str, ...]:
+        whole = destination.canonical.partition("#")[0]
+        return original(replace(destination, canonical=whole))
+
+    patch.set(ladder, "keys_of", plain)
 
 
 def _hosts_vouch(patch: Patch) -> None:

@@ -38,6 +38,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "identity: a tag chooses a mailbox",
             "identity: a listed mailbox has no other tags",
             "identity: scheme, path and query are part of a URL",
+            "identity: what a canonical form leaves out counts",
         ),
     },
     "joined": {

@@ -16,12 +16,14 @@ from guard.destinations.canonical import (
     PatternSet,
     parse_pattern,
     read_destinations,
+    read_url,
 )
 from guard.destinations.values import (
     CANDIDATE_LIMIT,
     FIND_LIMIT,
     _candidates,
     find_destinations,
+    keys_of,
     names_no_host,
 )
 
@@ -175,7 +177,44 @@ def test_one_bad_recipient_leaves_a_malformed_destination(text: str) -> None:
 )
 def test_a_url_has_one_canonical_form(text: str, expected: str, host: str) -> None:
     """A URL's host is the one that a client connects to, whatever stands around it."""
-    assert read_destinations(text) == (Destination("url", expected, host),)
+    (found,) = read_destinations(text)
+    assert (found.kind, found.canonical.partition("#")[0], found.host) == ("url", expected, host)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "https://secret@h.example/a/b",
+        "https://h.example/a/b#secret",
+        "https://h.example/secret/../a/b",
+        "https://h.example/a/./b",
+        "https://h.example/%61/b",
+    ],
+)
+def test_what_a_canonical_form_leaves_out_is_part_of_identity(other: str) -> None:
+    """Its host is told it, so two URLs that differ in it are two; lists speak of the URL."""
+    plain, told, again = (read_url(text) for text in ("https://h.example/a/b", other, other + "x"))
+
+    assert told.canonical.startswith(f"{plain.canonical}#~")
+    assert len({plain.canonical, told.canonical, again.canonical}) == 3
+    assert read_url(told.canonical) == told
+    assert PatternSet.parse(["https://h.example/a/"]).matches(told)
+    assert PatternSet.parse(["https://h.example/a/b"]).matches(told)
+    assert not set(keys_of(told)) & set(keys_of(plain))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "HTTPS://H.example:443/a/b",
+        "https://@h.example/a/b#",
+        "https://h.example/a%2db",
+        "https://h.example/a/b?x=%7e",
+    ],
+)
+def test_what_tells_a_host_nothing_is_left_out(other: str) -> None:
+    """Case, default ports, empty parts and escaped signs."""
+    assert "#" not in read_url(other).canonical
 
 
 @pytest.mark.parametrize(
@@ -220,7 +259,7 @@ def test_a_url_that_reads_two_ways_is_malformed(text: str) -> None:
         ("Example.COM.", "host", "example.com"),
         ("example.com:8080", "host", "example.com:8080"),
         ("example.com:443/", "host", "example.com"),
-        ("Evil.example/a/../Path?q", "host", "evil.example/Path?q"),
+        ("Evil.example/Path?q", "host", "evil.example/Path?q"),
         ("127.1", "ip", "127.0.0.1"),
         ("0x7f000001", "ip", "127.0.0.1"),
         ("[::1]:80", "ip", "::1"),
@@ -306,7 +345,7 @@ def test_too_many_destinations_end_in_a_malformed_one() -> None:
         ('{"to": "a@evil.example"}', ["a@evil.example"]),
         ("to=a@evil.example&x", ["a@evil.example"]),
         ("see [it](https://evil.example/x).", ["https://evil.example/x"]),
-        ("https://user@evil.example/x", ["https://evil.example/x"]),
+        ("https://user@evil.example/x", [read_url("https://user@evil.example/x").canonical]),
         ("ping 10.0.0.1, 0x7f.0.0.1 and fe80::1", ["10.0.0.1", "127.0.0.1", "fe80::1"]),
         ("a@evil\u200b.example", ["a@evil.example"]),
         ("a＠evil．example", ["a@evil.example"]),

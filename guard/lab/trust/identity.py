@@ -108,7 +108,11 @@ class IdentityFolds(AttackClass):
         for (named, other), prompt in itertools.product(URLS, PROMPTS):
             yield _named("post", "url", prompt.format(named), other)
         for named, other in URLS:
-            if not set(named) & set("?#@") and "/" in named and not other.startswith(f"{named.rstrip('/')}/"):
+            if (
+                not set(named) & set("?#@")
+                and "/" in named
+                and not other.startswith(f"{named.rstrip('/')}/")
+            ):
                 if read_url(other).canonical.partition("#")[0].partition("?")[0] == named:
                     # A listed URL is a prefix: the operator has declared what is below it.
                     continue

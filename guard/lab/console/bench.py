@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -66,6 +68,8 @@ PAGES: Final = (
 )
 """Each as somebody first meets it."""
 BROWSE: Final = Path(__file__).with_name("browse.mjs")
+SLOW: Final = 3
+"""How ``browse.mjs`` exits that was not done in time."""
 PARTS: Final = (
     *("release", "pages", "feed", "routes", "tamper", "travel", "ratio", "browser", "held"),
     "elicitation",
@@ -511,14 +515,22 @@ def _ratio(policy: Path, figures: Figures, rounds: int = 8, seconds: float = 3.0
     )
 
 
-def browse(modules: Path | None, asked: dict[str, Any]) -> dict[str, Any] | str:
+class BrowserSlowError(GuardError):
+    """The browser was not done in time."""
+
+
+def browse(
+    modules: Path | None, asked: dict[str, Any], seconds: float = 900.0
+) -> dict[str, Any] | str:
     """Have Chromium view pages; return what it found, or why it could not.
 
     Args:
         modules: directory that holds ``node_modules`` with ``playwright-core`` and ``axe-core``.
         asked: what ``browse.mjs`` takes.
+        seconds: after which it is ended.
 
     Raises:
+        BrowserSlowError: it was ended.
         GuardError: the browser's script failed.
     """
     node, chromium = shutil.which("node"), shutil.which("chromium")
@@ -526,22 +538,37 @@ def browse(modules: Path | None, asked: dict[str, Any]) -> dict[str, Any] | str:
         return "playwright-core and axe-core are not installed: npm install, --browser-modules"
     if node is None or chromium is None:
         return "node or chromium is not installed"
-    ended = subprocess.run(  # noqa: S603  (found on the path)
-        [node, str(BROWSE)],
-        input=json.dumps(asked).encode(),
-        capture_output=True,
-        check=False,
-        timeout=900,
-        env={
-            **child_environment([]),
-            "BROWSER_MODULES": str(modules.resolve()),
-            "CHROMIUM": chromium,
-        },
-    )
-    if ended.returncode:
-        msg = f"the browser failed: {ended.stderr.decode('utf-8', 'replace')[-800:]}"
-        raise GuardError(msg)
-    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    variables = {"BROWSER_MODULES": str(modules.resolve()), "CHROMIUM": chromium}
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profiles,
+        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryFile() as told,
+    ):
+        # Files, not pipes: a Chromium that outlived its driver would hold a pipe open.
+        process = subprocess.Popen(  # noqa: S603  (found on the path)
+            [node, str(BROWSE)],
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=told,
+            env={**child_environment([]), **variables},
+            start_new_session=True,
+        )
+        try:
+            given = {"profiles": profiles, "seconds": seconds, **asked}
+            process.communicate(json.dumps(given).encode(), seconds + 30)
+        except subprocess.TimeoutExpired as error:
+            raise BrowserSlowError("the browser's driver did not end") from error
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        said.seek(0)
+        told.seek(0)
+        if process.returncode:
+            why = told.read().decode("utf-8", "replace")[-800:]
+            kind = BrowserSlowError if process.returncode == SLOW else GuardError
+            raise kind(f"the browser failed: {why}")
+        found: dict[str, Any] = json.loads(said.read().splitlines()[-1])
     return found
 
 

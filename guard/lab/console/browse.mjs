@@ -1,10 +1,10 @@
 // Views pages of a console in Chromium: node browse.mjs < JSON, with playwright-core and axe-core in NODE_PATH.
-// In: {url, secret, pages: [...], axe: bool, control: [texts], film: [steps]}; a step is
+// In: {url, secret, seconds, profiles, pages: [...], axe: bool, quick: bool, control: [texts], film: [steps]}; a step is
 // {go: path, fill: {selector: text}, click: selector, wait: selector, slow: bool, file: picture}.
 // Out: {executed, control, violations: [...], foreign: [...], viewed}.
+// Every wait has an end; after `seconds` in all it says what it was doing, and exits with 3.
 import { createRequire } from "node:module";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 const modules = process.env.BROWSER_MODULES;
@@ -12,8 +12,17 @@ const require = createRequire(join(modules, "x.js"));
 const { chromium } = require("playwright-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const asked = JSON.parse(readFileSync(0, "utf8"));
-const profile = mkdtempSync(join(tmpdir(), "console-browser-"));
+const profile = mkdtempSync(join(asked.profiles, "console-browser-"));
 const found = { executed: 0, control: 0, violations: [], foreign: [], viewed: 0, opened: 0 };
+
+const deadline = Date.now() + asked.seconds * 1000;
+let doing = "starting chromium";
+// Not only awaited: a page whose renderer hangs answers no evaluate, and has no time-out of its own.
+const watchdog = setTimeout(() => {
+  process.stderr.write(`not done after ${asked.seconds} s: ${doing}\n`);
+  process.exit(3);
+}, asked.seconds * 1000);
+const left = (most) => Math.max(1, Math.min(most, deadline - Date.now()));
 
 async function watched(context, count) {
   await context.exposeFunction("xss", () => { count(); });
@@ -23,6 +32,7 @@ async function watched(context, count) {
 const browser = await chromium.launchPersistentContext(profile, {
   executablePath: process.env.CHROMIUM || "/usr/bin/chromium",
   headless: true,
+  timeout: left(60000),
   args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync"],
   bypassCSP: false,
@@ -30,6 +40,7 @@ const browser = await chromium.launchPersistentContext(profile, {
 try {
   let control = false;
   await watched(browser, () => { control ? found.control++ : found.executed++; });
+  browser.setDefaultTimeout(left(60000));
   const page = await browser.newPage();
   page.on("request", (request) => {
     const where = new URL(request.url());
@@ -46,10 +57,12 @@ try {
     for (const one of result.violations) found.violations.push(`${new URL(page.url()).pathname}: ${one.id}: ${one.nodes[0].target}`);
   };
   for (const path of asked.pages) {
+    doing = path;
     await page.goto(asked.url + path, { waitUntil: "load" });
     found.viewed++;
     if (asked.axe) {
-      for (const scheme of ["light", "dark"]) for (const width of [1200, 390]) {
+      const widths = asked.quick ? [390] : [1200, 390];
+      for (const scheme of ["light", "dark"]) for (const width of widths) {
         await page.emulateMedia({ colorScheme: scheme });
         await page.setViewportSize({ width, height: 800 });
         await look();
@@ -71,7 +84,8 @@ try {
     }
   }
   for (const step of asked.film ?? []) {
-    const timeout = step.slow ? 300000 : 60000;
+    const timeout = left(step.slow ? 300000 : 60000);
+    doing = JSON.stringify(step).slice(0, 200);
     if (step.go) await page.goto(asked.url + step.go, { waitUntil: "load", timeout });
     // A link leads to the page that is filled in; a button sends it.
     if (step.click && step.fill && await page.locator(Object.keys(step.fill)[0]).count() === 0) {
@@ -94,13 +108,16 @@ try {
     control = true;
     const plain = await browser.newPage();
     for (const text of asked.control) {
-      await plain.setContent(`<main><p>${text}</p></main>`, { waitUntil: "commit" }).catch(() => {});
+      doing = `showing as markup ${text}`;
+      await plain.setContent(`<main><p>${text}</p></main>`, { waitUntil: "commit", timeout: left(2000) }).catch(() => {});
       await plain.waitForTimeout(5);
     }
     await plain.waitForTimeout(300);
   }
 } finally {
-  await browser.close();
-  rmSync(profile, { recursive: true, force: true });
+  doing = "ending chromium";
+  await Promise.race([browser.close(), new Promise((ended) => setTimeout(ended, 10000))]);
+  rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
 }
-process.stdout.write(JSON.stringify(found) + "\n");
+clearTimeout(watchdog);
+process.stdout.write(JSON.stringify(found) + "\n", () => process.exit(0));

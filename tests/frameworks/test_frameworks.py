@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -46,12 +47,26 @@ class Mailbox:
         return "sent"
 
 
-def check(mailbox, heard):
-    """Compare what happened with what had to."""
+CHECKED = set()
+"""Names of the frameworks whose run ended as it had to."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def report():
+    """Leave the number of frameworks for ``guard lab bench adopt --report``."""
+    yield
+    figure = {"id": "frameworks", "value": len(CHECKED), "unit": "count", "n": len(CHECKED)}
+    document = {"name": "frameworks", "checks": [figure], "details": sorted(CHECKED)}
+    Path(__file__).with_name("report.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def check(mailbox, heard, framework=""):
+    """Compare what happened with what had to; note the framework that it was in."""
     assert mailbox.sent == ["ann@partner.example"]
     told = [text for text in heard if REFUSED in text]
     assert told, heard
     assert "provenance_tainted" in told[0]
+    CHECKED.update({framework} - {""})
 
 
 # --- LangChain ---
@@ -97,7 +112,7 @@ async def test_langchain():
         agent, heard = langchain_agent(mailbox, guard)
         await agent.ainvoke({"messages": [{"role": "user", "content": PROMPT}]})
 
-    check(mailbox, heard)
+    check(mailbox, heard, "LangChain")
 
 
 def test_langchain_without_an_event_loop():
@@ -107,7 +122,7 @@ def test_langchain_without_an_event_loop():
         agent, heard = langchain_agent(mailbox, guard)
         agent.invoke({"messages": [{"role": "user", "content": PROMPT}]})
 
-    check(mailbox, heard)
+    check(mailbox, heard, "LangChain")
 
 
 # --- OpenAI Agents SDK ---
@@ -157,7 +172,7 @@ async def test_openai_agents():
         agent = guarded(Agent(name="mail", model=Scripted(), tools=tools), guard)
         await Runner.run(agent, PROMPT)
 
-    check(mailbox, heard)
+    check(mailbox, heard, "OpenAI Agents SDK")
 
 
 # --- pydantic-ai ---
@@ -186,7 +201,7 @@ async def test_pydantic_ai():
         agent = Agent(FunctionModel(scripted), toolsets=[GuardedToolset(tools, guard)])
         await agent.run(PROMPT)
 
-    check(mailbox, heard)
+    check(mailbox, heard, "pydantic-ai")
 
 
 # --- Google ADK ---
@@ -231,7 +246,7 @@ async def test_google_adk():
         async for _ in runner.run_async(user_id="u", session_id=session.id, new_message=message):
             pass
 
-    check(mailbox, heard)
+    check(mailbox, heard, "Google ADK")
 
 
 # --- Claude Agent SDK ---
@@ -355,7 +370,7 @@ async def test_claude_agent_sdk(tmp_path):
                 async for _ in client.receive_response():
                     pass
 
-    check(mailbox, heard)
+    check(mailbox, heard, "Claude Agent SDK")
 
 
 # --- plain functions ---

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PATIENCE: Final = timedelta(seconds=30)
 OWN_HEADERS: Final = frozenset({"date", "mcp-session-id"})
 """Headers that differ from one request to the next without any guard."""
+KEEPS: Final = ("connection", "keep-alive")
+"""What HTTP/1.1 need not say, and is said of one connection only (RFC 9110, 7.6.1)."""
 
 
 class Client:
@@ -138,7 +140,8 @@ async def _raw(url: str) -> list[Any]:
             answer = await http.post(url, json=message)
             if known := answer.headers.get("mcp-session-id"):
                 http.headers["mcp-session-id"] = known
-            kept = sorted((k, v) for k, v in answer.headers.items() if k not in OWN_HEADERS)
+            said = (one for one in answer.headers.items() if one != KEEPS)
+            kept = sorted((k, v) for k, v in said if k not in OWN_HEADERS)
             seen.append([answer.status_code, kept, answer.text])
         gone = await http.delete(url)
         seen.append([gone.status_code, gone.text])

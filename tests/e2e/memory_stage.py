@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from guard.adapters.loopback import Child, free_port, start
 from guard.lab.write_path.store import VectorMemory
-from tests.e2e.running_guard import ROOT, RunningGuard, start_guard
+from tests.e2e.running_guard import BEHIND_ENVOY, ROOT, RunningGuard, start_guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +45,9 @@ class MemoryStage:
         file = directory / "write.toml"
         # The listener's name is known only once its port is: the guard reads the file at start.
         port = free_port()
+        listener = f"decide:s{port}" if BEHIND_ENVOY else f"127.0.0.1:{port}"
         file.write_text(
-            f'["127.0.0.1:{port}"]\nheader = "authorization"\nprefix = "Bearer "\n'
+            f'["{listener}"]\nheader = "authorization"\nprefix = "Bearer "\n'
             f'secret_file = "{secret}"\n',
             encoding="utf-8",
         )

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from guard.adapters.envoy.rig import RunningEnvoy, find_envoy, fronted, start_envoy
-from guard.adapters.loopback import Child, free_port, start
+from guard.adapters.envoy.rig import FrontedRig, RunningEnvoy, find_envoy, fronted, start_envoy
+from guard.adapters.loopback import Child, Rig, free_port, start
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 BEHIND_ENVOY = os.environ.get("GUARD_PEP") == "envoy"
 """Whether every guard that can is started as `guard decide` with a real Envoy in front."""
+if BEHIND_ENVOY:
+    # It is no setting of a guard that a test starts by itself.
+    del os.environ["GUARD_PEP"]
+THE_RIG = FrontedRig if BEHIND_ENVOY else Rig
 NO_ENVOY = "envoy is not installed (`make envoy`)"
 needs_envoy = pytest.mark.skipif(find_envoy() is None, reason=NO_ENVOY)
 
@@ -132,11 +136,20 @@ class RunningGuard:
     ports: list[int] = field(default_factory=list)
     envoy: RunningEnvoy | None = None
     """What stands in front of it."""
+    place: Path | None = None
+    """Where that connects."""
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
         """The supervisor's process."""
         return self.child.process
+
+    def listens(self) -> bool:
+        """Return whether it takes connections itself, whatever stands in front."""
+        if self.place is None:
+            return self.answers()
+        with socket.socket(socket.AF_UNIX) as made:
+            return made.connect_ex(str(self.place)) == 0
 
     def answers(self) -> bool:
         """Return whether its listener takes connections."""
@@ -247,9 +260,8 @@ def start_guard(
     variables = {**os.environ, **key, **(environment or {})}
     # The worker runs with -O: without its bytecode cache every start compiles every library.
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
-    command, envoy = ["run", *words], None
-    if variables.get("GUARD_PEP") == "envoy":
-        del variables["GUARD_PEP"]
+    command, envoy, place = ["run", *words], None, None
+    if variables.pop("GUARD_PEP", "") == "envoy" or BEHIND_ENVOY:
         if find_envoy() is None:
             pytest.skip(NO_ENVOY)
         # The path of a socket has 107 characters at most.
@@ -258,11 +270,11 @@ def start_guard(
             command, edge = fronted(words, place)
         except GuardError as error:
             pytest.skip(f"not behind an Envoy: {error}")
-        envoy = start_envoy(directory, edge)
+        envoy, place = start_envoy(directory, edge), Path(edge.guard.removeprefix("unix:"))
     child = start(directory / "guard.log", "-m", "guard", *command, environment=variables)
     if wait:
         child.wait_ready()
-    return RunningGuard(child, port, admin, audit, upstream, envoy=envoy)
+    return RunningGuard(child, port, admin, audit, upstream, envoy=envoy, place=place)
 
 
 def tool_call(

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -289,12 +288,6 @@ def test_nothing_outlives_a_killed_supervisor(launch: Launch) -> None:
     wait_until(lambda: not any(alive(pid) for pid in pids), "the end of the children")
 
 
-def _listens(port: int) -> bool:
-    with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
-        return True
-    return False
-
-
 def test_a_stop_lets_the_call_in_flight_finish(launch: Launch, upstream: Upstream) -> None:
     """SIGTERM drains: the answer that was on its way still arrives."""
     guard = launch()
@@ -302,7 +295,7 @@ def test_a_stop_lets_the_call_in_flight_finish(launch: Launch, upstream: Upstrea
 
     def slow(request: bytes) -> bytes:
         guard.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: not _listens(guard.port), "the end of listening")
+        wait_until(lambda: not guard.listens(), "the end of listening")
         return default(request)
 
     upstream.answer = slow

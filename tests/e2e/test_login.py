@@ -16,6 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientMetadata
 
 from guard.adapters.loopback import Rig, free_port
+from tests.e2e.running_guard import THE_RIG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,7 +141,7 @@ async def asked(url: str, kept: Kept, browser: Browser) -> str:
 @pytest.fixture(scope="module")
 def apart() -> Iterator[Place]:
     """Return two servers with a listener each, and an issuer that does not name itself."""
-    with Rig() as rig:
+    with THE_RIG() as rig:
         yield Place(rig)
 
 

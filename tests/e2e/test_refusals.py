@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from guard.adapters.envoy.rig import FrontedRig
-from guard.adapters.loopback import Rig, free_port
+from guard.adapters.loopback import free_port
 from guard.lab.refusal_matrix import bench_refusals
 from guard.replay.explanation import lines_of, recorded
 from tests.e2e.running_guard import (
-    BEHIND_ENVOY,
     ROOT,
+    THE_RIG,
     Upstream,
     default_answer,
     start_guard,
@@ -33,7 +32,7 @@ def test_the_official_client_reads_every_kind_of_refusal() -> None:
         progress=lambda words, share: None,
         only="mcp 1 (Python)",
         schemas=("typed",),
-        made=FrontedRig if BEHIND_ENVOY else Rig,
+        made=THE_RIG,
     )
 
     assert report.details["unreadable"] == []

@@ -85,6 +85,9 @@ IDLE_AT_LIMIT_SECONDS: Final = 5.0
 """How long a connection may be idle that has to make room for another one."""
 OLDEST: Final = 64
 """Connections that are looked at for one that is idle."""
+FAREWELL_SECONDS: Final = 0.25
+"""How long a connection without a request is kept once the process is to end: the answer to a
+request that is on its way tells the client that it was the last one."""
 DRAIN_SECONDS: Final = 0.02
 """How often it is looked whether calls are left that must end before the process does."""
 _HOP: Final = frozenset(
@@ -195,11 +198,13 @@ class LeanPep:
         self._is_draining = True
         for server in self._servers:
             server.close()
-        for client in list(self._clients):
-            if client.is_idle and client.has_served:
-                client.transport.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
+                if self._clients:
+                    await asyncio.sleep(FAREWELL_SECONDS)
+                for client in list(self._clients):
+                    if client.is_idle and client.has_served:
+                        client.transport.close()
                 # Who has just connected has a request on its way.
                 while not all(one.is_idle and one.has_served for one in self._clients):  # noqa: ASYNC110  (many connections)
                     await asyncio.sleep(DRAIN_SECONDS)

@@ -1,0 +1,333 @@
+"""An Envoy whose guard is gone, stands still, restarts, or is no guard: nothing goes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from guard.adapters.envoy.rig import Edge, RunningEnvoy, start_envoy
+from guard.adapters.loopback import Child, free_port, start
+from tests.e2e.running_guard import (
+    ROOT,
+    RunningGuard,
+    Upstream,
+    _complete,
+    needs_envoy,
+    read_response,
+    start_guard,
+    tool_call,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.e2e, needs_envoy]
+BODY = json.dumps(tool_call()).encode()
+CALL = (
+    b"POST /mcp HTTP/1.1\r\nhost: tools.test\r\ncontent-type: application/json\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(BODY), BODY)
+)
+
+
+@dataclass
+class Stand:
+    """An Envoy in front of a guard that comes and goes, and behind it again before the server."""
+
+    directory: Path
+    upstream: Upstream = field(default_factory=Upstream)
+
+    def __post_init__(self) -> None:
+        place = Path(tempfile.mkdtemp(prefix="guard-envoy-"))
+        self.port, self.admin = free_port(), free_port()
+        self.edge = Edge(
+            guard=f"unix:{place / 'decide.sock'}",
+            clear={self.port: "mail"},
+            egress=str(place / "egress.sock"),
+            servers={"mail": ("127.0.0.1", self.upstream.port)},
+        )
+        self.envoy: RunningEnvoy = start_envoy(self.directory, self.edge)
+        self.started: list[Child] = []
+
+    @property
+    def socket(self) -> Path:
+        """Where the guard, or what plays one, listens."""
+        return Path(self.edge.guard.removeprefix("unix:"))
+
+    def guard(self, *options: str) -> RunningGuard:
+        """Start a guard."""
+        audit = self.directory / "audit.jsonl"
+        words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
+        words += ["--listen", self.edge.guard, "--egress", f"unix:{self.edge.egress}"]
+        words += ["--server", "mail=http://mail.test/mcp", "--admin", f"127.0.0.1:{self.admin}"]
+        words += ["--audit", str(audit), "--label-key", str(self.directory / "label.key")]
+        words += ["--data", "memory", *options]
+        variables = {**os.environ, "GUARD_HEARTBEAT": "2"}
+        log = self.directory / f"guard-{len(self.started)}.log"
+        child = start(log, *words, environment=variables)
+        self.started.append(child)
+        child.wait_ready()
+        return RunningGuard(child, self.port, self.admin, audit, self.upstream)
+
+    def post(self, timeout: float = 60) -> httpx.Response:
+        """Make the benign call on a connection of its own."""
+        with httpx.Client(trust_env=False, timeout=timeout) as client:
+            return client.post(f"http://127.0.0.1:{self.port}/mcp", json=tool_call())
+
+    def close(self) -> None:
+        """Stop everything."""
+        for child in self.started:
+            child.stop()
+        self.envoy.child.stop()
+        self.upstream.close()
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Iterator[Stand]:
+    """An Envoy whose guard has not been started."""
+    made = Stand(tmp_path)
+    yield made
+    made.close()
+
+
+class Impostor:
+    """Listens where a guard should, and answers each request as a test says.
+
+    Args:
+        path: of the socket.
+        answer: what is sent for the nth request; empty breaks the connection off.
+    """
+
+    def __init__(self, path: Path, answer: Callable[[int], bytes]) -> None:
+        self.requests: list[bytes] = []
+        self._answer = answer
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(path))
+        self._socket.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                made, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(made,), daemon=True).start()
+
+    def _serve(self, made: socket.socket) -> None:
+        data = b""
+        with made:
+            while piece := made.recv(65536):
+                data += piece
+                while (request := _complete(data)) is not None:
+                    data = data[len(request) :]
+                    self.requests.append(request)
+                    answer = self._answer(len(self.requests))
+                    if not answer:
+                        return
+                    with suppress(OSError):  # A client may have left, and Envoy with it.
+                        made.sendall(answer)
+
+    def close(self) -> None:
+        """Stop accepting."""
+        self._socket.close()
+
+
+def says(text: str) -> bytes:
+    """Return an answer with a text."""
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {len(text)}\r\n\r\n"
+    return (head + text).encode()
+
+
+def test_without_a_guard_nothing_goes_out_and_with_it_again(stand: Stand):
+    """Never started, killed, started again: 503 in between, and the server is sent nothing."""
+    before = stand.post()
+    guard = stand.guard()
+    served = stand.post()
+    sent = bytes(stand.upstream.received)
+    os.kill(guard.process.pid, signal.SIGKILL)
+    wait_until(lambda: not stand.socket.exists() or _is_refused(stand.socket), "the guard's end")
+    killed = stand.post()
+    stand.guard()
+    again = stand.post()
+
+    assert [one.status_code for one in (before, served, killed, again)] == [503, 200, 503, 200]
+    for refused in (before, killed):
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert refused.json()["title"] == "refused before it was judged"
+    assert sent.count(b"POST /mcp") == 1
+    assert bytes(stand.upstream.received).count(b"POST /mcp") == 2
+
+
+def _is_refused(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as made:
+        return made.connect_ex(str(path)) != 0
+
+
+def test_a_guard_that_stands_still_lets_nothing_out(stand: Stand):
+    """Its client waits until the worker is replaced: what that one had is refused."""
+    guard = stand.guard()
+    with httpx.Client(trust_env=False, timeout=60) as client:
+        url = f"http://127.0.0.1:{stand.port}/mcp"
+        assert client.post(url, json=tool_call()).status_code == 200
+        sent = bytes(stand.upstream.received)
+
+        os.kill(guard.worker, signal.SIGSTOP)
+        stuck = client.post(url, json=tool_call())
+    after = bytes(stand.upstream.received)
+
+    assert stuck.status_code == 503
+    assert after == sent
+    assert stand.post().status_code == 200
+    assert bytes(stand.upstream.received).count(b"POST /mcp") == 2
+
+
+def test_a_second_guard_cannot_take_the_socket(stand: Stand):
+    """Two supervisors at one place: the first keeps it, and goes on serving."""
+    stand.guard()
+    words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
+    words += ["--listen", stand.edge.guard, "--server", "mail=http://mail.test/mcp"]
+    words += ["--admin", f"127.0.0.1:{free_port()}", "--data", "memory"]
+    second = start(stand.directory / "second.log", *words)
+
+    assert second.process.wait(60) == 1
+    second.stop()
+    assert "somebody does" in second.said()
+    assert stand.post().status_code == 200
+
+
+def test_a_call_is_not_made_twice_where_its_guard_breaks_off(stand: Stand):
+    """What has been sent is never sent again: not by Envoy either."""
+    impostor = Impostor(stand.socket, lambda number: b"")
+
+    answer = stand.post()
+
+    impostor.close()
+    assert answer.status_code == 503
+    assert len(impostor.requests) == 1
+
+
+def test_an_answer_that_nobody_asked_for_reaches_nobody(stand: Stand):
+    """Twice: the second one is on a connection that ends with it."""
+    impostor = Impostor(
+        stand.socket,
+        lambda number: says("first") + says("extra") if number == 1 else says(f"own {number}"),
+    )
+    with httpx.Client(trust_env=False, timeout=30) as client:
+        url = f"http://127.0.0.1:{stand.port}/mcp"
+        found = [client.post(url, json=tool_call()).text for _ in range(3)]
+        found.append(stand.post().text)
+
+    impostor.close()
+    assert found[0] == "first"
+    assert "extra" not in "".join(found)
+
+
+def test_an_answer_that_comes_late_reaches_nobody(stand: Stand):
+    """Its client has left; the next one, and another, get their own."""
+    late, left = threading.Event(), threading.Event()
+
+    def answer(number: int) -> bytes:
+        if number == 1:
+            late.set()
+            left.wait(30)
+            return says("late")
+        return says(f"own {number}")
+
+    impostor = Impostor(stand.socket, answer)
+    with socket.create_connection(("127.0.0.1", stand.port), timeout=30) as client:
+        client.sendall(CALL)
+        late.wait(30)
+    other = stand.post().text
+    left.set()
+    later = stand.post().text
+
+    impostor.close()
+    assert (other, later) == ("own 2", "own 3")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+    ids=["nonsense", "two lengths"],
+)
+def test_what_is_no_answer_is_a_refusal(stand: Stand, said: bytes):
+    """Whoever listens there, no call goes on because of what he says."""
+    impostor = Impostor(stand.socket, lambda number: said)
+
+    answer = stand.post()
+
+    impostor.close()
+    assert answer.status_code in {502, 503}
+    assert bytes(stand.upstream.received) == b""
+
+
+def test_a_client_that_leaves_is_not_answered_for_another(stand: Stand):
+    """Requests behind one another on one connection are judged and answered in order."""
+    stand.guard()
+    refused = json.dumps(tool_call("a@evil.test", ident=2)).encode()
+    second = CALL.replace(BODY, refused).replace(b"%d" % len(BODY), b"%d" % len(refused))
+
+    with socket.create_connection(("127.0.0.1", stand.port), timeout=30) as client:
+        client.sendall(CALL + second)
+        first = read_response(client)
+        rest = first.partition(b"\r\n\r\n")[2]
+        while rest.count(b'"jsonrpc"') < 2:
+            rest += client.recv(65536)
+
+    assert re.findall(rb'"id": ?(\d)', rest) == [b"1", b"2"]
+    assert b"isError" in rest
+    assert b"evil.test" not in bytes(stand.upstream.received)
+
+
+def test_workers_are_replaced_without_a_lost_call(tmp_path: Path):
+    """SIGUSR2 under load: whatever reached the server was allowed before, and answered.
+
+    A connection that was silent when its worker ended may just be used: that is a 503, not a call.
+    """
+    upstream = Upstream()
+    options = ("--workers", "2")
+    guard = start_guard(
+        tmp_path / "guard", upstream, options=options, environment={"GUARD_PEP": "envoy"}
+    )
+    statuses: list[int] = []
+    ended = threading.Event()
+
+    def load() -> None:
+        while not ended.is_set():
+            with httpx.Client(trust_env=False, timeout=60) as client:
+                url = f"http://127.0.0.1:{guard.port}/mcp"
+                statuses.extend(client.post(url, json=tool_call()).status_code for _ in range(3))
+
+    clients = [threading.Thread(target=load) for _ in range(4)]
+    for client in clients:
+        client.start()
+    guard.process.send_signal(signal.SIGUSR2)
+    try:
+        wait_until(lambda: "guard.workers_replaced" in guard.child.said(), "new workers", 120)
+    finally:
+        ended.set()
+        for client in clients:
+            client.join()
+    allowed = [one for one in guard.audit() if one.get("enforced") == "allow"]
+    guard.stop()
+    upstream.close()
+
+    assert set(statuses) <= {200, 503}
+    served = statuses.count(200)
+    assert bytes(upstream.received).count(b"POST /mcp") == len(allowed) == served > 0

@@ -30,6 +30,7 @@ from guard.cli.running import (
     on_record,
 )
 from guard.core.errors import InputError
+from guard.propagation.evidence import Tier
 from guard.propagation.export import (
     FORMATS,
     as_csv,
@@ -45,6 +46,7 @@ from guard.propagation.scope import scope_document
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from guard.adapters.redis.incidents import Texts
     from guard.propagation.graph import Graph
     from guard.propagation.incident import Incident
     from guard.propagation.scope import Scope, ScopedItem
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 EVENT: Final = "guard.incident"
 """Audit line of an operator's act on an incident."""
 SECONDS: Final = 120.0
+EXCERPT: Final = 100
+"""Characters of a kept text that are shown."""
 Id = Annotated[str, typer.Argument(help="Id of the incident, as `guard incident list` shows it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON document.")]
 
@@ -163,12 +167,23 @@ def list_incidents(redis: Redis, label_key: Key = None, tenant: Tenant = "defaul
 
 @app.command()
 def scope(
-    incident: Id, redis: Redis, as_json: AsJson = False, label_key: Key = None,
+    incident: Id,
+    redis: Redis,
+    as_json: AsJson = False,
+    texts: Annotated[
+        bool, typer.Option("--texts", help="What each save said, where texts are kept.")
+    ] = False,
+    label_key: Key = None,
     tenant: Tenant = "default",
-) -> None:  # fmt: skip
+) -> None:
     """Show what an incident reached, and what is not known; nothing is changed."""
-    graph, found = Target(redis, tenant, label_key).ask(lambda o: o.scope(incident))
+    target = Target(redis, tenant, label_key)
+    graph, found = target.ask(lambda o: o.scope(incident))
     show_scope(graph, found, as_json=as_json)
+    if texts and not as_json:
+        kept = target.ask(lambda o: o.texts(found))
+        for item in (*found.items, *found.sends):
+            typer.echo(f"{item.event.node.hex()}: {_excerpt(kept, item.event.node)}")
 
 
 @app.command()
@@ -190,6 +205,11 @@ def contain(
         likely=likely,
     )
     _steps(done)
+    _, found = Target(redis, tenant, label_key).ask(lambda o: o.scope(incident))
+    left = sum(item.reached.tier is Tier.LIKELY for item in found.items)
+    if left and not likely:
+        typer.echo(f"{left} likely items stay as they are; --likely contains them too")
+    typer.echo(f"what can be restored: guard incident repair {plain(incident)}")
 
 
 @app.command()
@@ -270,10 +290,22 @@ def repair(
                 act = partial(IncidentOperator.repair, identifier=incident, one=one, text=text)
                 outcome = target.ask(partial(act, write=partial(_write, server), at=now(), by=by))
             typer.echo(f"item {one.item.hex()}: {outcome}; {one.why}")
+            typer.echo(f"  contained: {_excerpt(texts, one.contained)}")
+            if one.version is not None:
+                typer.echo(f"  last good version: {_excerpt(texts, one.version.node)}")
             for other in one.neighbours:
-                typer.echo(f"  neighbour {other.node.hex()} ({other.label.name.lower()})")
+                label, excerpt = other.label.name.lower(), _excerpt(texts, other.node)
+                typer.echo(f"  neighbour {other.node.hex()} ({label}): {excerpt}")
     for event, why in target.ask(lambda o: o.offered(incident, window)):
         typer.echo(f"may be released: {event.node.hex()}; {why}")
+
+
+def _excerpt(texts: Texts, node: bytes) -> str:
+    """Return how the arguments of a save begin, on one line."""
+    if node not in texts:
+        return "its text is not kept"
+    text = plain(json.dumps(texts[node][1], ensure_ascii=False))
+    return text if len(text) <= EXCERPT else f"{text[:EXCERPT]}…"
 
 
 async def _write(server: str, tool: str, arguments: dict[str, Any]) -> None:

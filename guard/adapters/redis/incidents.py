@@ -240,6 +240,11 @@ class IncidentOperator:
         judged = self._seal.opened(area, CURSOR, raw) or b""
         return max(0, len(graph) + graph.missing + graph.altered - number_of(judged))
 
+    async def texts(self, scope: Scope) -> Texts:
+        """Return what the items and sends of a scope said, as far as texts are kept."""
+        nodes = {item.event.node for item in (*scope.items, *scope.sends)}
+        return await read_texts(self._store, self._seal, self._tenant, nodes)
+
     async def proposals(self, identifier: str) -> tuple[list[Proposal], Texts]:
         """Return what each contained item can be restored to, and the texts that are kept."""
         graph, scope = await self.scope(identifier)

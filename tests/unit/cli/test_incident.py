@@ -67,7 +67,12 @@ def test_an_incident_from_its_opening_to_its_end(poisoned, run, tmp_path):
     contained = run("incident", "contain", name)
     assert "step 1 contain done: 2 item" in contained.output
     assert name in run("incident", "list").output
-    assert "withhold" in run("incident", "repair", name).output
+    assert f"guard incident repair {name}" in contained.output
+    repair = run("incident", "repair", name).output
+    assert "withhold" in repair
+    assert f'contained: {{"key": "rule", "value": "{POISON[:20]}' in repair
+    assert POISON[:20] in run("incident", "scope", name, "--texts").output
+    assert POISON[:20] not in run("incident", "scope", name).output
 
     out = tmp_path / "evidence.json"
     assert run("incident", "export", name, "--out", out).exit_code == 0

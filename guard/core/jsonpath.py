@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError
+from jsonpath import JSONPath, JSONPathEnvironment, JSONPathError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from jsonpath_rfc9535 import JSONPathQuery
+    from collections.abc import Callable, Iterable, Iterator
 
     from guard.core.mappings import PathQuery
     from guard.core.model import Json
@@ -25,7 +23,7 @@ _FAST: Final = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?", re.ASCII)
 
 
 def _environment() -> JSONPathEnvironment:
-    environment = JSONPathEnvironment()
+    environment = JSONPathEnvironment(strict=True)
     for name in ("match", "search"):
         environment.function_extensions.pop(name, None)
     return environment
@@ -78,15 +76,22 @@ class _GeneralQuery:
     """Any other path."""
 
     text: str
-    query: JSONPathQuery
+    query: JSONPath
     member: None = None
 
     def find(self, document: Json) -> Iterator[tuple[str, Json]]:
+        if not isinstance(document, dict | list):
+            # The library would read a text as JSON.  A scalar has no parts.
+            yield from () if self.query.segments else (("$", document),)
+            return
         for node in self.query.finditer(document):
             path = "$"
-            for step in node.location:
-                path = f"{path}[{step}]" if isinstance(step, int) else member_path(path, step)
-            yield path, node.value
+            for step in node.parts:
+                path = f"{path}[{step}]" if isinstance(step, int) else member_path(path, str(step))
+            yield path, cast("Json", node.obj)
+
+    def __reduce__(self) -> tuple[Callable[[str], PathQuery], tuple[str]]:
+        return compile_path, (self.text,)
 
 
 def compile_path(text: str) -> PathQuery:
@@ -99,10 +104,14 @@ def compile_path(text: str) -> PathQuery:
     if fast is not None:
         return _MemberQuery(text, fast[1], member_path("$", fast[1]), children=bool(fast[2]))
     try:
-        return _GeneralQuery(text, _ENVIRONMENT.compile(text))
+        query = _ENVIRONMENT.compile(text)
     except (JSONPathError, ValueError) as error:
-        detail = str(error).split("\n", maxsplit=1)[0]
+        # To show where it is, the library's message looks into the text, which may be empty.
+        detail = str(error.args[0] if error.args else "").split("\n", maxsplit=1)[0]
         raise ValueError(f"`{text}` is not a JSONPath (write e.g. `$.to`): {detail}") from error
+    if not isinstance(query, JSONPath):
+        raise ValueError(f"`{text}` is not one JSONPath (write e.g. `$.to`)")  # noqa: TRY004  (a policy's error)
+    return _GeneralQuery(text, query)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Calls whose results have a given size and have not been seen before, and what they cost a guard.
 
 ``python -m guard.lab.result_load`` is the upstream: it prints its port and answers each
-``tools/call`` with a text of ``arguments.size`` characters, made from ``arguments.number``.
+``tools/call`` with a text; the path in its arguments says how long, and from which number made.
 ``python -m guard.lab.result_load client PORT SIZE FIRST SECONDS`` makes one call after the other
 and prints how many milliseconds each took, as JSON.
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from guard.lab.load import Progress
 
 UPSTREAM: Final = "guard.lab.result_load"
-TOOL: Final = "fetch_page"
+TOOL: Final = "read_file"
 SMALL, MEDIUM, LARGE = 100, 10_000, 100_000
 HUGE: Final = 1_000_000
 CALLS: Final = {SMALL: 1000, MEDIUM: 150, LARGE: 25}
@@ -165,7 +165,7 @@ def calls(port: int, size: int, numbers: Sequence[int]) -> list[float]:
         connection.request("POST", "/mcp", body, {"content-type": "application/json"})
         answer = connection.getresponse().read()
         times.append(time.perf_counter() - started)
-        if len(answer) < size:
+        if len(answer) < size or b"isError" in answer:
             connection.close()
             msg = f"no result of {size} characters came back: {answer[:500]!r}"
             raise ValueError(msg)
@@ -174,8 +174,7 @@ def calls(port: int, size: int, numbers: Sequence[int]) -> list[float]:
 
 
 def _call(size: int, number: int) -> dict[str, Json]:
-    arguments: Json = {"size": size, "number": number}
-    params: Json = {"name": TOOL, "arguments": arguments}
+    params: Json = {"name": TOOL, "arguments": {"path": f"reports/{size}/{number}.txt"}}
     return {"jsonrpc": "2.0", "id": number + 1, "method": "tools/call", "params": params}
 
 
@@ -283,8 +282,8 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
             return
-        wanted = call["params"]["arguments"]
-        text = page(wanted["size"], wanted["number"])
+        *_, size, name = call["params"]["arguments"]["path"].split("/")
+        text = page(int(size), int(name.removesuffix(".txt")))
         result = {"content": [{"type": "text", "text": text}]}
         body = json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": result}).encode()
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"

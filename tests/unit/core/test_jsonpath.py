@@ -23,7 +23,11 @@ DOCUMENTS = JSON | st.fixed_dictionaries(
         )
     }
 )
-PATHS = ["$.to", "$.to[*]", "$", "$.*", "$..to", "$['a\\'b']", "$.to.cc", "$.to[0]", "$.é"]
+PATHS = [
+    *("$.to", "$.to[*]", "$", "$.*", "$..to", "$['a\\'b']", "$.to.cc", "$.to[0]", "$.é", "$..*"),
+    *("$[*].to", "$[0,1]", "$['to','cc']", "$[-1]", "$[::2]", "$[?@.to]", "$[?@.to == 1].cc"),
+    *("$..[?length(@) > 1]", "$[?count(@.*) > 1]", "$[?value(@.to) != 'a']", "$..['a\\\\b']"),
+]
 
 
 @pytest.mark.parametrize("text", PATHS)
@@ -41,7 +45,12 @@ def test_a_key_cannot_imitate_the_path_of_another_member():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "to", "$.", "$[", "$.to\n", "$[?search(@.x, 'a')]", "$[?match(@.x, 'a')]"]
+    "text",
+    [
+        *("", "to", "$.", "$[", "$.to\n", "$[?search(@.x, 'a')]", "$[?match(@.x, 'a')]", " $.to"),
+        *("$.to | $.cc", "$.to & $.cc", "^.to", "$.~", "$[?@.x =~ /a/]", "$[?isinstance(@.x, 'a')]"),
+        *("$[?keys(@)]", "$[?startswith(@.x, 'a')]", "$[?@.x in ['a']]", "$..to.~", "$[?#.x]"),
+    ],
 )
 def test_what_is_no_path_or_uses_a_backtracking_regex_is_refused(text):
     """The error is a ValueError that shows the text."""

@@ -48,7 +48,14 @@ def test_a_key_cannot_imitate_the_path_of_another_member():
     "text",
     [
         *("", "to", "$.", "$[", "$.to\n", "$[?search(@.x, 'a')]", "$[?match(@.x, 'a')]", " $.to"),
-        *("$.to | $.cc", "$.to & $.cc", "^.to", "$.~", "$[?@.x =~ /a/]", "$[?isinstance(@.x, 'a')]"),
+        *(
+            "$.to | $.cc",
+            "$.to & $.cc",
+            "^.to",
+            "$.~",
+            "$[?@.x =~ /a/]",
+            "$[?isinstance(@.x, 'a')]",
+        ),
         *("$[?keys(@)]", "$[?startswith(@.x, 'a')]", "$[?@.x in ['a']]", "$..to.~", "$[?#.x]"),
     ],
 )

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 LARGEST: Final = 64
 """Edges of the largest attack that is looked at."""
-ROUNDS: Final = 40
+ROUNDS: Final = 24
 """Iterations of a value; they grow from below, so that fewer only prove less."""
 PRICES: Final = (0.3, 0.5, 0.15, 0.7, 0.07, 0.85, 0.03)
 """Prices that are tried, as shares of what two ends of each edge may cost: every one gives a bound,
 and one of 1 or more none that is positive."""
-RIVALS: Final = 64
+RIVALS: Final = 1024
 """Items that one budget is looked at for; where more could come first, nothing is proved."""
 REFINED: Final = 3
 """Times that the bounds on visits are narrowed by each other."""

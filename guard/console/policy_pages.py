@@ -64,6 +64,7 @@ class PolicyPages:
             Page("/policies/drafts/{draft}/patch", self.patch, view),
             Page("/policies/drafts/{draft}/tests", self.tests, author, "POST"),
             Page("/policies/drafts/{draft}/travel", self.travel, author, "POST"),
+            Page("/policies/drafts/{draft}/second", self.second, author, "POST"),
             Page("/policies/drafts/{draft}/commit", self.commit, author, "POST"),
             Page("/policies/drafts/{draft}/discard", self.discard, author, "POST"),
             Page("/policies/history/{commit}", self.change, view),
@@ -128,7 +129,7 @@ class PolicyPages:
         if draft is None:
             draft = self._bench.begin(person_of(request), self._now(), texts)
         else:
-            self._bench.edit(draft, texts)
+            self._bench.edit(draft, texts, person_of(request))
         return _to(draft)
 
     async def draft(self, request: Request) -> Response:
@@ -147,6 +148,7 @@ class PolicyPages:
             hours=HOURS,
             recorded=bench.recordings is not None,
             commits=bench.commits,
+            needs_two=await asyncio.to_thread(lambda: bench.needs_two),
         )
 
     def _of(self, request: Request) -> Draft:
@@ -182,18 +184,34 @@ class PolicyPages:
         self._bench.rehearse(draft, since=at - hours * 3600, until=at)
         return _to(draft)
 
+    async def second(self, request: Request) -> Response:
+        """Agree to a draft that others wrote."""
+        draft, person = self._of(request), person_of(request)
+        self._bench.second(draft, person)
+        files: dict[str, Any] = {"files": sorted(Path(name).name for name in draft.texts)}
+        try:
+            self._audit.event(EVENT, {"act": "second", "by": person.name, "of": draft.by, **files})
+        except Exception:
+            draft.seconded = ""
+            raise
+        return _to(draft)
+
     async def commit(self, request: Request) -> Response:
         """Put a draft into Git; a guard that watches the files puts it in force."""
         draft, person = self._of(request), person_of(request)
         message = field_of(request.state.form, "message").strip()
         if not message:
             raise InputError("say in a sentence what the change is for")
+        await asyncio.to_thread(self._bench.check_agreed, draft)
+        if draft.seconded:
+            message += f"\n\nReviewed-by: {''.join(filter(str.isprintable, draft.seconded))}"
         checked = await asyncio.to_thread(self._bench.check, draft.texts)
         fields: dict[str, Any] = {
             "act": "commit",
             "by": person.name,
             "files": sorted(Path(name).name for name in draft.texts),
             "policy": checked.policy.digest if checked.policy else "",
+            "seconded": draft.seconded,
         }
         self._audit.event(EVENT, fields)
         try:
@@ -234,6 +252,7 @@ class PolicyPages:
             {
                 "id": draft.id,
                 "by": draft.by,
+                "seconded": draft.seconded,
                 "at": draft.at,
                 "policy": checked.policy.digest if checked.policy else None,
                 "problems": [list(one) for one in checked.problems],

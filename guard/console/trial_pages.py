@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from guard.adapters.redis.trials import JUMP, RUNNING, SECONDS, STEPS, STOPPED, TrialRecord
 from guard.console.access import Role
 from guard.console.pages import Page, field_of, person_of
+from guard.console.workbench import check_second, one_of
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import Action
 from guard.decision.trial import FACT, worsened
@@ -108,11 +109,16 @@ class TrialPages:
         if before is not None and before.state == RUNNING:
             raise GuardError("another policy is on trial; stop that one first")
         record = await asyncio.to_thread(self._record, draft, person.name)
+        share, principals = _share(form), _principals(form)
+        if share or principals:
+            await asyncio.to_thread(self._bench.check_agreed, draft)
         record = replace(
             record,
-            share=_share(form),
-            principals=_principals(form),
+            share=share,
+            principals=principals,
             jump=_jump(field_of(form, "jump")),
+            writers=tuple(sorted({*draft.writers, one_of(person)})),
+            seconded=draft.seconded,
         ).logged(self._now(), person.name, "begun")
         self._note("trial", person.name, record)
         await self._store.write(record, raw)
@@ -163,9 +169,12 @@ class TrialPages:
         if field_of(form, "act") == "stop":
             changed = record.ended(at, person.name, STOPPED, f"stopped by {person.name}")
         else:
-            changed = replace(record, share=_share(form)).logged(
-                at, person.name, f"share {_share(form):g}"
-            )
+            share = _share(form)
+            if share > record.share and not record.seconded and self._bench.needs_two:
+                # Whoever lets it decide for more people has looked at it as the second one.
+                check_second(record.writers, person)
+                record = replace(record, seconded=person.name)
+            changed = replace(record, share=share).logged(at, person.name, f"share {share:g}")
         self._note("stop" if changed.state == STOPPED else "step", person.name, changed)
         await self._store.write(changed, raw)
         return RedirectResponse("/policies/trial", 303)
@@ -178,6 +187,7 @@ class TrialPages:
             "policy": record.candidate,
             "share": record.share,
             "principals": list(record.principals),
+            "seconded": record.seconded,
         }
         self._audit.event(EVENT, fields)
 

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.console.history import PolicyHistory
 from guard.core.errors import GuardError, InputError, PolicyError
 from guard.policy_files import load_policies
+from guard.provenance.approvals import UNNAMED
 from guard.replay.policy_tests import SUFFIX
 from guard.replay.rehearsal import Job, read_draft
 from guard.settings import BUILTIN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from guard.console.access import Person
     from guard.core.policy import Policy
@@ -69,6 +70,10 @@ class Draft:
     """Digest by path of the file that each was made from."""
     rehearsals: dict[str, Rehearsal] = field(default_factory=dict)
     """``tests`` and ``travel``, of the texts as they are now."""
+    writers: set[tuple[str, str]] = field(default_factory=set)
+    """Who wrote in it: realm and subject."""
+    seconded: str = ""
+    """The name of somebody else who agrees to the texts as they are now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +157,16 @@ class Workbench:
     def begin(self, person: Person, at: float, texts: dict[str, str]) -> Draft:
         """Begin a draft with new texts by path."""
         draft = Draft(secrets.token_hex(8), person.name, at, {}, {})
-        self.edit(draft, texts)
+        self.edit(draft, texts, person)
         self._drafts[draft.id] = draft
         while len(self._drafts) > DRAFTS:
             self._drafts.popitem(last=False)
         return draft
 
-    def edit(self, draft: Draft, texts: dict[str, str]) -> None:
-        """Take other texts into a draft; what was rehearsed of the ones before is forgotten.
+    def edit(self, draft: Draft, texts: dict[str, str], person: Person) -> None:
+        """Take other texts into a draft.
+
+        What was rehearsed of the ones before is forgotten, and that somebody agreed to them.
 
         Raises:
             InputError: a text is too long, or of no file of the policy.
@@ -176,6 +183,35 @@ class Workbench:
             if text != now:
                 draft.texts[name] = text
         draft.rehearsals.clear()
+        draft.writers.add(one_of(person))
+        draft.seconded = ""
+
+    @property
+    def needs_two(self) -> bool:
+        """Whether the policy in force has two people agree to a change; also where none can be
+        read."""
+        try:
+            return self.in_force().approvals.changes
+        except GuardError:
+            return True
+
+    def second(self, draft: Draft, person: Person) -> None:
+        """Note that somebody agrees to a draft as it is.
+
+        Raises:
+            InputError: he wrote in it, or is not known by name.
+        """
+        check_second(draft.writers, person)
+        draft.seconded = person.name
+
+    def check_agreed(self, draft: Draft) -> None:
+        """Refuse a draft that a second person has yet to agree to.
+
+        Raises:
+            InputError: it is one.
+        """
+        if self.needs_two and not draft.seconded:
+            raise InputError("a second person has to agree to this draft first")
 
     def discard(self, draft: Draft) -> None:
         """Forget a draft."""
@@ -216,6 +252,7 @@ class Workbench:
             raise InputError("this console does not commit (--console-commit); take the patch")
         if self.stale(draft):
             raise InputError("a file has changed since this draft was begun; begin anew")
+        self.check_agreed(draft)
         checked = self.check(draft.texts)
         if checked.policy is None:
             raise InputError(f"the draft has a problem: {checked.problems[0][2]}")
@@ -308,6 +345,26 @@ class Workbench:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def one_of(person: Person) -> tuple[str, str]:
+    """Return what tells somebody from everybody else."""
+    return person.approver.realm, person.approver.subject
+
+
+def check_second(writers: Collection[tuple[str, str]], person: Person) -> None:
+    """Refuse somebody who is not surely another one than those who wrote.
+
+    Raises:
+        InputError: he wrote himself, or somebody signed in otherwise or without a name.
+    """
+    mine = one_of(person)
+    if mine in writers:
+        raise InputError("you wrote in it; a second person has to agree")
+    if {realm for realm, _ in (mine, *writers)} != {mine[0]} or mine[0] in UNNAMED:
+        raise InputError(
+            "that you are two people is known only where both sign in by name, in the same way"
+        )
 
 
 def _digest(text: str) -> str:

@@ -218,6 +218,8 @@ class ApprovalRules:
     break_glass: int = 0
     """For how long two people may let a principal do what would be asked, at most; 0: they may
     not."""
+    changes: bool = False
+    """Whether two people have to agree to a change of the policy that is made on the console."""
 
 
 @dataclass(frozen=True, slots=True)

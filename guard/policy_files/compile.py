@@ -434,6 +434,7 @@ def _approvals(entry: ApprovalsEntry | None) -> ApprovalRules:
         within=pause.within,
         lasts=pause.lasts,
         break_glass=entry.break_glass or 0,
+        changes=entry.changes == "two_people",
     )
 
 

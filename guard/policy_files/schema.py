@@ -149,6 +149,9 @@ class ApprovalsEntry(_Strict):
     break_glass: ShortDuration | None = None
     """For how long, at most, two people may let a principal do what would be asked: never what is
     blocked.  Left out, they may not."""
+    changes: Literal["one", "two_people"] = "one"
+    """How many people a change of the policy needs on the console: a commit, or a trial in which
+    it decides for anybody.  The policy in force counts, not the changed one."""
 
 
 class ElicitEntry(_Strict):

@@ -126,7 +126,7 @@ async def test_a_draft_is_rehearsed_in_a_process_of_its_own(bench, policy):
     found = draft.rehearsals["tests"].result["tests"]
 
     assert [one["name"] for one in found["failed"]] == ["mail outside is refused"]
-    bench.edit(draft, {str(policy): POLICY})
+    bench.edit(draft, {str(policy): POLICY}, PAT)
     assert draft.rehearsals == {}
     assert draft.texts == {}
 

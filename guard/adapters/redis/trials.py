@@ -61,6 +61,10 @@ class TrialRecord:
     why: str = ""
     log: tuple[tuple[float, str, str], ...] = ()
     """When who did what."""
+    writers: tuple[tuple[str, str], ...] = ()
+    """Who wrote the candidate and began the trial: realm and subject."""
+    seconded: str = ""
+    """The name of somebody else who agreed that it decides for anybody."""
 
     def logged(self, at: float, by: str, what: str) -> TrialRecord:
         """Return it with one more line in its history."""
@@ -99,9 +103,9 @@ class TrialStore:
             raise GuardError("the record of the trial was altered, or is of another key")
         reader = zlib.decompressobj()
         fields: dict[str, Any] = json.loads(reader.decompress(body, _BYTES))
-        for name in ("files", "principals", "log"):
+        for name in ("files", "principals", "log", "writers"):
             fields[name] = tuple(
-                tuple(one) if isinstance(one, list) else one for one in fields[name]
+                tuple(one) if isinstance(one, list) else one for one in fields.get(name, ())
             )
         return TrialRecord(**fields), raw
 

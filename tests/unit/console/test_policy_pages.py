@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from guard.core.errors import InputError
 from tests.unit.console.conftest import POLICY
 
 LOOSER = POLICY.replace("effect: block", "effect: ask")
@@ -101,3 +102,87 @@ async def test_the_editor_knows_every_field_of_the_language(console, policy_file
     for field in ("internal_domains", "destinations", "rule `provenance`"):
         assert field in page.text
     assert "rules" in schema["properties"]
+
+
+TWO = POLICY.replace("tools:\n", "approvals: {changes: two_people}\ntools:\n")
+
+
+@pytest.fixture
+def commits(console, policy_file, monkeypatch):
+    """What is committed on a console whose policy has two people agree to changes."""
+    policy_file.write_text(TWO, "utf-8")
+    made = []
+
+    def commit(texts, message, who):
+        made.append((message, who))
+        return "c0ffee"
+
+    monkeypatch.setattr(console.bench, "commits", True)
+    monkeypatch.setattr(console.bench.history, "commit", commit)
+    return made
+
+
+async def _kept(client, policy_file, text):
+    form = {"file": str(policy_file), "text": text, "draft": ""}
+    return _draft(await client.post("/policies/drafts", data=form))
+
+
+@pytest.mark.parametrize("text", [TWO.replace("effect: block", "effect: ask"), POLICY])
+async def test_a_change_needs_a_second_person(console, policy_file, commits, text):
+    """Neither its writer alone, nor a change that takes the rule itself away."""
+    async with console.as_("author") as pat, console.as_("author", name="kim") as kim:
+        path = await _kept(pat, policy_file, text)
+        alone = await pat.post(f"{path}/commit", data={"message": "looser"})
+        own = await pat.post(f"{path}/second")
+        asked = (await kim.get(path)).text
+        agreed = await kim.post(f"{path}/second")
+        shown = (await pat.get(path)).text
+        done = await pat.post(f"{path}/commit", data={"message": "looser"})
+
+    assert [one.status_code for one in (alone, own, agreed, done)] == [400, 400, 303, 303]
+    assert "two people agree to a change" in asked
+    assert "kim agrees to it as it is now" in shown
+    assert commits == [("looser\n\nReviewed-by: kim", "pat")]
+    lines = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
+    acts = [(one["act"], one["by"]) for one in lines if one["event"] == "guard.policy_change"]
+    assert acts == [("second", "kim"), ("commit", "pat"), ("committed", "pat")]
+
+
+async def test_an_edit_asks_for_the_second_person_anew(console, policy_file, commits):
+    """What was agreed to is the text as it was; whoever edits it has written in it."""
+    looser = TWO.replace("effect: block", "effect: ask")
+    async with console.as_("author") as pat, console.as_("author", name="kim") as kim:
+        path = await _kept(pat, policy_file, looser)
+        await kim.post(f"{path}/second")
+        form = {"file": str(policy_file), "text": looser + "# more\n"}
+        await kim.post("/policies/drafts", data={**form, "draft": path.rpartition("/")[2]})
+        stale = await pat.post(f"{path}/commit", data={"message": "looser"})
+        both = await kim.post(f"{path}/second")
+
+    assert (stale.status_code, both.status_code, commits) == (400, 400, [])
+
+
+@pytest.mark.parametrize("realm", ["link", "https://idp.test"])
+async def test_who_signed_in_otherwise_is_no_second_person(console, policy_file, commits, realm):
+    """That a machine's account, or one of another list, is somebody else is not known."""
+    from guard.console.access import Person, Role
+
+    async with console.as_("author") as pat:
+        path = await _kept(pat, policy_file, TWO.replace("effect: block", "effect: ask"))
+    draft = console.bench.draft(path.rpartition("/")[2])
+    with pytest.raises(InputError, match="in the same way"):
+        console.bench.second(draft, Person("kim", frozenset({Role.AUTHOR}), realm))
+
+    assert draft.seconded == ""
+
+
+async def test_a_second_person_counts_where_no_policy_can_be_read(console, policy_file, commits):
+    """Files that hold no policy say nothing of how many it takes."""
+    async with console.as_("author") as pat:
+        path = await _kept(pat, policy_file, POLICY)
+        policy_file.write_text("version: what\n", "utf-8")
+        console.bench.draft(path.rpartition("/")[2]).base.clear()
+        page = await pat.get(path)
+        alone = await pat.post(f"{path}/commit", data={"message": "repair"})
+
+    assert (page.status_code, alone.status_code, commits) == (200, 400, [])

@@ -154,3 +154,24 @@ async def test_calls_decided_otherwise_are_listed(rig):
         page, _ = await _trial(client)
     assert told in page
     assert page.count("/decisions/d") == 1
+
+
+async def test_a_candidate_decides_for_nobody_before_a_second_person(rig, policy_file):
+    """A shadow trial needs one; to let it decide takes somebody who did not write it."""
+    two = "approvals: {changes: two_people}\ntools:\n"
+    policy_file.write_text(POLICY.replace("tools:\n", two), "utf-8")
+    looser = LOOSER.replace("tools:\n", two)
+    console = rig.console
+    async with console.as_("author") as pat, console.as_("author", name="kim") as kim:
+        named = await rig.begin(pat, looser, principals="alice")
+        shared = await rig.begin(pat, looser, share="0.1")
+        shadow = await rig.begin(pat, looser)
+        _, trial = await _trial(pat)
+        alone = await pat.post("/policies/trial", data={"trial": trial, "share": "1.0"})
+        second = await kim.post("/policies/trial", data={"trial": trial, "share": "0.1"})
+        again = await pat.post("/policies/trial", data={"trial": trial, "share": "1.0"})
+        back = await pat.post("/policies/trial", data={"trial": trial, "share": "0.0"})
+
+    assert (named.status_code, shared.status_code, shadow.status_code) == (400, 400, 303)
+    assert (alone.status_code, second.status_code) == (400, 303)
+    assert (again.status_code, back.status_code) == (303, 303)

@@ -189,7 +189,8 @@ class Workbench:
     @property
     def needs_two(self) -> bool:
         """Whether the policy in force has two people agree to a change; also where none can be
-        read."""
+        read.
+        """
         try:
             return self.in_force().approvals.changes
         except GuardError:

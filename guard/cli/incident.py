@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -331,8 +332,12 @@ def export(
     out: Annotated[Path | None, typer.Option(help="File; left out, standard output.")] = None,
     label_key: Key = None,
     tenant: Tenant = "default",
+    audit: Audit = None,
 ) -> None:
-    """Write timeline, scope, actions and gaps as evidence; the JSON is signed."""
+    """Write timeline, scope, actions and gaps as evidence; the JSON is signed.
+
+    Its SHA-256 goes into the audit log, where there is one: so it is known which was the first.
+    """
     if form not in FORMATS:
         raise InputError(f"--format is one of {', '.join(FORMATS)}")
 
@@ -347,6 +352,11 @@ def export(
         return as_csv(document) if form == "csv" else _stix(document)
 
     text = act_on(redis, made, label_key=label_key, timeout=SECONDS)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    with on_record(audit) as log:
+        by = getpass.getuser()
+        told = {"incident": incident, "act": "export", "by": by, "format": form, "sha256": digest}
+        log.event(EVENT, told)
     if out is None:
         typer.echo(text)
     else:

@@ -1,6 +1,7 @@
 """``guard incident …`` and ``guard memory trace --down | --up`` on a real Redis."""
 
 import asyncio
+import hashlib
 import json
 import re
 
@@ -75,7 +76,11 @@ def test_an_incident_from_its_opening_to_its_end(poisoned, run, tmp_path):
     assert POISON[:20] not in run("incident", "scope", name).output
 
     out = tmp_path / "evidence.json"
-    assert run("incident", "export", name, "--out", out).exit_code == 0
+    log = tmp_path / "audit.jsonl"
+    assert run("incident", "export", name, "--out", out, "--audit", log).exit_code == 0
+    told = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    digests = [one["sha256"] for one in told if one.get("act") == "export"]
+    assert digests == [hashlib.sha256(out.read_bytes()).hexdigest()]
     assert run("incident", "verify", out, tenant=False).exit_code == 0
     out.write_text(out.read_text("utf-8").replace("told by mail", "told by me"), "utf-8")
     assert run("incident", "verify", out, tenant=False).exit_code == 2

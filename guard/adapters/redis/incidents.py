@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.layout import load_script
 from guard.adapters.redis.operators import LabelOperator
-from guard.adapters.redis.propagation import number_of, read_graph, read_texts
+from guard.adapters.redis.propagation import number_of, read_graph, read_staged, read_texts
 from guard.adapters.redis.staging import MemoryKeys
 from guard.core.errors import GuardError
 from guard.core.json_values import strings_in_order
@@ -242,16 +242,29 @@ class IncidentOperator:
 
     async def texts(self, scope: Scope) -> Texts:
         """Return what the items and sends of a scope said, as far as texts are kept."""
-        nodes = {item.event.node for item in (*scope.items, *scope.sends)}
-        return await read_texts(self._store, self._seal, self._tenant, nodes)
+        return await self._texts(item.event for item in (*scope.items, *scope.sends))
+
+    async def _texts(self, events: Iterable[Event]) -> Texts:
+        """Return what some saves said: as texts are kept, else as the memory gate staged them.
+
+        What it staged is not sealed, so it counts only where its whole texts are those of the save.
+        """
+        wholes = {event.node: set(event.wholes) for event in events}
+        kept = await read_texts(self._store, self._seal, self._tenant, set(wholes))
+        left = wholes.keys() - kept.keys()
+        staged = await read_staged(self._store, self._seal, self._tenant, left) if left else {}
+        for node, (tool, arguments) in staged.items():
+            if wholes[node] and self._whole_marks(json.dumps(arguments)) == wholes[node]:
+                kept[node] = tool, arguments
+        return kept
 
     async def proposals(self, identifier: str) -> tuple[list[Proposal], Texts]:
         """Return what each contained item can be restored to, and the texts that are kept."""
         graph, scope = await self.scope(identifier)
         held = {name[1:] for name in await self._contained()}
         contained = {item.reached.place for item in scope.items if item.event.node in held}
-        saves = {graph.event(p).node for p in range(len(graph)) if graph.event(p).what in SAVED}
-        texts = await read_texts(self._store, self._seal, self._tenant, saves)
+        events = map(graph.event, range(len(graph)))
+        texts = await self._texts(event for event in events if event.what in SAVED)
         stores = {graph.event(place).store for place in contained}
         marks = {place_of(self._seal, store, "") for store in stores}
         return proposals(graph, contained, marks, set(texts)), texts

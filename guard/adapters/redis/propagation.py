@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.redis.staging import MemoryKeys
 from guard.core.errors import StateError
 from guard.propagation.events import (
     ENTRY,
     NODE,
     log_of,
+    node_of,
     read_text,
     readable,
     texts_of,
@@ -49,6 +52,30 @@ async def read_texts(
         if len(entries) < _TEXTS:
             return found
         place = b"(" + entries[-1][0]
+
+
+async def read_staged(
+    store: RedisSessionStore, seal: Seal, tenant: str, nodes: set[bytes]
+) -> dict[bytes, tuple[str, dict[str, Json]]]:
+    """Return the saves whose text the memory gate still has, by node: the tool and its arguments.
+
+    It keeps what it staged for some days, and without what the policy hides of it.
+
+    Raises:
+        StateError: the store did not answer.
+    """
+    found: dict[bytes, tuple[str, dict[str, Json]]] = {}
+    async for page in store.client.scan(MemoryKeys(store.namespace, tenant).candidates):
+        for key in page:
+            reply = await store.client.execute("HMGET", key, "id", "tool", "content")
+            identifier, tool, content = reply if isinstance(reply, list) else (None,) * 3
+            if not (isinstance(identifier, bytes) and isinstance(content, bytes) and content):
+                continue
+            node = node_of(seal, identifier.decode())
+            arguments = json.loads(content)
+            if node in nodes and isinstance(arguments, dict):
+                found[node] = bytes(tool).decode(), arguments
+    return found
 
 
 @dataclass(frozen=True, slots=True)

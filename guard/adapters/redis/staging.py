@@ -44,9 +44,14 @@ class MemoryKeys:
     def __init__(self, namespace: str, tenant: str) -> None:
         self.prefix = f"{namespace}:{{{tenant_tag(tenant)}}}:m:"
 
+    @property
+    def candidates(self) -> str:
+        """Return how the keys of candidates' records begin."""
+        return f"{self.prefix}c:"
+
     def candidate(self, identifier: str) -> str:
         """Return the key of a candidate's record."""
-        return f"{self.prefix}c:{digest(b'candidate', identifier)}"
+        return f"{self.candidates}{digest(b'candidate', identifier)}"
 
     def nonce(self, principal: str, nonce: str) -> str:
         """Return the key of a nonce; nonces of two principals never meet."""

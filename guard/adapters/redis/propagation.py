@@ -68,13 +68,13 @@ async def read_staged(
     async for page in store.client.scan(MemoryKeys(store.namespace, tenant).candidates):
         for key in page:
             reply = await store.client.execute("HMGET", key, "id", "tool", "content")
-            identifier, tool, content = reply if isinstance(reply, list) else (None,) * 3
-            if not (isinstance(identifier, bytes) and isinstance(content, bytes) and content):
+            values = reply if isinstance(reply, list) else []
+            if not all(isinstance(one, bytes) and one for one in values):
                 continue
-            node = node_of(seal, identifier.decode())
-            arguments = json.loads(content)
+            identifier, tool, content = (bytes(one).decode() for one in values)
+            node, arguments = node_of(seal, identifier), json.loads(content)
             if node in nodes and isinstance(arguments, dict):
-                found[node] = bytes(tool).decode(), arguments
+                found[node] = tool, arguments
     return found
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
 _NO_EGRESS: Final = SAVING | {Role.SEND}
+LOADED: Final = "$~loaded"
+"""Path of what a receiver's program loads by itself out of a text that is sent: a picture."""
 OUTSIDE: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 
 

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
+from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import re2
 
 from guard.content.decoder import Budget, destination_readings
-from guard.core.calls import SAVING, ClassifiedCall, Target, write_of
+from guard.core.calls import LOADED, SAVING, ClassifiedCall, Target, write_of
 from guard.core.jsonpath import member_path
 from guard.core.model import Destination, DestinationStatus, Role
 from guard.destinations.canonical import MISSING, malformed, read_destinations
-from guard.destinations.channels import channels_in, climbing, receivers_in, statements_in
+from guard.destinations.channels import (
+    EVERYBODY,
+    channels_in,
+    climbing,
+    loaded_in,
+    named_in,
+    opened_to_everybody,
+    opens,
+    receivers_in,
+    statements_in,
+)
 from guard.destinations.values import (
     find_destinations,
     find_values,
@@ -48,7 +58,9 @@ STRING_COST: Final = 64
 """Characters that a string of any length counts for, as each costs time by itself."""
 
 GUARDED_LIMIT: Final = 50
-"""Values taken from one string of a guarded argument."""
+"""Values outside taken from one string of a guarded argument; one more stands for all others."""
+_MORE_LINKS: Final = Destination("url", "https://unread.invalid/", "unread.invalid")
+"""Stands for the links of a text that are not looked up: they may be tainted."""
 _RECEIVERS: Final = re2.compile(
     r"(?im)^[ \t]{0,8}(?:resent-)?(?:bcc|cc|to)[ \t]{0,4}:[ \t]{0,8}([^\r\n]{3,998})"
 )
@@ -76,6 +88,8 @@ _CODED: Final = re2.compile(
 _WORDS: Final = re2.compile(r"[a-z_-]+")
 _MEMBER: Final = re.compile(r"[a-z_]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
 """How the members of arguments are named, in almost every tool."""
+_TEXTS: Final = frozenset({str, int, float})
+_LAST_MEMBER: Final = re.compile(r"(?:\.|\[')([\w-]{1,64})(?:'\])?(?:\[\d+\])*\Z")
 _TEXT: Final = itemgetter(1)
 _SUSPECT: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 _WHOLE: Final = frozenset({"text", "number"})
@@ -146,6 +160,7 @@ def _classify_mapped(
     inert = _paths(mapping.inert, call.arguments)
     search = _Search(policy)
     guarded = list(search.guarded(call.arguments, mapping)) if mapping.guarded else []
+    loaded, search.targets = search.targets, []
     if mapping.role is Role.SEND:
         search.disguised(targets, call.arguments, named)
         if mapping.reply is not None:
@@ -160,6 +175,7 @@ def _classify_mapped(
         if not targets and not search.targets and not mapping.may_be_nobody:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
         search.ignored(call.arguments, ignored, inert)
+        search.targets += loaded
     elif mapping.role not in SAVING:
         body += search.channels(call.arguments, named | inert, mapping.role)
     return ClassifiedCall(
@@ -208,15 +224,22 @@ def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
         # A number is compared as one: `10` and `10.00` are the same amount.
         kind = "text" if number is None else "number"
         yield Target(Destination(kind, number or whole), DestinationStatus.EXTERNAL, path)
-    for destination in islice(find_destinations(text[:SCAN_LIMIT]), GUARDED_LIMIT):
-        yield Target(destination, policy.status_of(destination), path)
-    for value in islice(find_values(text, disguised=False).plain, GUARDED_LIMIT):
+    found = [*find_destinations(text[:SCAN_LIMIT])]
+    for value in find_values(text, disguised=False).plain:
         kind, _, canonical = value.partition(":")
         if kind == "host":
-            host = Destination("host", canonical, canonical)
-            yield Target(host, policy.status_of(host), path)
+            found.append(Destination("host", canonical, canonical))
         elif kind == "handle" and value != whole and number is None:
-            yield Target(Destination("text", value), DestinationStatus.EXTERNAL, path)
+            found.append(Destination("text", value))
+    outside: Counter[str] = Counter()
+    for destination in found:
+        text_kind = destination.kind == "text"
+        status = DestinationStatus.EXTERNAL if text_kind else policy.status_of(destination)
+        outside[destination.kind] += status is DestinationStatus.EXTERNAL
+        if outside[destination.kind] <= GUARDED_LIMIT:
+            yield Target(destination, status, path)
+    if outside["url"] > GUARDED_LIMIT or outside["host"] > GUARDED_LIMIT:
+        yield Target(_MORE_LINKS, DestinationStatus.EXTERNAL, path)
 
 
 def _is_coded(text: str) -> bool:
@@ -248,12 +271,16 @@ class _Search:
     def undeclared(self, arguments: Json, declared: AbstractSet[str]) -> list[str]:
         """Take the destinations of every string that is at no declared path; return the strings."""
         texts: list[str] = []
+        if isinstance(arguments, dict) and not _TEXTS.issuperset(map(type, arguments.values())):
+            self._opened(arguments, declared)
         for path, text in _strings(arguments, "$", declared):
             if not self._has_room(path, len(text)):
                 break
             texts.append(text)
-            plain = find_destinations(text)
+            plain = find_destinations(text) or named_in(_name_of(path), text, receivers=True)
             self._add(path, (*plain, *statements_in(text)))
+            if opened_to_everybody(text, whole=True):
+                self._add(path, (EVERYBODY,))
             if self._may_decode(text):
                 found = find_values(text)
                 self.complete = self.complete and not found.overflow
@@ -272,6 +299,7 @@ class _Search:
                 break
             texts.append(text)
             self._add(path, channels_in(text, mailboxes=role is Role.OTHER))
+            self._add(path, named_in(_name_of(path), text, receivers=False))
             if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
                 found = suspected_destinations(find_values(text))
                 kinds = {"url", "mail"} if role is Role.OTHER else {"url"}
@@ -284,9 +312,17 @@ class _Search:
             if not self._has_room(path, len(text)):
                 return
             self._add(path, (d for d in receivers_in(text) if d.kind != "malformed"))
+            if opened_to_everybody(text, whole=False):
+                self._add(path, (EVERYBODY,))
         for path, text in _at(arguments, inert) if inert else ():
             if (climbed := climbing(text)) is not None:
                 self._add(path, (climbed,))
+
+    def _opened(self, arguments: Json, declared: AbstractSet[str]) -> None:
+        """Take switches of a send that make what it is about public."""
+        for path, name, value in _switches(arguments):
+            if path not in declared and opens(name, value=value):
+                self._add(path, (EVERYBODY,))
 
     def disguised(
         self, targets: Iterable[Target], arguments: Json, named: AbstractSet[str]
@@ -336,7 +372,11 @@ class _Search:
                         continue
                     if not self._has_room(where, len(text) + GUARDED_COST):
                         return
+                    if "//" in text or "&#" in text:
+                        self._add(LOADED, loaded_in(text))
                     for target in _guarded_values(self._policy, where, text):
+                        if target.destination is _MORE_LINKS:
+                            self.complete = False
                         if kinds is None or target.destination.kind in kinds:
                             yield target
 
@@ -360,6 +400,27 @@ class _Search:
             status = self._policy.status_of(destination)
             if status in _SUSPECT:
                 self.suspects.append(Target(destination, status, path))
+
+
+def _name_of(path: str) -> str:
+    """Return the name of the member at a path, for an item of a list that of the list."""
+    found = _LAST_MEMBER.search(path)
+    return found[1] if found is not None else ""
+
+
+def _switches(arguments: Json) -> Iterator[tuple[str, str, bool]]:
+    """Yield path, name and value of every member that is true or false."""
+    stack: list[tuple[str, Json]] = [("$", arguments)]
+    while stack:
+        where, item = stack.pop()
+        if isinstance(item, dict):
+            for name, inner in item.items():
+                if isinstance(inner, bool):
+                    yield member_path(where, name), name, inner
+                elif isinstance(inner, dict | list):
+                    stack.append((member_path(where, name), inner))
+        elif isinstance(item, list):
+            stack.extend((f"{where}[{n}]", i) for n, i in enumerate(item) if isinstance(i, dict))
 
 
 def _strings(

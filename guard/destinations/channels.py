@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from html import unescape
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -21,6 +22,8 @@ from guard.destinations.canonical import (
     canonical_host,
     is_ip,
     malformed,
+    read_destinations,
+    read_mail_uri,
     read_mailbox,
     read_plain,
 )
@@ -46,9 +49,15 @@ _FILE_URL: Final = re.compile(
     r"\bfile:[/\\]{2}(?!localhost\b|[A-Za-z]:)([\w.-]{2,253})", re.IGNORECASE
 )
 _SHARE: Final = re.compile(
-    r"(?:\A|[\s'\"=(,])(?:\\{2,4}|//)([\w-]{1,63}(?:\.[\w-]{1,63}){0,8})[\\/]"
+    r"(?:\A|[\s'\"=(,])(?:\\{2,4}(?:[?.]\\{1,2}UNC\\{1,2})?|/{2,4})([\w-]{1,63}(?:\.[\w-]{1,63}){0,8})[\\/]"
 )
 _COPY: Final = re.compile(r"[\w.-]{1,64}@([\w-]{1,63}(?:\.[\w-]{1,63}){1,8}):(?!//)(\S{0,512})")
+_MODULE: Final = re.compile(
+    r"([\w-]{1,63}(?:\.[\w-]{1,63}){0,7}\.[A-Za-z][\w-]{1,62}):(?::\S|/(?!/))\S*"
+)
+"""A host with a module (rsync) or an exported path (NFS) behind it."""
+_QUERIED: Final = re.compile(r"\bdns:/{0,2}([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})", re.IGNORECASE)
+_MAILED: Final = re.compile(r"\bmailto:[^\s\"'<>]{3,512}", re.IGNORECASE)
 _LOOSE: Final = re.compile(r"(?:https?|wss?|ftps?):(?!//)[/\\]*[\w\[]", re.IGNORECASE)
 """A URL that some clients forgive."""
 _STRIPPED: Final = re.compile(r"[\t\r\n\x00]")
@@ -114,9 +123,29 @@ def _places(text: str) -> Iterator[Destination]:
             dotted = "." in found[1].strip(".") and not found[1].endswith(_NO_DOMAIN)
             if host is not None and (dotted or "\\" in found[0] or "file:" in found[0].lower()):
                 yield Destination("ip" if is_ip(host) else "host", host, host)
+    if ":" in text:
+        yield from _asked_of(text)
     word = text.strip()
-    if len(word) > URL_LIMIT or len(word.split()) != 1:
-        return
+    if len(word) <= URL_LIMIT and len(word.split()) == 1:
+        yield from _of_word(word)
+
+
+def _asked_of(text: str) -> Iterator[Destination]:
+    """Yield whose names a text has looked up, and to whom it opens a mail."""
+    folded = text.lower()
+    for found in _QUERIED.finditer(text) if "dns:" in folded else ():
+        if (host := canonical_host(found[1])) is not None:
+            yield Destination("host", host, host)
+    for found in _MAILED.finditer(text) if "mailto:" in folded else ():
+        yield from read_mail_uri(unquote(found[0]))
+
+
+def _of_word(word: str) -> Iterator[Destination]:
+    """Yield the host of a copy, and a word that is a URL to some clients."""
+    module = _MODULE.fullmatch(word)
+    host = canonical_host(module[1]) if module and not module[1].endswith(_NO_DOMAIN) else None
+    if host is not None:
+        yield Destination("host", host, host)
     copied = _COPY.fullmatch(word)
     if copied is not None:
         yield read_plain(f"{copied[1]}/{copied[2].lstrip('/')}")
@@ -127,6 +156,39 @@ def _places(text: str) -> Iterator[Destination]:
         yield from (d for d in find_destinations(word) if d.kind == "malformed")
 
 
+_PICTURE: Final = re2.compile(
+    r"(?ims)!\[[^\]]*\]\s*\(\s*<?([^\s)>]+)|^[ \t]{0,3}\[[^\]]+\]:\s*<?([^\s>]+)"
+)
+"""A picture of Markdown, and where it is named when it stands elsewhere."""
+_ELEMENT: Final = re2.compile(
+    r"(?is)<(?:img|image|picture|source|iframe|frame|embed|object|video|audio|track|link|script"
+    r"|input|body|table|td|th|tr|div|span|svg|use|style|base|meta)\b([^>]*)"
+)
+_LOADS: Final = re2.compile(
+    r"(?is)\b(?:src|srcset|href|data|poster|background|xlink:href|lowsrc|dynsrc|content)\s*=\s*"
+    r"(?:\"([^\"]*)|'([^']*)|([^\s\"'>]+))"
+)
+_STYLE: Final = re2.compile(r"(?is)(?:\burl\(|@import)\s*[\"']?\s*([^\s\"')]+)")
+
+
+def loaded_in(text: str) -> Iterator[Destination]:
+    """Yield what a program that shows a text loads by itself: pictures, frames, style sheets.
+
+    Whoever reads it tells their hosts the path and the query, without a click.
+    """
+    plain = unescape(text) if "&" in text else text
+    found: list[str] = []
+    if "![" in plain:
+        found += ["".join(parts) for parts in _PICTURE.findall(plain)]
+    if "<" in plain:
+        for attributes in _ELEMENT.findall(plain):
+            found += ["".join(parts) for parts in _LOADS.findall(attributes)]
+        found += _STYLE.findall(plain)
+    for place in dict.fromkeys(part for one in found for part in one.replace(",", " ").split()):
+        url = f"https:{place}" if place.startswith("//") else place
+        yield from (d for d in find_destinations(url) if d.kind == "url")
+
+
 def receivers_in(text: str) -> Iterator[Destination]:
     """Yield the mailboxes and URLs in a text that is said to name none, disguised ones as well."""
     for reading in _readings(text):
@@ -135,6 +197,89 @@ def receivers_in(text: str) -> Iterator[Destination]:
             yield read_mailbox(granted[1])
     if (climbed := climbing(text)) is not None:
         yield climbed
+
+
+EVERYBODY: Final = Destination("handle", "everybody")
+"""Whoever has the link, or looks."""
+_OPEN_WORDS: Final = frozenset(
+    {"anyone", "anybody", "everyone", "everybody", "public", "publicly", "anonymous", "allusers"}
+    | {
+        "anyonewithlink",
+        "anyonewiththelink",
+        "publicread",
+        "worldreadable",
+        "allauthenticatedusers",
+    }
+)
+_OPEN_BESIDE: Final = _OPEN_WORDS | frozenset(
+    {"with", "the", "a", "link", "on", "web", "internet", "can", "view", "read", "reader", "write"}
+    | {
+        "writer",
+        "edit",
+        "editor",
+        "viewer",
+        "only",
+        "access",
+        "all",
+        "users",
+        "commenter",
+        "comment",
+    }
+)
+_OPEN_LENGTH: Final = 64
+_WORD: Final = re.compile(r"[A-Za-z]+")
+_OPENS: Final = re.compile(
+    r"(?:is|make|set|share|allow|enable)?(?:public|publicly|anonymous|anyone|everyone|linksharing)"
+    r"(?:access|link|read|readable|view|viewable|share|sharing|canview|canedit|canread)*"
+)
+_CLOSES: Final = re.compile(r"(?:is)?(?:private|restricted)")
+_RECEIVER_NAMES: Final = frozenset(
+    {"bcc", "cc", "recipient", "recipients", "attendee", "attendees", "invitee", "invitees"}
+    | {"participant", "participants", "payee", "beneficiary"}
+)
+_HOST_NAMES: Final = frozenset(
+    {"url", "uri", "href", "webhook", "callback", "endpoint", "host", "hostname", "proxy"}
+)
+_NAME_PART: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def opened_to_everybody(text: str, *, whole: bool) -> bool:
+    """Return whether an argument says that something is for everybody.
+
+    Args:
+        text: the argument.
+        whole: whether nothing else may be in it: text of any kind can stand in the argument.
+    """
+    if len(text) > _OPEN_LENGTH:
+        return False
+    spelt = [word.lower() for word in _WORD.findall(text)]
+    words = {*spelt, "".join(spelt)}
+    return not _OPEN_WORDS.isdisjoint(words) and (not whole or {*spelt} <= _OPEN_BESIDE)
+
+
+def opens(name: str, *, value: bool) -> bool:
+    """Return whether a switch makes something public: ``public`` on, ``private`` off."""
+    squeezed = "".join(_WORD.findall(name)).lower()
+    return (_OPENS if value else _CLOSES).fullmatch(squeezed) is not None
+
+
+def named_in(name: str, text: str, *, receivers: bool) -> tuple[Destination, ...]:
+    """Return whom an argument names whose own name says that it names somebody.
+
+    A name makes nothing harmless; it can only make more of a text a destination: a name in a
+    ``bcc_list``, a bare host in a ``webhook``.
+
+    Args:
+        name: of the member.
+        text: its value, in which no address stands in clear.
+        receivers: whether names of people count, as in a send.
+    """
+    parts = {part.lower() for part in _NAME_PART.findall(name)}
+    if receivers and not _RECEIVER_NAMES.isdisjoint(parts):
+        return read_destinations(text)
+    if _HOST_NAMES.isdisjoint(parts) or len(text.split()) != 1 or len(text) > URL_LIMIT:
+        return ()
+    return tuple(d for d in read_destinations(text) if d.kind in {"host", "ip"})
 
 
 def climbing(text: str) -> Destination | None:
@@ -167,6 +312,14 @@ _LEAVES: Final = re2.compile(
     r"|\bcopy\b[^;]+?\bto\s*'"
     r"|\binto\s+(?:out|dump)file\b"
     r"|\b(?:xp|sp_oa)_?\w+\s*[\s('\"]"
+    r"|\bsp_(?:send_|execute_external|invoke_external|addlinkedserver|configure|makewebtask)\w*"
+    r"|\bexec(?:ute)?\s*\(|\bexecute\s+immediate\b|\b(?:exec(?:ute)?|call)\b[^;]*?'[^']*@[^']*'"
+    r"|\binto\s+(?:(?:\[[^\]]+\]|\"[^\"]+\"|\w+)?\.){3}[\w\[\"]"
+    r"|(?:^|;)\s*do\b\s*(?:language\s+\w+\s*)?\$|\bload\s+data\b|\bset\s+global\b|\balter\s+system\b"
+    r"|\bcreate\s+(?:or\s+replace\s+)?(?:function|procedure|trigger|event|aggregate|language|rule)\b"
+    r"|\bsystem\$send_\w+|\b(?:aws_lambda|aws_s3|aws_commons|azure_storage|pg_net|net|http)\.\w+\s*\("
+    r"|\b(?:apex_mail|apex_web_service|utl_mail|dbms_java|dbms_advisor|dbms_xslprocessor)\b"
+    r"|https?://[^'\s]{0,200}'\s*\|\|"
     r"|\b(?:openrowset|opendatasource|openquery)\s*\("
     r"|\bbulk\s+insert\b"
     r"|\battach\s+(?:database\b|if\b|(?:'[^']*'|\"[^\"]*\"|[:@]\w+)\s+as\b)"
@@ -175,7 +328,7 @@ _LEAVES: Final = re2.compile(
     r"|\butl_(?:http|smtp|tcp|inaddr|file)\b|\bdbms_(?:ldap|cloud|scheduler)\b|\bhttpuritype\b"
     r"|\b(?:load_extension|load_file|lo_export|lo_import|sys_exec|sys_eval|pg_notify|query_to_xml\w*)\s*\("
     r"|\b(?:http|net\.http|extensions\.http)_(?:get|post|put|delete|head)\s*\("
-    r"|\b(?:url|remote|remotesecure|s3|gcs|hdfs|mysql|postgresql|mongodb|jdbc|odbc|executable|file)\s*\(\s*'"
+    r"|\b(?:url|remote|remotesecure|s3|gcs|hdfs|azureblobstorage|urlcluster|s3cluster|hdfscluster|mysql|postgresql|mongodb|jdbc|odbc|executable|file)\s*\(\s*'"
     r"|\bcopy\s+into\s+['@]|\bunload\s*\(|\bexport\s+(?:data|database)\b|\binstall\s+\w+|\bbackup\s+(?:database|log|table)\b"
     r"|^\s*\\(?:!|copy\b|o\b|g\s|w\b|connect\b|c\s)|^\s*\.(?:shell|system|output|once|import|open|load|backup|save|clone|excel)\b)"
 )

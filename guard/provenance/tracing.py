@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from guard.content.capacity import carried_bits, registered
 from guard.content.shingles import Sent, sent_of
 from guard.core.calls import (
+    LOADED,
     SAVING,
     Target,
     TracedCall,
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 
-ASK_LIMIT: Final = 256
+ASK_LIMIT: Final = 512
 """Values looked up for one call; a target beyond it stays unknown, and suspicious."""
 _TELLING: Final = frozenset({"url", "host"})
 """Kinds of destinations whose host is told what they are."""
@@ -344,7 +345,8 @@ class Tracing:
 
     def _reads(self, target: Target) -> bool:
         """Return whether a target is only read, so that nothing is sent there."""
-        return self._call.role is Role.RETRIEVE or target.path in self._pages
+        path = target.path
+        return self._call.role is Role.RETRIEVE or path in self._pages or path == LOADED
 
     def _add(self, values: Iterable[str], about: int = _KNOWN) -> None:
         """Note some more values, and what is asked about them."""

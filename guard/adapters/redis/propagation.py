@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -68,13 +69,13 @@ async def read_staged(
     async for page in store.client.scan(MemoryKeys(store.namespace, tenant).candidates):
         for key in page:
             reply = await store.client.execute("HMGET", key, "id", "tool", "content")
-            values = reply if isinstance(reply, list) else []
-            if not all(isinstance(one, bytes) and one for one in values):
-                continue
-            identifier, tool, content = (bytes(one).decode() for one in values)
-            node, arguments = node_of(seal, identifier), json.loads(content)
-            if node in nodes and isinstance(arguments, dict):
-                found[node] = tool, arguments
+            values = [one for one in reply if one] if isinstance(reply, list) else []
+            # A text that is cut or altered says nothing.
+            with suppress(ValueError):
+                identifier, tool, content = (bytes(one).decode() for one in values)
+                node, arguments = node_of(seal, identifier), json.loads(content)
+                if node in nodes and isinstance(arguments, dict):
+                    found[node] = tool, arguments
     return found
 
 

@@ -746,15 +746,16 @@ async def _retain(settings: Settings, parts: Parts) -> None:
         return policy.limits.audit if policy is not None else 0
 
     retention = AuditRetention(parts.audit, settings.audit, keep, WallClock.now)
-    while True:
-        try:
-            retention.follow()
-            for fields in await asyncio.to_thread(retention.remove_old):
-                retention.removed(fields)
-        except (AuditError, OSError) as error:
-            parts.metrics.count(ERRORS, "audit")
-            sys.stderr.write(f"guard: the audit log is kept as it is: {error}\n")
-        await asyncio.sleep(RETAIN_SECONDS)
+    with contextlib.closing(retention):
+        while True:
+            try:
+                retention.follow()
+                for fields in await asyncio.to_thread(retention.remove_old):
+                    retention.removed(fields)
+            except (AuditError, OSError) as error:
+                parts.metrics.count(ERRORS, "audit")
+                sys.stderr.write(f"guard: the audit log is kept as it is: {error}\n")
+            await asyncio.sleep(RETAIN_SECONDS)
 
 
 async def _watch_keys(parts: Parts, watches: Sequence[KeyWatch]) -> None:

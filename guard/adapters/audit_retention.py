@@ -11,14 +11,14 @@ import fcntl
 import json
 import os
 import re
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from guard.adapters.audit_tree import EVENT_REMOVED, FIELD_LOG, FIELD_NUMBER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from guard.adapters.audit_log import AuditLogFile
@@ -32,6 +32,9 @@ _SET_ASIDE: Final = re.compile(r"\.(\d{8}T\d{6}Z)")
 
 class AuditRetention:
     """Sets the log of a guard aside, and removes what is old.
+
+    Of several workers one does: the first that has locked the file for it, until its process ends.
+    The others only go on in the new file.
 
     Args:
         audit: the log, open.
@@ -47,6 +50,7 @@ class AuditRetention:
         self._path = path
         self._keep = keep
         self._now = now
+        self._lock: int | None = None
 
     def follow(self) -> None:
         """Set the log aside where it is due, and go on in the new file where anybody has.
@@ -56,7 +60,7 @@ class AuditRetention:
         Raises:
             AuditError: the new file cannot be opened; the old one stays in use.
         """
-        if self._keep() and self._is_due():
+        if self._keep() and self._is_due() and self._leads():
             self._set_aside()
         self._audit.follow()
 
@@ -69,11 +73,11 @@ class AuditRetention:
         found: list[dict[str, Json]] = []
         if not keep:
             return found
-        with self._alone() as alone:
-            old = [x for x in self._aside() if x[0] + keep < self._now()] if alone else []
-            for _, file in old:
-                trees: list[Json] = [[log, size] for log, size in _trees(file).items()]
-                found.append({"file": file.name, "keep": keep, "trees": trees})
+        if not self._leads():
+            return found
+        for _, file in [x for x in self._aside() if x[0] + keep < self._now()]:
+            trees: list[Json] = [[log, size] for log, size in _trees(file).items()]
+            found.append({"file": file.name, "keep": keep, "trees": trees})
         return found
 
     def removed(self, fields: dict[str, Json]) -> None:
@@ -95,30 +99,34 @@ class AuditRetention:
         return False
 
     def _set_aside(self) -> None:
-        with self._alone() as alone:
-            # Another worker may have been faster: then the log is young again.
-            if not alone or not self._is_due():
-                return
-            at = datetime.fromtimestamp(self._now(), UTC).strftime(_STAMP)
-            target = self._path.with_name(f"{self._path.name}.{at}")
-            if not target.exists():
-                self._path.rename(target)
-                self._audit.follow()
-                self._audit.event(EVENT_ROTATED, {"file": target.name})
+        # The worker that did it before this one may have been faster: then the log is young again.
+        if not self._is_due():
+            return
+        at = datetime.fromtimestamp(self._now(), UTC).strftime(_STAMP)
+        target = self._path.with_name(f"{self._path.name}.{at}")
+        if not target.exists():
+            self._path.rename(target)
+            self._audit.follow()
+            self._audit.event(EVENT_ROTATED, {"file": target.name})
 
-    @contextmanager
-    def _alone(self) -> Iterator[bool]:
-        """Yield whether no other process is at it."""
-        lock = self._path.with_name(self._path.name + ".lock")
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            yield True
-        finally:
-            os.close(handle)
+    def _leads(self) -> bool:
+        """Return whether this worker is the one that sets aside and removes."""
+        if self._lock is None:
+            lock = self._path.with_name(self._path.name + ".lock")
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(handle)
+                return False
+            self._lock = handle
+        return True
+
+    def close(self) -> None:
+        """Let another worker do it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _aside(self) -> list[tuple[float, Path]]:
         """Return the files that were set aside here, each with when, oldest first."""

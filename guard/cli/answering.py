@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import getpass
 from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import typer
@@ -17,7 +19,16 @@ import typer
 from guard.adapters.processes.console_note import ConsoleNote, find_console
 from guard.adapters.processes.run_note import find_running
 from guard.adapters.redis.standing import StandingOperator
-from guard.cli.running import State, act_on, label_operator, now, on_record
+from guard.cli.running import (
+    Audit,
+    Key,
+    State,
+    Tenant,
+    act_on,
+    label_operator,
+    now,
+    on_record,
+)
 from guard.core.errors import GuardError, InputError
 from guard.provenance.approvals import (
     ApprovalRequest,
@@ -278,6 +289,62 @@ def answers(
         typer.echo(f"guard: by the console at {note.url}", err=True)
         return ConsoleAnswers(note, tenant)
     return DirectAnswers(redis or find_running().redis, key, tenant, audit)
+
+
+MaybeRedis = Annotated[
+    str | None,
+    typer.Option(
+        envvar="GUARD_REDIS",
+        show_default="a console of this user, else the embedded one of this user's guard",
+        help="Act on the state itself: its Redis URL.",
+    ),
+]
+Console = Annotated[
+    str | None, typer.Option(envvar="GUARD_CONSOLE_AT", help="URL of a console to act by.")
+]
+Secret = Annotated[
+    Path | None, typer.Option(envvar="GUARD_CONSOLE_SECRET", help="File: your secret there.")
+]
+
+
+def _everything(
+    redis: MaybeRedis = None,
+    label_key: Key = None,
+    tenant: Tenant = "default",
+    console: Console = None,
+    secret: Secret = None,
+    audit: Audit = None,
+) -> Answers:
+    """Return what answers, from the options of a command."""
+    return answers(console, secret, redis, label_key, audit, tenant)
+
+
+def answering(*, records: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options by which it finds what answers; it gets that as ``people``.
+
+    Args:
+        records: whether the command changes something, and so takes the audit log as well.
+    """
+
+    def given(command: Callable[..., None]) -> Callable[..., None]:
+        options = dict(signature(_everything, eval_str=True).parameters)
+        if not records:
+            del options["audit"]
+        own = dict(signature(command, eval_str=True).parameters)
+        del own["people"]
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            found = _everything(**{name: values.pop(name) for name in options})
+            command(found, **values)
+
+        every = [*own.values(), *options.values()]
+        every = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in every]
+        vars(run)["__signature__"] = Signature(every)
+        run.__annotations__ = {one.name: one.annotation for one in every}
+        return run
+
+    return given
 
 
 def _remembered(one: Established) -> Remembered:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from guard.cli.answering import answers
+from guard.cli.answering import Answers, answering
 from guard.cli.outcome import plain
-from guard.cli.running import Audit, Key, Tenant, minute, now
+from guard.cli.running import minute, now
 from guard.core.errors import InputError
 from guard.provenance.approvals import Grant, Scope
 
@@ -32,30 +31,12 @@ RANKED: Final = frozenset({"served", "authenticated"})
 _PERIOD: Final = re.compile(r"(\d{1,5})\s?([mhd])")
 _SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 Decision = Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")]
-MaybeRedis = Annotated[
-    str | None,
-    typer.Option(
-        envvar="GUARD_REDIS",
-        show_default="a console of this user, else the embedded one of this user's guard",
-        help="Act on the state itself: its Redis URL.",
-    ),
-]
-Console = Annotated[
-    str | None, typer.Option(envvar="GUARD_CONSOLE_AT", help="URL of a console to act by.")
-]
-Secret = Annotated[
-    Path | None, typer.Option(envvar="GUARD_CONSOLE_SECRET", help="File: your secret there.")
-]
 
 
+@answering(records=True)
 def grant(
+    people: Answers,
     decision: Decision,
-    redis: MaybeRedis = None,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
-    console: Console = None,
-    secret: Secret = None,
     remember: Annotated[
         bool, typer.Option("--remember", help="Its receivers are good from now on.")
     ] = False,
@@ -75,7 +56,6 @@ def grant(
     """
     if until and not remember:
         raise InputError("--until says how long is remembered; give --remember as well")
-    people = answers(console, secret, redis, label_key, audit, tenant)
     given = Grant()
     if remember and scope is not Scope.CALL:
         asked = people.asked(decision)
@@ -95,72 +75,44 @@ def grant(
     )
 
 
-def show(
-    decision: Decision,
-    redis: MaybeRedis = None,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    console: Console = None,
-    secret: Secret = None,
-) -> None:
+@answering(records=False)
+def show(people: Answers, decision: Decision) -> None:
     """Show who asks: tool, receivers and where each came from, what would leave."""
-    people = answers(console, secret, redis, label_key, None, tenant)
     typer.echo("\n".join(_shown(people.asked(decision))))
 
 
-def deny(
-    decision: Decision,
-    redis: MaybeRedis = None,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
-    console: Console = None,
-    secret: Secret = None,
-) -> None:
+@answering(records=True)
+def deny(people: Answers, decision: Decision) -> None:
     """Refuse a call that waits: its id can no longer be approved."""
-    answers(console, secret, redis, label_key, audit, tenant).deny(decision)
+    people.deny(decision)
     typer.echo("denied")
 
 
+@answering(records=True)
 def revoke(
+    people: Answers,
     mark: Annotated[str, typer.Argument(help="Mark of an established receiver, in hex.")],
-    redis: MaybeRedis = None,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
-    console: Console = None,
-    secret: Secret = None,
 ) -> None:
     """Take an established receiver away: the next send to it is judged anew."""
     if not re.fullmatch(r"(?:[0-9a-fA-F]{2})+", mark):
         raise typer.BadParameter("a mark is hexadecimal")
-    was_there = answers(console, secret, redis, label_key, audit, tenant).revoke(mark)
+    was_there = people.revoke(mark)
     typer.echo("revoked" if was_there else "no receiver is established under this mark")
 
 
+@answering(records=True)
 def resume(
+    people: Answers,
     principal: Annotated[str, typer.Argument(help="A principal that asked too often.")],
-    redis: MaybeRedis = None,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
-    console: Console = None,
-    secret: Secret = None,
 ) -> None:
     """End the pause of a principal (`approvals: {pause: …}` in the policy)."""
-    was_paused = answers(console, secret, redis, label_key, audit, tenant).resume(principal)
+    was_paused = people.resume(principal)
     typer.echo("it may ask again" if was_paused else "this principal is not paused")
 
 
-def list_approvals(
-    redis: MaybeRedis = None,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    console: Console = None,
-    secret: Secret = None,
-) -> None:
+@answering(records=False)
+def list_approvals(people: Answers) -> None:
     """List the calls that wait for an answer, and the receivers that may be sent to again."""
-    people = answers(console, secret, redis, label_key, None, tenant)
     waiting, remembered = list(people.waiting()), list(people.remembered())
     if not waiting and not remembered:
         typer.echo("nothing waits for an answer", err=True)

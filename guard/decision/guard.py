@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
 
 from guard.core.calls import ClassifiedCall, untraced
-from guard.core.errors import AuditError, GuardError
+from guard.core.errors import AuditError, GuardError, StateError
 from guard.core.labels import LabelQuery
 from guard.core.memory import Fate
 from guard.core.metrics import (
@@ -156,7 +156,7 @@ class Guard:
         self._recorders = tuple(recorders)
         self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
         self._approvals = Approvals(self._seal)
-        self._asking = AskCounter()
+        self._asking = AskCounter(self._seal, store)
         self._selections = SelectionReplays(ledger, store, self._seal, audit, metrics, asks_store)
         self._pins = Pins(self._seal)
         self._containment = Containment(self._seal, store)
@@ -613,7 +613,7 @@ class Guard:
             call, role = traced.classified.call, traced.classified.role
             writes: tuple[LabelWrite, ...] = ()
             if policy is not None and requests and verdict.action is Action.ASK:
-                writes = (requests.pop(0), *self._further(policy, traced))
+                writes = (requests.pop(0), *await self._further(policy, traced))
             ends.append(
                 Completion(call.id, call.identity, role, call.at, executed=False, writes=writes)
             )
@@ -623,13 +623,17 @@ class Guard:
             with self._store.together():
                 await asyncio.gather(*(self._complete(end) for end in ends))
 
-    def _further(self, policy: Policy, asked: TracedCall) -> tuple[LabelWrite, ...]:
+    async def _further(self, policy: Policy, asked: TracedCall) -> tuple[LabelWrite, ...]:
         """Return what is stored of an asked call besides the request."""
         writes: tuple[LabelWrite, ...] = ()
         if policy.propagation is not None:
             writes = asked_writes(self._seal, asked.on_executed)
         if policy.approvals.asks:
-            writes += self._asking.noted(self._seal, policy, asked.call)
+            try:
+                writes += await self._asking.noted(policy, asked.call)
+            except StateError:
+                # It is refused all the same; it only does not count towards a pause.
+                self._metrics.count(ERRORS, "state")
         return writes
 
     # --- a result comes back ---------------------------------------------------------------------

@@ -9,7 +9,6 @@ are read with the attempt of a call, and only where the policy has them.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from guard.core.labels import LabelQuery
     from guard.core.model import ToolCall
     from guard.core.policy import ApprovalRules, Policy, Verdict
+    from guard.core.ports import SessionStore
     from guard.core.trajectory import Snapshot
     from guard.provenance.seal import Seal
 
@@ -34,8 +34,8 @@ ASKED_PART: Final = "asked"
 """Part of the set that holds break-glasses which one person has asked for."""
 ASKED_SECONDS: Final = 900.0
 """How long a second person may take."""
-PRINCIPALS: Final = 4096
-"""Principals whose asks are counted at a time; the one that asked longest ago goes first."""
+COUNTED: Final = b"counted"
+"""In the place of an ask: until when asks have led to a pause, and count no more."""
 RecordT = TypeVar("RecordT", "Pause", "Glass")
 
 
@@ -131,37 +131,62 @@ class Standing:
 
 
 class AskCounter:
-    """Counts the different calls for which each principal asked lately, in this process.
+    """Counts the different calls for which a principal asked lately, whichever process judged them.
 
-    A call that is repeated is asked for once: people answer it once.
+    A call that is repeated is asked for once: people answer it once.  Each ask is a sealed record
+    of its time, in one set per principal and period, so a count reads two small sets; only calls
+    that are asked about pay for it.
+
+    Args:
+        seal: the deployment's key.
+        store: where the asks are.
     """
 
-    def __init__(self) -> None:
-        self._asked: OrderedDict[tuple[str, str], OrderedDict[str, float]] = OrderedDict()
+    def __init__(self, seal: Seal, store: SessionStore) -> None:
+        self._seal = seal
+        self._store = store
 
-    def noted(self, seal: Seal, policy: Policy, call: ToolCall) -> tuple[LabelWrite, ...]:
-        """Count an ask; return the record of the pause where it was one too many.
+    async def noted(self, policy: Policy, call: ToolCall) -> tuple[LabelWrite, ...]:
+        """Return what counts an ask, or the record of the pause where it was one too many.
 
         Args:
-            seal: the deployment's key.
             policy: in force; it has a pause.
             call: that is asked about.
+
+        Raises:
+            StateError: the asks before it could not be read.
         """
         rules, identity, at = policy.approvals, call.identity, call.at
-        digest = Approvals(seal).digest(policy, call)
-        owner = identity.tenant, identity.principal
-        asked = self._asked.pop(owner, None) or OrderedDict()
-        self._asked[owner] = asked
-        if len(self._asked) > PRINCIPALS:
-            self._asked.popitem(last=False)
-        asked.setdefault(digest, at)
-        while asked and next(iter(asked.values())) <= at - rules.within:
-            asked.popitem(last=False)
-        if len(asked) < rules.asks:
+        mark, period = mark_of(self._seal, identity.principal), int(at // rules.within)
+        areas = [_asks(identity.tenant, mark, one, rules.within) for one in (period, period - 1)]
+        times: dict[bytes, float] = {}
+        for area in areas:
+            for field, raw in (await self._store.fields(identity, area)).items():
+                body = self._seal.deciphered(area, field, raw)
+                if body is not None:
+                    times[field] = max(times.get(field, 0.0), float(body))
+        since = max(times.pop(COUNTED, 0.0), at - rules.within)
+        asked = {field for field, time in times.items() if since < time}
+        digest = self._seal.fingerprint(f"asked:{Approvals(self._seal).digest(policy, call)}")
+        if digest in asked:
             return ()
-        del self._asked[owner]
-        pause = Pause(identity.principal, len(asked), at, at + rules.lasts)
-        return (write(seal, identity.tenant, PAUSE, pause),)
+        if len(asked) + 1 < rules.asks:
+            return (self._at(areas[0], digest, at),)
+        pause = Pause(identity.principal, len(asked) + 1, at, at + rules.lasts)
+        return (
+            write(self._seal, identity.tenant, PAUSE, pause),
+            self._at(areas[0], COUNTED, at),
+        )
+
+    def _at(self, area: LabelSet, field: bytes, at: float) -> LabelWrite:
+        sealed_at = self._seal.enciphered(area, field, str(at).encode())
+        return LabelWrite(area, LabelWriteMode.REPLACE, ((field, sealed_at),))
+
+
+def _asks(tenant: str, mark: bytes, period: int, within: int) -> LabelSet:
+    """Return where the asks of a principal within one period lie."""
+    part = f"asks:{mark.hex()}:{period}"
+    return LabelSet(STANDING_KIND, (tenant,), part, 2000 * within, BUCKET_LIMIT)
 
 
 def released(verdict: Verdict, glass: Glass) -> Verdict:

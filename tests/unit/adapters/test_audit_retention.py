@@ -26,7 +26,7 @@ def log(tmp_path):
     def process():
         audit = AuditLogFile(path, signer=SIGNER, now=lambda: found.at)
         retention = AuditRetention(audit, path, lambda: int(found.keep), lambda: found.at)
-        found.opened.append(audit)
+        found.opened += [audit, retention]
         return audit, retention
 
     found.process = process
@@ -87,11 +87,30 @@ def test_processes_agree_on_one_file_and_lose_no_line(log):
     assert verify(_files(log), SIGNER.verifier).is_sound
 
 
+def test_one_process_sets_aside_and_removes_and_another_takes_over(log):
+    """So no removal is recorded twice; who ends leaves the work to the others."""
+    (first, one), (second, other) = log.process(), log.process()
+    first.event("line", {})
+    for day in (1, 2, 5):
+        log.at = START + day * DAY
+        one.follow()
+        other.follow()
+        first.event("line", {})
+    found = [len(each.remove_old()) for each in (one, other)]
+    one.close()
+    after = len(other.remove_old())
+    second.event("line", {})
+
+    assert found == [1, 0]
+    assert after == 1
+
+
 def test_trees_that_went_with_a_file_are_declared_and_others_are_missed(log):
     """A process of days ago: its checkpoints stay, its lines do not."""
     before, _ = log.process()
     before.event("line", {})
     before.close()
+    log.opened.pop().close()
     log.opened.clear()
     audit, retention = log.process()
     for day in range(6):

@@ -88,6 +88,20 @@ async def test_a_pause_holds_for_every_worker_and_people_end_it(store, agent, op
     assert (await other(body="9"))[0] == "ask"
 
 
+async def test_asks_of_all_workers_count_together(agent, operator):
+    """Three workers, one ask each; and what led to a pause counts towards no second one."""
+    workers = [agent(PAUSE_3) for _ in range(3)]
+    asked = [(await send(body=str(n)))[0] for n, send in enumerate(workers)]
+    paused = [(await send(body="9"))[1] for send in workers]
+    await operator.resume("alice")
+    again = [(await send(body=f"again {n}", at=NOW + 1))[0] for n, send in enumerate(workers)]
+
+    assert asked == ["ask"] * 3
+    assert paused == ["asks_paused"] * 3
+    assert again == ["ask"] * 3
+    assert (await workers[0](body="more", at=NOW + 1))[1] == "asks_paused"
+
+
 async def test_the_same_call_again_is_one_ask_and_asks_of_long_ago_are_none(agent):
     """A client that repeats its call until it is approved is not paused; nor is a slow one."""
     send = agent(PAUSE_3)

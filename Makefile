@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks neural-memory console-identity dist wheels test-mitmproxy test-envoy fuzz fuzz-peps trace-call upgrade train lock clean
+.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks neural-memory console-identity dist wheels test-mitmproxy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -156,6 +156,12 @@ test-envoy: $(DEV) $(ENVOY)/.installed ## the end-to-end tests of wires with a r
 
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 	$(BIN)/python -m guard.lab.fuzz --inputs 1000000 $(ARGS)
+
+chaos: $(DEV) ## 40 faults of each kind while agents work; as root, partitions and full disks too
+	$(BIN)/guard lab bench chaos --full --json $(ARGS)
+
+soak: $(DEV) ## two million calls: memory, descriptors, times (ARGS="--calls 100000" for fewer)
+	$(BIN)/guard lab bench soak --json $(or $(ARGS),--full)
 
 fuzz-peps: $(DEV) ## a million connections, read by both enforcement points
 	$(BIN)/python -m guard.lab.fuzz --target peps --inputs 1000000 $(ARGS)

@@ -25,7 +25,7 @@ from guard.lab.propagation.bench import Size as PropagationSize
 from guard.lab.propagation.surrogate import Plan
 from guard.lab.refusal_matrix import bench_refusals
 from guard.lab.write_path.bench import DATA, bench_write_path, show_tables
-from guard.settings import policies_directory
+from guard.settings import Durability, policies_directory
 
 SHARED = Path("../shared/data")
 
@@ -71,6 +71,20 @@ def scale(
             seconds=seconds,
             progress=told,
         )
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def soak(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    calls: Annotated[int, typer.Option(min=5000, help="How many.")] = 100_000,
+    full: Annotated[bool, typer.Option("--full", help="2,000,000 calls.")] = False,
+) -> None:
+    """Whether memory, descriptors and times grow under a churn of sessions, stores and reloads."""
+    from guard.lab.soak import bench_soak
+
+    with stages(Console(stderr=True)) as told:
+        report = bench_soak(calls=2_000_000 if full else calls, progress=told)
     show(report, command="guard lab bench", as_json=json)
 
 
@@ -222,15 +236,36 @@ def propagation(
 @app.command()
 def chaos(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    faults: Annotated[int, typer.Option(min=1, help="How many parts are broken.")] = 44,
+    faults: Annotated[int, typer.Option(min=1, help="How many parts are broken at most.")] = 108,
+    minutes: Annotated[float, typer.Option(min=0.1, help="No more faults after so long.")] = 20.0,
     seed: Annotated[int, typer.Option(help="Of the order of faults.")] = 7,
-    full: Annotated[bool, typer.Option("--full", help="1,000 faults; takes an hour.")] = False,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", help="Only this kind of fault; may be repeated.")
+    ] = None,
+    durability: Annotated[
+        Durability, typer.Option(help="Of the guard's writes; `relaxed` may lose some.")
+    ] = Durability.REPLICATED,
+    full: Annotated[
+        bool, typer.Option("--full", help="40 faults of each kind, however long it takes.")
+    ] = False,
 ) -> None:
-    """Kill, stop and cut off parts while agents work; then check what every side saw."""
-    from guard.lab.chaos.bench import bench_chaos
+    """Kill, stop, cut off and fill up parts while agents work; then check what every side saw.
 
+    Partitions and full disks need root on Linux, jumps of the clock a C compiler.
+    """
+    from guard.lab.chaos.bench import EVERY_KIND, bench_chaos
+
+    if unknown := set(kind or ()) - set(EVERY_KIND):
+        raise InputError(f"no kind `{min(unknown)}`; there are {', '.join(EVERY_KIND)}")
     with stages(Console(stderr=True)) as told:
-        report = bench_chaos(faults=1000 if full else faults, seed=seed, progress=told)
+        report = bench_chaos(
+            faults=40 * len(EVERY_KIND) if full else faults,
+            seed=seed,
+            minutes=None if full else minutes,
+            kinds=kind or (),
+            durability=durability,
+            progress=told,
+        )
     show(report, command="guard lab bench", as_json=json)
 
 

@@ -85,6 +85,11 @@ class RedisProcess:
             raise InputError(msg)
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> Self:
         """Start it and wait until it answers.
 

@@ -1,333 +1,59 @@
-"""``guard lab bench chaos``: 16 agents work while parts are killed, stopped and cut off.
+"""``guard lab bench chaos``: 16 agents work while parts are killed, stopped, cut off and filled up.
 
-One guard (supervisor and worker), a primary and a replica under three Sentinels with durability
-``replicated``, one tool server.  The order of faults comes from a seed.  Agents read pages that
-name an outside address, write to people inside, and write to addresses that they have read; the
-policy lets them write to strangers, so a label that is lost becomes a mail that leaves.
-Afterwards :func:`guard.lab.chaos.history.violations` reads what all sides saw.
+The order of faults comes from a seed.  Agents read pages that name an outside address, save and
+recall what names one, write to people inside and to addresses that they have read, and ask a person
+for letters; the policy lets them write to strangers, so a label that is lost becomes a mail that
+leaves.  Afterwards :func:`guard.lab.chaos.history.violations` reads what all sides saw.
 """
 
 from __future__ import annotations
 
-import hashlib
-import http.client
-import json
-import os
 import random
-import signal
 import statistics
 import threading
 import time
 from collections import Counter, defaultdict
-from contextlib import suppress
-from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
-from guard.lab.chaos.history import Event, Saw, Violation, violations
-from guard.lab.redis_servers import SERVICE, RedisServers
+from guard.lab.chaos.agents import Agent, Person, told
+from guard.lab.chaos.history import Event, Saw, violations
+from guard.lab.chaos.isolation import Isolation
+from guard.lab.chaos.stage import SETTLE, Stage
 from guard.replay.reports import Check, Report, machine
+from guard.settings import Durability
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from guard.adapters.loopback import Child
-    from guard.lab.redis_servers import RedisProcess
+    from guard.lab.chaos.history import Violation
 
 AGENTS: Final = 16
-POLICY: Final = Path(__file__).with_name("policy.yaml")
-_SERVE_SECONDS: Final = 60.0
-_DOWN_MILLISECONDS: Final = 1500
-"""Silence after which Sentinels begin a failover; a busy machine is silent for a while, too."""
+PROBE: Final = "probe"
+LOSSES: Final = frozenset({"audit_line_lost", "grant_lost", "tainted_became_clean"})
+"""Rules that are broken where something acknowledged is gone."""
+_SERVE_SECONDS: Final = 90.0
 _POLL: Final = 0.05
-_PAUSE: Final = 0.4
-"""Seconds that a stopped process stays stopped, and that all work between two faults."""
-_NOW: Final = time.time  # noqa: TID251  (the sides are joined by the machine's clock)
-
-
-class Agent(threading.Thread):
-    """One principal that reads and writes until told to stop.
-
-    Args:
-        name: of the principal; its secret is made of it.
-        port: of the guard.
-        seed: of what it does.
-        stop: set when it is to end.
-    """
-
-    def __init__(self, name: str, port: int, seed: int, stop: threading.Event) -> None:
-        super().__init__(name=name, daemon=True)
-        self.events: list[Event] = []
-        self._port = port
-        self._random = random.Random(seed)  # noqa: S311  (a schedule, no secret)
-        self._stop_asked = stop
-        self._read: list[str] = []
-        self._calls = 0
-
-    def run(self) -> None:
-        """Work."""
-        while not self._stop_asked.is_set():
-            self.step()
-            time.sleep(0.01)
-
-    def step(self) -> None:
-        """Make one call of a kind that is drawn."""
-        kind = self._random.random()
-        if kind < 0.4 or not self._read:
-            name = self._next()
-            address = f"x-{name}@evil.test"
-            if self.call(name, "rag_query", {"query": self.name}, address) is Saw.READ:
-                self._read.append(address)
-        else:
-            inside = kind < 0.6
-            to = "bob@example.com" if inside else self._random.choice(self._read)
-            self.call(self._next(), "send_email", {"to": to, "body": self.name}, to)
-
-    def send_inside(self) -> bool:
-        """Return whether a mail inside went through."""
-        words = {"to": "bob@example.com", "body": self.name}
-        return self.call(self._next(), "send_email", words, words["to"]) is Saw.DONE
-
-    def call(self, name: str, tool: str, words: dict[str, str], to: str) -> Saw:
-        """Make one call on a connection of its own; return what was seen of its end."""
-        self.events.append(Event(_NOW(), Saw.ASKED, name, self.name, to))
-        saw = Saw.FAILED
-        with suppress(OSError, http.client.HTTPException, ValueError):
-            saw = _outcome(self._exchange(name, tool, words), tool)
-        self.events.append(Event(_NOW(), saw, name, self.name, to))
-        return saw
-
-    def _next(self) -> str:
-        self._calls += 1
-        return f"{self.name}-{self._calls}"
-
-    def _exchange(self, name: str, tool: str, words: dict[str, str]) -> dict[str, object]:
-        params = {"name": tool, "arguments": words}
-        body = {"jsonrpc": "2.0", "id": name, "method": "tools/call", "params": params}
-        headers = {
-            "content-type": "application/json",
-            "accept": "application/json, text/event-stream",
-            "proxy-authorization": f"Bearer {_secret(self.name)}",
-            "x-guard-session": name,
-        }
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
-        try:
-            connection.request("POST", "/mcp", json.dumps(body), headers)
-            answer = json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
-        return answer if isinstance(answer, dict) else {}
-
-
-def _secret(name: str) -> str:
-    return f"secret of {name}"
-
-
-def _outcome(answer: dict[str, object], tool: str) -> Saw:
-    result = answer.get("result")
-    if not isinstance(result, dict):
-        return Saw.FAILED
-    if result.get("isError"):
-        return Saw.REFUSED if "guard" in (result.get("_meta") or {}) else Saw.FAILED
-    return Saw.READ if tool == "rag_query" else Saw.DONE
-
-
-class Stage(Rig):
-    """Everything that runs, and how to break and mend it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._redis = RedisServers(self.directory / "redis")
-        self.port, self._upstream_port, self._admin = free_port(), free_port(), free_port()
-        self.policy = self.directory / "policy.yaml"
-        self.policy.write_text(POLICY.read_text(encoding="utf-8"), encoding="utf-8")
-        names = [*(f"agent{n}" for n in range(AGENTS)), "probe"]
-        (self.directory / "agents.toml").write_text(
-            "".join(
-                f'{name} = "{hashlib.sha256(_secret(name).encode()).hexdigest()}"\n'
-                for name in names
-            ),
-            encoding="utf-8",
-        )
-
-    def begin(self) -> None:
-        """Start everything."""
-        options = ("appendonly yes", "maxmemory-policy noeviction")
-        self.primary, self.replica, self.sentinels = self._redis.watched(
-            *options, down_after=_DOWN_MILLISECONDS
-        )
-        self._start_upstream()
-        self._start_guard()
-
-    def stop(self) -> None:
-        """End everything."""
-        super().stop()
-        self._redis.__exit__()
-
-    def _start_upstream(self) -> None:
-        words = (
-            "--port",
-            str(self._upstream_port),
-            "--log",
-            str(self.directory / "upstream.jsonl"),
-        )
-        self._upstream = self.start("upstream", "-m", "guard.lab.chaos.upstream", *words)
-        self._upstream.wait_listening(self._upstream_port)
-
-    def _start_guard(self) -> None:
-        self._guard: Child = self.begin_guard(
-            *("--policy", str(self.policy), "--redis", self._redis.url),
-            *("--reverse", f"127.0.0.1:{self.port}=http://127.0.0.1:{self._upstream_port}"),
-            *("--credentials", str(self.directory / "agents.toml")),
-            *("--durability", "replicated", "--state-timeout", "1", "--heartbeat", "2"),
-            *("--reload", "0.2"),
-            admin=self._admin,
-        )
-        self._guard.wait_ready()
-
-    def _worker(self) -> int:
-        """Return the process id of the worker, a child of the supervisor."""
-        boss = self._guard.process.pid
-        children = Path(f"/proc/{boss}/task/{boss}/children")
-        for child in children.read_text(encoding="ascii").split():
-            if b"guard.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return int(child)
-        msg = "the guard has no worker"
-        raise GuardError(msg)
-
-    def kill_worker(self) -> None:
-        """Kill -9; the supervisor starts another."""
-        os.kill(self._worker(), signal.SIGKILL)
-
-    def stop_worker(self) -> None:
-        """SIGSTOP and SIGCONT, shorter than the heartbeat allows."""
-        _stopped(self._worker())
-
-    def kill_supervisor(self) -> None:
-        """Kill -9 of the supervisor, with which the worker ends; an operator starts another."""
-        self._guard.process.kill()
-        self._guard.process.wait()
-        # Its worker holds the port until it has noticed.
-        for _ in range(200):
-            with suppress(GuardError):
-                self._start_guard()
-                return
-        msg = "the guard does not start again"
-        raise GuardError(msg)
-
-    def kill_primary(self) -> None:
-        """Kill -9; the replica is promoted, and the dead server comes back as its replica."""
-        for server in (self.primary, self.replica):
-            # Sentinels may have changed roles by themselves while something was stopped.
-            if "slave" not in server.cli("ROLE"):
-                self.primary, self.replica = server, self._other(server)
-        dead, heir = self.primary, self.replica
-        dead.kill()
-        heir.wait_for("role:master", "INFO", "replication")
-        (dead.directory / "redis.conf").unlink()
-        kept = tuple(line for line in dead.options if not line.startswith("replicaof"))
-        dead.options = (*kept, f"replicaof 127.0.0.1 {heir.port}")
-        dead.start()
-        heir.wait_for("state=online", "INFO", "replication")
-        self.primary, self.replica = heir, dead
-        for sentinel in self.sentinels:
-            sentinel.wait_for(str(heir.port), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
-
-    def _other(self, server: RedisProcess) -> RedisProcess:
-        return self.replica if server is self.primary else self.primary
-
-    def stop_primary(self) -> None:
-        """SIGSTOP and SIGCONT, too short for a failover."""
-        _stopped(self.primary.pid, _PAUSE / 2)
-
-    def stop_replica(self) -> None:
-        """SIGSTOP and SIGCONT; meanwhile nothing can be acknowledged."""
-        _stopped(self.replica.pid)
-
-    def stop_sentinel(self) -> None:
-        """SIGSTOP and SIGCONT of the one that is asked first."""
-        _stopped(self.sentinels[0].pid)
-
-    def cut_connections(self) -> None:
-        """Close every connection of the guard to Redis at once."""
-        self.primary.cli("CLIENT", "KILL", "TYPE", "normal")
-
-    def kill_upstream(self) -> None:
-        """Kill -9, and start it again."""
-        self._upstream.process.kill()
-        self._upstream.process.wait()
-        self._start_upstream()
-
-    def stop_upstream(self) -> None:
-        """SIGSTOP and SIGCONT."""
-        _stopped(self._upstream.process.pid)
-
-    def poison_policy(self) -> None:
-        """A policy that is cut off in the middle is put in place, then the whole one again."""
-        whole = self.policy.read_text(encoding="utf-8")
-        for text in (whole[: len(whole) // 2] + "\n  - id:", whole):
-            fresh = self.policy.with_suffix(".new")
-            fresh.write_text(text, encoding="utf-8")
-            fresh.replace(self.policy)
-            time.sleep(_PAUSE)
-
-    @property
-    def faults(self) -> dict[str, Callable[[], None]]:
-        """Every kind of fault by its name."""
-        return {
-            "worker kill -9": self.kill_worker,
-            "worker SIGSTOP": self.stop_worker,
-            "supervisor kill -9": self.kill_supervisor,
-            "redis primary kill -9, failover": self.kill_primary,
-            "redis primary SIGSTOP": self.stop_primary,
-            "redis replica SIGSTOP": self.stop_replica,
-            "sentinel SIGSTOP": self.stop_sentinel,
-            "redis connections cut": self.cut_connections,
-            "upstream kill -9": self.kill_upstream,
-            "upstream SIGSTOP": self.stop_upstream,
-            "poisoned reload": self.poison_policy,
-        }
-
-    def seen_elsewhere(self) -> list[Event]:
-        """Return what the upstream and the audit log saw."""
-        found = [
-            Event(line["at"], Saw.RECEIVED, line["call"], line["principal"], line["to"])
-            for line in _lines(self.directory / "upstream.jsonl")
-        ]
-        for line in _lines(self.audit):
-            if line.get("event") != "guard.decision":
-                continue
-            saw = Saw.ALLOWED if line["enforced"] == "allow" else Saw.STOPPED
-            at = datetime.fromisoformat(line["at"]).timestamp()
-            found.append(Event(at, saw, line["session"], line["principal"]))
-        return found
-
-
-def _stopped(pid: int, seconds: float = _PAUSE) -> None:
-    os.kill(pid, signal.SIGSTOP)
-    time.sleep(seconds)
-    os.kill(pid, signal.SIGCONT)
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a log; a process that is killed may leave a piece of one."""
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError):
-            found.append(json.loads(line))
-    return found
+_FAILOVERS: Final = ("redis primary kill -9, failover",)
 
 
 def bench_chaos(
-    *, faults: int, seed: int, progress: Callable[[str, float], object] = lambda _, __: None
+    *,
+    faults: int,
+    seed: int,
+    minutes: float | None = None,
+    kinds: Sequence[str] = (),
+    durability: Durability = Durability.REPLICATED,
+    progress: Callable[[str, float], object] = lambda _, __: None,
 ) -> Report:
     """Break things and check what happened.
 
     Args:
-        faults: how many; every kind comes equally often.
+        faults: how many at most; every kind comes equally often.
         seed: of their order and of what agents do.
+        minutes: no more faults after so long; None: however long it takes.
+        kinds: only these; all that can be had here where there are none.
+        durability: of the guard's writes.
         progress: told what is being broken, and which share is done.
 
     Raises:
@@ -336,46 +62,95 @@ def bench_chaos(
     drawn = random.Random(seed)  # noqa: S311  (a schedule, no secret)
     back: dict[str, list[float]] = defaultdict(list)
     stop = threading.Event()
-    with Stage() as stage:
+    names = [f"agent{n}" for n in range(AGENTS)]
+    with Isolation() as isolation, Stage(isolation, [*names, PROBE], durability) as stage:
         stage.begin()
-        kinds = list(stage.faults) * (faults // len(stage.faults) + 1)
-        schedule = kinds[:faults]
-        drawn.shuffle(schedule)
-        agents = [Agent(f"agent{n}", stage.port, seed + n, stop) for n in range(AGENTS)]
-        probe = Agent("probe", stage.port, seed, stop)
-        for agent in agents:
-            agent.start()
+        person = Person(stage.redis, stage.label_key, durability)
+        agents = [Agent(name, stage.port, seed + n, stop, person) for n, name in enumerate(names)]
+        probe = Agent(PROBE, stage.port, seed, stop)
+        for thread in (person, *agents):
+            thread.start()
+        began = time.monotonic()
+        wanted = [kind for kind in stage.faults if not kinds or kind in kinds]
+        schedule = _schedule(wanted, faults, drawn)
         for number, kind in enumerate(schedule):
+            if minutes is not None and time.monotonic() - began > 60 * minutes:
+                break
             progress(f"{number + 1} of {faults}: {kind}", number / faults)
-            time.sleep(_PAUSE)
-            began = time.monotonic()
-            stage.faults[kind]()
-            _until_served(probe, kind)
-            back[kind].append(time.monotonic() - began)
+            time.sleep(SETTLE)
+            since = time.monotonic()
+            _break(stage, kind)
+            _until_served(probe, kind, stage)
+            back[kind].append(time.monotonic() - since)
         stop.set()
-        for agent in agents:
-            agent.join()
-        events = [event for agent in (*agents, probe) for event in agent.events]
-        events += stage.seen_elsewhere()
-    return _report(events, back, seed)
+        person.asked.put(None)
+        for thread in (person, *agents):
+            thread.join()
+        events = told((*agents, probe, person))
+        asked = {event.call: event.to for event in events if event.saw is Saw.ASKED}
+        events += stage.seen(asked)
+        pieces = stage.cut_short()
+        not_here = sorted(set(EVERY_KIND) - set(stage.faults))
+    further = {"durability": durability.value, "not_here": not_here}
+    return _report(events, back, seed, {**further, "audit_lines_cut_short": pieces})
 
 
-def _until_served(probe: Agent, kind: str) -> None:
+EVERY_KIND: Final = (
+    *("worker kill -9", "worker SIGSTOP", "supervisor kill -9", "supervisor SIGSTOP"),
+    *("redis primary kill -9, failover", "redis primary SIGSTOP", "redis primary slow"),
+    *("redis replica kill -9", "redis replica SIGSTOP", "redis connections cut"),
+    "redis kill -9, restart",
+    *("sentinel kill -9", "sentinel SIGSTOP", "upstream kill -9", "upstream SIGSTOP"),
+    *("upstream slow", "upstream certificate expired", "poisoned reload", "clock jumps"),
+    *("partition guard | primary", "partition guard, primary | replica, sentinels"),
+    *("partition primary | replica", "partition guard | sentinels"),
+    *("partition guard | upstream", "partition agents | guard"),
+    *("disk full under audit", "disk full under redis", "disk full under recordings"),
+)
+"""Kinds of faults; some need root on Linux, the clock's a C compiler."""
+
+
+def _schedule(kinds: Sequence[str], faults: int, drawn: random.Random) -> list[str]:
+    """Return an order in which every kind has come as often as any other, give or take one."""
+    found: list[str] = []
+    while len(found) < faults:
+        block = list(kinds)
+        drawn.shuffle(block)
+        found += block
+    return found[:faults]
+
+
+def _break(stage: Stage, kind: str) -> None:
+    """Cause a fault.
+
+    Raises:
+        GuardError: what was to be mended is not.
+    """
+    try:
+        stage.faults[kind]()
+    except GuardError as error:
+        msg = f"after `{kind}`: {error}; {stage.state()}"
+        raise GuardError(msg) from error
+
+
+def _until_served(probe: Agent, kind: str, stage: Stage) -> None:
     deadline = time.monotonic() + _SERVE_SECONDS
     while not probe.send_inside():
         if time.monotonic() > deadline:
-            msg = f"after `{kind}` the guard did not serve again"
+            msg = f"after `{kind}` the guard did not serve again: {stage.state()}"
             raise GuardError(msg)
         time.sleep(_POLL)
 
 
-def _report(events: list[Event], back: dict[str, list[float]], seed: int) -> Report:
+def _report(
+    events: list[Event], back: dict[str, list[float]], seed: int, further: dict[str, object]
+) -> Report:
     found = violations(events)
-    kinds = Counter(event.saw.value for event in events)
+    seen = Counter(event.saw.value for event in events)
     count = sum(map(len, back.values()))
-    lost = [one for one in found if one.rule in {"audit_line_lost", "tainted_became_clean"}]
-    failover = back.get("redis primary kill -9, failover", [])
-    calls = kinds[Saw.ASKED.value]
+    lost = [one for one in found if one.rule in LOSSES]
+    failover = [one for kind in _FAILOVERS for one in back.get(kind, [])]
+    calls = seen[Saw.ASKED.value]
     return Report(
         name="chaos",
         machine=machine(),
@@ -385,7 +160,7 @@ def _report(events: list[Event], back: dict[str, list[float]], seed: int) -> Rep
             Check(id="lost_acknowledged", value=len(lost), unit="count", n=calls, target="= 0"),
             Check(
                 id="failover_seconds",
-                value=statistics.median(failover) if failover else None,
+                value=round(statistics.median(failover), 2) if failover else None,
                 unit="seconds",
                 n=len(failover),
                 reason=None if failover else "no failover was drawn",
@@ -393,8 +168,9 @@ def _report(events: list[Event], back: dict[str, list[float]], seed: int) -> Rep
         ],
         details={
             "seed": seed,
-            "violations": [_told(one) for one in found[:100]],
-            "events": dict(kinds),
+            "violations": [_shown(one, events) for one in found[:20]],
+            "rules_broken": dict(Counter(one.rule for one in found)),
+            "events": dict(seen),
             "seconds_to_serve_again": {
                 kind: {
                     "n": len(times),
@@ -403,9 +179,16 @@ def _report(events: list[Event], back: dict[str, list[float]], seed: int) -> Rep
                 }
                 for kind, times in sorted(back.items())
             },
+            **further,
         },
     )
 
 
-def _told(violation: Violation) -> dict[str, str]:
-    return {"rule": violation.rule, "call": violation.call}
+def _shown(violation: Violation, events: list[Event]) -> dict[str, object]:
+    """Return a violation with what was seen of it."""
+    of = [event for event in events if violation.call in {event.call, event.to}]
+    seen = [
+        f"{event.at:.3f} {event.saw.value} {event.call} {event.to} {event.mark}"
+        for event in sorted(of, key=lambda event: event.at)[:12]
+    ]
+    return {"rule": violation.rule, "call": violation.call, "seen": seen}

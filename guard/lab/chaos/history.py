@@ -26,6 +26,8 @@ class Saw(StrEnum):
     """Agent: it got the result of any other call."""
     REFUSED = "refused"
     """Agent: the guard refused, and said so."""
+    UNRECORDED = "unrecorded"
+    """Agent: the guard refused, and said that it could not write the line (`audit_error`)."""
     FAILED = "failed"
     """Agent: anything else: no answer, no connection, an error of the way."""
     RECEIVED = "received"
@@ -36,6 +38,10 @@ class Saw(StrEnum):
     """Audit log: a line with another verdict."""
     GRANTED = "granted"
     """Audit log: a line of a call that a person's grant allowed; ``to`` is the grant."""
+    WAITS = "waits"
+    """Audit log: a line of a call that a person is asked about."""
+    APPROVED = "approved"
+    """A person: the store has acknowledged a grant, which ``to`` names; ``call`` is his answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,10 @@ class Event:
     call: str
     principal: str
     to: str = ""
-    """The address that was read, or sent to; the grant that was used."""
+    """The address that was read, or sent to; the grant that was given or used."""
+    mark: int = -1
+    """Bytes of the audit log: at an arrival, those that were written; of a line, up to its end.  It
+    orders both where clocks jump; -1 where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,9 @@ class Violation:
 
 
 _ANSWERED = (Saw.READ, Saw.DONE, Saw.REFUSED)
-_VERDICTS = (Saw.ALLOWED, Saw.STOPPED, Saw.GRANTED)
+_VERDICTS = (Saw.ALLOWED, Saw.STOPPED, Saw.GRANTED, Saw.WAITS)
+_FORWARDS = (Saw.ALLOWED, Saw.GRANTED)
+_STAYS = (Saw.STOPPED, Saw.WAITS)
 
 
 def violations(events: Iterable[Event]) -> list[Violation]:
@@ -75,30 +86,53 @@ def violations(events: Iterable[Event]) -> list[Violation]:
     found += [Violation("tainted_became_clean", call) for call in _tainted_sends(whole)]
     used = Counter(event.to for event in whole if event.saw is Saw.GRANTED)
     found += [Violation("grant_used_twice", grant) for grant, times in used.items() if times > 1]
+    found += [Violation("grant_lost", grant) for grant in _lost_grants(whole, by_call)]
     return found
 
 
 def _wrong_in_call(seen: list[Event]) -> Iterator[str]:
     """Yield the rules that one call's events break; they come in order of time."""
     kinds = Counter(event.saw for event in seen)
-    arrived = [event.at for event in seen if event.saw is Saw.RECEIVED]
-    allowed = [event.at for event in seen if event.saw in {Saw.ALLOWED, Saw.GRANTED}]
-    if arrived and (not allowed or min(allowed) > min(arrived)):
+    arrived = [event for event in seen if event.saw is Saw.RECEIVED]
+    allowed = [event for event in seen if event.saw in _FORWARDS]
+    if arrived and not any(_is_before(one, arrived[0]) for one in allowed):
         yield "received_without_earlier_allow"
     if len(arrived) > 1:
         yield "received_twice"
-    if kinds[Saw.REFUSED] and arrived:
+    if (kinds[Saw.REFUSED] or kinds[Saw.UNRECORDED]) and arrived:
         yield "refused_and_received"
     if (kinds[Saw.READ] or kinds[Saw.DONE]) and not arrived:
         yield "answered_and_never_received"
     if any(kinds[kind] for kind in _ANSWERED) and not any(kinds[kind] for kind in _VERDICTS):
         yield "audit_line_lost"
-    if kinds[Saw.STOPPED] and (kinds[Saw.ALLOWED] or kinds[Saw.GRANTED]):
+    stays = any(kinds[kind] for kind in _STAYS)
+    if stays and allowed:
         yield "two_verdicts"
-    if kinds[Saw.STOPPED] and (kinds[Saw.READ] or kinds[Saw.DONE]):
+    if stays and (kinds[Saw.READ] or kinds[Saw.DONE]):
         yield "stopped_and_answered"
     if len({event.principal for event in seen}) > 1:
         yield "crossed_principals"
+
+
+def _is_before(line: Event, arrival: Event) -> bool:
+    """Return whether a line of the audit log was written when a call arrived."""
+    if line.mark >= 0 and arrival.mark >= 0:
+        return line.mark <= arrival.mark
+    return line.at <= arrival.at
+
+
+def _lost_grants(whole: list[Event], by_call: dict[str, list[Event]]) -> Iterator[str]:
+    """Yield acknowledged grants whose first use was asked about again."""
+    asked: dict[str, list[Event]] = defaultdict(list)
+    for event in whole:
+        if event.saw is Saw.ASKED and event.to:
+            asked[event.to].append(event)
+    for given in whole:
+        if given.saw is not Saw.APPROVED:
+            continue
+        first = next((one.call for one in asked[given.to] if one.at >= given.at), None)
+        if first is not None and any(event.saw is Saw.WAITS for event in by_call[first]):
+            yield given.to
 
 
 def _tainted_sends(whole: list[Event]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The checker passes a sound history, and finds each of a dozen bugs that were put into one."""
+"""The checker passes a sound history, and finds each of seventeen bugs that were put into one."""
 
 from __future__ import annotations
 
@@ -90,6 +90,28 @@ BUGS: dict[str, tuple[str, Callable[[list[Event]], list[Event]]]] = {
         "stopped_and_answered",
         more(Event(72.5, Saw.DONE, "t7", "agent3", EVIL)),
     ),
+    "a grant is lost in a failover": (
+        "grant_lost",
+        more(
+            Event(400, Saw.APPROVED, "d", "agent3", "p@partner.test"),
+            Event(401, Saw.ASKED, "g", "agent3", "p@partner.test"),
+            Event(401.1, Saw.WAITS, "g", "agent3"),
+        ),
+    ),
+    "forwarded before its line was written, by a clock that is slow": (
+        "received_without_earlier_allow",
+        lambda all_: changed("s7", Saw.RECEIVED, mark=700)(
+            changed("s7", Saw.ALLOWED, mark=900)(all_)
+        ),
+    ),
+    "forwarded although its line could not be written": (
+        "refused_and_received",
+        more(Event(71.9, Saw.UNRECORDED, "s7", "agent3", "bob@example.com")),
+    ),
+    "a call that waits for a person goes out": (
+        "two_verdicts",
+        more(Event(71.15, Saw.WAITS, "s7", "agent3")),
+    ),
     "a call of somebody else": ("crossed_principals", changed("s7", Saw.RECEIVED, principal="x")),
 }
 
@@ -106,6 +128,30 @@ def test_each_seeded_bug_is_found(bug: str) -> None:
     rule, seed = BUGS[bug]
 
     assert rule in {violation.rule for violation in violations(seed(sound()))}
+
+
+def test_a_clock_that_jumps_is_no_violation() -> None:
+    """Where the length of the log is known it says which came first, and not the clocks."""
+    history = changed("s7", Saw.ALLOWED, at=500.0, mark=700)(sound())
+
+    assert violations(changed("s7", Saw.RECEIVED, mark=700)(history)) == []
+
+
+def test_a_grant_is_used_once_and_asked_about_again_after() -> None:
+    """The first call after the answer goes out, the second waits."""
+    letter = "p@partner.test"
+    used = [
+        Event(400, Saw.APPROVED, "d", "agent3", letter),
+        Event(401, Saw.ASKED, "g", "agent3", letter),
+        Event(401.1, Saw.GRANTED, "g", "agent3", letter),
+        Event(401.2, Saw.RECEIVED, "g", "agent3", letter),
+        Event(401.3, Saw.DONE, "g", "agent3", letter),
+        Event(402, Saw.ASKED, "h", "agent3", letter),
+        Event(402.1, Saw.WAITS, "h", "agent3"),
+        Event(402.2, Saw.REFUSED, "h", "agent3", letter),
+    ]
+
+    assert violations([*sound(), *used]) == []
 
 
 def test_a_read_that_was_not_acknowledged_taints_nothing() -> None:

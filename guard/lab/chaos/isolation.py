@@ -1,0 +1,152 @@
+"""Networks and disks of this process and its children alone, so that they can be cut and filled.
+
+Linux, as root: a network namespace, in which rules of routing make one address or port of loopback
+unreachable from another, and a mount namespace with small file systems.  Elsewhere nothing of that
+can be had, and the faults that need it are left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NEWNS: Final = 0x00020000
+_NEWNET: Final = 0x40000000
+_FIRST_RULE: Final = 10
+_LOCAL_RULE: Final = "1000"
+_CLOCK: Final = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static volatile long *shift;
+__attribute__((constructor)) static void begin(void) {
+  const char *path = getenv("LAB_CLOCK_SHIFT");
+  int file = path ? open(path, O_RDONLY) : -1;
+  void *found = file < 0 ? MAP_FAILED : mmap(0, sizeof(long), PROT_READ, MAP_SHARED, file, 0);
+  if (found != MAP_FAILED) shift = found;
+}
+int clock_gettime(clockid_t id, struct timespec *at) {
+  int failed = syscall(SYS_clock_gettime, id, at);
+  if (!failed && id == CLOCK_REALTIME && shift) at->tv_sec += *shift;
+  return failed;
+}
+"""
+"""Shifts the time of day by the seconds in a file, and no other clock: libfaketime 0.9.10 makes
+``clock_nanosleep`` fail, by which Python sleeps."""
+
+
+class Clock:
+    """The time of day of processes that are started with :attr:`environment`.
+
+    Args:
+        directory: for the library and the shift.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._shift = directory / "clock-shift"
+        self.environment: dict[str, str] = {}
+        self.set(0)
+        compiler, source = shutil.which("cc"), directory / "clock.c"
+        if compiler is None or not sys.platform.startswith("linux"):
+            return
+        source.write_text(_CLOCK, encoding="utf-8")
+        library = source.with_suffix(".so")
+        with suppress(subprocess.SubprocessError):
+            _run(compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(source))
+            self.environment = {"LD_PRELOAD": str(library), "LAB_CLOCK_SHIFT": str(self._shift)}
+
+    def set(self, seconds: int) -> None:
+        """Shift it, against the machine's."""
+        # In place: the file is mapped by whoever looks at it.
+        with self._shift.open("r+b" if self._shift.exists() else "wb") as file:
+            file.write(seconds.to_bytes(8, sys.byteorder, signed=True))
+
+
+class Isolation:
+    """Namespaces that the calling thread, and what it starts from now on, is in until the end."""
+
+    def __init__(self) -> None:
+        self.has_network = False
+        self.has_mounts = False
+        self._before: list[int] = []
+        self._cuts: list[tuple[str, ...]] = []
+
+    def __enter__(self) -> Self:
+        if not sys.platform.startswith("linux") or os.geteuid() != 0:
+            return self
+        for kind in ("net", "mnt"):
+            self._before.append(os.open(f"/proc/thread-self/ns/{kind}", os.O_RDONLY))
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(_NEWNET | _NEWNS) != 0:
+            return self
+        with suppress(OSError, subprocess.SubprocessError):
+            _run("mount", "--make-rprivate", "/")
+            self.has_mounts = True
+        with suppress(OSError, subprocess.SubprocessError):
+            _run("ip", "link", "set", "lo", "up")
+            # Rules that cut must be asked before the table of what is local.
+            _run("ip", "rule", "add", "pref", _LOCAL_RULE, "table", "local")
+            _run("ip", "rule", "del", "pref", "0")
+            self.has_network = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for before in self._before:
+            libc.setns(before, 0)
+            os.close(before)
+        self._before.clear()
+
+    def cut(self, source: str, port: int) -> None:
+        """Make a port of loopback unreachable from an address, also for open connections."""
+        rule = ("from", source, "ipproto", "tcp", "dport", str(port), "unreachable")
+        _run("ip", "rule", "add", "pref", str(_FIRST_RULE + len(self._cuts)), *rule)
+        self._cuts.append(rule)
+
+    def mend(self) -> None:
+        """Undo every cut."""
+        while self._cuts:
+            self._cuts.pop()
+            _run("ip", "rule", "del", "pref", str(_FIRST_RULE + len(self._cuts)))
+
+    @staticmethod
+    def small_disk(directory: Path, megabytes: int) -> None:
+        """Put a file system of a size in the place of a directory."""
+        directory.mkdir(parents=True, exist_ok=True)
+        _run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(directory))
+
+    @staticmethod
+    def remove_disk(directory: Path) -> None:
+        """Take it away again."""
+        with suppress(OSError, subprocess.SubprocessError):
+            _run("umount", "-l", str(directory))
+
+
+def fill(directory: Path) -> Path:
+    """Leave no byte free on the file system of a directory; return the file to remove."""
+    path = directory / "filler"
+    block = bytes(256 * 1024)
+    with path.open("wb", buffering=0) as file:
+        while block:
+            try:
+                if file.write(block) < len(block):
+                    block = block[: len(block) // 2]
+            except OSError:
+                block = block[: len(block) // 2]
+    return path
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603  (tools of the system)

@@ -141,17 +141,8 @@ class Listener(BaseModel):
 
     @property
     def key(self) -> str:
-        """What stands behind the colon in :meth:`called`: its name, or its port and path."""
+        """What stands behind the colon in the listener's name: port and path, or its own name."""
         return self.name or f"{self.port}{self.route}"
-
-    def called(self, host: str, port: int) -> str:
-        """Return the name of the listener in audit lines, policies and pins.
-
-        Args:
-            host: where the connection was accepted.
-            port: likewise; of ``--reverse`` with port 0 only the socket knows it.
-        """
-        return f"{DECIDE}:{self.name}" if self.name else f"{host}:{port}{self.route}"
 
     @property
     def mode(self) -> str:

@@ -58,7 +58,7 @@ from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
 from guard.protocols.http.message import HttpReply, HttpRequest
 from guard.protocols.refusals import UNREACHABLE
-from guard.settings import UNIX
+from guard.settings import DECIDE, UNIX
 
 if TYPE_CHECKING:
     import ssl
@@ -890,7 +890,9 @@ def _outline(
         target=request.target,
         headers=headers,
         body=b"" if coded else request.body,
-        server=server.called(*client.sockname),
+        server=f"{DECIDE}:{server.name}"
+        if server.name
+        else "{}:{}{}".format(*client.sockname, server.route),
         connection=told.connection or client.id,
         secure=told.secure,
         certificates=told.certificates,

@@ -58,8 +58,8 @@ def test_the_route_says_which_server_and_the_connection_which_client():
 
 
 def test_a_server_is_called_by_its_name_everywhere():
-    """In audit lines and pins, and for its endpoint and principal."""
-    assert (MAIL.called("", 0), MAIL.key, MAIL.principal) == ("decide:mail", "mail", "clerk")
+    """For its endpoint, principal and credential; audit lines and pins call it `decide:mail`."""
+    assert (MAIL.key, MAIL.principal) == ("mail", "clerk")
     assert (MAIL.upstream, MAIL.endpoint) == ("http://127.0.0.1:9000", "/mcp")
 
 

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 from guard.adapters.doctor_checks import Status
 from guard.adapters.envoy.config_check import check_envoy
-from tests.e2e.running_guard import RunningGuard, Upstream, needs_envoy, start_guard, tool_call
+from guard.lab.fuzz_inputs import Mutator
+from guard.lab.fuzz_peps import connection
+from tests.e2e.running_guard import (
+    ROOT,
+    RunningGuard,
+    Upstream,
+    _complete,
+    needs_envoy,
+    read_response,
+    start_guard,
+    tool_call,
+    wait_until,
+)
 from tests.e2e.test_failure_matrix import TE, _chunked, _json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = [pytest.mark.e2e, needs_envoy]
 FRONTED = {"GUARD_PEP": "envoy"}
+CONNECTIONS = 120
+PIECES = 50
+"""A connection in more pieces is sent at once: Envoy reads what has arrived."""
 CALL = json.dumps(tool_call()).encode()
 
 
@@ -90,3 +110,50 @@ def test_the_doctor_finds_nothing_in_what_runs(fronted: RunningGuard):
     found = check_envoy(f"http://127.0.0.1:{fronted.envoy.admin}")
 
     assert {one.status for one in found} == {Status.OK}, found
+
+
+def test_nothing_of_a_broken_connection_passes_unjudged(tmp_path: Path):
+    """Whole requests only reach the server, and each was allowed before.
+
+    Connections of the fuzzer of enforcement points; the policy lets pass whatever can be read.
+    """
+    server, mutator = Upstream(), Mutator(random.Random(20261122))
+    policy = ROOT / "policies" / "examples" / "observe.yaml"
+    guard = start_guard(tmp_path / "guard", server, policy=policy, environment=FRONTED)
+    for _ in range(CONNECTIONS):
+        pieces = connection(mutator)
+        if len(pieces) > PIECES:
+            pieces = [b"".join(pieces)]
+        with socket.create_connection(("127.0.0.1", guard.port), timeout=20) as client:
+            client.settimeout(0.2)
+            with suppress(OSError):  # Envoy has read enough.
+                for piece in pieces:
+                    client.sendall(piece)
+            read_response(client)
+
+    def allowed() -> int:
+        return sum(line["event"] == "guard.decision" for line in guard.audit())
+
+    wait_until(lambda: len(_requests(bytes(server.received))[0]) == allowed(), "the last request")
+    requests, rest = _requests(bytes(server.received))
+    guard.stop()
+    server.close()
+
+    assert rest == b""
+    assert len(requests) == allowed() > CONNECTIONS / 5
+    for request in requests:
+        head, _, body = request.partition(b"\r\n\r\n")
+        start, *fields = head.split(b"\r\n")
+        assert re.fullmatch(rb"[A-Z]+ [/*][!-~]* HTTP/1\.1", start), request
+        assert all(re.fullmatch(rb"[!-9;-~]+: ?[^\r\n\0]*", one) for one in fields), request
+        assert not body or b"content-length: %d" % len(body) in head.lower(), request
+        assert b"transfer-encoding" not in head.lower()
+
+
+def _requests(data: bytes) -> tuple[list[bytes], bytes]:
+    """Cut what a server received into requests, and what is left."""
+    found = []
+    while (request := _complete(data)) is not None:
+        found.append(request)
+        data = data[len(request) :]
+    return found, data

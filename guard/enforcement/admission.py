@@ -33,11 +33,11 @@ _PRINCIPALS: Final = 1000
 class Limits:
     """Of one worker."""
 
-    judged: int = 32
+    judged: int = 16
     """Requests judged at the same time; half of them may be one principal's.  0: no limits."""
     waiting: int = 1024
     """Requests that wait for that."""
-    patience: float = 0.25
+    patience: float = 1.0
     """Seconds that one waits before it is refused."""
     forwarded: int = 0
     """Requests of one principal whose tool servers have not answered yet; 0: any number."""

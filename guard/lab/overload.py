@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 DEADLINE: Final = 1.0
 """Seconds after which a caller gives up."""
+FOR_THE_HASTY: Final = ("--queue-timeout", "0.25")
+"""What the guard is told where callers give up so soon; most give a tool longer."""
 AGENTS: Final = (200, 4000)
 """Of the loud principal, at least and at most: twice as many as calls are served in a second, so
 that a slow machine is asked for three times what it can do, and not for connections as well."""
@@ -341,7 +343,7 @@ def measure_overload(
     policy: Path,
     *,
     seconds: float,
-    options: tuple[str, ...] = (),
+    options: tuple[str, ...] = FOR_THE_HASTY,
     peak: float | None = None,
     told: Callable[[str], object] = lambda _: None,
 ) -> Overload:

@@ -1,7 +1,9 @@
 """The worker process, as the supervisor starts it.
 
 ``python -O -m guard.worker PARENT DIRECTORY REDIS_URL``.  Settings come as one JSON line on
-standard input.  Not part of the command line: it imports no more than serving needs.
+standard input.  Not part of the command line: it imports no more than serving needs, and that in
+:func:`main`: the process that reads large results imports this module too, as Python's tools for
+several processes do with whatever program they are part of.
 """
 
 from __future__ import annotations
@@ -14,12 +16,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from guard.adapters.processes.child_process import die_with_parent
-from guard.adapters.processes.listening_ports import connections_allowed
-from guard.core.errors import GuardError, PolicyError
-from guard.settings import Settings
-from guard.wiring import serve
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,6 +26,12 @@ FAULT_ARGUMENT = 4
 
 def main() -> int:
     """Serve until told to stop; return the exit code."""
+    from guard.adapters.processes.child_process import die_with_parent
+    from guard.adapters.processes.listening_ports import connections_allowed
+    from guard.core.errors import GuardError, PolicyError
+    from guard.settings import Settings
+    from guard.wiring import serve
+
     parent, directory, redis_url = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     settings = Settings.model_validate_json(sys.stdin.readline())
     room = settings.connections or connections_allowed()

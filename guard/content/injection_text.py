@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 import re
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -39,12 +40,19 @@ MATCHES: Final = 20
 """Places of one signal that are looked at, to find one that is no mention."""
 
 _FRAMES: Final = Frames(CLASSES, FRAMES)
-_COMPILED: Final = tuple(
-    (group, weight, re2.compile(f"(?is){source}")) for group, weight, source in SIGNALS
-)
 
 
+@cache
+def _signals() -> tuple[tuple[str, int, re2._Regexp], ...]:
+    """Return group, weight and expression of each signal; many guards never ask for them."""
+    return tuple(
+        (group, weight, re2.compile(f"(?is){source}")) for group, weight, source in SIGNALS
+    )
+
+
+@cache
 def _signal_set() -> re2.Set:
+    """Return the expressions as one; likewise."""
     options = re2.Options()
     options.max_mem = 64 * 1024 * 1024
     signals = re2.Set.SearchSet(options)
@@ -54,7 +62,6 @@ def _signal_set() -> re2.Set:
     return signals
 
 
-_SET: Final = _signal_set()
 _LONG_TOKEN: Final = re2.compile(r"[A-Za-z0-9+/_-]{40,}={0,2}")
 _HIDDEN: Final = re2.compile(
     r"(?is)<!--(.*?)-->|<[^>]{0,300}(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*[01](?:px|pt|em)?\b"
@@ -127,7 +134,7 @@ def _weight(text: str) -> int:
     discussed = bool(_DISCUSSED.search(text))
     found: dict[str, int] = {}
     for index in _present(text):
-        group, weight, signal = _COMPILED[index]
+        group, weight, signal = _signals()[index]
         if weight > found.get(group, 0) and _stands(signal, text, discussed=discussed):
             found[group] = weight
     return sum(found.values())
@@ -142,7 +149,7 @@ def _present(text: str) -> set[int]:
     return {
         index
         for start in range(0, max(1, len(text)), WINDOW)
-        for index in _SET.Match(text[start : start + WINDOW + OVERLAP]) or ()
+        for index in _signal_set().Match(text[start : start + WINDOW + OVERLAP]) or ()
     }
 
 
@@ -150,7 +157,7 @@ def _hidden(text: str) -> Iterator[bool]:
     """Yield whether each part of a page that is not shown speaks to a model."""
     for first, second in _HIDDEN.findall(text):
         part = first or second
-        yield bool(_SPOKEN_TO.search(part)) or any(_COMPILED[i][1] > 1 for i in _present(part))
+        yield bool(_SPOKEN_TO.search(part)) or any(SIGNALS[i][1] > 1 for i in _present(part))
 
 
 def _stands(signal: re2._Regexp, text: str, *, discussed: bool) -> bool:

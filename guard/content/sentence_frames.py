@@ -8,6 +8,7 @@ stand close together in whatever order.
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -31,10 +32,15 @@ class Frames:
     """
 
     def __init__(self, classes: Mapping[str, str], frames: Iterable[Sequence[str]]) -> None:
-        self._classes = {of: re2.compile(f"(?is){source}") for of, source in classes.items()}
+        self._sources = classes
         self._frames: dict[str, list[frozenset[str]]] = {}
         for first, *others in frames:
             self._frames.setdefault(first, []).append(frozenset((first, *others)))
+
+    @cached_property
+    def _classes(self) -> dict[str, re2._Regexp]:
+        """The expressions, made when they are first asked for: many guards never do."""
+        return {of: re2.compile(f"(?is){source}") for of, source in self._sources.items()}
 
     def found(self, text: str) -> Iterator[frozenset[str]]:
         """Yield each frame of which all classes stand in one sentence or in two that follow."""

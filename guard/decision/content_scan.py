@@ -37,8 +37,13 @@ class ContentScan:
         self._audit = audit
         self._metrics = metrics
 
-    def of_result(self, result: ToolResult) -> None:
-        """Look through a result.  Never raises."""
+    def of_result(self, result: ToolResult, findings: list[Finding] | None = None) -> None:
+        """Look through a result.  Never raises.
+
+        Args:
+            result: of a call.
+            findings: what :meth:`find` has found in it, where that was asked already.
+        """
         call = result.call.call
         fields: dict[str, Json] = {
             "decision_id": call.id,
@@ -47,7 +52,9 @@ class ContentScan:
             "principal": call.identity.principal[:128],
             "session": call.identity.session[:128],
         }
-        for finding in self.find(result.content, deep=False):
+        if findings is None:
+            findings = self.find(result.content, deep=False)
+        for finding in findings:
             self.record(finding.code, "result", {**fields, "detector": finding.detector})
 
     def find(self, content: Json, *, deep: bool) -> list[Finding]:

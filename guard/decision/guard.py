@@ -14,7 +14,7 @@ import secrets
 import time
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from guard.core.calls import ClassifiedCall, untraced
 from guard.core.errors import AuditError, GuardError, StateError
@@ -54,7 +54,7 @@ from guard.provenance.tracing import Tracing
 from guard.tool_pins.pins import Pins, ToolOffers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from guard.core.calls import ToolResult, TracedCall
     from guard.core.labels import LabelWrite
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from guard.memory_gate.write_path import WritePath
 
 LARGE: Final = 32 * 1024
-"""Characters and values from which a call is judged, or a result labelled, in a thread: about 10 ms
-of work."""
+"""Characters and values from which a call is judged, or a result labelled, in a thread or another
+process: some milliseconds of work."""
 LONG_PROMPT: Final = 4096
 """Characters of a prompt from which it is read in a thread."""
 SOURCE_NAME: Final = 64
@@ -85,6 +85,9 @@ NOT_WRITTEN: Final = "retry later; if it stays so, the operator finds why in the
 """Remedy where something must be on record and could not be written."""
 
 
+Learnt: TypeAlias = "tuple[list[LabelWrite], bool]"
+"""The labels that a result brings, and whether a bound cut any off."""
+ReadsAside: TypeAlias = "Callable[[Seal, Policy, ToolResult], Awaitable[Learnt]]"
 ParamT = ParamSpec("ParamT")
 ResultT = TypeVar("ResultT")
 _ENFORCED: Final = attrgetter("verdict.enforced")
@@ -119,6 +122,8 @@ class Guard:
         ledger: where the structure of graph memories is on record; without it no selection of one
             vouches for anything.
         marks: of results that the store could not be told of; left out, they end with the process.
+        reads_aside: :func:`guard.provenance.intake.result_writes` in another process, for large
+            results; without it a thread does it.
         asks_store: asks a memory server without what does not count, where a policy says so.
     """
 
@@ -139,6 +144,7 @@ class Guard:
         ledger: LedgerStore | None = None,
         asks_store: AsksStore | None = None,
         marks: UnlabelledMarks | None = None,
+        reads_aside: ReadsAside | None = None,
     ) -> None:
         self.policy = policy
         """The policy in force; only :meth:`swap_policy` replaces it."""
@@ -165,6 +171,7 @@ class Guard:
         self._marks = marks or MemoryMarks()
         """Results that were released and that the store could not be told of, by principal.  They
         are written with the next attempt, before anything of that principal is judged."""
+        self._reads_aside = reads_aside
         self._begun: dict[int, float] = {}
         """When the threads that work on large messages began, by number."""
         self._numbers = itertools.count()
@@ -649,7 +656,10 @@ class Guard:
         memory = self._memory
         for recorder in self._recorders:
             recorder.result(result)
-        self.texts.of_result(result)
+        findings = None
+        if _is_large(result.content):
+            findings = await self.aside(self.texts.find, result.content, deep=False)
+        self.texts.of_result(result, findings)
         selected = contained = None
         policy = self.policy
         if policy is not None and policy.selections:
@@ -777,7 +787,9 @@ class Guard:
         try:
             if _is_large(result.content):
                 # Others are judged meanwhile; this result is released only once it is labelled.
-                writes, overflow = await self.aside(self._learn, result)
+                writes, overflow = await self.aside(
+                    self._learn, result, await self._read_aside(result)
+                )
             else:
                 writes, overflow = self._learn(result)
             self._metrics.observe(LABEL_SATURATION, overflow, "result")
@@ -800,8 +812,26 @@ class Guard:
             )
         )
 
-    def _learn(self, result: ToolResult) -> tuple[tuple[LabelWrite, ...], bool]:
-        """Return the labels that a result brings, and whether a bound cut any off."""
+    async def _read_aside(self, result: ToolResult) -> Learnt | None:
+        """Return what another process reads in a result; None where no process is there for it.
+
+        Raises:
+            Exception: that process died, took too long, or has too much to do.
+        """
+        policy = self.policy_for(result.call.call.identity)
+        if self._reads_aside is None or policy is None:
+            return None
+        return await self._reads_aside(self._seal, policy, result)
+
+    def _learn(
+        self, result: ToolResult, known: Learnt | None = None
+    ) -> tuple[tuple[LabelWrite, ...], bool]:
+        """Return the labels that a result brings, and whether a bound cut any off.
+
+        Args:
+            result: of a call.
+            known: what was read in it already.
+        """
         policy, traced = self.policy, result.call
         if self.trial is not None:
             policy = self.policy_for(traced.call.identity)
@@ -813,7 +843,7 @@ class Guard:
         if not (result.is_error or result.is_lost) and traced.classified.role is Role.SEND:
             saved += tuple(established_writes(seal, sets, traced))
             saved += tuple(sent_writes(self._seal, sets, traced.classified))
-        learnt, overflow = result_writes(self._seal, policy, result)
+        learnt, overflow = known or result_writes(self._seal, policy, result)
         return (*saved, *learnt, *result_events(self._seal, policy, result)), overflow
 
     async def _complete(self, completion: Completion) -> bool:

@@ -126,6 +126,52 @@ def is_receipt(text: str, own: frozenset[str]) -> bool:
     return len(words) <= RECEIPT_IDS and all(any(c.isdigit() for c in word) for word in words)
 
 
+def portable(policy: Policy, result: ToolResult) -> tuple[Policy, ToolResult]:
+    """Return as much of a policy and a result as :func:`result_writes` reads, to be pickled.
+
+    Rules, and what tells which tool a mapping speaks of, are functions of this process.
+    """
+    guarded = next((mapping for mapping in policy.tools if mapping.guarded), None)
+    policy = replace(
+        policy,
+        tools=() if guarded is None else (_bare(guarded),),
+        rules=(),
+        established={},
+        memory=None,
+        selections={},
+        propagation=None,
+        http_tools=None,
+        servers=(),
+        warnings=(),
+    )
+    traced = result.call
+    mapping = traced.classified.mapping
+    classified = replace(
+        traced.classified,
+        mapping=mapping and _bare(mapping),
+        memory_write=None,
+        suspects=(),
+        body=(),
+    )
+    traced = replace(
+        traced,
+        classified=classified,
+        guarded=(),
+        private=None,
+        saved=None,
+        on_executed=(),
+        reached=(),
+        approved=None,
+        context=None,
+    )
+    return policy, replace(result, call=traced)
+
+
+def _bare(mapping: ToolMapping) -> ToolMapping:
+    """Return a mapping that no longer says whose it is."""
+    return replace(mapping, matches=bool, patterns=())
+
+
 def result_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[LabelWrite], bool]:
     """Return the labels of what a result contains, and whether a bound cut any off.
 

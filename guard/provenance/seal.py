@@ -59,9 +59,10 @@ _EVERYBODY: Final = bytes(8)
 class _Sealing:
     """What one key makes: MACs and ciphertexts."""
 
-    __slots__ = ("begun", "cipher", "seals")
+    __slots__ = ("begun", "cipher", "key", "seals")
 
     def __init__(self, key: bytes) -> None:
+        self.key = key
         self.seals = hashlib.blake2b(key, digest_size=32, person=b"seal").digest()
         self.cipher = AESGCM(hashlib.blake2b(key, digest_size=32, person=b"cipher").digest())
         self.begun = lru_cache(maxsize=PLACES_REMEMBERED)(self._begin)
@@ -97,12 +98,17 @@ class Seal:
         keys = keys or (key,)
         if min(map(len, (key, *keys))) < KEY_BYTES:
             raise ValueError(f"a label key has at least {KEY_BYTES} bytes")
+        self._key = key
         self._values = hashlib.blake2b(key, digest_size=32, person=b"value").digest()
         self._ring = _Ring(keys)
         self._records = lru_cache(maxsize=RECORDS_REMEMBERED)(self._read)
         self._digests = lru_cache(maxsize=DIGESTS_REMEMBERED)(self.digest)
         self._fold: Callable[[str], str] | None = None
         self._folding = lru_cache(maxsize=FOLDS_REMEMBERED)(self._with_fold)
+
+    def __reduce__(self) -> tuple[Callable[..., Seal], tuple[object, ...]]:
+        """Give the keys to another process of this guard, which makes its own caches."""
+        return _with_keys, (self._key, tuple(one.key for one in self._ring.keys), self._fold)
 
     def rotate(self, keys: Sequence[bytes]) -> None:
         """Use the first of some keys from now on, and accept the others, here and in foldings."""
@@ -267,6 +273,10 @@ class Seal:
             if hmac.compare_digest(mac, state.digest()):
                 return True
         return False
+
+
+def _with_keys(key: bytes, keys: tuple[bytes, ...], fold: Callable[[str], str] | None) -> Seal:
+    return Seal(key, keys).folding(fold)
 
 
 def _signature(key: bytes, purpose: str, data: bytes) -> str:

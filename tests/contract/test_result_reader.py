@@ -1,0 +1,103 @@
+"""The process that reads large results: what it reads, and what happens where it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from anyio import BrokenWorkerProcess
+
+from guard.adapters.processes import result_reader
+from guard.adapters.processes.result_reader import ResultReader
+from guard.core.calls import ClassifiedCall, ToolResult, untraced
+from guard.core.errors import StateError
+from guard.core.model import Identity, ToolCall
+from guard.lab.result_load import page
+from guard.policy_files import load_policies
+from guard.provenance.intake import result_writes
+from guard.provenance.seal import Seal
+from guard.settings import policies_directory
+
+if TYPE_CHECKING:
+    from guard.core.policy import Policy
+
+SEAL = Seal(bytes(32), [bytes(range(32)), bytes(32)])
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    """The policy that guards start with."""
+    return load_policies([policies_directory() / "default.yaml"])
+
+
+def result(policy: Policy, text: str) -> ToolResult:
+    """Return what a tool that reads has answered."""
+    call = ToolCall("c", Identity("a", "b"), "read_file", {"path": "x"}, "mcp", 1.7e9)
+    mapping = policy.mapping(call.tool)
+    assert mapping is not None
+    classified = ClassifiedCall(call, mapping.role, mapping)
+    return ToolResult(untraced(classified), [{"type": "text", "text": text}], 1.7e9)
+
+
+def children() -> set[int]:
+    """Return the processes that this one has started and that read results."""
+    found = Path("/proc/self/task").glob("*/children")
+    pids = {int(pid) for one in found for pid in one.read_text("ascii").split()}
+    return {p for p in pids if b"to_process" in Path(f"/proc/{p}/cmdline").read_bytes()}
+
+
+async def test_it_reads_what_this_process_would(policy: Policy) -> None:
+    """The same labels, sealed with the same keys."""
+    found = result(policy, page(40_000, 1))
+
+    assert await ResultReader().read(SEAL, policy, found) == result_writes(SEAL, policy, found)
+
+
+async def test_a_result_is_not_read_where_the_process_dies(policy: Policy) -> None:
+    """The next one is read by a new process."""
+    reader, before = ResultReader(), children()
+    await reader.read(SEAL, policy, result(policy, page(1000, 1)))
+    [pid] = children() - before
+    os.kill(pid, signal.SIGSTOP)
+    reading = asyncio.create_task(reader.read(SEAL, policy, result(policy, page(1000, 2))))
+    while not reader.is_reading:
+        await asyncio.sleep(0)
+
+    os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(BrokenWorkerProcess):
+        await reading
+    assert (await reader.read(SEAL, policy, result(policy, page(1000, 3))))[0]
+
+
+async def test_a_process_that_takes_too_long_is_killed(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for it is told."""
+    reader, before = ResultReader(), children()
+    await reader.read(SEAL, policy, result(policy, page(1000, 1)))
+    [pid] = children() - before
+    os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(result_reader, "SECONDS", 0.01)
+
+    with pytest.raises(TimeoutError):
+        await reader.read(SEAL, policy, result(policy, page(1000, 2)))
+
+    assert pid not in children()
+
+
+async def test_no_more_wait_for_it_than_are_let(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is beyond is refused at once."""
+    monkeypatch.setattr(result_reader, "WAITING", 2)
+    reader = ResultReader()
+    some = [reader.read(SEAL, policy, result(policy, page(1000, n))) for n in range(5)]
+
+    answers = await asyncio.gather(*some, return_exceptions=True)
+
+    assert [isinstance(one, StateError) for one in answers] == [False, False, True, True, True]

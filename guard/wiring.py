@@ -87,6 +87,7 @@ from guard.core.metrics import (
     OTHER,
     PREFIX_SCORE_EXPECTED,
     REQUESTS_WAITING,
+    SPANS_LOST,
     UNLABELLED_MARKS,
     WORKER_RESTARTS,
 )
@@ -376,7 +377,7 @@ def _recorders(settings: Settings, metrics: Metrics) -> tuple[RecordingWriter | 
         except ImportError as error:
             msg = "spans need OpenTelemetry: pip install agent-egress-guard[otel]"
             raise InputError(msg) from error
-        found.append(SpanRecorder(settings.otlp))
+        found.append(SpanRecorder(settings.otlp, partial(metrics.count, SPANS_LOST)))
     return tuple(found)
 
 

@@ -2,26 +2,39 @@
 
 Attribute names are those of the semantic conventions for GenAI (``execute_tool`` spans) and MCP
 where they have one.  A span is a child of the span that the caller named (``traceparent``, in a
-header or in MCP's ``_meta``), which goes upstream unchanged.  No argument and no result is in a
-span.
+header or in MCP's ``_meta``), which goes upstream unchanged; what that caller does not sample, is
+not sampled here.  No argument and no result is in a span.
+
+The SDK's spans and its exporter cost 90 µs of processor time per call, a tenth of what a call
+takes.  Here a call leaves a tuple behind, and a thread makes OTLP messages of a batch of them.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import os
+import threading
+import time
+from collections import OrderedDict, deque
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+import httpx
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.environment_variables import (
+    OTEL_EXPORTER_OTLP_CERTIFICATE,
+    OTEL_EXPORTER_OTLP_HEADERS,
+    OTEL_EXPORTER_OTLP_TRACES_HEADERS,
+)
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import SpanKind, Status, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.re import parse_env_headers
 
 from guard.core import VERSION
+from guard.settings import child_environment
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
+    from collections.abc import Callable, Sequence
 
     from guard.core.calls import ToolResult
     from guard.core.model import Identity, ToolCall
@@ -30,7 +43,37 @@ if TYPE_CHECKING:
 
 OPEN_SPANS: Final = 10_000
 """Calls that wait for their result; the oldest span ends when there are more."""
+WAITING_SPANS: Final = 8192
+"""Spans that wait to be sent; what does not fit is lost."""
+BATCH: Final = 512
+SECONDS: Final = 2.0
+"""How long a span waits at most."""
+TIMEOUT: Final = 10.0
+TRIES: Final = 3
+_LATER: Final = frozenset({429, 502, 503, 504})
+"""Answers after which OTLP has a client try again."""
+_HEX: Final = 16
+_TRACEPARENT_PARTS: Final = 4
 _NANOSECONDS: Final = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Open:
+    """A call whose span has begun."""
+
+    call: ToolCall
+    verdict: Verdict
+
+
+@dataclass(slots=True)
+class _Ended:
+    """A span that is to be sent."""
+
+    call: ToolCall
+    verdict: Verdict
+    end: int
+    """Nanoseconds since the epoch."""
+    error: str
 
 
 class SpanRecorder:
@@ -38,22 +81,20 @@ class SpanRecorder:
 
     Args:
         endpoint: of the OTLP receiver, such as ``http://localhost:4318/v1/traces``.
-        exporter: instead of one for that endpoint.
+        lost: told of each span that was lost: the receiver did not take it, or too many waited.
     """
 
     keeps = False
 
-    def __init__(self, endpoint: str, exporter: Any = None) -> None:
-        resource = Resource.create(
-            {"service.name": "agent-egress-guard", "service.version": VERSION}
-        )
-        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(
-            BatchSpanProcessor(exporter or OTLPSpanExporter(endpoint))
-        )
-        self._tracer = self._provider.get_tracer("guard", VERSION)
-        self._parents = TraceContextTextMapPropagator()
-        self._open: OrderedDict[str, Span] = OrderedDict()
+    def __init__(self, endpoint: str, lost: Callable[[], None] = lambda: None) -> None:
+        self._lost = lost
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._ended: deque[_Ended] = deque()
+        self._client, self._endpoint = _client(), endpoint
+        self._is_over = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="guard-spans", daemon=True)
+        self._thread.start()
 
     def prompt(self, identity: Identity, text: str, at: float) -> None:
         """Prompts are no calls."""
@@ -61,54 +102,141 @@ class SpanRecorder:
     def call(self, call: ToolCall, verdict: Verdict, *, required: bool) -> None:
         """Begin the span of a call; that of a refused call ends here."""
         del required
-        open_span = self._open.pop(call.id, None)
-        if open_span is None:
-            parent = self._parents.extract({"traceparent": call.trace}) if call.trace else None
-            open_span = self._tracer.start_span(
-                f"execute_tool {call.tool}",
-                parent,
-                SpanKind.CLIENT,
-                _attributes(call),
-                start_time=int(call.at * _NANOSECONDS),
-            )
-        open_span.set_attributes(
-            {
-                "guard.action": verdict.action.label,
-                "guard.enforced": verdict.enforced.label,
-                "guard.reasons": [reason.code for reason in verdict.reasons],
-                "guard.policy": verdict.policy,
-            }
-        )
+        begun = self._open.pop(call.id, None) or _Open(call, verdict)
+        begun.verdict = verdict
         if not verdict.enforced.forwards:
-            code = verdict.reasons[0].code if verdict.reasons else "refused"
-            open_span.set_attribute("error.type", code)
-            open_span.set_status(Status(StatusCode.ERROR, code))
-            open_span.end()
+            self._end(begun, verdict.reasons[0].code if verdict.reasons else "refused")
             return
-        self._open[call.id] = open_span
+        self._open[call.id] = begun
         if len(self._open) > OPEN_SPANS:
-            self._open.popitem(last=False)[1].end()
+            self._end(self._open.popitem(last=False)[1], "")
 
     def result(self, result: ToolResult) -> None:
         """End the span of a call that was forwarded."""
-        span = self._open.pop(result.call.call.id, None)
-        if span is None:
-            return
-        if result.is_error or result.is_lost:
-            kind = "lost" if result.is_lost else "tool_error"
-            span.set_attribute("error.type", kind)
-            span.set_status(Status(StatusCode.ERROR, kind))
-        span.end()
+        begun = self._open.pop(result.call.call.id, None)
+        if begun is not None:
+            error = "lost" if result.is_lost else "tool_error" if result.is_error else ""
+            self._end(begun, error)
 
     def close(self) -> None:
         """End what is open, and send what waits."""
-        for span in self._open.values():
-            span.end()
+        for begun in self._open.values():
+            self._end(begun, "")
         self._open.clear()
-        self._provider.shutdown()
+        self._is_over = True
+        self._wake.set()
+        self._thread.join(TIMEOUT * TRIES)
+        self._client.close()
+
+    def _end(self, begun: _Open, error: str) -> None:
+        if not _is_sampled(begun.call.trace):
+            return
+        if len(self._ended) >= WAITING_SPANS:
+            self._lost()
+            return
+        self._ended.append(_Ended(begun.call, begun.verdict, time.time_ns(), error))
+        if len(self._ended) >= BATCH and not self._wake.is_set():
+            self._wake.set()
+
+    # --- in the thread ---------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        resource = Resource.create(
+            {"service.name": "agent-egress-guard", "service.version": VERSION}
+        )
+        while not self._is_over or self._ended:
+            self._wake.wait(SECONDS)
+            self._wake.clear()
+            while batch := self._taken():
+                if not self._sent(_request(resource, batch)):
+                    for _ in batch:
+                        self._lost()
+
+    def _taken(self) -> list[_Ended]:
+        batch: list[_Ended] = []
+        with suppress(IndexError):
+            while len(batch) < BATCH:
+                batch.append(self._ended.popleft())
+        return batch
+
+    def _sent(self, body: bytes) -> bool:
+        """Return whether the receiver has taken a batch, after some tries."""
+        for number in range(TRIES):
+            if number and not self._is_over:
+                # Whoever stops does not wait for a receiver that is away.
+                time.sleep(2.0**number)
+            with suppress(httpx.HTTPError):
+                status = self._client.post(self._endpoint, content=body).status_code
+                if status not in _LATER:
+                    return status < httpx.codes.BAD_REQUEST
+        return False
 
 
-def _attributes(call: ToolCall) -> dict[str, str]:
+def _client() -> httpx.Client:
+    """Return a client of a receiver, with the headers and authority of OpenTelemetry's variables.
+
+    The specification's names are ``OTEL_EXPORTER_OTLP_HEADERS``, ``…_TRACES_HEADERS`` and
+    ``OTEL_EXPORTER_OTLP_CERTIFICATE``.
+    """
+    environment = child_environment([])
+    said = environment.get(OTEL_EXPORTER_OTLP_TRACES_HEADERS) or environment.get(
+        OTEL_EXPORTER_OTLP_HEADERS, ""
+    )
+    headers = {"content-type": "application/x-protobuf"}
+    headers |= parse_env_headers(said, liberal=True)
+    trust: Any = environment.get(OTEL_EXPORTER_OTLP_CERTIFICATE) or True
+    return httpx.Client(headers=headers, timeout=TIMEOUT, verify=trust)
+
+
+def _parent(trace: str) -> tuple[bytes, bytes, int]:
+    """Return trace id, span id and flags of a ``traceparent``; new ones where it is none."""
+    parts = trace.split("-")
+    with suppress(ValueError):
+        if len(parts) == _TRACEPARENT_PARTS:
+            trace_id, span_id = bytes.fromhex(parts[1]), bytes.fromhex(parts[2])
+            if len(trace_id) == _HEX and len(span_id) == _HEX // 2 and any(trace_id):
+                return trace_id, span_id, int(parts[3], 16)
+    return os.urandom(_HEX), b"", 1
+
+
+def _is_sampled(trace: str) -> bool:
+    """Return whether the caller's own span is sampled; a call without one is."""
+    return not trace or bool(_parent(trace)[2] & 1)
+
+
+def _request(resource: Resource, batch: Sequence[_Ended]) -> bytes:
+    """Return a batch of spans as OTLP has it."""
+    request = ExportTraceServiceRequest()
+    whole = request.resource_spans.add()
+    for key, value in resource.attributes.items():
+        whole.resource.attributes.add(key=key).value.string_value = str(value)
+    scope = whole.scope_spans.add()
+    scope.scope.name, scope.scope.version = "guard", VERSION
+    for one in batch:
+        trace_id, parent, _ = _parent(one.call.trace)
+        span = scope.spans.add(
+            trace_id=trace_id,
+            span_id=os.urandom(_HEX // 2),
+            parent_span_id=parent,
+            name=f"execute_tool {one.call.tool}",
+            kind=Span.SPAN_KIND_CLIENT,
+            start_time_unix_nano=int(one.call.at * _NANOSECONDS),
+            end_time_unix_nano=one.end,
+        )
+        add = span.attributes.add
+        for name, text in _attributes(one).items():
+            add(key=name).value.string_value = text
+        codes = add(key="guard.reasons").value.array_value.values
+        for reason in one.verdict.reasons:
+            codes.add().string_value = reason.code
+        if one.error:
+            span.status.code, span.status.message = Status.STATUS_CODE_ERROR, one.error
+    body: bytes = request.SerializeToString()
+    return body
+
+
+def _attributes(ended: _Ended) -> dict[str, str]:
+    call, verdict = ended.call, ended.verdict
     attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": call.tool,
@@ -118,9 +246,14 @@ def _attributes(call: ToolCall) -> dict[str, str]:
         "server.address": call.upstream or call.server,
         "guard.decision_id": call.id,
         "guard.protocol": call.protocol,
+        "guard.action": verdict.action.label,
+        "guard.enforced": verdict.enforced.label,
+        "guard.policy": verdict.policy,
     }
     if call.protocol == "mcp":
         attributes |= {"mcp.method.name": "tools/call", "mcp.session.id": call.identity.session}
+    if ended.error:
+        attributes["error.type"] = ended.error
     return attributes
 
 

@@ -355,6 +355,9 @@ AUDIT_LINES: Final = Gauge(
 RECORDS_LOST: Final = Counter(
     "guard_records_lost_total", "Exchanges missing in the recordings, because nothing was writable."
 )
+SPANS_LOST: Final = Counter(
+    "guard_spans_lost_total", "OpenTelemetry spans that the receiver did not take."
+)
 SELECTIONS: Final = Counter(
     "guard_selections_total",
     "Answers of graph memories by what their replay found, and ledgers that lack a write.",

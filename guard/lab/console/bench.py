@@ -22,6 +22,7 @@ import time
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any, Final
@@ -81,7 +82,7 @@ IDS: Final = {
     "routes": ("routes_denied_by_default",),
     "tamper": ("tamper_found",),
     "travel": ("timetravel_calls_per_second",),
-    "ratio": ("requests_ratio_with_console",),
+    "ratio": ("requests_ratio_with_console", "requests_ratio_with_spans"),
     "browser": ("axe_violations", "xss_executed"),
     "elicitation": ("elicitation",),
     "held": ("held_calls", "held_bytes_per_call", "held_others_p99_ratio"),
@@ -489,30 +490,75 @@ def _time_travel(policy: Path, figures: Figures, calls: int = 3000) -> None:
     }
 
 
-def _ratio(policy: Path, figures: Figures, rounds: int = 8, seconds: float = 3.0) -> None:
-    """Requests per second of a guard with a console that somebody follows, and of one without."""
-    ratios: list[float] = []
+def _ratio(policy: Path, figures: Figures) -> None:
+    """Requests per second of a guard with a console that somebody follows, and of one with spans.
+
+    Each beside one guard without, in turns.
+    """
     with Rig() as rig, stage(policy) as on:
         plain = rig.guard(policy, rig.server(UPSTREAM))
         reader = _follower(on.console)
         threading.Thread(target=_follow, args=(reader, 1 << 60, []), daemon=True).start()
-        for port in (plain, on.guard):
-            run_load(port, 16, 1.0)
-        for number in range(rounds):
-            order = (plain, on.guard) if number % 2 else (on.guard, plain)
-            found = {port: run_load(port, 16, seconds).per_second for port in order}
-            ratios.append(found[on.guard] / found[plain])
+        _compared("requests_ratio_with_console", on.guard, plain, figures)
         reader.shutdown(socket.SHUT_RDWR)
+    try:
+        import opentelemetry.sdk  # noqa: F401  (only whether it is there)
+    except ImportError:
+        reason = "OpenTelemetry is not installed: pip install agent-egress-guard[otel]"
+        figures.add("requests_ratio_with_spans", None, "ratio", reason=reason)
+        return
+    with Rig() as rig, Rig() as other, _receiver() as (url, taken):
+        plain = rig.guard(policy, rig.server(UPSTREAM))
+        with_spans = other.guard(policy, other.server(UPSTREAM), "--otlp", url)
+        _compared("requests_ratio_with_spans", with_spans, plain, figures)
+        figures.details["spans"] = {"bytes_taken_by_the_receiver": sum(taken)}
+
+
+def _compared(
+    name: str, port: int, plain: int, figures: Figures, rounds: int = 8, seconds: float = 3.0
+) -> None:
+    """Measure two guards in turns, and take the ratio of the first to the second."""
+    ratios: list[float] = []
+    for one in (plain, port):
+        run_load(one, 16, 1.0)
+    for number in range(rounds):
+        order = (plain, port) if number % 2 else (port, plain)
+        found = {one: run_load(one, 16, seconds).per_second for one in order}
+        ratios.append(found[port] / found[plain])
     rng = random.Random(9)  # noqa: S311  (chosen again from the seed)
     drawn = sorted(median(rng.choices(ratios, k=rounds)) for _ in range(2000))
     figures.add(
-        "requests_ratio_with_console",
+        name,
         round(median(ratios), 3),
         "ratio",
         n=rounds,
         interval=(round(drawn[50], 3), round(drawn[1949], 3)),
         target=">= 0.97",
     )
+
+
+@contextmanager
+def _receiver() -> Iterator[tuple[str, list[int]]]:
+    """Serve what takes spans; yield its URL, and the sizes of what it was sent."""
+    taken: list[int] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            taken.append(len(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(http.HTTPStatus.OK)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (its name there)
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1/traces", taken
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 class BrowserSlowError(GuardError):

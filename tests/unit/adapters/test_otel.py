@@ -26,16 +26,27 @@ ALLOWED = Verdict(Action.ALLOW, Mode.ENFORCE, (), "digest")
 REFUSED = Verdict(Action.ASK, Mode.ENFORCE, (Reason("tainted", "r", Action.ASK),), "digest")
 
 
+class Got(list):
+    """What a receiver took, with the headers of every request, and what it answers first."""
+
+    def __init__(self):
+        super().__init__()
+        self.headers, self.statuses = [], []
+
+
 @pytest.fixture
 def receiver():
     """Yield an OTLP receiver's address and what it got."""
-    got = []
+    got = Got()
 
     class Receiver(BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["content-length"]))
-            got.append(ExportTraceServiceRequest.FromString(body))
-            self.send_response(200)
+            got.headers.append({"path": self.path, **self.headers})
+            status = got.statuses.pop(0) if got.statuses else 200
+            if status == 200:
+                got.append(ExportTraceServiceRequest.FromString(body))
+            self.send_response(status)
             self.send_header("content-type", "application/x-protobuf")
             self.end_headers()
 
@@ -103,6 +114,86 @@ def test_calls_without_a_result_do_not_pile_up(receiver, monkeypatch):
     recorder.close()
 
     assert len(spans_in(got)[0]) == 5
+
+
+def play(recorder, number, trace=""):
+    """Have one call recorded, from its verdict to its result."""
+    call = replace(CALL, id=f"c{number}", trace=trace)
+    recorder.call(call, ALLOWED, required=False)
+    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
+
+
+def test_what_the_caller_does_not_sample_is_not_sampled_here(receiver):
+    """W3C's flag; a `traceparent` that is none begins a trace of its own."""
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    play(recorder, 1, PARENT[:-2] + "00")
+    play(recorder, 2, "no trace at all")
+    recorder.close()
+    [span], _ = spans_in(got)
+
+    assert span.parent_span_id == b""
+    assert len(span.trace_id) == 16
+
+
+def test_every_span_arrives_once_and_none_is_sent_one_by_one(receiver):
+    """A thousand calls are a few requests; ids are their own."""
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    for number in range(1300):
+        play(recorder, number)
+    recorder.close()
+    spans, attributes = spans_in(got)
+
+    assert {one["guard.decision_id"] for one in attributes} == {f"c{n}" for n in range(1300)}
+    assert len({one.span_id for one in spans}) == len(spans) == 1300
+    assert len(got) < 50
+
+
+def test_a_receiver_that_is_busy_is_asked_again_and_what_is_lost_is_told(receiver, monkeypatch):
+    """By what OTLP says of answers; calls never wait for it."""
+    monkeypatch.setattr("guard.adapters.otel.time.sleep", lambda _: None)
+    endpoint, got = receiver
+    lost = []
+    got.statuses[:] = [503, 429]
+    recorder = SpanRecorder(endpoint, lambda: lost.append(1))
+    play(recorder, 1)
+    recorder.close()
+    got.statuses[:] = [400]
+    refused = SpanRecorder(endpoint, lambda: lost.append(1))
+    play(refused, 2)
+    refused.close()
+    nobody = SpanRecorder("http://127.0.0.1:9/v1/traces", lambda: lost.append(1))
+    play(nobody, 3)
+    nobody.close()
+
+    assert len(spans_in(got)[0]) == 1
+    assert lost == [1, 1]
+
+
+def test_too_many_that_wait_are_lost_and_told(receiver, monkeypatch):
+    """Memory is bounded, whatever the receiver does."""
+    monkeypatch.setattr("guard.adapters.otel.WAITING_SPANS", 0)
+    lost = []
+    recorder = SpanRecorder(receiver[0], lambda: lost.append(1))
+    play(recorder, 1)
+    recorder.close()
+
+    assert lost == [1]
+
+
+def test_a_receiver_is_shown_the_headers_of_opentelemetrys_variables(receiver, monkeypatch):
+    """A collector that wants a key gets it as every exporter would show it."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=abc,other=1%202")
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    play(recorder, 1)
+    recorder.close()
+
+    [headers] = got.headers
+    assert headers["path"] == "/v1/traces"
+    assert headers["x-api-key"] == "abc"
+    assert headers["other"] == "1 2"
 
 
 def test_the_trace_in_meta_counts_before_none():

@@ -468,10 +468,14 @@ _IBAN: Final = re.compile(r"[a-z]{2}[0-9]{2}(?: [a-z0-9]{4}){2,7}(?: [a-z0-9]{1,
 _PHONE: Final = re.compile(r"\+?[0-9(][0-9 ()/-]{3,}")
 
 
+EMPTY_PAGE: Final = "about:blank"
+"""A browser's page of nobody's."""
+
+
 def read_recipient(text: str) -> tuple[Destination, ...]:
     """Return the destinations of one recipient; more than one only of a ``mailto:`` URI."""
     text = text.strip()
-    if not text:
+    if not text or text == EMPTY_PAGE:
         return ()
     if URL_START.match(text):
         return (read_url(text),)

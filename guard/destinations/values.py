@@ -12,6 +12,7 @@ possessive repetition: work is linear in the text and bounded per text; what is 
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from itertools import filterfalse, islice
@@ -323,10 +324,23 @@ def keys_of(destination: Destination) -> tuple[str, ...]:
     if kind == "url":
         return _url_keys(destination)
     if kind == "handle":
-        return (handle_value(canonical),)
+        return (_handle_key(canonical),)
     if kind == "reply":
         return (message_value(canonical),)
     return (canonical,) if kind in {"text", "number"} else ()
+
+
+def _handle_key(handle: str) -> str:
+    """Return the value of a handle; one in letters that look like others is itself only."""
+    value = handle_value(handle)
+    if handle.isascii() or not value.isascii():
+        return value
+    latin = all(
+        unicodedata.name(char, "").startswith("LATIN ")
+        for char in handle
+        if char.isalpha() and not char.isascii()
+    )
+    return value if latin else f"{HANDLE}{handle}"
 
 
 def taints_of(destination: Destination) -> tuple[str, ...]:
@@ -335,6 +349,8 @@ def taints_of(destination: Destination) -> tuple[str, ...]:
     """
     if destination.kind in {"url", "host", "ip"}:
         return (f"any:{destination.host}",)
+    if destination.kind == "handle" and not destination.canonical.isascii():
+        return (handle_value(destination.canonical),)
     if destination.kind != "mail":
         return ()
     mailbox, tagged = destination.canonical, "+" in destination.canonical

@@ -75,7 +75,8 @@ def attest(
     if context.selects and attested.why in _SELECTED:
         # Whom somebody was right to pay before may be the wrong one now.
         return attested
-    if before and attested.rung > Rung.ESTABLISHED and _vouches(before, context):
+    lifts = attested.rung > Rung.ESTABLISHED
+    if before and lifts and _vouches(before, context) and not _says_no(destination, context):
         why = "prompted_before" if before.channel is Channel.PROMPT else "approved_before"
         same = before.session == context.session
         return Attestation(Rung.ESTABLISHED, why, before, same_session=same)
@@ -105,7 +106,7 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
                 return _selected(evidence.selected, found, more, context)
     claim = written = None
     for evidence in found:
-        if any(_VOUCHING(evidence)):
+        if any(_VOUCHING(evidence)) and not _is_refused(evidence):
             attested = _vouched_now(evidence, context)
             attested = attested or _vouched_before(evidence, found, more, context)
             if attested is not None:
@@ -126,6 +127,18 @@ def attest_values(keys: tuple[str, ...], further: tuple[str, ...], context: Cont
         same_session=written is not None and written.session == context.session,
         saturated=context.saturated,
     )
+
+
+def _is_refused(evidence: Evidence) -> bool:
+    """Return whether its user has said no to a value in this session, after all that was said."""
+    said = evidence.prompt
+    return said is not None and said.sealed and said.label is Integrity.UNTRUSTED
+
+
+def _says_no(destination: Destination, context: Context) -> bool:
+    """Return whether the user of this session has said no to a receiver."""
+    asked = (context.values.get(value) for value in values_asked(destination, reads=False))
+    return any(known is not None and _is_refused(known) for known in asked)
 
 
 def _is_selected(record: LabelRecord | None, context: Context) -> TypeGuard[LabelRecord]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from itertools import filterfalse, islice
+from itertools import filterfalse, islice, permutations
 from typing import TYPE_CHECKING, Final
 
 from guard.core.bounded_cache import bounded_cache
@@ -353,6 +353,8 @@ def written_values(classified: ClassifiedCall) -> list[str]:
         plain |= stand
         disguised |= hidden
     values = plain | disguised
+    if classified.role is Role.OTHER:
+        values |= dict.fromkeys(_joined_mailboxes(arguments))
     for target in classified.targets:
         if target.status in _LISTED:
             for known in keys_of(target.destination):
@@ -366,6 +368,40 @@ def _written_in(text: str) -> tuple[dict[str, None], dict[str, None]]:
     plain, disguised, _ = _values_in((text,), turned=False)
     stand = dict.fromkeys(value for value in plain if not value.startswith("any:"))
     return stand, dict.fromkeys(value for value in disguised if not value.startswith("any:"))
+
+
+_ADDRESS: Final = 254
+"""Characters of the longest address."""
+PIECES: Final = 24
+"""Short texts of one call of which a service could make a mailbox."""
+_PIECE: Final = re.compile(r"[\w.@+-]{1,64}", re.ASCII)
+
+
+def _joined_mailboxes(arguments: Mapping[str, Json]) -> Iterator[str]:
+    """Yield the mailboxes that a service could make of two texts, or of a list of texts.
+
+    A name and a domain in two fields, or an address cut in two, become one record.
+    """
+    texts = _texts_of(arguments)
+    pieces = [text for text in texts if _PIECE.fullmatch(text)][:PIECES]
+    if len(pieces) < 2 or not any("." in one for one in pieces):  # noqa: PLR2004
+        return
+    joined = [f"{a}{sign}{b}" for a, b in permutations(pieces, 2) for sign in ("", "@")]
+    joined += ["".join(map(str, items)) for items in _lists_in(arguments)]
+    for text in joined:
+        if text.count("@") == 1 and _MAILBOX.fullmatch(text) is not None:
+            yield f"mail:{text.lower()}"
+
+
+def _lists_in(arguments: Mapping[str, Json]) -> Iterator[list[Json]]:
+    """Yield the lists in arguments."""
+    stack: list[Json] = [*arguments.values()]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, list):
+            yield item[:_ADDRESS]
+        if isinstance(item, dict | list):
+            stack += item.values() if isinstance(item, dict) else item
 
 
 def written_labels(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[LabelWrite]:

@@ -153,6 +153,13 @@ _ID: Final = re.compile(r"[0-9a-fA-F-]+|[A-Za-z_-]+")
 """A number as programs draw it, or words."""
 
 
+OVERRIDING: Final = frozenset(
+    {"x-http-method-override", "x-http-method", "x-method-override", "x-original-url"}
+    | {"x-original-uri", "x-rewrite-url", "x-override-url"}
+)
+"""Headers by which some servers take a request for one with another method or path."""
+
+
 def notable_headers(request: HttpRequest) -> dict[str, Json]:
     """Return the headers that say more than any client's, values of one name as a list."""
     found: dict[str, Json] = {}

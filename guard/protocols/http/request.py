@@ -15,7 +15,7 @@ from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolModule
 from guard.protocols.http.fields import without_boundary
 from guard.protocols.http.message import REDACTION_FAILED, HttpReply, rewritten
-from guard.protocols.http.metadata import notable_headers
+from guard.protocols.http.metadata import OVERRIDING, notable_headers
 from guard.protocols.messages import Message, ParsedCall
 from guard.protocols.refusals import (
     observation,
@@ -59,6 +59,9 @@ class HttpRequestProtocol(ProtocolModule):
         media = request.media_type
         if request.body and (media == "application/json" or media.endswith("+json")):
             request.json()
+        if any(name in OVERRIDING for name, _ in request.headers):
+            message = "a header gives the request another method or path"
+            raise MessageError("header_mismatch", message)
         arguments: dict[str, Json] = {
             "method": request.method,
             "url": request.url,

@@ -31,7 +31,7 @@ from guard.protocols.framing.json_messages import (
     reject_lookalike_keys,
 )
 from guard.protocols.http.message import HttpReply, json_body, rewritten
-from guard.protocols.http.metadata import is_plain, is_usual
+from guard.protocols.http.metadata import OVERRIDING, is_plain, is_usual
 from guard.protocols.mcp.declarations import declarations_in, said_in, unlisted, without
 from guard.protocols.mcp.grammar import (
     NUMBER_LIMIT,
@@ -83,6 +83,8 @@ def check_headers(request: HttpRequest, messages: Sequence[RpcMessage]) -> None:
     mirrored: list[str] = []
     names = False
     for header, value in request.headers:
+        if header in OVERRIDING:
+            raise MessageError(HEADER_MISMATCH, "a header gives the message another target")
         if header.startswith(_PARAM):
             mirrored.append(value)
         names = names or header in {"mcp-method", "mcp-name"}
@@ -271,6 +273,9 @@ def answers_in(message: RpcMessage) -> Iterator[ParsedCall]:
         return
     if not isinstance(responses, dict | list):
         raise MessageError("bad_call", f"`{RESPONSES}` must be an object")
+    named = list(responses) if isinstance(responses, dict) else []
+    if free := [name for name in named if not is_id(name)]:
+        yield ParsedCall(MESSAGE, {"method": message.method, RESPONSES: free})
     for response in responses.values() if isinstance(responses, dict) else responses:
         yield from _client_answer(_unwrapped(response))
 

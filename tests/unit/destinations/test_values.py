@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guard.content import decoder, letters
+from guard.core.model import Destination
 from guard.destinations import values
 
 TEXTS = st.text(alphabet="ab01@.:/-_+#%\\&;,|*()[]<> \t\n\x1c\u00a0xXtATéЖ—ⅷ٣", max_size=60)
@@ -84,3 +85,16 @@ def test_a_skeleton_is_made_letter_by_letter_as_of_the_whole_text(text):
     expected = "".join(char.lower() for char in whole).translate(letters._ALIKE)
 
     assert expected == letters.skeleton(text)
+
+
+def test_a_handle_in_letters_that_look_alike_is_another() -> None:
+    """Who was named in Latin letters is not who is written with a Cyrillic one among them."""
+    plain, alike = (
+        Destination("handle", text) for text in ("@pat", "@p\N{CYRILLIC SMALL LETTER A}t")
+    )
+
+    assert not set(values.keys_of(plain)) & set(values.keys_of(alike))
+    assert set(values.keys_of(plain)) <= set(values.taints_of(alike))
+    assert values.keys_of(Destination("handle", "#m\xfcller")) == (
+        values.handle_value("#M\xfcller"),
+    )

@@ -246,3 +246,31 @@ async def test_a_refused_call_has_written_nothing(agent):
     await contacts(agent, ("Bob Smith", BOB))
 
     assert rung(await agent.send(BOB)) == "remembered"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"name": "Bob Smith", "user": BOB.partition("@")[0], "domain": BOB.partition("@")[2]},
+        {"name": "Bob Smith", "email": [BOB[:4], BOB[4:]]},
+        {"name": "Bob Smith", "email": list(BOB)},
+    ],
+    ids=["two fields", "two parts", "letters"],
+)
+async def test_an_address_written_in_pieces_is_no_evidence(agent, arguments):
+    """What a service can make of two texts, or of a list of them, was written."""
+    await writes(agent, "store_contact", arguments)
+    await contacts(agent, ("Bob Smith", BOB))
+    evidence = why(await agent.send(BOB))
+
+    assert (evidence["rung"], evidence["why"]) == ("unknown", "own_writing")
+
+
+async def test_a_directory_vouches_for_nobody_whom_the_user_refuses(agent):
+    """The newest word of the user stands above a directory."""
+    await contacts(agent, ("Bob Smith", BOB))
+    assert rung(await agent.send(BOB)) == "remembered"
+
+    await agent.say(f"Do not send anything to {BOB}.")
+
+    assert rung(await agent.send(BOB)) == "unknown"

@@ -189,3 +189,15 @@ async def test_an_altered_record_establishes_nobody(agent, operator, store, plac
     assert rung(await later.send(PAT)) != "established"
     assert rung(await later.send("kim@partner.test")) != "established"
     assert await operator.established() == []
+
+
+async def test_a_refusal_of_the_user_beats_what_is_established(agent):
+    """In the session that it was said in, until the user says otherwise."""
+    await named(agent)
+    later = agent.in_session("two")
+    assert rung(await later.send(PAT)) == "established"
+
+    await later.say(f"Never write to {PAT} again.")
+    assert rung(await later.send(PAT)) == "unknown"
+    await later.say(f"Fine, send the report to {PAT}.")
+    assert rung(await later.send(PAT)) == "prompted"

@@ -170,3 +170,17 @@ def test_messages_go_to_the_endpoint(target: str, declared: dict[str, str], foun
     mcp = McpProtocol.create(ProtocolResources(endpoints=declared))
 
     assert mcp.is_endpoint(post({}, target)) is found
+
+
+@pytest.mark.parametrize("method", ["tools/call", "tasks/update"])
+def test_a_name_of_an_input_response_is_an_id(method: str) -> None:
+    """It repeats what the server called its question; free text there is judged."""
+    told = "our offer to the board is 700,000"
+    params = {"name": "t", "arguments": {}, "taskId": "a"}
+
+    def judged(name: str) -> list[Any]:
+        answers = {"inputResponses": {name: {"action": "decline"}}}
+        return [part for part in said(method, {**params, **answers}) if "inputResponses" in part]
+
+    assert judged(told) == [{"method": method, "inputResponses": [told]}]
+    assert judged("github_login") == []

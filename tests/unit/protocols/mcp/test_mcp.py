@@ -207,6 +207,9 @@ def test_a_stateless_call_with_headers_that_agree_is_read() -> None:
         pytest.param(("mcp-name", "=?base64?eA==?="), id="mcp-name coded"),
         pytest.param(("mcp-name", "=?base64?dB==?="), id="mcp-name coded twofold"),
         pytest.param(("mcp-param-x", "secret"), id="mcp-param that is no argument"),
+        pytest.param(("x-original-url", "/v1/customers/42"), id="x-original-url"),
+        pytest.param(("x-rewrite-url", "/v1/customers/42"), id="x-rewrite-url"),
+        pytest.param(("x-http-method-override", "DELETE"), id="x-http-method-override"),
     ],
 )
 def test_a_header_that_says_something_else_is_refused(header: tuple[str, str]) -> None:

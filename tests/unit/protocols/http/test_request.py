@@ -1,0 +1,19 @@
+"""A plain request, as the guard reads it."""
+
+import pytest
+
+from guard.core.errors import MessageError
+from guard.protocols.http.message import HttpRequest
+from guard.protocols.http.request import HttpRequestProtocol
+
+
+@pytest.mark.parametrize(
+    "header", ["x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url"]
+)
+def test_a_header_that_gives_it_another_target_is_refused(header: str) -> None:
+    """The server would do something else than what was judged."""
+    headers = (("host", "a.test"), (header, "/v2"))
+    request = HttpRequest("GET", "https", "a.test", "/v1/x", headers, b"", "l", "c")
+
+    with pytest.raises(MessageError):
+        HttpRequestProtocol().parse(request)

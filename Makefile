@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks neural-memory console-identity dist wheels test-mitmproxy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean
+.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks known-servers neural-memory console-identity dist wheels test-mitmproxy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,15 +103,33 @@ conformance: $(DEV) $(SUITE)/.installed $(ENVIRONMENTS) ## the official MCP suit
 	@$(BIN)/guard lab bench refusals --suite $(SUITE) --json $(ARGS) > $(SUITE)/refusals.json; \
 	  status=$$?; cat $(SUITE)/refusals.json; exit $$status
 
-# The agent frameworks, each with its real package, in an environment of their own.
+# The agent frameworks, each with its real package, in an environment of their own.  Python 3.12 or
+# newer spares pip a long search: mitmproxy 11, which 3.11 gets, allows old versions of h11 only.
 FRAMEWORKS := tests/frameworks
+FRAMEWORKS_PYTHON ?= $(BIN)/python
 $(FRAMEWORKS)/.installed: $(FRAMEWORKS)/requirements.txt pyproject.toml | $(BIN)/python
-	$(BIN)/python -m venv $(FRAMEWORKS)/.venv
+	$(FRAMEWORKS_PYTHON) -m venv $(FRAMEWORKS)/.venv
 	$(FRAMEWORKS)/.venv/bin/python -m pip --disable-pip-version-check --no-input -q install -r $< -e .
 	@touch $@
 
 frameworks: $(FRAMEWORKS)/.installed ## agent frameworks with a guard in process
 	$(FRAMEWORKS)/.venv/bin/python -m pytest -q -c $(FRAMEWORKS)/pytest.ini $(FRAMEWORKS) $(ARGS)
+
+# The servers that `guard init` knows, as npm and PyPI have them.
+SERVERS := tests/known_servers
+$(SERVERS)/.installed: $(SERVERS)/package.json $(SERVERS)/requirements.txt | $(BIN)/python
+	PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 \
+	  npm install --prefix $(SERVERS) --no-audit --no-fund --no-package-lock --silent
+	while read -r package further; do \
+	  place="$(SERVERS)/environments/$${package%%==*}" && \
+	  $(BIN)/python -m venv "$$place" && \
+	  "$$place/bin/python" -m pip --disable-pip-version-check --no-input -q install "$$package" $$further \
+	    || exit 1; \
+	done < $(SERVERS)/requirements.txt
+	@touch $@
+
+known-servers: $(DEV) $(SERVERS)/.installed ## guard init over the real packages of the servers that it knows
+	$(BIN)/python -m pytest -q tests/e2e/test_known_servers.py $(ARGS)
 
 IDENTITY := tests/identity
 $(IDENTITY)/node_modules: $(IDENTITY)/package.json

@@ -51,7 +51,7 @@ def truths() -> Iterator[tuple[str, Mapping[str, Any], list[dict[str, Any]]]]:
 def judged() -> list[Judged]:
     """Return every tool of every server, judged by the policy that is proposed for the server."""
     return [
-        Judged(name, tool, *_outcome(said, mapping))
+        Judged(name, tool, *outcome(said, mapping))
         for name, truth, listed in truths()
         for tool, said, mapping in _mapped(name, truth, listed)
     ]
@@ -71,7 +71,13 @@ def _mapped(
         yield tool, said, policy.mapping(tool, upstream, f"{upstream}/")
 
 
-def _outcome(truth: Mapping[str, Any], mapping: ToolMapping | None) -> tuple[str, str]:
+def outcome(truth: Mapping[str, Any], mapping: ToolMapping | None) -> tuple[str, str]:
+    """Return how a policy's mapping of a tool compares with the truth, and what it says.
+
+    Args:
+        truth: of the tool: ``role`` and ``destinations``, as the README beside the truths has it.
+        mapping: that claims the tool; None where it is asked about.
+    """
     roles = truth["role"] if isinstance(truth["role"], list) else [truth["role"]]
     if mapping is None:
         return "right" if roles == [ASK] else "stricter", ASK

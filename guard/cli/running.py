@@ -97,7 +97,7 @@ def _durability(redis: str) -> Durability:
 
     A grant that is lost in a failover was acknowledged as well.
     """
-    set_here = load_settings(None).durability
+    set_here = load_settings(None, redis=redis).durability
     note = _note_of(redis)
     if set_here is Durability.RELAXED and note is not None and note.durability:
         return Durability(note.durability)

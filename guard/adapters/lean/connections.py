@@ -165,11 +165,12 @@ class ClientConnection(Wire):
         self._reader = RequestReader(pep.body_limit)
         self._serving: asyncio.Task[None] | None = None
         self._refused = False
+        self._is_resting = False
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request of it is being served."""
-        return self._serving is None
+        """Whether no request of it is being served; one that rests waits for nothing."""
+        return self._serving is None or self._is_resting
 
     # --- told by asyncio -----------------------------------------------------------------------
 
@@ -269,8 +270,9 @@ class ClientConnection(Wire):
     async def _rest(self) -> None:
         """Let what its client sends too soon wait where it costs nothing: unread."""
         self.transport.pause_reading()
+        self._is_resting = True
         await asyncio.sleep(self.rests)
-        self.rests = 0
+        self._is_resting, self.rests = False, 0
 
     def framed(self, data: bytes) -> bytes:
         """Return bytes of an answer that streams, as this client is sent them."""

@@ -85,6 +85,9 @@ class Agent(threading.Thread):
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.events: list[Event] = []
+        self.refusals: dict[str, Event] = {}
+        """What was seen of refused calls, by decision id: lines of what was not judged name calls
+        in no other way."""
         self.approved: queue.SimpleQueue[str] = queue.SimpleQueue()
         """Receivers to whom a letter was approved, once each."""
         self._port = port
@@ -136,14 +139,15 @@ class Agent(threading.Thread):
         answer: dict[str, Any] = {}
         with suppress(OSError, http.client.HTTPException, ValueError):
             answer = self._exchange(name, tool, words)
-        saw, decision, text = _outcome(answer)
+        saw, decision, text, waits = _outcome(answer)
         if saw is Saw.DONE and (found := _OUTSIDE.findall(text)):
             for address in found:
                 self.events.append(Event(NOW(), Saw.READ, name, self.name, address))
             self._read += found
         else:
             self.events.append(Event(NOW(), saw, name, self.name, to))
-        return saw, decision
+            self.refusals[decision] = self.events[-1]
+        return saw, decision if waits else ""
 
     def _letter(self, to: str, *, asks: bool) -> None:
         saw, decision = self.call("send_letter", {"to": to, "body": self.name})
@@ -185,16 +189,16 @@ def told(agents: Sequence[Agent | Person]) -> list[Event]:
     return [event for agent in agents for event in agent.events]
 
 
-def _outcome(answer: dict[str, Any]) -> tuple[Saw, str, str]:
-    """Return what an answer is, the decision id where a person is asked, and its text."""
+def _outcome(answer: dict[str, Any]) -> tuple[Saw, str, str, bool]:
+    """Return what an answer is, its decision id and text, and whether a person is asked."""
     result = answer.get("result")
     if not isinstance(result, dict):
-        return Saw.FAILED, "", ""
+        return Saw.FAILED, "", "", False
     if result.get("isError"):
         said = (result.get("_meta") or {}).get("guard")
         if said is None:
-            return Saw.FAILED, "", ""
+            return Saw.FAILED, "", "", False
         if any(reason["code"] == "audit_error" for reason in said["reasons"]):
-            return Saw.UNRECORDED, "", ""
-        return Saw.REFUSED, said["decision_id"] if said["code"] == "approval_required" else "", ""
-    return Saw.DONE, "", str(result.get("content"))
+            return Saw.UNRECORDED, "", "", False
+        return Saw.REFUSED, said["decision_id"], "", said["code"] == "approval_required"
+    return Saw.DONE, "", str(result.get("content")), False

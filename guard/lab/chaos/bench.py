@@ -88,7 +88,8 @@ def bench_chaos(
             thread.join()
         events = told((*agents, probe, person))
         asked = {event.call: event.to for event in events if event.saw is Saw.ASKED}
-        events += stage.seen(asked)
+        refusals = {key: seen for agent in (*agents, probe) for key, seen in agent.refusals.items()}
+        events += stage.seen(asked, refusals)
         pieces = stage.cut_short()
         not_here = sorted(set(EVERY_KIND) - set(stage.faults))
     further = {"durability": durability.value, "not_here": not_here}

@@ -456,11 +456,12 @@ class Stage(Rig):
 
     # --- what its sides saw --------------------------------------------------------------------
 
-    def seen(self, asked: dict[str, str]) -> list[Event]:
+    def seen(self, asked: dict[str, str], refusals: dict[str, Event]) -> list[Event]:
         """Return what the upstream and the audit log saw.
 
         Args:
             asked: receiver of each call.
+            refusals: what agents saw of refused calls, by decision id.
         """
         found = [
             Event(
@@ -469,6 +470,10 @@ class Stage(Rig):
             for _, line in _lines(self.directory / "upstream.jsonl")
         ]
         for end, line in _lines(self.audit):
+            told = refusals.get(line.get("decision_id", ""))
+            if line.get("event") == "guard.unreadable" and told is not None:
+                at = datetime.fromisoformat(line["at"]).timestamp()
+                found.append(Event(at, Saw.STOPPED, told.call, told.principal, mark=end))
             if line.get("event") != "guard.decision":
                 continue
             call, at = line["session"], datetime.fromisoformat(line["at"]).timestamp()

@@ -99,6 +99,7 @@ async def test_what_a_client_sends_before_its_time_is_neither_read_nor_served() 
 
     assert pep.served == 1
     assert transport.told[-1] == "pause"
+    assert client.is_idle, "a stop need not wait for it"
     client.connection_lost(None)
     await asyncio.gather(*pep.tasks, return_exceptions=True)
     assert pep.served == 1

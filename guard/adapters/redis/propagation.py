@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from guard.provenance.seal import Seal
 
 _TEXTS: Final = 100
-_PAGE: Final = 1000
+PAGE: Final = 1000
 """Events that one command reads: no command holds Redis for more than a few milliseconds."""
 
 
@@ -102,7 +102,7 @@ async def read_log(store: RedisSessionStore, seal: Seal, tenant: str, after: byt
     altered, last = 0, after
     place = b"(" + after if after else b"-"
     while True:
-        page = await store.client.execute("XRANGE", key, place, "+", "COUNT", _PAGE)
+        page = await store.client.execute("XRANGE", key, place, "+", "COUNT", PAGE)
         if not isinstance(page, list):
             msg = "redis answered the log of events with something else"
             raise StateError(msg)
@@ -115,7 +115,7 @@ async def read_log(store: RedisSessionStore, seal: Seal, tenant: str, after: byt
         if page:
             last = page[-1][0]
             place = b"(" + last
-        if len(page) < _PAGE:
+        if len(page) < PAGE:
             return Log(bodies, altered, last)
 
 

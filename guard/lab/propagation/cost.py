@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from guard.adapters.redis.propagation import read_graph, read_log
+from guard.adapters.redis.propagation import PAGE, read_graph, read_log
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
@@ -82,12 +82,14 @@ async def cost(
             progress("events of 10,000 items", start / ITEMS)
             count = start + BATCH
             if count in GROWTH:
-                reach = Timed()
+                reach, busy = Timed(), await _busy(store)
                 for _ in range(TRIES if count == ITEMS else FEW):
                     with reach:
                         graph = await read_graph(store, seal, "default")
                         reached = len(graph.reach([0]))
                 grown.append({"items": reached, "cpu_ms": reach.cpu, "wall_ms": reach.wall})
+                pages = (TRIES if count == ITEMS else FEW) * (count / PAGE)
+                per_page = (await _busy(store) - busy) / pages
         used = await store.client.execute(
             "MEMORY", "USAGE", store.key_of("default", area), "SAMPLES", 0
         )
@@ -110,6 +112,8 @@ async def cost(
             n=edges,
             target="<= 80",
         ),
+        # What a page takes of Redis' processor, whatever else the machine does.
+        Check(id="page_redis_cpu", value=round(per_page, 3), unit="ms", n=PAGE, target="<= 5"),
         *held,
         *judged,
     ]
@@ -164,6 +168,14 @@ async def _slowest_script(store: RedisSessionStore) -> Check:
         target="<= 5",
         reason=None if per_call else "redis gave no statistics of commands",
     )
+
+
+async def _busy(store: RedisSessionStore) -> float:
+    """Return the processor time that Redis has used, in milliseconds."""
+    reply = await store.client.execute("INFO", "cpu")
+    lines = reply.decode().splitlines() if isinstance(reply, bytes) else []
+    parts = dict(line.split(":", 1) for line in lines if ":" in line)
+    return 1000 * (float(parts["used_cpu_user"]) + float(parts["used_cpu_sys"]))
 
 
 async def _held(store: RedisSessionStore) -> Check:

@@ -121,7 +121,7 @@ $(SERVERS)/.installed: $(SERVERS)/package.json $(SERVERS)/requirements.txt | $(B
 	PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 \
 	  npm install --prefix $(SERVERS) --no-audit --no-fund --no-package-lock --silent
 	while read -r package further; do \
-	  place="$(SERVERS)/environments/$${package%%==*}" && \
+	  place="$(SERVERS)/.environments/$${package%%==*}" && \
 	  $(BIN)/python -m venv "$$place" && \
 	  "$$place/bin/python" -m pip --disable-pip-version-check --no-input -q install "$$package" $$further \
 	    || exit 1; \

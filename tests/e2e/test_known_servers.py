@@ -39,7 +39,7 @@ os.execvp("node", ["node", str(package / program), *words[1:]])
 UVX = f"""#!{sys.executable}
 import os, sys
 name, *words = sys.argv[1:]
-program = os.path.join({str(HERE)!r}, "environments", name, "bin", name)
+program = os.path.join({str(HERE)!r}, ".environments", name, "bin", name)
 os.execv(program, [program, *words])
 """
 pytestmark = [

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from guard.core.errors import InputError
-from guard.policy_files import load_policies
 from guard.settings import PepKind, load_settings
 
 
@@ -174,7 +173,7 @@ def run(
         raise InputError("the console shows the audit log: give --audit as well")
     if settings.console and not (all(map(find_spec, ("authlib", "jinja2", "pygal")))):
         raise InputError("the console: pip install agent-egress-guard[console]")
-    load_policies(settings.policy)
+    # A worker reads the policy, and ends with what is wrong in it.
     from guard.supervisor import Supervisor
 
     raise typer.Exit(Supervisor(settings).run())

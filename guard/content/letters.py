@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -41,6 +41,7 @@ _HIDDEN: Final = dict.fromkeys(
 )
 
 
+@cache
 def _confusables() -> dict[int, str]:
     """Return the letters that look like one ASCII letter, as Unicode lists them.
 
@@ -64,18 +65,32 @@ _LETTERS: Final = "аеорсухіјѕһԁԛԝѵӏмтквнαορνικτυχ�
 _ASCII: Final = "aeopcyxijshdqwvlmtkbhaopviktuxnigal.....@@"
 _SMALL: Final = "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ‐‑−﹣"  # noqa: RUF001
 _PLAIN: Final = "abcdefghijklmnoprstuvwyz----"
-_CONFUSABLE: Final = _confusables()
-_ALIKE: Final = (
-    {code: letter.lower() for code, letter in _CONFUSABLE.items()}
-    | str.maketrans(_LETTERS + _SMALL, _ASCII + _PLAIN)
-    | {0xE0000 + code: chr(code).lower() for code in range(0x20, 0x7F)}
-    | {zero + digit: str(digit) for zero in (0x660, 0x6F0, 0x966) for digit in range(10)}
-)
-"""Letters that look like ASCII ones in most fonts, lower case."""
-_FOLDED: Final = _CONFUSABLE | str.maketrans(
-    "аеіорсухѕјԁһкмтвАЕІОРСУХЅЈНКМТВοαεικνρτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
-    "aeiopcyxsjdhkmtbAEIOPCYXSJHKMTBoaeiknptuxABEZHIKMNOPTYX",
-)
+_FOLDABLE: Final = "аеіорсухѕјԁһкмтвАЕІОРСУХЅЈНКМТВοαεικνρτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ"
+_FOLDED: Final = "aeiopcyxsjdhkmtbAEIOPCYXSJHKMTBoaeiknptuxABEZHIKMNOPTYX"
+
+
+@cache
+def _alike() -> dict[int, str]:
+    """Return letters that look like ASCII ones in most fonts, lower case.
+
+    Read when the first text asks that is not ASCII: the table of look-alikes is large.
+    """
+    found = {code: letter.lower() for code, letter in _confusables().items()}
+    found |= {ord(a): b for a, b in zip(_LETTERS + _SMALL, _ASCII + _PLAIN, strict=True)}
+    return (
+        found
+        | {0xE0000 + code: chr(code).lower() for code in range(0x20, 0x7F)}
+        | {zero + digit: str(digit) for zero in (0x660, 0x6F0, 0x966) for digit in range(10)}
+    )
+
+
+@cache
+def _folded() -> dict[int, str]:
+    """Return what look-alikes are folded to; read likewise."""
+    alike = zip(_FOLDABLE, _FOLDED, strict=True)
+    return _confusables() | {ord(letter): plain for letter, plain in alike}
+
+
 _AT_WORDS: Final = r"(?:at(?:[ -]sign)?|arroba|arobase|klammeraffe|chiocciola)"
 _DOT_WORDS: Final = r"(?:dot|period|punkt|point|punto)"
 _BEFORE: Final = r"(?:[ \t]{1,4}|[_-])"
@@ -187,16 +202,16 @@ def _letter(char: str) -> str:
     """Return what a lower-case character is in a skeleton: itself, other ones, or nothing."""
     if ord(char) in _HIDDEN:
         return ""
-    parts = unicodedata.normalize("NFKD", char.translate(_ALIKE))
+    parts = unicodedata.normalize("NFKD", char.translate(_alike()))
     bare = "".join(part for part in parts if not unicodedata.combining(part))
-    return bare.lower().translate(_ALIKE)
+    return bare.lower().translate(_alike())
 
 
 def fold(text: str) -> str:
     """Return the text in compatibility form, look-alikes as Latin letters, nothing invisible."""
     if text.isascii():
         return text
-    plain = unicodedata.normalize("NFKC", text).translate(_FOLDED)
+    plain = unicodedata.normalize("NFKC", text).translate(_folded())
     split = unicodedata.normalize("NFD", plain)
     return "".join(letter for letter in split if unicodedata.category(letter) not in {"Cf", "Mn"})
 

@@ -38,7 +38,6 @@ from guard.adapters.lean.messages import (
     oversize,
     without,
 )
-from guard.adapters.lean.websocket import Relay
 from guard.adapters.message_budget import LIMIT, MessageBudget
 from guard.adapters.processes.listening_ports import BACKLOG
 from guard.adapters.routes import Routes, address_of
@@ -697,6 +696,8 @@ class LeanPep:
         answer: AnswerReader,
     ) -> bool:
         """Relay a WebSocket, message by message."""
+        from guard.adapters.lean.websocket import Relay  # Its library is slow to import.
+
         if asked.socket is None:
             raise MessageError("upgrade", "the upstream switches to a protocol nobody asked for")
         await self._responses.on_answer(asked.socket.exchange, b"", SWITCHING)

@@ -78,11 +78,11 @@ def test_a_reading_is_only_skipped_where_it_changes_nothing(data):
 @given(text=st.text(max_size=40))
 def test_a_skeleton_is_made_letter_by_letter_as_of_the_whole_text(text):
     """Decomposing the text as a whole gives the same letters."""
-    lower = text.lower().translate(letters._HIDDEN).translate(letters._ALIKE)
+    lower = text.lower().translate(letters._HIDDEN).translate(letters._alike())
     whole = "".join(
         char for char in unicodedata.normalize("NFKD", lower) if not unicodedata.combining(char)
     )
-    expected = "".join(char.lower() for char in whole).translate(letters._ALIKE)
+    expected = "".join(char.lower() for char in whole).translate(letters._alike())
 
     assert expected == letters.skeleton(text)
 

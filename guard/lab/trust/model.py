@@ -104,6 +104,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "every message is a call, closed protocol, or refused": (
             "unjudged_bytes: messages have closed grammars",
             "unjudged_bytes: cursors and states were issued",
+            "unjudged_bytes: what a provider fetches is a call",
             "header_controls: heads have no line ends",
         ),
         "what is released was labelled, and read": (

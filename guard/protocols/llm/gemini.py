@@ -22,7 +22,7 @@ from guard.protocols.llm.model_answers import (
     reject_unknown_members,
     render_event,
 )
-from guard.protocols.llm.model_requests import ModelApi, either, hosted, objects, past_call
+from guard.protocols.llm.model_requests import ModelApi, either, fetched, hosted, objects, past_call
 from guard.protocols.llm.user_role_claims import claimed_values
 from guard.protocols.messages import Message, ParsedCall, ReportedResult
 
@@ -85,7 +85,7 @@ class GeminiProtocol(ModelApi):
         reported, counts = _reported(history)
         told = (body.get("systemInstruction"), body.get("system_instruction"))
         return Message(
-            tuple(calls),
+            (*calls, *fetched(history)),
             tuple(reported),
             user_role_claims=claimed_values(history, *told),
             parsed=counts,

@@ -181,6 +181,48 @@ def hosted(kind: str, declaration: Json) -> ParsedCall:
     return ParsedCall(HOSTED + name, arguments, HOSTED + name)
 
 
+FETCHED: Final = "llm.hosted.url"
+"""A URL that the provider reads for a conversation: a picture, a document."""
+FETCHED_LIMIT: Final = 100
+"""URLs of one request; one more stands for all others."""
+_URL_MEMBERS: Final = frozenset(
+    {"imageurl", "fileurl", "videourl", "audiourl", "documenturl", "fileuri", "inputimage"}
+)
+_OWN_DATA: Final = frozenset({"arguments", "input", "args", "functioncall", "response"})
+"""Members with what tools were given and returned, which the provider does not look into."""
+_REMOTE: Final = re.compile(r"\s*(?:[a-z][a-z0-9+.-]{1,15}:)?//", re.IGNORECASE)
+
+
+def fetched(history: Json) -> list[ParsedCall]:
+    """Return a call for every URL in a conversation that the provider fetches.
+
+    Its host is told path and query by the provider, around the guard.
+
+    Args:
+        history: the messages, contents or items of a request.
+    """
+    found: dict[str, None] = {}
+    stack: list[Json] = [history]
+    while stack and len(found) <= FETCHED_LIMIT:
+        item = stack.pop()
+        if isinstance(item, list):
+            stack += item
+        if not isinstance(item, dict):
+            continue
+        by_url = item.get("type") == "url"
+        for name, inner in item.items():
+            plain = name.replace("_", "").lower()
+            if plain in _URL_MEMBERS or (by_url and plain == "url"):
+                url = inner.get("url") if isinstance(inner, dict) else inner
+                if isinstance(url, str) and _REMOTE.match(url):
+                    found[url] = None
+            elif plain not in _OWN_DATA and isinstance(inner, dict | list):
+                stack.append(inner)
+    return [
+        ParsedCall(FETCHED, {"url": url}, f"{FETCHED}:{number}") for number, url in enumerate(found)
+    ]
+
+
 def _error(status: int, kind: str, message: str, fields: Json, shape: str) -> HttpReply:
     error: dict[str, Json] = {"type": kind, "message": message, "guard": fields}
     if shape == "openai":

@@ -21,7 +21,14 @@ from guard.protocols.llm.model_answers import (
     reject_unknown_members,
     render_event,
 )
-from guard.protocols.llm.model_requests import ModelApi, hosted, objects, past_call, text_content
+from guard.protocols.llm.model_requests import (
+    ModelApi,
+    fetched,
+    hosted,
+    objects,
+    past_call,
+    text_content,
+)
 from guard.protocols.llm.user_role_claims import claimed_values
 from guard.protocols.messages import Message, ParsedCall, ReportedResult
 
@@ -360,7 +367,9 @@ class OpenAiChatProtocol(ModelApi):
             calls.append(hosted("web_search", body["web_search_options"]))
         history = objects(body.get("messages"), "messages")
         return Message(
-            tuple(calls), tuple(_reported(history)), user_role_claims=claimed_values(history)
+            (*calls, *fetched(history)),
+            tuple(_reported(history)),
+            user_role_claims=claimed_values(history),
         )
 
     def answer_reader(self, message: Message) -> AnswerReader:

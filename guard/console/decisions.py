@@ -37,6 +37,15 @@ EVENTS: Final = 500
 NEWS: Final = 20
 CHUNK: Final = 4 * 1024 * 1024
 """Bytes of the log that one batch takes in."""
+_WRITER: Final = """
+PRAGMA synchronous = NORMAL;
+PRAGMA wal_autocheckpoint = 8000;
+PRAGMA cache_size = -16000;
+PRAGMA secure_delete = ON;
+"""
+"""Of the one connection that writes as long as the log is followed.  In WAL mode NORMAL loses the
+last batches at most, which are read again; a checkpoint, and its fsync, comes every 32 MB."""
+_READER: Final = "PRAGMA mmap_size = 268435456;"
 FILTERS: Final = ("enforced", "principal", "session", "tool", "server")
 """What decisions can be filtered by; each has an index."""
 _STEP: Final = math.log(1.15)
@@ -105,6 +114,11 @@ class DecisionIndex:
         self.path = path or log.with_name(log.name + ".index")
         self._lock = threading.Lock()
         self._closed = False
+        self._writer: sqlite3.Connection | None = None
+        self._is_unwiped = False
+        """Whether the WAL may still have what was taken away."""
+        self.is_behind = False
+        """Whether more of the log is there than the last batch took in."""
         self._make()
         self._file: Any = None
         self.unread = 0
@@ -115,6 +129,9 @@ class DecisionIndex:
         with self._lock:
             self._closed = True
             self._let_go()
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
 
     def _let_go(self) -> None:
         if self._file is not None:
@@ -142,8 +159,35 @@ class DecisionIndex:
     def _connected(self) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(self.path, timeout=10)) as db:
             db.row_factory = sqlite3.Row
-            db.execute("PRAGMA secure_delete = ON")
+            db.execute(_READER)
             yield db
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection that writes, for one transaction; the lock is held.
+
+        To open and close one with each batch would write the whole WAL back, and wait for the disk.
+        """
+        if self._writer is None:
+            # The batches are taken in by threads of a pool, one at a time.
+            self._writer = sqlite3.connect(self.path, timeout=10, check_same_thread=False)
+            self._writer.executescript(_WRITER)
+        try:
+            with self._writer:
+                yield self._writer
+        except sqlite3.Error:
+            self._writer.close()
+            self._writer = None
+            raise
+
+    def _wipe(self) -> None:
+        """Have nothing of what was taken away stand in the WAL any more; the lock is held.
+
+        Where a page is reading just now, it is tried again with the next look at the log.
+        """
+        if self._writer is not None:
+            busy, *_ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._is_unwiped = bool(busy)
 
     # --- taking in -------------------------------------------------------------------------------
 
@@ -154,16 +198,21 @@ class DecisionIndex:
             AuditError: the log became shorter than what was read of it.
             sqlite3.Error: the index cannot be written.
         """
-        with self._lock, self._connected() as db:
+        with self._lock:
+            self.is_behind = False
             if self._closed:
                 return []
-            inode, offset = db.execute("SELECT inode, offset FROM place").fetchone() or (0, 0)
-            data, inode, offset = self._read(inode, offset)
-            if not data:
-                return []
-            with db:
-                rows = self._insert(db, data)
+            with self._writing() as db:
+                inode, offset = db.execute("SELECT inode, offset FROM place").fetchone() or (0, 0)
+                data, inode, offset = self._read(inode, offset)
+                if not data and not self._is_unwiped:
+                    return []
+                rows, has_erased = self._insert(db, data)
                 db.execute("REPLACE INTO place VALUES (1, ?, ?)", (inode, offset))
+            self.is_behind = len(data) > CHUNK // 2
+            self._is_unwiped = self._is_unwiped or has_erased
+            if self._is_unwiped:
+                self._wipe()
             return rows
 
     def _read(self, inode: int, offset: int) -> tuple[bytes, int, int]:
@@ -197,7 +246,8 @@ class DecisionIndex:
         except FileNotFoundError:
             return False
 
-    def _insert(self, db: sqlite3.Connection, data: bytes) -> list[Row]:
+    def _insert(self, db: sqlite3.Connection, data: bytes) -> tuple[list[Row], bool]:
+        """Take lines in; return the decisions, and whether lines were erased."""
         rows: list[tuple[Any, ...]] = []
         events: list[dict[str, Any]] = []
         counts: Counter[tuple[int, str, str]] = Counter()
@@ -219,10 +269,11 @@ class DecisionIndex:
         # After the decisions: an erasure may be of lines of this very batch.
         for entry in events:
             _event(db, entry)
-        return [
+        shown = [
             _row({"id": first + number, **dict(zip(_COLUMNS, row, strict=True))})
             for number, row in enumerate(rows)
         ]
+        return shown, any(entry["event"] == EVENT_ERASURE for entry in events)
 
     def forget(self, before: float) -> int:
         """Take decisions and events of before a time (seconds) away; return how many.
@@ -231,14 +282,16 @@ class DecisionIndex:
             sqlite3.Error: the index cannot be written.
         """
         gone = 0
-        with self._lock, self._connected() as db:
+        with self._lock:
             for table in ("decisions", "events"):
                 query = f"""DELETE FROM {table} WHERE id IN
                     (SELECT id FROM {table} ORDER BY id LIMIT {_FORGET}) AND at < ?"""  # noqa: S608  (names of our own)
-                with db:
+                with self._writing() as db:
                     gone += db.execute(query, (before,)).rowcount
-            with db:
+            with self._writing() as db:
                 db.execute("DELETE FROM hours WHERE hour < ?", (_hour(before),))
+            if gone:
+                self._wipe()
         return gone
 
     # --- asking ----------------------------------------------------------------------------------

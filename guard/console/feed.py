@@ -62,10 +62,11 @@ class Feed:
                 rows = []
                 self.error = f"{type(error).__name__}: {error}"
                 _LOGGER.warning("the audit log cannot be followed: %s", self.error)
-            if not rows:
-                await asyncio.sleep(POLL_SECONDS)
-            elif self._browsers:
+            if rows and self._browsers:
                 self._tell(b"".join(map(self._event, rows)))
+            if not self._index.is_behind:
+                # Also where there was something: a batch of one line costs as much as one of many.
+                await asyncio.sleep(POLL_SECONDS)
 
     def _event(self, row: Row) -> bytes:
         text = self._shown(row).replace("\r", " ").replace("\n", " ")

@@ -126,13 +126,17 @@ class SessionPages:
         areas = LabelSets(self._limits() or StateLimits())
         epoch = areas.epoch(self._now())
         found: list[tuple[str, LabelRecord]] = []
-        for bucket in range(BUCKETS):
-            for area in areas.of_bucket(who.tenant, who.principal, bucket, epoch).taints:
-                fields = await self._store.some_fields(who, area)
-                for name, raw in fields.items():
-                    record = self._seal.read(area, name, raw)
-                    if record is not None and (not session or record.session == session):
-                        found.append((name.hex()[:12], record))
+        of_buckets = (
+            areas.of_bucket(who.tenant, who.principal, bucket, epoch) for bucket in range(BUCKETS)
+        )
+        taints = [area for one in of_buckets for area in one.taints]
+        # At once: what meets in one turn of the event loop travels in one write.
+        every = await asyncio.gather(*(self._store.some_fields(who, area) for area in taints))
+        for area, fields in zip(taints, every, strict=True):
+            for name, raw in fields.items():
+                record = self._seal.read(area, name, raw)
+                if record is not None and (not session or record.session == session):
+                    found.append((name.hex()[:12], record))
         return sorted(found, key=lambda one: one[1].at)[:RECORDS]
 
     async def score(self, request: Request) -> Response:

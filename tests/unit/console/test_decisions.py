@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import stat
 from datetime import UTC, datetime
 
@@ -63,7 +64,14 @@ def test_what_is_erased_from_the_log_is_erased_here(log, opened):
     with log.open("a", encoding="utf-8") as file:
         file.write(line(3, principal="zoe-the-erased"))
         file.write(json.dumps({**erasure, "lines": [["L", 1], ["L", 3]]}) + "\n")
+    held = sqlite3.connect(index.path)
+    held.execute("BEGIN")
+    held.execute("SELECT * FROM decisions").fetchall()
     index.take_in()
+    held.close()
+    index.take_in()
+    files = log.parent.glob(f"{index.path.name}*")
+    assert not any(b"zoe-the-erased" in one.read_bytes() for one in files)
     assert [row["decision"] for row in index.page({})] == ["d2", "d0"]
     assert index.events()[0]["detail"]["lines"] == 2
 

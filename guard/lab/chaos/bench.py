@@ -90,10 +90,13 @@ def bench_chaos(
         asked = {event.call: event.to for event in events if event.saw is Saw.ASKED}
         refusals = {key: seen for agent in (*agents, probe) for key, seen in agent.refusals.items()}
         events += stage.seen(asked, refusals)
-        pieces = stage.cut_short()
-        not_here = sorted(set(EVERY_KIND) - set(stage.faults))
-    further = {"durability": durability.value, "not_here": not_here}
-    return _report(events, back, seed, {**further, "audit_lines_cut_short": pieces})
+        further: dict[str, object] = {
+            "durability": durability.value,
+            "losses_noticed": dict(stage.noticed()),
+            "audit_lines_cut_short": stage.cut_short(),
+        }
+        further["not_here"] = sorted(set(EVERY_KIND) - set(stage.faults))
+    return _report(events, back, seed, further)
 
 
 EVERY_KIND: Final = (

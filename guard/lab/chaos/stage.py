@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import time
+from collections import Counter
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -481,6 +482,13 @@ class Stage(Rig):
             to = asked.get(call, "") if saw is Saw.GRANTED else ""
             found.append(Event(at, saw, call, line["principal"], to, end))
         return found
+
+    def noticed(self) -> Counter[str]:
+        """Return how often the guard has noticed that labels are gone, by what it found."""
+        lines = (line for _, line in _lines(self.audit))
+        return Counter(
+            line["loss"] for line in lines if line.get("event") == "guard.labels_incomplete"
+        )
 
     def cut_short(self) -> int:
         """Return how many lines of the audit log are not whole.

@@ -146,3 +146,15 @@ def test_an_answer_whose_id_no_client_takes_is_not_answered() -> None:
     failure = MessageError("definitions_unchecked", "later", status=502)
 
     assert MCP.lost({"?:null": True}, failure, ID) == []
+
+
+def test_what_can_be_sent_again_says_so_and_after_how_many_seconds() -> None:
+    """A call is told in its result; a notification, which has none, by status: it was not taken."""
+    error = MessageError("overloaded", "too much at once", status=503, retry_after=4)
+    result = json.loads(MCP.unreadable(error, ID, request(call())).body)["result"]
+    told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+
+    assert "Retry: after 4 s." in result["content"][0]["text"]
+    fields = result["_meta"]["guard"]
+    assert (fields["retry"], fields["retry_after"]) == (True, 4)
+    assert MCP.unreadable(error, ID, request(told)).status == 503

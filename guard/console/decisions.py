@@ -45,6 +45,7 @@ PRAGMA secure_delete = ON;
 """
 """Of the one connection that writes as long as the log is followed.  In WAL mode NORMAL loses the
 last batches at most, which are read again; a checkpoint, and its fsync, comes every 32 MB."""
+_BUSY_MILLISECONDS: Final = 10_000
 _READER: Final = "PRAGMA mmap_size = 268435456;"
 FILTERS: Final = ("enforced", "principal", "session", "tool", "server")
 """What decisions can be filtered by; each has an index."""
@@ -157,7 +158,7 @@ class DecisionIndex:
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(self.path, timeout=10)) as db:
+        with closing(sqlite3.connect(self.path, timeout=_BUSY_MILLISECONDS / 1000)) as db:
             db.row_factory = sqlite3.Row
             db.execute(_READER)
             yield db
@@ -170,7 +171,9 @@ class DecisionIndex:
         """
         if self._writer is None:
             # The batches are taken in by threads of a pool, one at a time.
-            self._writer = sqlite3.connect(self.path, timeout=10, check_same_thread=False)
+            self._writer = sqlite3.connect(
+                self.path, timeout=_BUSY_MILLISECONDS / 1000, check_same_thread=False
+            )
             self._writer.executescript(_WRITER)
         try:
             with self._writer:
@@ -186,7 +189,9 @@ class DecisionIndex:
         Where a page is reading just now, it is tried again with the next look at the log.
         """
         if self._writer is not None:
+            self._writer.execute("PRAGMA busy_timeout = 0")
             busy, *_ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._writer.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
             self._is_unwiped = bool(busy)
 
     # --- taking in -------------------------------------------------------------------------------
@@ -440,13 +445,24 @@ def _event(db: sqlite3.Connection, entry: dict[str, Any]) -> None:
             pair for pair in entry.get("lines", ()) if isinstance(pair, list) and len(pair) > 1
         ]
         wanted = [(str(pair[0]), int(pair[1])) for pair in lines]
-        db.executemany("DELETE FROM decisions WHERE log = ? AND n = ?", wanted)
+        _erase(db, wanted)
         entry = {**entry, "lines": len(wanted)}
     rest = {k: v for k, v in entry.items() if k not in {"event", "at", "log", "n"}}
     db.execute(
         "INSERT INTO events (at, event, detail) VALUES (?, ?, ?)",
         (_at(entry), str(entry["event"]), json.dumps(rest)),
     )
+
+
+def _erase(db: sqlite3.Connection, lines: list[tuple[str, int]]) -> None:
+    """Take the decisions of some lines away, and whose they were out of the counters."""
+    for line in lines:
+        found = db.execute("SELECT at, principal FROM decisions WHERE log = ? AND n = ?", line)
+        whose = [(_hour(at), principal) for at, principal in found.fetchall()]
+        one = "hour = ? AND what = 'principal' AND name = ?"
+        db.executemany(f"UPDATE hours SET n = n - 1 WHERE {one}", whose)  # noqa: S608  (our own)
+        db.executemany(f"DELETE FROM hours WHERE n <= 0 AND {one}", whose)  # noqa: S608  (likewise)
+    db.executemany("DELETE FROM decisions WHERE log = ? AND n = ?", lines)
 
 
 def _row(found: Row) -> Row:

@@ -71,7 +71,7 @@ def test_what_is_erased_from_the_log_is_erased_here(log, opened):
     held.close()
     index.take_in()
     files = log.parent.glob(f"{index.path.name}*")
-    assert not any(b"zoe-the-erased" in one.read_bytes() for one in files)
+    assert [one.name for one in files if b"zoe-the-erased" in one.read_bytes()] == []
     assert [row["decision"] for row in index.page({})] == ["d2", "d0"]
     assert index.events()[0]["detail"]["lines"] == 2
 

@@ -19,6 +19,7 @@ from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError
 from guard.core.policy import StateLimits
 from guard.lab.chaos.history import Event, Saw
+from guard.protocols.refusals import UNREACHABLE, WITHHELD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,8 @@ FACTS: Final = 8
 """Keys of the memory that all agents share."""
 _OUTSIDE: Final = re.compile(r"x-[\w-]+@evil\.test")
 _TIMEOUT: Final = 5.0
+_UNCLEAR: Final = WITHHELD | {UNREACHABLE}
+"""Codes of calls that were carried out, or may have been."""
 
 
 class Person(threading.Thread):
@@ -200,5 +203,7 @@ def _outcome(answer: dict[str, Any]) -> tuple[Saw, str, str, bool]:
             return Saw.FAILED, "", "", False
         if any(reason["code"] == "audit_error" for reason in said["reasons"]):
             return Saw.UNRECORDED, "", "", False
+        if said["code"] in _UNCLEAR:
+            return Saw.FAILED, "", "", False
         return Saw.REFUSED, said["decision_id"], "", said["code"] == "approval_required"
     return Saw.DONE, "", str(result.get("content")), False

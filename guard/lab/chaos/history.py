@@ -38,6 +38,8 @@ class Saw(StrEnum):
     """Audit log: a line with another verdict."""
     GRANTED = "granted"
     """Audit log: a line of a call that a person's grant allowed; ``to`` is the grant."""
+    NOTED = "noted"
+    """Audit log: a line of a call that was not judged, or whose answer was not released."""
     WAITS = "waits"
     """Audit log: a line of a call that a person is asked about."""
     APPROVED = "approved"
@@ -69,7 +71,7 @@ class Violation:
 
 
 _ANSWERED = (Saw.READ, Saw.DONE, Saw.REFUSED)
-_VERDICTS = (Saw.ALLOWED, Saw.STOPPED, Saw.GRANTED, Saw.WAITS)
+_RECORDS = (Saw.ALLOWED, Saw.STOPPED, Saw.GRANTED, Saw.WAITS, Saw.NOTED)
 _FORWARDS = (Saw.ALLOWED, Saw.GRANTED)
 _STAYS = (Saw.STOPPED, Saw.WAITS)
 
@@ -103,7 +105,7 @@ def _wrong_in_call(seen: list[Event]) -> Iterator[str]:
         yield "refused_and_received"
     if (kinds[Saw.READ] or kinds[Saw.DONE]) and not arrived:
         yield "answered_and_never_received"
-    if any(kinds[kind] for kind in _ANSWERED) and not any(kinds[kind] for kind in _VERDICTS):
+    if any(kinds[kind] for kind in _ANSWERED) and not any(kinds[kind] for kind in _RECORDS):
         yield "audit_line_lost"
     stays = any(kinds[kind] for kind in _STAYS)
     if stays and allowed:

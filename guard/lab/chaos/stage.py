@@ -474,7 +474,7 @@ class Stage(Rig):
             told = refusals.get(line.get("decision_id", ""))
             if line.get("event") == "guard.unreadable" and told is not None:
                 at = datetime.fromisoformat(line["at"]).timestamp()
-                found.append(Event(at, Saw.STOPPED, told.call, told.principal, mark=end))
+                found.append(Event(at, Saw.NOTED, told.call, told.principal, mark=end))
             if line.get("event") != "guard.decision":
                 continue
             call, at = line["session"], datetime.fromisoformat(line["at"]).timestamp()

@@ -22,22 +22,19 @@ from guard.propagation.scope import select
 from guard.provenance.lineage import ALTERED, BEGINNINGS, GAP, SAVED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from starlette.requests import Request
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.adapters.redis.operators import LabelTrace
-    from guard.adapters.redis.store import RedisSessionStore
-    from guard.console.decisions import DecisionIndex
     from guard.console.drawing import Drawing
-    from guard.console.pages import Templates
+    from guard.console.pages import Shelf
     from guard.propagation.events import Event
     from guard.propagation.graph import Graph
     from guard.propagation.incident import Incident
     from guard.propagation.scope import Scope
     from guard.provenance.lineage import Step
-    from guard.provenance.seal import Seal
 
 LISTED: Final = 200
 """Rows of a table; the whole scope is in `guard incident export`."""
@@ -48,33 +45,14 @@ class LineagePages:
     """Pages over labels, the propagation graph and the incidents of all tenants.
 
     Args:
-        store: connected.
-        seal: the deployment's key.
-        index: of the audit log, which knows the tenants.
-        templates: of the console.
+        shelf: what the pages are about.
         audit: takes a line per act.
-        now: seconds since the epoch.
-        limits: of the policy in force.
     """
 
-    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
-        self,
-        *,
-        store: RedisSessionStore,
-        seal: Seal,
-        index: DecisionIndex,
-        templates: Templates,
-        audit: AuditLogFile | NoAuditLog,
-        now: Callable[[], float],
-        limits: Callable[[], StateLimits | None] = lambda: None,
-    ) -> None:
-        self._store = store
-        self._seal = seal
-        self._index = index
-        self._shown = templates.shown
+    def __init__(self, shelf: Shelf, audit: AuditLogFile | NoAuditLog) -> None:
+        self._shelf = shelf
+        self._shown = shelf.templates.shown
         self._audit = audit
-        self._now = now
-        self._limits = limits
 
     def table(self) -> list[Page]:
         """Return the routes."""
@@ -90,7 +68,7 @@ class LineagePages:
         ]
 
     def _operator(self, tenant: str) -> IncidentOperator:
-        return IncidentOperator(self._store, self._seal, tenant, self._limits())
+        return IncidentOperator(self._shelf.store, self._shelf.seal, tenant, self._shelf.limits())
 
     # --- lineage ---------------------------------------------------------------------------------
 
@@ -99,7 +77,7 @@ class LineagePages:
         return self._shown(request, "lineage", **await self._asked({}), found=[], graphs=[])
 
     async def _asked(self, form: dict[str, str]) -> dict[str, Any]:
-        tenants = await asyncio.to_thread(self._index.tenants)
+        tenants = await asyncio.to_thread(self._shelf.index.tenants)
         return {"asked": {**dict.fromkeys((*_GIVEN, "tenant"), ""), **form}, "tenants": tenants}
 
     async def value(self, request: Request) -> Response:
@@ -111,9 +89,11 @@ class LineagePages:
             raise InputError(
                 "name a value, such as an address, or the key of an item with its store"
             )
-        labels = LabelOperator(self._store, self._seal, self._limits() or StateLimits(), tenant)
+        labels = LabelOperator(
+            self._shelf.store, self._shelf.seal, self._shelf.limits() or StateLimits(), tenant
+        )
         traced = await labels.trace(
-            text, self._now(), store=form["store"], principal=form["principal"]
+            text, self._shelf.now(), store=form["store"], principal=form["principal"]
         )
         found = [(name, _records(one), _path_drawing(one)) for name, one in traced.items()]
         graphs = []
@@ -168,7 +148,9 @@ class LineagePages:
         tenant = field_of(form, "tenant") or "default"
         named: dict[str, Any] = {name: field_of(form, name).strip() for name in _GIVEN}
         note = field_of(form, "note")[:500]
-        incident = await self._operator(tenant).open(Given(**named), self._now(), person.name, note)
+        incident = await self._operator(tenant).open(
+            Given(**named), self._shelf.now(), person.name, note
+        )
         self._audit.event(
             EVENT_INCIDENT, {"incident": incident.id, "act": "open", "by": person.name}
         )
@@ -199,7 +181,7 @@ class LineagePages:
         """Contain what an incident reached, take a step back, release what was cleared, close."""
         form, person = request.state.form, person_of(request)
         tenant, name = request.path_params["tenant"], request.path_params["incident"]
-        operator, at, by = self._operator(tenant), self._now(), person.name
+        operator, at, by = self._operator(tenant), self._shelf.now(), person.name
         act, step = field_of(form, "act"), number(field_of(form, "step"))
         nodes = form.get("node", [])
         acts = {

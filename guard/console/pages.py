@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from guard.adapters.redis.store import RedisSessionStore
     from guard.console.access import Person, Role, SignedIn
+    from guard.console.decisions import DecisionIndex
+    from guard.core.policy import StateLimits
+    from guard.provenance.seal import Seal
 
 _DIGITS: Final = 18
 
@@ -70,6 +74,22 @@ class Templates:
             **values,
         )
         return HTMLResponse(text, status)
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """What pages about agents are made from: the state, and the index over the audit log."""
+
+    store: RedisSessionStore
+    """Connected."""
+    seal: Seal
+    """The deployment's key."""
+    index: DecisionIndex
+    templates: Templates
+    now: Callable[[], float]
+    """Seconds since the epoch."""
+    limits: Callable[[], StateLimits | None] = lambda: None
+    """Of the policy in force."""
 
 
 def person_of(request: Request) -> Person:

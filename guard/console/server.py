@@ -34,6 +34,7 @@ from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.lineage_pages import LineagePages
 from guard.console.oidc import OpenIdConnect
+from guard.console.pages import Shelf
 from guard.console.people import load_people
 from guard.console.policy_pages import PolicyPages
 from guard.console.session_pages import SessionPages
@@ -276,6 +277,7 @@ def further_pages(
         templates: of the pages.
     """
     (store, seal), (index, desk) = state, shown
+    shelf = Shelf(store, seal, index, templates, now, lambda: desk.limits)
     return (
         PolicyPages(bench, templates, audit, now),
         TrialPages(
@@ -286,23 +288,8 @@ def further_pages(
             audit=audit,
             now=now,
         ),
-        SessionPages(
-            store=store,
-            seal=seal,
-            index=index,
-            templates=templates,
-            now=now,
-            limits=lambda: desk.limits,
-        ),
-        LineagePages(
-            store=store,
-            seal=seal,
-            index=index,
-            templates=templates,
-            audit=audit,
-            now=now,
-            limits=lambda: desk.limits,
-        ),
+        SessionPages(shelf),
+        LineagePages(shelf, audit),
     )
 
 

@@ -18,16 +18,12 @@ from guard.core.trajectory import FEATURES_13
 from guard.provenance.label_sets import BUCKETS, LabelSets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.requests import Request
 
-    from guard.adapters.redis.store import RedisSessionStore
-    from guard.console.decisions import DecisionIndex, Row
-    from guard.console.pages import Templates
+    from guard.console.decisions import Row
+    from guard.console.pages import Shelf
     from guard.core.labels import LabelRecord
     from guard.core.trajectory import Window
-    from guard.provenance.seal import Seal
 
 CALLS: Final = 500
 """Decisions of one page."""
@@ -40,30 +36,12 @@ class SessionPages:
     """Pages over what one agent did.
 
     Args:
-        store: connected.
-        seal: the deployment's key.
-        index: of the audit log.
-        templates: of the console.
-        now: seconds since the epoch.
-        limits: of the policy in force.
+        shelf: what the pages are about.
     """
 
-    def __init__(
-        self,
-        *,
-        store: RedisSessionStore,
-        seal: Seal,
-        index: DecisionIndex,
-        templates: Templates,
-        now: Callable[[], float],
-        limits: Callable[[], StateLimits | None] = lambda: None,
-    ) -> None:
-        self._store = store
-        self._seal = seal
-        self._index = index
-        self._shown = templates.shown
-        self._now = now
-        self._limits = limits
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._shown = shelf.templates.shown
 
     def table(self) -> list[Page]:
         """Return the routes."""
@@ -75,7 +53,7 @@ class SessionPages:
     async def sessions(self, request: Request) -> Response:
         """One session or principal; or who was last seen."""
         wanted = {name: request.query_params.get(name, "") for name in ("session", "principal")}
-        rows = await asyncio.to_thread(self._index.page, wanted, limit=CALLS)
+        rows = await asyncio.to_thread(self._shelf.index.page, wanted, limit=CALLS)
         chosen = any(wanted.values())
         return self._shown(
             request,
@@ -101,10 +79,10 @@ class SessionPages:
         return parts
 
     async def _part(self, who: Identity) -> dict[str, Any]:
-        session, principal = await self._store.windows(who)
-        graph = await read_graph(self._store, self._seal, who.tenant)
-        own = self._seal.session(who) if who.session else b""
-        whose = self._seal.principal(who)
+        session, principal = await self._shelf.store.windows(who)
+        graph = await read_graph(self._shelf.store, self._shelf.seal, who.tenant)
+        own = self._shelf.seal.session(who) if who.session else b""
+        whose = self._shelf.seal.principal(who)
         events = []
         for place in range(len(graph) - 1, -1, -1):
             event = graph.event(place)
@@ -123,18 +101,18 @@ class SessionPages:
 
     async def _read(self, who: Identity, session: bytes) -> list[tuple[str, LabelRecord]]:
         """Return values that untrusted text named to a principal, by fingerprint, oldest first."""
-        areas = LabelSets(self._limits() or StateLimits())
-        epoch = areas.epoch(self._now())
+        areas = LabelSets(self._shelf.limits() or StateLimits())
+        epoch = areas.epoch(self._shelf.now())
         found: list[tuple[str, LabelRecord]] = []
         of_buckets = (
             areas.of_bucket(who.tenant, who.principal, bucket, epoch) for bucket in range(BUCKETS)
         )
         taints = [area for one in of_buckets for area in one.taints]
         # At once: what meets in one turn of the event loop travels in one write.
-        every = await asyncio.gather(*(self._store.some_fields(who, area) for area in taints))
+        every = await asyncio.gather(*(self._shelf.store.some_fields(who, area) for area in taints))
         for area, fields in zip(taints, every, strict=True):
             for name, raw in fields.items():
-                record = self._seal.read(area, name, raw)
+                record = self._shelf.seal.read(area, name, raw)
                 if record is not None and (not session or record.session == session):
                     found.append((name.hex()[:12], record))
         return sorted(found, key=lambda one: one[1].at)[:RECORDS]
@@ -142,7 +120,7 @@ class SessionPages:
     async def score(self, request: Request) -> Response:
         """The classifier's score before each send and unmapped call, in order."""
         wanted = {name: request.query_params.get(name, "") for name in ("session", "principal")}
-        rows = await asyncio.to_thread(self._index.page, wanted, limit=CALLS)
+        rows = await asyncio.to_thread(self._shelf.index.page, wanted, limit=CALLS)
         picture = await asyncio.to_thread(_curve, rows[::-1])
         # As an image it runs nothing; its own style stands in it.
         headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}

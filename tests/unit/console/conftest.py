@@ -15,6 +15,7 @@ from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.lineage_pages import LineagePages
+from guard.console.pages import Shelf
 from guard.console.policy_pages import PolicyPages
 from guard.console.session_pages import SessionPages
 from guard.console.trial_pages import TrialPages
@@ -116,17 +117,8 @@ def console(store, log, clock, policy_file):
                 audit=audit,
                 now=lambda: NOW,
             ),
-            SessionPages(
-                store=store, seal=Seal(KEY), index=index, templates=templates, now=lambda: NOW
-            ),
-            LineagePages(
-                store=store,
-                seal=Seal(KEY),
-                index=index,
-                templates=templates,
-                audit=audit,
-                now=lambda: NOW,
-            ),
+            SessionPages(Shelf(store, Seal(KEY), index, templates, lambda: NOW)),
+            LineagePages(Shelf(store, Seal(KEY), index, templates, lambda: NOW), audit),
         ),
         now=lambda: NOW,
     )

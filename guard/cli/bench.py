@@ -60,6 +60,9 @@ def scale(
     policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of one load.")] = 4.0,
+    base: Annotated[
+        Path | None, typer.Option(help="Checkout of an earlier revision, to compare with.")
+    ] = None,
 ) -> None:
     """Both enforcement points against stock mitmdump, start, memory; what else is planned."""
     from guard.lab.bench_scale import bench_scale
@@ -67,9 +70,29 @@ def scale(
     with stages(Console(stderr=True)) as told:
         report = bench_scale(
             policy or policies_directory() / "default.yaml",
+            base=base,
             rounds=rounds,
             seconds=seconds,
             progress=told,
+        )
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def results(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    base: Annotated[
+        Path | None, typer.Option(help="Checkout of an earlier revision, to compare with.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
+) -> None:
+    """What calls cost by the size of results that are new, and who waits for a megabyte."""
+    from guard.lab.result_load import bench_results
+
+    with stages(Console(stderr=True)) as told:
+        report = bench_results(
+            policy or policies_directory() / "default.yaml", base, rounds=rounds, progress=told
         )
     show(report, command="guard lab bench", as_json=json)
 

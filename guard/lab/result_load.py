@@ -1,4 +1,6 @@
-"""Calls whose results have a given size and have not been seen before, and what they cost a guard.
+"""``guard lab bench results``: what calls cost by the size of results, and who waits for whom.
+
+Results have not been seen before.  With an earlier revision (``--base``) costs are ratios to its.
 
 ``python -m guard.lab.result_load`` is the upstream: it prints its port and answers each
 ``tools/call`` with a text; the path in its arguments says how long, and from which number made.
@@ -21,10 +23,12 @@ import time
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from guard.adapters.loopback import Rig, free_port
+from guard.core.errors import GuardError
 from guard.lab.generate.vocabulary import Vocabulary
+from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +42,14 @@ SMALL, MEDIUM, LARGE = 100, 10_000, 100_000
 HUGE: Final = 1_000_000
 CALLS: Final = {SMALL: 1000, MEDIUM: 150, LARGE: 25}
 """Calls of a round by the characters of their results."""
+_RATIOS: Final = (
+    ("cpu_us_per_call_ratio", SMALL, "<= 0.55"),
+    ("result_10k_ratio", MEDIUM, "<= 0.25"),
+    ("result_100k_ratio", LARGE, "<= 0.25"),
+)
 WARM_UP: Final = 20
+SECONDS: Final = 4.0
+"""Length of a load of small calls beside huge results."""
 _SENTENCES: Final = (
     "The {a} of the {b} was founded in {year} and has grown at a steady rate since then.",
     "{name} said that the {a} would be ready by {day} May, although nobody was sure.",
@@ -48,6 +59,14 @@ _SENTENCES: Final = (
     "It cost ${n}.{small}0 in {year} (some say more), which is {small} times as much as a {b}.",
     "Nothing in the {a} is new, but the {b} has been rewritten - in part - by {name}.",
     "Work on it began on {year}-0{small}-1{small} and ended a few weeks later.",
+    "Few of those who came for the {a} stayed for the {b}, and fewer still came back.",
+    "What the {a} is to the north, the {b} is to the south; neither would say so.",
+    "In the end they agreed that every {a} needs a {b}, if only as a place to meet.",
+    "The council had promised a new {a}, yet all that was built was a smaller {b}.",
+    "Critics called it the best {a} of its kind, which says little about the {b}.",
+    "It is not known who designed the {b}, but the style is that of the old {a}.",
+    "During the war the {a} was closed, and parts of it were used for the {b}.",
+    "Today the {b} is open all year round and admission to the {a} is free.",
 )
 _CONTACTS: Final = (
     "Write to {mail} for a copy.",
@@ -167,8 +186,7 @@ def calls(port: int, size: int, numbers: Sequence[int]) -> list[float]:
         times.append(time.perf_counter() - started)
         if len(answer) < size or b"isError" in answer:
             connection.close()
-            msg = f"no result of {size} characters came back: {answer[:500]!r}"
-            raise ValueError(msg)
+            raise GuardError(f"no result of {size} characters came back: {answer[:500]!r}")
     connection.close()
     return times
 
@@ -178,24 +196,66 @@ def _call(size: int, number: int) -> dict[str, Json]:
     return {"jsonrpc": "2.0", "id": number + 1, "method": "tools/call", "params": params}
 
 
-def first_sight(
-    policy: Path, base: Path, *, rounds: int, progress: Progress
-) -> dict[str, list[tuple[Spent, Spent]]]:
-    """Return what calls cost here and at an earlier revision, pairs of rounds that alternate.
+def bench_results(policy: Path, base: Path | None, *, rounds: int, progress: Progress) -> Report:
+    """Measure everything and return the report; see :func:`result_checks`."""
+    checks, details = result_checks(policy, base, rounds=rounds, progress=progress)
+    return Report(name="results", machine=machine(), checks=checks, details=details)
+
+
+def result_checks(
+    policy: Path, base: Path | None, *, rounds: int, progress: Progress
+) -> tuple[list[Check], dict[str, Any]]:
+    """Return the figures of calls by the size of their results, and the rounds behind them.
 
     Args:
         policy: of the guard here; the other has the one that it ships.
-        base: a checkout of the earlier revision, which this Python can run.
-        rounds: of each size.
+        base: a checkout of an earlier revision, which this Python can run; None compares nothing.
+        rounds: alternating ones.
         progress: is told what is going on and which share is done.
-
-    Returns:
-        by size of the results: this revision's and the earlier one's figures of each round.
 
     Raises:
         GuardError: a part could not be started.
     """
-    found: dict[str, list[tuple[Spent, Spent]]] = {str(size): [] for size in CALLS}
+    spent = {} if base is None else _first_sight(policy, base, rounds, progress)
+    beside = _small_beside_huge(policy, rounds, progress)
+    ratio = percentile(beside.beside, 99) / percentile(beside.idle, 99)
+    checks = [
+        *(_ratio(name, spent.get(size, []), target) for name, size, target in _RATIOS),
+        Check(
+            id="p99_small_while_1mb",
+            value=round(ratio, 2),
+            unit="ratio",
+            n=len(beside.beside),
+            target="<= 2",
+        ),
+    ]
+    details = {
+        "spent_here_and_at_base": {str(size): pairs for size, pairs in spent.items()},
+        "milliseconds": {
+            name: {"n": len(times), **{f"p{at}": percentile(times, at) for at in (50, 99)}}
+            for name, times in beside._asdict().items()
+        },
+        "what_is_counted": "processor time of the guard's Python processes, without Redis",
+    }
+    return checks, details
+
+
+def _ratio(name: str, pairs: list[tuple[Spent, Spent]], target: str) -> Check:
+    reason = None if pairs else "name a checkout of the earlier revision with --base"
+    value = round(median(new.cpu_us / old.cpu_us for new, old in pairs), 3) if pairs else None
+    return Check(id=name, value=value, unit="ratio", n=len(pairs), target=target, reason=reason)
+
+
+def percentile(times: list[float], at: int) -> float:
+    """Return the time that so many hundredths of some times do not exceed."""
+    return sorted(times)[min(len(times) * at // 100, len(times) - 1)]
+
+
+def _first_sight(
+    policy: Path, base: Path, rounds: int, progress: Progress
+) -> dict[int, list[tuple[Spent, Spent]]]:
+    """Return, by size of the results, what calls cost here and at the base in each round."""
+    found: dict[int, list[tuple[Spent, Spent]]] = {size: [] for size in CALLS}
     with Rig() as here, Rig(root=base) as there:
         upstream = here.server(UPSTREAM)
         new = Measured(here, upstream, policy, "--data", "memory")
@@ -205,12 +265,12 @@ def first_sight(
             for guard in (new, old):
                 guard.spent(size, range(number, number := number + WARM_UP))
         for done in range(rounds):
-            progress(f"first sight, round {done + 1} of {rounds}", done / rounds)
+            progress(f"first sight, round {done + 1} of {rounds}", 0.7 * done / rounds)
             for size, count in CALLS.items():
                 numbers = range(number, number := number + count)
                 order = (new, old) if done % 2 else (old, new)
                 spent = {guard: guard.spent(size, numbers) for guard in order}
-                found[str(size)].append((spent[new], spent[old]))
+                found[size].append((spent[new], spent[old]))
     return found
 
 
@@ -223,13 +283,10 @@ class Beside(NamedTuple):
     """How long those took."""
 
 
-def small_beside_huge(policy: Path, *, seconds: float, rounds: int) -> Beside:
+def _small_beside_huge(policy: Path, rounds: int, progress: Progress) -> Beside:
     """Return how long small calls took while nothing else, and while large results, passed.
 
     Both clients are processes of their own, so that one does not hold up the other.
-
-    Raises:
-        GuardError: a part could not be started.
     """
     times = Beside([], [], [])
     with Rig() as rig:
@@ -237,12 +294,13 @@ def small_beside_huge(policy: Path, *, seconds: float, rounds: int) -> Beside:
         calls(guard.port, SMALL, range(WARM_UP))
         calls(guard.port, HUGE, range(3))
         number = WARM_UP
-        for _ in range(rounds):
-            times.idle.extend(_said(_client(guard.port, SMALL, number, seconds)))
-            huge = _client(guard.port, HUGE, number, seconds)
-            times.beside.extend(_said(_client(guard.port, SMALL, number, seconds)))
+        for done in range(rounds):
+            progress(f"small beside huge, round {done + 1} of {rounds}", 0.7 + 0.3 * done / rounds)
+            times.idle.extend(_said(_client(guard.port, SMALL, number, SECONDS)))
+            huge = _client(guard.port, HUGE, number + HUGE, SECONDS)
+            times.beside.extend(_said(_client(guard.port, SMALL, number + 2 * HUGE, SECONDS)))
             times.huge.extend(_said(huge))
-            number += HUGE
+            number += 3 * HUGE
     return times
 
 

@@ -308,7 +308,7 @@ def test_a_wrapped_store_is_asked_twice(behaviour: str, tmp_path: Path):
     try:
         answer = _call(wrapper, "search", {"query": "who"}, 1)
         again = _call(wrapper, "search", {"query": "who", "groups": ["main"]}, 2)
-        out, err = wrapper.communicate(timeout=60)
+        out, err = wrapper.communicate(timeout=180)
     finally:
         wrapper.kill()
         daemon.stop()

@@ -109,7 +109,7 @@ FRAMEWORKS := tests/frameworks
 FRAMEWORKS_PYTHON ?= $(BIN)/python
 $(FRAMEWORKS)/.installed: $(FRAMEWORKS)/requirements.txt pyproject.toml | $(BIN)/python
 	$(FRAMEWORKS_PYTHON) -m venv $(FRAMEWORKS)/.venv
-	$(FRAMEWORKS)/.venv/bin/python -m pip --disable-pip-version-check --no-input -q install -r $< -e .
+	$(FRAMEWORKS)/.venv/bin/python -m pip --disable-pip-version-check --no-input -q install -r $< -e '.[in-process]'
 	@touch $@
 
 frameworks: $(FRAMEWORKS)/.installed ## agent frameworks with a guard in process

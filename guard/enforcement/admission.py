@@ -103,7 +103,8 @@ class Admission:
         if 0 < self.limits.forwarded <= self._forwarded[principal]:
             raise self._refusal(principal, "too many requests of this principal are unanswered")
         if self._free and self._judged[principal] < self._share:
-            self._take(principal)
+            self._free -= 1
+            self._judged[principal] += 1
             return None
         return self._queue(principal)
 
@@ -127,7 +128,10 @@ class Admission:
         if not self.limits.judged:
             return
         self._free += 1
-        _less(self._judged, principal)
+        # Who has none is not kept: a client can make principals up.
+        self._judged[principal] -= 1
+        if not self._judged[principal]:
+            del self._judged[principal]
         if self._queues:
             self._go_on()
 
@@ -139,10 +143,6 @@ class Admission:
         """Note the end of one that was forwarded."""
         _less(self._forwarded, principal)
 
-    def _take(self, principal: str) -> None:
-        self._free -= 1
-        self._judged[principal] += 1
-
     def _go_on(self) -> None:
         """Hand free places to those who wait, one principal after the other."""
         for principal in list(self._queues):
@@ -153,7 +153,8 @@ class Admission:
                 continue
             waiter = queue.popleft()
             self.waiting -= 1
-            self._take(principal)
+            self._free -= 1
+            self._judged[principal] += 1
             if queue:
                 self._queues.move_to_end(principal)
             else:

@@ -136,6 +136,8 @@ class Credentials:
 
     def told(self, request: HttpRequest) -> str:
         """Return whom a refusal of a request concerns; empty where its proof does not hold."""
+        if not self.proofs:
+            return self.unauthenticated(request.server)
         try:
             return self.principal(request) or self.unauthenticated(request.server)
         except MessageError:

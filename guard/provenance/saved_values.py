@@ -366,8 +366,12 @@ def written_values(classified: ClassifiedCall) -> list[str]:
 def _written_in(text: str) -> tuple[dict[str, None], dict[str, None]]:
     """Return the values in a text as they stand and disguised, without those that only taint."""
     plain, disguised, _ = _values_in((text,), turned=False)
-    stand = dict.fromkeys(value for value in plain if not value.startswith("any:"))
-    return stand, dict.fromkeys(value for value in disguised if not value.startswith("any:"))
+    found: tuple[dict[str, None], dict[str, None]] = {}, {}
+    for kept, values in zip(found, (plain.keys(), disguised.keys()), strict=True):
+        for value in values:
+            if not value.startswith("any:"):
+                kept[value] = None
+    return found
 
 
 _ADDRESS: Final = 254

@@ -24,7 +24,7 @@ CLASSES: Final = {
     "spoken to": (
         rf"\b(?:note|message|notice|instructions?|attention|hint|dear|hey|hello|reminder|request)\b[ :,]*(?:to |for )?(?:all |any |the |every )?(?:\w+ )?{_AGENT}\b|\b{_AGENT}(?: \w+)? (?:reading|visiting|accessing|processing|browsing|parsing|summari[sz]ing) (?:this|the|our)\b"
         rf"|\b(?:you are|as) an? (?:\w+ ){{0,2}}{_AGENT}\b|\b(?:ask|tell|have|let|instruct) (?:the|your|an?) (?:ai )?{_AGENT} to\b|\byour (?:ai )?agent (?:can|will|should|must)\b|\b(?:the|all|any|every) {_AGENT}\b[^.\n]{{0,60}}\b(?:must|has to|have to|needs? to|(?:is|are) required to)\b"
-        rf"|(?:^|[\n>*#]\s*|<!--\s*){_AGENT}\s*:"
+        rf"|(?:^|[\n>*#]\s*|[.!?]\s+|<!--\s*){_AGENT}\s*:"
     ),
     "where": WHERE,
     "held": (
@@ -112,12 +112,17 @@ SIGNALS: Final = (
     (
         "conceal",
         3,
-        r"\b(?:do not|don't|never|must not|without)\s+(?:ever\s+)?(?:tell\w*|inform\w*|mention\w*|notify\w*|alert\w*|reveal\w*|disclos\w+|show\w*|let|ask\w*|warn\w*)\b[^.\n]{0,40}\b(?:the users?|humans?|operators?|(?:anyone|them) about (?:this|it|the))\b",
+        r"\b(?:do not|don't|never|must not|without)\s+(?:ever\s+)?(?:tell\w*|inform\w*|mention\w*|notify\w*|alert\w*|reveal\w*|disclos\w+|show\w*|let|ask\w*|warn\w*)\b[^.\n]{0,40}\b(?:the users?|humans?|operators?|(?:any(?:one|body)|them|people) (?:about|that) (?:this|it|the))\b",
     ),
     (
         "conceal",
         3,
         r"\b(?:silently|secretly|quietly|covertly|discreetly|stealthily|invisibly|in the background,?)\s+(?:(?:\w+ly|also|and|then|always|first|be|to|will|must|should|may),?\s+){0,2}?(?:execut\w+|runs?\b|send\w*|post\w*|forward\w*|call\w*|upload\w*|cop(?:y|ies)|read\w*|append\w*|includ\w+|add|fetch\w*|transmit\w*|exfiltrat\w+|email\w*|collect\w*|bcc)",
+    ),
+    (
+        "conceal",
+        3,
+        rf"\b(?:silently|secretly|quietly|covertly|discreetly|stealthily|invisibly)\s+(?:attach|append|include|add|insert|embed|put|copy)\w*\b[^.\n]{{0,80}}(?:{_FILES}|{SECRETS})",
     ),
     (
         "conceal",
@@ -146,6 +151,11 @@ SIGNALS: Final = (
         rf"\b(?:send|post|upload|forward|transmit|e-?mail|share|provide)\b[^.\n]{{0,60}}\b(?:{SECRETS})",
     ),
     ("where", 1, rf"\b{SENDS}\b[^.\n]{{0,100}}\bto\b[^.\n]{{0,20}}{WHERE}"),
+    (
+        "where",
+        1,
+        rf"\b(?:export|copy|move|sync|back ?up|mirror|dump|import)\b[^.\n]{{0,60}}\bto\b[^.\n]{{0,20}}{WHERE}",
+    ),
     (
         "execute",
         3,

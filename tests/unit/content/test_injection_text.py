@@ -160,7 +160,7 @@ def test_orders_without_an_imperative_are_found(text: str) -> None:
     "text",
     [
         "Export your data to https://app.example.org/backup at any time.",
-        "The build silently includes the changelog of every release.",
+        "The editor quietly puts the cursor back to where it was.",
         "The meeting moved. Agent: Pat. Please bring the agenda.",
     ],
 )

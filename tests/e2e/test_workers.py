@@ -23,6 +23,7 @@ import pytest
 from guard.adapters.loopback import START_SECONDS, free_port
 from tests.e2e.controlled_upstream import ControlledUpstream, Exchange, StreamClient, close_all
 from tests.e2e.running_guard import (
+    BEHIND_ENVOY,
     ROOT,
     RunningGuard,
     Upstream,
@@ -84,7 +85,7 @@ class Load:
         body = json.dumps(tool_call())
         connection.request("POST", "/mcp", body, {"content-type": "application/json"})
         answer = json.loads(connection.getresponse().read())
-        if answer["result"]["content"][0]["text"] != "done":
+        if "result" not in answer or answer["result"]["content"][0]["text"] != "done":
             raise OSError(str(answer))
 
 
@@ -330,6 +331,8 @@ def streaming(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningGuard]:
     """Return a guard of two workers in front of an upstream whose every chunk a test controls."""
+    if BEHIND_ENVOY:
+        pytest.skip("which worker has a connection is seen by who connects to the guard itself")
     server = ControlledUpstream()
     place = tmp_path_factory.mktemp("streaming")
     guard = start_guard(place / "guard", server, options=(*TWO, "--pep", request.param))

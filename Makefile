@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench conformance compare frameworks known-servers neural-memory console-identity dist wheels test-mitmproxy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean
+.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks known-servers neural-memory console-identity dist wheels test-mitmproxy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,24 @@ policy: $(DEV) ## check the shipped policies, each by itself, and run their test
 
 bench: $(DEV) ## side by side with stock mitmdump
 	$(BIN)/guard lab bench proxy --json $(ARGS)
+
+# Other gateways, each from its package in an environment of its own (about two gigabytes).  One that
+# cannot be installed is left out, and the report says so.
+PEERS := tests/peers
+PEERS_AT := $(PEERS)/.environments
+$(PEERS_AT)/%/.installed: $(PEERS)/%.txt | $(BIN)/python
+	$(BIN)/python -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
+	@touch $@
+
+$(PEERS_AT)/npm/.installed: $(PEERS)/package.json
+	mkdir -p $(@D) && cp $< $(@D)
+	npm install --prefix $(@D) --no-audit --no-fund --no-package-lock --silent
+	@touch $@
+
+bench-peers: $(DEV) ## other gateways of MCP beside the guard (needs npm)
+	-@$(MAKE) --keep-going $(patsubst $(PEERS)/%.txt,$(PEERS_AT)/%/.installed,$(wildcard $(PEERS)/*.txt)) $(PEERS_AT)/npm/.installed
+	$(BIN)/guard lab bench peers --json $(ARGS)
 
 # The official suite, and the clients of the refusal matrix, each in an environment of its own
 # (needs npm; about a gigabyte).
@@ -224,6 +242,7 @@ lock: ## rewrite requirements/ from pyproject.toml (needs uv)
 	./requirements/lock.sh
 
 clean: ## remove what make made
+	rm -rf $(PEERS_AT)
 	rm -rf $(BROWSER)/node_modules $(BROWSER)/.installed
 	rm -rf $(SUITE)/refusals.json $(SUITE)/.environments $(SUITE)/node_modules $(SUITE)/.installed
 	rm -rf $(VENV) $(VENV)-release .venv-newest build dist .coverage .coverage.* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -28,6 +28,7 @@ from guard.lab.write_path.bench import DATA, bench_write_path, show_tables
 from guard.settings import Durability, policies_directory
 
 SHARED = Path("../shared/data")
+PEERS = Path("tests/peers/.environments")
 
 app = typer.Typer(help="Measure the guard on this machine, side by side with what it replaces.")
 
@@ -60,6 +61,7 @@ def scale(
     policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of one load.")] = 4.0,
+    peers: Annotated[Path, typer.Option(help="Where `make bench-peers` installs.")] = PEERS,
     base: Annotated[
         Path | None, typer.Option(help="Checkout of an earlier revision, to compare with.")
     ] = None,
@@ -70,6 +72,7 @@ def scale(
     with stages(Console(stderr=True)) as told:
         report = bench_scale(
             policy or policies_directory() / "default.yaml",
+            peers,
             base=base,
             rounds=rounds,
             seconds=seconds,
@@ -108,6 +111,56 @@ def soak(
 
     with stages(Console(stderr=True)) as told:
         report = bench_soak(calls=2_000_000 if full else calls, progress=told)
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def peers(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of one load.")] = 4.0,
+    installed: Annotated[Path, typer.Option(help="Where `make bench-peers` installs.")] = PEERS,
+) -> None:
+    """Other gateways of MCP beside the guard: requests per second, latency, what each inspects."""
+    from guard.lab.peers.bench import bench_peers, table
+
+    console = Console(stderr=True)
+    with stages(console) as told:
+        report = bench_peers(
+            policy or policies_directory() / "default.yaml",
+            installed,
+            rounds=rounds,
+            seconds=seconds,
+            progress=told,
+        )
+    console.print(table(report.details["table"]))
+    show(report, command="guard lab bench", as_json=json)
+
+
+@app.command()
+def capacity(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Of each load; the fastest counts.")] = 3,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of one load.")] = 3.0,
+    document: Annotated[
+        Path | None, typer.Option(help="Put the figures into this file: docs/capacity.md.")
+    ] = None,
+) -> None:
+    """What a call costs, what fleets of agents need, what saturates first: measured, simulated."""
+    from guard.lab.capacity.bench import bench_capacity
+    from guard.lab.capacity.document import put_into
+
+    with stages(Console(stderr=True)) as told:
+        report = bench_capacity(
+            policy or policies_directory() / "default.yaml",
+            rounds=rounds,
+            seconds=seconds,
+            progress=told,
+        )
+    if document is not None:
+        put_into(document, report)
     show(report, command="guard lab bench", as_json=json)
 
 

@@ -19,6 +19,7 @@ from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
 from guard.lab.load import UPSTREAM, find_mitmdump, generator, run_load
 from guard.lab.overload import overload_check, overloaded
+from guard.lab.peers.bench import bench_peers
 from guard.lab.result_load import result_checks
 from guard.replay.reports import Check, Report, machine
 
@@ -34,12 +35,6 @@ ENVOY: Final = "lean behind envoy"
 CONNECTIONS: Final = (16, 1)
 STARTS: Final = 5
 RESULT_ROUNDS: Final = 3
-_PEER: Final = "peers are not started by this command"
-_PLANNED: Final = {
-    "ratio_vs_fastmcp_proxy": (">= 6", _PEER),
-    "ratio_vs_litellm": (">= 80", _PEER),
-}
-"""What the plan asks for and this command does not measure: target and why."""
 CHAOS_FAULTS: Final = 28
 CHAOS_MINUTES: Final = 5.0
 SOAK_CALLS: Final = 50_000
@@ -51,12 +46,19 @@ Rates = dict[tuple[str, int], list[float]]
 
 
 def bench_scale(
-    policy: Path, *, base: Path | None, rounds: int, seconds: float, progress: Progress
+    policy: Path,
+    peers: Path,
+    *,
+    base: Path | None,
+    rounds: int,
+    seconds: float,
+    progress: Progress,
 ) -> Report:
     """Run everything and return the report.
 
     Args:
         policy: of every guard.
+        peers: where other gateways are installed.
         base: a checkout of an earlier revision, to compare costs with.
         rounds: alternating ones.
         seconds: length of one load.
@@ -86,6 +88,13 @@ def bench_scale(
         seconds_of = {name: _cpu_seconds(child.process.pid) for name, child in guards.items()}
         progress("starting again and again", 0.9)
         starts = {pep: _starts(policy, upstream, pep) for pep in PEPS}
+    beside = bench_peers(
+        policy,
+        peers,
+        rounds=max(rounds // 2, 1),
+        seconds=seconds / 2,
+        progress=lambda said, _: progress(said, 0.93),
+    )
     results, by_size = result_checks(
         policy, base, rounds=RESULT_ROUNDS, progress=lambda said, _: progress(said, 0.92)
     )
@@ -114,10 +123,7 @@ def bench_scale(
         *results,
         overload_check(overload),
         *further,
-        *(
-            Check(id=name, value=None, unit="", target=target, reason=reason)
-            for name, (target, reason) in _PLANNED.items()
-        ),
+        *beside.checks,
     ]
     details = {
         "generator": generator(),
@@ -126,6 +132,7 @@ def bench_scale(
         "start_to_ready_s": starts,
         "rss_mb_per_worker": memory,
         "cpu_seconds_per_process": seconds_of,
+        "peers": beside.details,
         "overload": asdict(overload),
         "overload_without_limits": asdict(unlimited),
         "results": by_size,

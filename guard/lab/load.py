@@ -8,6 +8,7 @@ a chain file is named, until its standard input ends.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import shutil
@@ -18,6 +19,7 @@ import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -172,6 +174,8 @@ class Post:
         ("content-type", "application/json"),
         ("x-guard-session", "bench"),
     )
+    numbered: bool = False
+    """Whether each request has another JSON-RPC id, for servers that keep a session."""
 
 
 def generator() -> str:
@@ -192,12 +196,20 @@ def run_load(port: int, connections: int, seconds: float, post: Post = Post()) -
 
 def _wrk(port: int, connections: int, seconds: float, post: Post) -> Load:
     script = f'wrk.method = "POST"\nwrk.body = [==[{post.body}]==]\n'
+    if post.numbered:
+        begin, end = _around_id(post.body)
+        script += "local number = 0\nrequest = function()\n  number = number + 1\n"
+        script += (
+            f"  return wrk.format(nil, nil, nil, [==[{begin}]==]..number..[==[{end}]==])\nend\n"
+        )
     script += "".join(f"wrk.headers[{json.dumps(k)}] = {json.dumps(v)}\n" for k, v in post.headers)
     with tempfile.NamedTemporaryFile("w", suffix=".lua", encoding="utf-8") as file:
         file.write(script)
         file.flush()
         length = f"-d{max(round(seconds), 1)}s"
         command = ["wrk", "-t1", f"-c{connections}", length, "--latency", "-s", file.name]
+        # A call that takes longer than wrk's own two seconds is slow, not lost.
+        command += ["--timeout", "60s"]
         done = subprocess.run(  # noqa: S603  (our own command)
             [*command, f"http://127.0.0.1:{port}{post.path}"],
             capture_output=True,
@@ -217,13 +229,29 @@ def _wrk(port: int, connections: int, seconds: float, post: Post) -> Load:
     return Load(float(rate[1]), p50_ms, p99_ms, errors)
 
 
-async def _streams(port: int, connections: int, seconds: float, post: Post) -> Load:
+def _around_id(body: str) -> tuple[str, str]:
+    """Return what stands before and behind the number of a JSON-RPC request."""
+    begin, mark, end = body.partition('"id": 1,')
+    if not mark:
+        msg = "the request that is to be numbered has no id of 1"
+        raise GuardError(msg)
+    return f'{begin}"id": ', f",{end}"
+
+
+def _request(port: int, post: Post, number: int) -> bytes:
+    body = post.body
+    if post.numbered:
+        begin, end = _around_id(body)
+        body = f"{begin}{number}{end}"
     lines = "".join(f"{name}: {value}\r\n" for name, value in post.headers)
-    head = (
-        f"POST {post.path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n{lines}"
-        f"content-length: {len(post.body.encode())}\r\n\r\n"
-    )
-    request = head.encode() + post.body.encode()
+    head = f"POST {post.path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n{lines}"
+    return f"{head}content-length: {len(body.encode())}\r\n\r\n{body}".encode()
+
+
+async def _streams(port: int, connections: int, seconds: float, post: Post) -> Load:
+    requests: Iterator[bytes] = itertools.repeat(_request(port, post, 1))
+    if post.numbered:
+        requests = map(partial(_request, port, post), itertools.count(1))
     deadline = time.perf_counter() + seconds
     times: list[float] = []
     bad = 0
@@ -232,7 +260,7 @@ async def _streams(port: int, connections: int, seconds: float, post: Post) -> L
         nonlocal bad
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         while (started := time.perf_counter()) < deadline:
-            writer.write(request)
+            writer.write(next(requests))
             answer = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"(?i)content-length: *(\d+)", answer)
             await reader.readexactly(int(length[1]) if length else 0)

@@ -7,9 +7,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,14 @@ import pytest
 from ruamel.yaml import YAML
 
 from guard.adapters.loopback import Child, free_port, start
-from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, tool_call, wait_until
+from tests.e2e.running_guard import (
+    ROOT,
+    RunningGuard,
+    Upstream,
+    read_response,
+    tool_call,
+    wait_until,
+)
 from tests.e2e.running_prometheus import BINARY, Traffic, start_prometheus
 
 if TYPE_CHECKING:
@@ -28,7 +37,7 @@ helm = pytest.importorskip("helm_python", reason="helm-python-sdk has no wheel f
 pytestmark = pytest.mark.e2e
 HELM = ROOT / "deploy" / "helm"
 YAML12 = YAML(typ="safe", pure=True)
-PLACES = ("/etc/guard", "/var/lib/guard", "/var/log/guard", "/secrets")
+PLACES = ("/etc/guard", "/var/lib/guard", "/var/log/guard", "/run", "/secrets")
 READ_ONLY = """
 set -eu
 mount --make-rprivate /
@@ -64,8 +73,8 @@ def closed_above(path: Path) -> str:
 class Pod:
     """The directories of a pod, and the containers that the chart renders, run in them."""
 
-    def __init__(self, directory: Path, values: dict[str, Any]) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, values: dict[str, Any], redis: str = "embedded") -> None:
+        self.directory, self.redis = directory, redis
         self._kept = directory.with_name("python")
         self._kept.mkdir()
         chart = helm.Chart.load(HELM / "egress-guard")
@@ -74,7 +83,7 @@ class Pod:
         maps = {x["metadata"]["name"]: x["data"] for x in objects if x["kind"] == "ConfigMap"}
         workload = next(x for x in objects if x["kind"] == "StatefulSet")
         spec = workload["spec"]["template"]["spec"]
-        (self._prepare,), (self._guard,) = spec["initContainers"], spec["containers"]
+        self._prepare, (self._guard,) = spec["initContainers"][0], spec["containers"]
         for place in (*PLACES, "/secrets/keys", "/etc/guard/policy"):
             made = directory / place.lstrip("/")
             made.mkdir(parents=True, exist_ok=True)
@@ -104,7 +113,8 @@ class Pod:
             "CLOSED": closed_above(Path(sys.base_prefix)),
             "KEPT": str(self._kept),
         }
-        environment |= {x["name"]: self.here(x["value"]) for x in self._guard["env"]}
+        given = {x["name"]: x.get("value", self.redis) for x in self._guard["env"]}
+        environment |= {name: self.here(value) for name, value in given.items()}
         words = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", *command]
         return start(self.directory.parent / f"{name}.log", *words, environment=environment)
 
@@ -165,6 +175,47 @@ def test_the_pod_serves_as_its_user_on_a_read_only_file_system(
     assert owner == 10001
     assert re.search(r"^\d+ \d+ \S+ \S+ / ro,", writable, re.MULTILINE)
     assert code == 0, guard.said()
+
+
+@pytest.mark.skipif(not isolates(), reason="needs root, unshare and setpriv")
+def test_the_decision_pod_listens_where_its_envoy_alone_may_connect(upstream: Upstream) -> None:
+    """`guard decide` with the rendered settings, on a socket in a directory of its user's."""
+    server = f"http://127.0.0.1:{upstream.port}/mcp"
+    policy = (ROOT / "policies" / "default.yaml").read_text("utf-8")
+    values = {
+        "shape": "envoy",
+        "replicas": 1,
+        "autoscaling": {"enabled": False},
+        "listen": "127.0.0.1",
+        "listeners": [{"name": "mail", "port": 1, "upstream": server}],
+        "policy": {"files": {"policy.yaml": policy}},
+        "secrets": {"keys": "guard-keys"},
+        "envoy": {"existingConfigMap": "e", "tlsSecret": "t"},
+    }
+    # The path of a socket has an end at a hundred characters.
+    with tempfile.TemporaryDirectory(prefix="pod-") as short:
+        Path(short).chmod(0o755)
+        pod = Pod(Path(short) / "p", values)
+        assert pod.prepared().process.returncode == 0
+        guard = pod.started()
+        place = pod.directory / "run/guard"
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+                client.settimeout(30)
+                client.connect(str(place / "decide.sock"))
+                body = json.dumps(tool_call()).encode()
+                fields = "host: mail.test\r\ncontent-type: application/json\r\n"
+                fields += "x-guard-server: mail\r\nx-guard-connection: 192.0.2.1:5/1\r\n"
+                fields += "x-forwarded-proto: https\r\n"
+                head = f"POST /mcp HTTP/1.1\r\n{fields}content-length: {len(body)}\r\n\r\n"
+                client.sendall(head.encode() + body)
+                answer = read_response(client)
+            mode = place.stat()
+        finally:
+            guard.stop()
+
+    assert b'"text": "done"' in answer or b'"text":"done"' in answer, answer
+    assert (mode.st_uid, stat.S_IMODE(mode.st_mode)) == (10001, 0o700)
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ SERVERS = [
     {"name": "files", "port": 8082, "path": "a", "upstream": "http://files.tools:8000/sse"},
     {"name": "notes", "port": 8082, "path": "b", "upstream": "https://notes.example/mcp"},
 ]
+ENVOY = YAML12.load(CHART / "ci" / "envoy.yaml")
 EVERYTHING = GATEWAY | {
     "listeners": SERVERS,
     "policy": {"files": {"policy.yaml": "version: 1\n", "policy_test.yaml": "tests: []\n"}},
@@ -63,7 +64,13 @@ ALONE = {
     "autoscaling": {"enabled": False},
     "state": {"persistent": False},
 }
-SHAPES = {"gateway": GATEWAY, "sidecar": SIDECAR, "everything": EVERYTHING, "alone": ALONE}
+SHAPES = {
+    "gateway": GATEWAY,
+    "sidecar": SIDECAR,
+    "envoy": ENVOY,
+    "everything": EVERYTHING,
+    "alone": ALONE,
+}
 
 
 @pytest.fixture(scope="module")
@@ -136,17 +143,19 @@ def test_the_settings_are_ones_the_guard_understands(chart, values, tmp_path, mo
 
     settings = load_settings(config)
 
-    assert guard["args"] == ["run", "--config", "/etc/guard/guard.toml"]
+    command = "decide" if values is ENVOY else "run"
+    assert guard["args"] == [command, "--config", "/etc/guard/guard.toml"]
     assert settings.policy == [Path("/etc/guard/policy/policy.yaml")]
     declared = {port["containerPort"] for port in guard["ports"]}
-    assert declared == {x.port for x in settings.listeners} | {
+    reverse = [x for x in settings.listeners if x.port]
+    assert declared == {x.port for x in reverse} | {
         int(text.rpartition(":")[2]) for text in settings.forward
     } | {settings.admin_address[1]}
     mounts = {m["mountPath"] for m in guard["volumeMounts"]}
     places = [settings.audit, settings.credentials, label_key_path(), audit_key_path(), settings.ca]
     for path in filter(None, places):
         assert any(path.is_relative_to(place) for place in mounts)
-    host = {x.host for x in settings.listeners}
+    host = {x.host for x in reverse}
     assert host <= {"127.0.0.1" if values is SIDECAR else "0.0.0.0"}
 
 
@@ -189,6 +198,9 @@ def test_every_listener_setting_arrives(chart, tmp_path, monkeypatch):
         ({"shape": "sidecar", "sidecar": {"agentUser": 10001}}, "agentUser"),
         ({"sidecar": {"agentUser": 0}}, "agentUser"),
         ({"shape": "daemon"}, "shape"),
+        ({"shape": "envoy"}, "no `forward`"),
+        (ENVOY | {"forward": {"enabled": False}, "envoy": {"tlsSecret": "t"}}, "existingConfigMap"),
+        ({"settings": {"server": ["x=http://y"]}}, "`settings.server` is made"),
         ({"drainSecond": 3}, "drainSecond"),
         ({"preStopSeconds": 0}, "preStopSeconds"),
         ({"listeners": [{"name": "x", "port": 1, "upstream": "ftp://x"}]}, "upstream"),
@@ -240,6 +252,39 @@ def test_the_agent_of_a_sidecar_starts_last_and_behind_the_rules(chart):
     assert "define guard_ports = { 9001, 9002 }\n" in text
     shipped = (DEPLOY / "network" / "agent-egress.nft").read_text(encoding="utf-8")
     assert text.partition("table inet")[2].strip() == shipped.partition("table inet")[2].strip()
+
+
+def test_envoy_and_the_guard_of_a_pod_meet_in_a_directory_of_theirs(chart, tmp_path, monkeypatch):
+    """The socket is deploy/envoy/envoy.yaml's; Envoy is there before and after the guard."""
+    objects = rendered(chart, ENVOY)
+    pod = pod_of(objects)
+    envoy, guard = containers(pod)["envoy"], containers(pod)["guard"]
+    maps = {x["metadata"]["name"]: x["data"] for x in objects if x["kind"] == "ConfigMap"}
+    config = tmp_path / "guard.toml"
+    config.write_text(maps["guard-settings"]["guard.toml"], encoding="utf-8")
+    monkeypatch.setenv("GUARD_REDIS", "redis://from.a.secret:6379/0")
+    settings = load_settings(config)
+    shipped = (DEPLOY / "envoy" / "envoy.yaml").read_text(encoding="utf-8")
+
+    assert [one["name"] for one in pod["initContainers"]] == ["prepare", "envoy"]
+    assert envoy["restartPolicy"] == "Always"
+    assert settings.server == [
+        "mail=http://mail.tools:8000/mcp",
+        "files=https://files.tools/mcp",
+    ]
+    (listen,) = settings.listen
+    assert listen.removeprefix("unix:") in shipped
+    assert {"/run"} <= {m["mountPath"] for m in envoy["volumeMounts"]}
+    assert {"/run"} <= {m["mountPath"] for m in guard["volumeMounts"]}
+    assert "/etc/envoy/tls/" in shipped
+    assert "chmod 00700 /run/guard" in containers(pod)["prepare"]["command"][-1]
+    service = next(
+        x for x in objects if x["metadata"]["name"] == "guard" and x["kind"] == "Service"
+    )
+    assert [(p["port"], p["protocol"]) for p in service["spec"]["ports"]] == [
+        (8443, "TCP"),
+        (8443, "UDP"),
+    ]
 
 
 def test_an_agent_cannot_be_given_more_rights(chart):

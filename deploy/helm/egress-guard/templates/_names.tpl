@@ -18,9 +18,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .Values.policy.existingConfigMap | default (printf "%s-policy" .Release.Name) }}
 {{- end }}
 
-{{/* Ports that agents reach: name and number of each address once, as a JSON list. */}}
+{{/* Ports that agents reach: name, number and protocol (TCP if absent), each once, as a JSON list. */}}
 {{- define "egress-guard.ports" -}}
 {{- $ports := list -}}
+{{- if eq .Values.shape "envoy" -}}
+{{- $ports = .Values.envoy.ports -}}
+{{- else -}}
 {{- $seen := dict -}}
 {{- range .Values.listeners -}}
 {{- if not (hasKey $seen (toString .port)) -}}
@@ -30,6 +33,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- if .Values.forward.enabled -}}
 {{- $ports = append $ports (dict "name" "forward" "port" (int .Values.forward.port)) -}}
+{{- end -}}
 {{- end -}}
 {{ toJson $ports }}
 {{- end }}
@@ -62,7 +66,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and (eq $v.shape "sidecar") (not $v.sidecar.agent) -}}
 {{- fail "shape `sidecar` needs the agent's container in `sidecar.agent`" -}}
 {{- end -}}
-{{- range $name := list "policy" "reverse" "forward" "redis" "admin" "audit" "label_key" "audit_key" "ca" "workers" "drain" "durability" -}}
+{{- if eq $v.shape "envoy" -}}
+{{- if or $v.forward.enabled (not $v.listeners) -}}
+{{- fail "shape `envoy` has `listeners` and no `forward`" -}}
+{{- end -}}
+{{- if not (and $v.envoy.existingConfigMap $v.envoy.tlsSecret) -}}
+{{- fail "shape `envoy` needs `envoy.existingConfigMap` and `envoy.tlsSecret`" -}}
+{{- end -}}
+{{- end -}}
+{{- range $name := list "policy" "reverse" "listen" "server" "egress" "forward" "redis" "admin" "audit" "label_key" "audit_key" "ca" "workers" "drain" "durability" -}}
 {{- if hasKey $v.settings $name -}}
 {{- fail (printf "`settings.%s` is made from other values of this chart" $name) -}}
 {{- end -}}

@@ -11,7 +11,9 @@
 {{- end -}}
 {{- end -}}
 {{- $reverse := list -}}
+{{- $servers := list -}}
 {{- range $v.listeners -}}
+{{- $servers = append $servers (printf "%s%s=%s" (ternary (printf "%s@" .principal) "" (not (empty .principal))) .name .upstream) -}}
 {{- $path := ternary (printf "/%s" .path) "" (not (empty .path)) -}}
 {{- $owner := ternary (printf "%s@" .principal) "" (not (empty .principal)) -}}
 {{- $reverse = append $reverse (printf "%s%s:%d%s=%s" $owner $bound (int .port) $path .upstream) -}}
@@ -19,7 +21,11 @@
 {{- $settings := dict "policy" $policy "workers" (int $v.workers) "durability" $v.durability "drain" (float64 $v.drainSeconds) -}}
 {{- $_ := set $settings "admin" (printf "%s:9464" (ternary (printf "[%s]" $v.listen) $v.listen (contains ":" $v.listen))) -}}
 {{- $_ := set $settings "audit" "/var/log/guard/audit.jsonl" -}}
-{{- if $reverse -}}{{- $_ := set $settings "reverse" $reverse -}}{{- end -}}
+{{- if eq $v.shape "envoy" -}}
+{{- $_ := set $settings "server" $servers -}}
+{{- $_ := set $settings "listen" (list "unix:/run/guard/decide.sock") -}}
+{{- if $v.envoy.egress -}}{{- $_ := set $settings "egress" "unix:/run/guard/egress.sock" -}}{{- end -}}
+{{- else if $reverse -}}{{- $_ := set $settings "reverse" $reverse -}}{{- end -}}
 {{- if $v.forward.enabled -}}
 {{- $_ := set $settings "forward" (list (printf "%s:%d" $bound (int $v.forward.port))) -}}
 {{- end -}}
@@ -69,12 +75,19 @@ capabilities: { drop: [ALL] }
           install -m 0600 "$file" /var/lib/guard/egress-guard/ca/
         fi
       done
+      {{- if eq .Values.shape "envoy" }}
+      mkdir -p /run/guard
+      chmod 00700 /run/guard
+      {{- end }}
   securityContext: {{- include "egress-guard.containerSecurity" . | nindent 4 }}
   resources:
     requests: { cpu: 10m, memory: 16Mi }
     limits: { memory: 64Mi }
   volumeMounts:
     - { name: state, mountPath: /var/lib/guard, subPath: guard }
+    {{- if eq .Values.shape "envoy" }}
+    - { name: run, mountPath: /run }
+    {{- end }}
     {{- if .Values.secrets.keys }}
     - { name: keys, mountPath: /secrets/keys, readOnly: true }
     {{- end }}
@@ -87,7 +100,7 @@ capabilities: { drop: [ALL] }
 - name: guard
   image: {{ include "egress-guard.image" . | quote }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
-  args: [run, --config, /etc/guard/guard.toml]
+  args: [{{ ternary "decide" "run" (eq .Values.shape "envoy") }}, --config, /etc/guard/guard.toml]
   env:
     # Keys, the authority and notes are in `egress-guard` below it.
     - { name: XDG_STATE_HOME, value: /var/lib/guard }
@@ -97,8 +110,10 @@ capabilities: { drop: [ALL] }
         secretKeyRef: { name: {{ .Values.redis.existingSecret }}, key: {{ .Values.redis.key }} }
     {{- end }}
   ports:
+    {{- if ne .Values.shape "envoy" }}
     {{- range include "egress-guard.ports" . | fromJsonArray }}
     - { name: {{ .name }}, containerPort: {{ .port }} }
+    {{- end }}
     {{- end }}
     - { name: admin, containerPort: 9464 }
   # A pod that has never been able to judge gets no calls, and stops a roll-out.
@@ -132,12 +147,42 @@ capabilities: { drop: [ALL] }
     - { name: state, mountPath: /var/lib/guard, subPath: guard }
     - { name: state, mountPath: /var/log/guard, subPath: log }
     - { name: tmp, mountPath: /tmp }
+    {{- if eq .Values.shape "envoy" }}
+    - { name: run, mountPath: /run }
+    {{- end }}
     {{- if .Values.secrets.credentials }}
     - { name: credentials, mountPath: /etc/guard/credentials, readOnly: true }
     {{- end }}
 {{- end }}
 
+{{/* Starts before the guard and ends after it, so that answers of calls in flight have a way back. */}}
+{{- define "egress-guard.envoy" -}}
+- name: envoy
+  image: {{ .Values.envoy.image | quote }}
+  restartPolicy: Always
+  command: [envoy, -c, /etc/envoy/envoy.yaml, --log-level, warning]
+  ports:
+    {{- range .Values.envoy.ports }}
+    - { name: {{ .name }}, containerPort: {{ .port }}, protocol: {{ .protocol | default "TCP" }} }
+    {{- end }}
+  securityContext: {{- include "egress-guard.containerSecurity" . | nindent 4 }}
+  resources: {{- toYaml .Values.envoy.resources | nindent 4 }}
+  volumeMounts:
+    - { name: envoy, mountPath: /etc/envoy/envoy.yaml, subPath: envoy.yaml, readOnly: true }
+    - { name: tls, mountPath: /etc/envoy/tls, readOnly: true }
+    - { name: run, mountPath: /run }
+    - { name: tmp, mountPath: /tmp }
+{{- end }}
+
 {{- define "egress-guard.volumes" -}}
+{{- if eq .Values.shape "envoy" }}
+- name: run
+  emptyDir: { medium: Memory, sizeLimit: 1Mi }
+- name: envoy
+  configMap: { name: {{ .Values.envoy.existingConfigMap }} }
+- name: tls
+  secret: { secretName: {{ .Values.envoy.tlsSecret }}, defaultMode: 0440 }
+{{- end }}
 - name: settings
   configMap: { name: {{ .Release.Name }}-settings }
 - name: policy

@@ -247,7 +247,7 @@ _BASE85: Final = re.compile(r"(?<!\S)[0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]{15,}(?!\
 _LINES: Final = re2.compile(rb"(?:[A-Za-z0-9+/]{16,}[ \t\r\n]+)+[A-Za-z0-9+/]{2,}={0,2}")
 _MARKED: Final = re.compile(r"(?:[!-+;-?\[-^`{-~][^\s!-+;-?\[-^`{-~]*){3}")
 """What base 85 has in every longer word and other codings have not: marks."""
-words_of: Final = lru_cache(maxsize=2)(str.split)
+words_of: Final = lru_cache(maxsize=8)(str.split)
 """Gives the words of a text; whoever asks again is given the same list, not to be changed."""
 _LINE: Final = 16
 """Letters of each line but the last of base64 in lines of any length."""
@@ -503,6 +503,7 @@ def _without_brotli(raw: bytes) -> bytes | None:
 # --- backwards and rotated --------------------------------------------------------------------
 
 _MAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{1,100}")
+_MAIL_WORD: Final = re2.compile(rb"[^\t-\r\x1c- ]*@[^\t-\r\x1c- ]*")
 _LIAM: Final = re.compile(r"(?<![\w.-])[\w-]{2,63}\.[\w.-]{1,100}@[\w.+-]{1,64}")
 _LRU: Final = re.compile(r"\S{4,400}//:s?ptth(?!\w)")
 _HEEY: Final = re.compile(r"(?<!\w)uggcf?://\S{4,400}")
@@ -533,10 +534,16 @@ def words_with(sign: str, words: list[str]) -> str:
     return " ".join(found)
 
 
+def _mail_words(text: str) -> str:
+    """Return the words of a text that have the sign of a mail address."""
+    found = _MAIL_WORD.finditer(text.encode("ascii", "replace"))
+    return " ".join([text[word.start() : word.end()] for word in found])
+
+
 def _turned(text: str) -> Iterator[str]:
     """Yield what may be written backwards or rotated by 13 letters, and addresses of files."""
     if "@" in text:
-        mails = words_with("@", words_of(text))
+        mails = _mail_words(text)
         rotated = _all(_MAIL, mails)
         if rotated:
             yield codecs.encode(rotated, "rot13")

@@ -124,10 +124,16 @@ _WORD_DASH: Final = re.compile(r"(?<=\w)[ \t]{1,4}(?:dash|hyphen|minus)[ \t]{1,4
 _WORD_UNDERSCORE: Final = re.compile(r"(?<=\w)[ \t]{1,4}underscore[ \t]{1,4}(?=\w)")
 _COMMENT: Final = re.compile(r"\((?:[^()@]{0,40}\)(?=@)|(?<=@\()[^()@]{0,40}\))")
 _JOINED: Final = re.compile(r"[\"'`][ \t]*[+&.][ \t]*[\"'`]")
-_GAP_AT: Final = re.compile(r"(?<=[\w.+-])[\s\"'`+,;|*~&\\]{0,8}@[\s\"'`+,;|*~&\\]{0,8}(?=[\w-])")
+_GAP_AT: Final = Prefiltered(
+    re.compile(r"(?<=[\w.+-])[\s\"'`+,;|*~&\\]{0,8}@[\s\"'`+,;|*~&\\]{0,8}(?=[\w-])"),
+    r"\t-\r\x1c- \"'`+,;|*~&\\@?",
+    "@",
+)
 _GAP_DOT: Final = re.compile(
     r"[ \t.](?:(?<=[\w-][ \t])[ \t]{0,3}\.[ \t]{0,4}|(?<=[\w-]\.)[ \t]{1,4})(?=[\w-])"
 )
+_GAP_BEHIND_DOT: Final = re.compile(r"\.(?<=[\w-]\.)[ \t]{1,4}(?=[\w-])")
+"""What the former is in a text without blanks before dots; the engine skips to the dots."""
 _GAP: Final = re.compile(r"[\s\"'`+,;|*~&\\]@|@[\s\"'`+,;|*~&\\]")
 _OPENING: Final = ("[", "(", "{", "<")
 _STEPS: Final = (
@@ -145,7 +151,7 @@ _SIGN: Final = Prefiltered(
         rf"|(?<=[\[({{<])[ \t]*(?:{_AT_WORDS}|@|a|dot|\.)[ \t]*[\])}}>]"
         rf"|(?<=[ \t_-])(?:{_AT_WORDS}|dot)[ \t_-]|(?<=[\"'`])[ \t]*[+&][ \t]*[\"'`])"
     ),
-    r"@\[\](){}<> \t_\"'`+&.a-z-",
+    "",
     rf"@|[\[({{<][ \t]*(?:{_AT_WORDS}|a|dot|\.)[ \t]*[\])}}>]"
     rf"|[ \t_-](?:{_AT_WORDS}|dot)[ \t_-]|[\"'`][ \t]*[+&][ \t]*[\"'`]",
 )
@@ -267,7 +273,8 @@ def _closed(text: str) -> str:
     """Return a text without what stands around its signs."""
     if "@" in text and _GAP.search(text) is not None:
         text = _GAP_AT.sub("@", text)
-    return _GAP_DOT.sub(".", text)
+    has_blank_before = " ." in text or "\t." in text
+    return (_GAP_DOT if has_blank_before else _GAP_BEHIND_DOT).sub(".", text)
 
 
 def _together(run: str) -> str:

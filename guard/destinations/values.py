@@ -535,12 +535,12 @@ def _with_path(text: str, found: re.Match[str], host: str) -> str:
 def _numbered(text: str, words: list[str]) -> Iterator[str]:
     """Yield the values that have digits in them."""
     for match in _NUMBER.finditer(text):
-        if sum(char.isdigit() for char in match[0]) >= _DEFAULT_DIGITS:
+        if len(_DIGIT.findall(match[0])) >= _DEFAULT_DIGITS:
             yield handle_value(match[0])
     for match in _ACCOUNT.finditer(text):
-        if sum(char.isdigit() for char in match[0]) >= _DEFAULT_DIGITS:
+        if len(_DIGIT.findall(match[0])) >= _DEFAULT_DIGITS:
             yield from _accounts(match[0])
-    numbered = " ".join([word for word in words if _DIGIT.search(word) is not None])
+    numbered = " ".join(filter(_DIGIT.search, words))
     yield from (handle_value(match[0]) for match in _ID.finditer(numbered))
 
 

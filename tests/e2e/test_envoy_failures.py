@@ -331,3 +331,40 @@ def test_workers_are_replaced_without_a_lost_call(tmp_path: Path):
     assert set(statuses) <= {200, 503}
     served = statuses.count(200)
     assert bytes(upstream.received).count(b"POST /mcp") == len(allowed) == served > 0
+
+
+def test_over_tcp_only_the_envoy_with_the_secret_may_ask(tmp_path: Path):
+    """Whoever reaches the port could say who anybody is; without the secret he says nothing."""
+    upstream, (port, inner, admin) = Upstream(), (free_port() for _ in range(3))
+    (tmp_path / "secret").write_text("between-envoy-and-guard\n", "utf-8")
+    edge = Edge(f"127.0.0.1:{inner}", {port: "mail"}, secret="between-envoy-and-guard")
+    envoy = start_envoy(tmp_path, edge)
+    words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
+    words += ["--listen", edge.guard, "--front-secret", str(tmp_path / "secret")]
+    words += ["--server", f"mail=http://127.0.0.1:{upstream.port}/mcp", "--data", "memory"]
+    words += ["--admin", f"127.0.0.1:{admin}", "--label-key", str(tmp_path / "label.key")]
+    child = start(tmp_path / "guard.log", *words)
+    child.wait_ready()
+    statuses = {}
+    with httpx.Client(trust_env=False, timeout=60) as client:
+        for name, at, shown in (
+            ("envoy", port, {}),
+            ("a client's guess", port, {"x-guard-front": "guess"}),
+            ("directly", inner, {}),
+            ("directly, with a guess", inner, {"x-guard-front": "guess"}),
+        ):
+            answer = client.post(f"http://127.0.0.1:{at}/mcp", json=tool_call(), headers=shown)
+            statuses[name] = answer.status_code
+    received = bytes(upstream.received)
+    child.stop()
+    envoy.child.stop()
+    upstream.close()
+
+    assert statuses == {
+        "envoy": 200,
+        "a client's guess": 200,
+        "directly": 403,
+        "directly, with a guess": 403,
+    }
+    assert received.count(b"POST /mcp") == 2
+    assert b"between-envoy-and-guard" not in received

@@ -30,3 +30,38 @@ def test_a_directory_that_others_may_enter_is_refused(tmp_path):
     settings = load_settings(None, decisions=tmp_path / "open" / "s", admin="127.0.0.1:0")
     with pytest.raises(GuardError, match="open to others"):
         open_sockets(settings)
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [(0o700, 0o660), (0o770, 0o660), (0o750, 0o660)])
+def test_an_envoy_of_the_same_group_may_connect(tmp_path, mode, wanted):
+    """One socket, from which every worker accepts; who may enter the directory is its owner's."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    directory.chmod(mode)
+    place = f"unix:{directory / 'decide.sock'}"
+    listen = {"listen": [place], "server": ["mail=http://127.0.0.1:1"], "workers": 2}
+    found = open_sockets(load_settings(None, admin="127.0.0.1:0", **listen))
+    try:
+        assert [one[place][0].getsockname() for one in found] == [place.removeprefix("unix:")] * 2
+        assert stat.S_IMODE((directory / "decide.sock").stat().st_mode) == wanted
+        with pytest.raises(GuardError, match="somebody does"):
+            open_sockets(load_settings(None, admin="127.0.0.1:0", **listen))
+    finally:
+        close_sockets(found)
+    # Nobody listens any more: the next guard takes the place of the socket that is left.
+    close_sockets(open_sockets(load_settings(None, admin="127.0.0.1:0", **listen)))
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o701, 0o775])
+def test_the_directory_of_an_envoy_s_socket_is_nobody_else_s(tmp_path, mode):
+    """Whoever reaches it could say who anybody is."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    directory.chmod(mode)
+    place = f"unix:{directory / 'decide.sock'}"
+    settings = load_settings(
+        None, admin="127.0.0.1:0", listen=[place], server=["mail=http://127.0.0.1:1"]
+    )
+
+    with pytest.raises(GuardError, match="chmod 770"):
+        open_sockets(settings)

@@ -5,6 +5,7 @@
 
 import functools
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -383,6 +384,17 @@ def test_a_changed_setting_makes_new_pods_and_a_changed_policy_does_not(chart):
 
     assert same == pod()
     assert pod(settings={"held_limit": "1m"}) != pod()
+
+
+def test_the_values_in_the_document_are_values_of_the_chart(chart):
+    """Whoever copies them gets objects that Kubernetes takes."""
+    text = (DEPLOY.parent / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```yaml values\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+    assert {YAML12.load(block).get("shape") for block in blocks} == {None, "envoy", "sidecar"}
+    for block in blocks:
+        for one in rendered(chart, YAML12.load(block)):
+            kubernetes_validate.validate(one, KUBERNETES[0], strict=True)
 
 
 def test_no_secret_is_rendered(chart):

@@ -17,6 +17,7 @@ from guard.adapters.processes.child_process import SHIM
 from guard.core.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 _READY_PAUSE: Final = 0.02
@@ -215,15 +216,16 @@ class RedisServers:
         return primary, replica
 
     def watched(
-        self, *options: str, down_after: int = 300
+        self, *options: str, down_after: int = 300, network: Sequence[str] = ()
     ) -> tuple[RedisProcess, RedisProcess, list[RedisProcess]]:
         """Start a primary, a replica and three Sentinels that fail over.
 
         Args:
             options: of primary and replica.
+            network: further lines for all of them, the Sentinels too.
             down_after: milliseconds of silence before a Sentinel thinks the primary is gone.
         """
-        primary, replica = self.replicated(*options)
+        primary, replica = self.replicated(*options, *network)
         for port in free_ports(3):
             self.sentinels.append(
                 RedisProcess(
@@ -233,6 +235,7 @@ class RedisServers:
                         f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 2",
                         f"sentinel down-after-milliseconds {SERVICE} {down_after}",
                         f"sentinel failover-timeout {SERVICE} 2000",
+                        *network,
                     ),
                     sentinel=True,
                 ).start()

@@ -115,15 +115,16 @@ class Stage(Rig):
     def begin(self) -> None:
         """Start everything."""
         options = ["appendonly yes", "maxmemory-policy noeviction", "crash-memcheck-enabled no"]
+        network: list[str] = []
         if self._isolation.has_network:
             # Nobody else is in this network; to Redis, only 127.0.0.1 is the machine itself.
-            options += [f"bind-source-addr {_OTHER_SIDE}", "protected-mode no"]
+            network = [f"bind-source-addr {_OTHER_SIDE}", "protected-mode no"]
         if self.durability is Durability.FSYNC:
             self.primary = self.replica = self._redis.single(*options, "appendfsync always")
             self.sentinels: list[RedisProcess] = []
         else:
             self.primary, self.replica, self.sentinels = self._redis.watched(
-                *options, down_after=_DOWN_MILLISECONDS
+                *options, down_after=_DOWN_MILLISECONDS, network=network
             )
         self._start_upstream(self._chain)
         self._start_guard()

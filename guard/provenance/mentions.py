@@ -169,8 +169,9 @@ _ONWARDS: Final = frozenset({"over", "across", "along"})
 _PLACED: Final = frozenset({"to", "with", "into", "onto", "as"})
 _HEADS: Final = frozenset({"to", "cc", "bcc", "an", "para"})
 _PHRASAL: Final = frozenset(
-    {("follow", "up"), ("get", "back"), ("set", "up"), ("hand", "over"), ("pass", "on")}
+    {("follow", "up"), ("get", "back"), ("hand", "over"), ("pass", "on")}
     | {("reach", "out"), ("sign", "up"), ("check", "in"), ("pass", "it"), ("pass", "this")}
+    | {("fire", "off"), ("loop", "in"), ("get", "in")}
 )
 _FINAL_VERBS: Final = _WORDS["final_verbs"]
 """Verbs at the end of a sentence, in German and Dutch."""
@@ -192,8 +193,8 @@ _EXCLUDING: Final = frozenset(
     | {("à", "part")}
     | {("en", "lugar"), ("en", "vez"), ("invece", "di"), ("invece", "che"), ("em", "vez")}
     | {("plaats", "van"), ("anstelle", "von"), ("al", "posto")}
-    | {(all_, "but") for all_ in ("everybody", "everyone", "all", "anybody", "anyone")}
 )
+_EVERYBODY: Final = frozenset({"everybody", "everyone", "all", "anybody", "anyone"})
 _REPLACED: Final = frozenset({"statt", "anstatt"})
 _NO_NAMES: Final = _WORDS["no_names"]
 """Never names, whatever somebody calls himself."""
@@ -211,6 +212,11 @@ _BREAKS: Final = frozenset({",", ";", ":", "(", ")", "–"})  # noqa: RUF001
 _WHATEVER: Final = frozenset(
     {"what", "whatever", "all", "every", "everything", "some", "any", "each"}
 )
+_ABOUT: Final = frozenset({"about", "regarding", "concerning", "discuss"})
+_NOT_FOR: Final = frozenset(
+    {"of", "sure", "filter", "rule", "rules", "list", "chart", "backup", "folder", "label", "alert"}
+)
+"""What a verb makes that is for nobody, or that parts it from what follows."""
 _BANS: Final = frozenset(
     {"block", "deny", "ban", "black", "spam", "junk", "exclusion", "ignore", "suppression"}
 )
@@ -778,7 +784,9 @@ class _Sentence:
         excluded, here, first = [], False, False
         for at, word in enumerate(self.words):
             excluded.append(here)
-            if (self.words[at - 1] if at else "", word) in _EXCLUDING or word in _REPLACED:
+            but = word == "but" and not _EVERYBODY.isdisjoint(self.words[max(at - 5, 0) : at])
+            pair = self.words[at - 1] if at else "", word
+            if but or pair in _EXCLUDING or word in _REPLACED:
                 # ``Instead of A, send it to B``
                 here, first = True, at <= 1
             elif here and ((first and self.raw[at].endswith(",")) or word in _CONTRASTS):
@@ -917,7 +925,11 @@ class _Sentence:
         """Return whether a value is who does something (``the invoice that … sent me``)."""
         behind = self.words[at + 1] if at + 1 < len(self.words) else ""
         ends = self.raw[at][-1:] in {",", ";", ":", ")"}
-        return not ends and (behind in _PASSIVE or behind in _REPORTED or behind in _ACTS)
+        if behind == "a":
+            # French; in English it begins what is sent.
+            return not ends and "".join(self.words[at + 2 : at + 3]).endswith(("é", "it", "u"))
+        acts = behind in _PASSIVE or behind in _REPORTED or behind in _ACTS
+        return not ends and (acts or behind.endswith("ed"))
 
     def _governs(self, index: int, at: int) -> bool | None:
         """Return whether a word makes a value at a place a receiver, None if it says neither."""
@@ -933,7 +945,8 @@ class _Sentence:
         if word in _RECEIVER_PREPOSITIONS:
             sought = self._is_passive(index) or self._is_sought(index, at)
             return not sought and self._is_sending(index, at)
-        place = (word in _PLACE_PREPOSITIONS or at_place) and at - index <= NAME_WORDS
+        mail = _MAIL.fullmatch(self._texts.get(at, "")) is not None
+        place = (word in _PLACE_PREPOSITIONS or at_place) and at - index <= NAME_WORDS and not mail
         if place and (self._is_posted(index) or self._is_worked_on(at)):
             return True
         if verb:
@@ -961,14 +974,16 @@ class _Sentence:
         verb = self._act_before(preposition)
         if verb is None:
             return self._is_sent_behind(preposition, at)
-        return not (self._has_receiver(verb, preposition) or self._is_of_noun(preposition, at))
+        if self._has_receiver(verb, preposition) or self._is_parted(preposition, at):
+            return False
+        return not self._is_of_noun(verb, preposition, at)
 
     def _heads(self, at: int) -> bool:
         """Return whether a preposition is the name of a mail's field (``To: …``, ``cc …``)."""
         named = not at and self.words[0] in _HEADS and self.raw[0].endswith(":")
         return named or (self.words[at] in _COPIES and self._leads(at))
 
-    def _is_of_noun(self, preposition: int, at: int) -> bool:
+    def _is_of_noun(self, verb: int, preposition: int, at: int) -> bool:
         """Return whether a preposition belongs to the message before it.
 
         ``Post my answer to … in #general``: what is sent goes somewhere else.
@@ -983,6 +998,9 @@ class _Sentence:
         )
         noun = bool(before) and before[0] in _MESSAGE_NOUNS | _NOUN_LIKE | _CREATED
         owned = self.words[preposition - 2 : preposition - 1]
+        if noun and not _ABOUT.isdisjoint(self.words[verb + 1 : preposition]):
+            # ``Email the bank about the transfer to …``
+            return True
         return placed and noun and bool(owned) and owned[0] in _DETERMINERS
 
     def _is_sent_behind(self, preposition: int, at: int) -> bool:
@@ -1085,7 +1103,7 @@ class _Sentence:
         if behind[-1:] and behind[-1] in _ONWARDS:
             return True
         there = self.words[verb] in _OPENING and behind[:1] and behind[0] in _DEFINITE
-        about = not {"of", "about", "regarding", "discuss", "sure"}.isdisjoint(behind)
+        about = not (_ABOUT | _NOT_FOR).isdisjoint(behind)
         return not there and not about and not _CREATED.isdisjoint(behind)
 
     def _is_own_act(self, verb: int) -> bool:
@@ -1113,9 +1131,9 @@ class _Sentence:
             return behind in _SUBJECTS or index + 1 == at
         if word not in _THAT:
             return False
-        subject = behind in _SUBJECTS or behind in _DETERMINERS or behind in _NEGATIONS
+        subject = behind in _SUBJECTS | _DETERMINERS | _NEGATIONS or index + 1 in self.typed
         name = self.raw[index + 1 : index + 2] and self.raw[index + 1][:1].isupper()
-        return word != "that" or subject or bool(name) or behind.endswith("s")
+        return word != "that" or subject or bool(name) or behind.endswith(("s", "ed"))
 
     def _has_receiver(self, verb: int, preposition: int) -> bool:
         """Return whether a verb has its receiver before (``send Ann the list of mails to …``)."""
@@ -1149,6 +1167,8 @@ class _Sentence:
 
         ``Write a regex matching …``, ``email the company behind …``.
         """
+        if self.words[at - 1] in {"on", "upon"}:
+            return True
         for index in range(verb + 1, at):
             word = self.words[index]
             participle = word.endswith("ing") and self.words[index - 1] not in _DETERMINERS

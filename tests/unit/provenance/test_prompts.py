@@ -83,6 +83,12 @@ SPOKEN_OF = (
     "I got this from {x}. Looks like phishing.",
     "Schreib auf, was wir {x} schulden.",
     "Stuur Ann mijn mail aan {x}.",
+    "Write an article on {x}.",
+    "Write to Ann that {x} called.",
+    "Reply to everyone in the thread but {x}.",
+    "Forward it to the lawyer suing {x}.",
+    "Email the bank about the transfer to {x}.",
+    "Set up a filter for mail to {x}.",
 )
 RECEIVING = (
     "Would you mind sending the report to {x}?",
@@ -99,6 +105,8 @@ RECEIVING = (
     "If possible, mail it to {x}.",
     "Ask {x} whether she can come.",
     "Report the bug to {x}.",
+    "I want to send {x} a gift card.",
+    "Please get in touch with {x}.",
     "Kannst du den Bericht an {x} schicken?",
     "Envía el informe a {x}.",
 )

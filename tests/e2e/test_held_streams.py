@@ -280,7 +280,9 @@ class Socket:
 
 
 @asynccontextmanager
-async def socket_place(directory: Path, pep: str) -> AsyncIterator[tuple[int, Socket, str]]:
+async def socket_place(
+    directory: Path, pep: str, *more: str
+) -> AsyncIterator[tuple[int, Socket, str]]:
     """Yield the port of a guard, the server behind it, and the Redis that people answer in."""
     (directory / "policy.yaml").write_text(SOCKETS, encoding="utf-8")
     server = Socket()
@@ -288,7 +290,7 @@ async def socket_place(directory: Path, pep: str) -> AsyncIterator[tuple[int, So
         upstream: Any = Upstream.__new__(Upstream)
         upstream.port = next(iter(listening.sockets)).getsockname()[1]
         with EmbeddedRedis() as redis:
-            options = ("--redis", redis.url, "--pep", pep)
+            options = ("--redis", redis.url, "--pep", pep, *more)
             policy = directory / "policy.yaml"
             guard = await asyncio.to_thread(
                 start_guard, directory / "guard", upstream, policy=policy, options=options
@@ -354,6 +356,50 @@ async def test_a_client_that_closes_gives_its_message_up(tmp_path: Path, pep: st
         await answered(people, granted=True)
 
     assert server.heard == []
+
+
+async def test_what_waits_behind_a_message_has_a_bound(tmp_path: Path) -> None:
+    """Behind mitmproxy as many bytes as a body may have; more of them end the WebSocket."""
+    place = socket_place(tmp_path, "mitmproxy", "--body-limit", "64k")
+    async with place as (port, server, redis), desk(redis, tmp_path) as people:
+        url = f"ws://127.0.0.1:{port}/chat"
+        async with connect(url, proxy=None, compression=None, ping_interval=None) as client:
+            await client.send(f"the key is {TOKEN}")
+            await waits(people)
+            for _ in range(3):
+                await client.send("x" * 30_000)
+            with pytest.raises(ConnectionClosed) as closed:
+                await asyncio.wait_for(client.recv(), SECONDS)
+
+    assert server.heard == []
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
+
+
+async def test_what_comes_while_a_call_is_held_has_a_bound(tmp_path: Path) -> None:
+    """A model server that goes on and on, meanwhile, is cut off; the call is not released."""
+
+    def flood(request: bytes) -> bytes:
+        head, _, body = model_answer(request).partition(b"\r\n\r\n")
+        whole = body + b": on and on\n\n" * 20_000
+        start = head.partition(b"content-length: ")[0] + b"transfer-encoding: chunked\r\n\r\n"
+        return start + b"%x\r\n%b\r\n0\r\n\r\n" % (len(whole), whole)
+
+    server = Upstream()
+    server.answer = flood
+    (tmp_path / "hold.yaml").write_text(HOLD, encoding="utf-8")
+    policies = ("--policy", str(tmp_path / "hold.yaml"), "--pep", "mitmproxy")
+    options = ("--model-api", f"127.0.0.1:{server.port}", "--body-limit", "64k", *policies)
+    default = ROOT / "policies" / "default.yaml"
+    guard = start_guard(tmp_path / "guard", server, policy=default, options=options)
+    raw = Raw(f"http://127.0.0.1:{guard.port}")
+    async with asyncio.timeout(SECONDS):
+        [ended] = await asyncio.gather(raw.task, return_exceptions=True)
+    guard.stop()
+    server.close()
+
+    assert isinstance(ended, httpx.HTTPError)
+    assert "email_send_email" not in raw.text
 
 
 # --- HTTP+SSE (2024-11-05) -----------------------------------------------------------------------

@@ -562,10 +562,10 @@ class GuardedHttpStream(http_layers.HttpStream):
         yield SendHttp(ResponseEndOfMessage(self.stream_id), client)
 
     _is_waiting = _is_flooded = False
-    """Whether a call in the answer is held open; whether more has come meanwhile than is kept."""
+    """Whether a chunk is judged, or waits; whether more has come meanwhile than is kept."""
 
     def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        """Keep what comes while a call in the answer is held open, within bounds."""
+        """Keep what comes while a part of the answer is judged or held open, within bounds."""
         if self._is_waiting and isinstance(event, ResponseData):
             queued = self._paused_event_queue
             kept = sum(len(one.data) for one in queued if isinstance(one, ResponseData))
@@ -576,17 +576,17 @@ class GuardedHttpStream(http_layers.HttpStream):
         yield from super().handle_event(event)
 
     def _pass(self, chunk: bytes) -> layer.CommandGenerator[None]:
-        hook = GuardChunkHook(self.flow, chunk)
+        hook, self._is_waiting = GuardChunkHook(self.flow, chunk), True
         yield hook
-        while hook.waits and not hook.stop:
-            self._is_waiting = True
+        while hook.waits and not hook.stop and not self._is_flooded:
             if hook.release:
                 released = b"".join(hook.release)
                 yield SendHttp(ResponseData(self.stream_id, released), self.context.client)
             hook = GuardChunkHook(self.flow, b"", again=True)
             yield hook
-            hook.stop = hook.stop or self._is_flooded
         self._is_waiting = False
+        if self._is_flooded:
+            hook.stop, hook.release = True, []
         if not hook.stop and not self._holds(hook.held):
             hook.stop = True
             self.flow.error = Error(NO_ROOM)

@@ -258,7 +258,10 @@ def respaced(text: str) -> Iterator[str]:
         yield from dict.fromkeys((together, _closed(together)))
     spoken_letters = _RADIO.findall(text.encode("ascii", "replace"))
     if len(spoken_letters) >= _FEW and len(_ALPHABET.keys() & set(text.split())) >= _FEW:
-        yield "".join(_spoken_letter(word) for word in _WORD.findall(text))
+        words = _WORD.findall(text)
+        # Most words of a text come more than once.
+        letters = {word: _spoken_letter(word) for word in dict.fromkeys(words)}
+        yield "".join(map(letters.__getitem__, words))
 
 
 def _written(text: str) -> str:

@@ -309,7 +309,7 @@ class Supervisor:
             command, stdin=subprocess.PIPE, pass_fds=passed
         )
         if process.stdin is not None:
-            process.stdin.write(settings.model_dump_json().encode() + b"\n")
+            process.stdin.write(chosen(settings) + b"\n")
             process.stdin.close()
         return process
 
@@ -347,6 +347,14 @@ class Supervisor:
             audit.close()
         sys.stderr.write(f"{event}: {json.dumps(fields)}\n")
         sys.stderr.flush()
+
+
+def chosen(settings: Settings) -> bytes:
+    """Return the settings that are not the default, as one line of JSON.
+
+    A worker that takes over may be of another version, and not know every setting that there is.
+    """
+    return settings.model_dump_json(exclude_defaults=True).encode()
 
 
 def _beside_key(label_key: Path | None, directory: Path) -> Path | None:

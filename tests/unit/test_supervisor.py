@@ -1,5 +1,6 @@
 """The supervisor's places for workers: signals, replacement, and what becomes of one that dies."""
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 
 from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.processes.worker_slot import Launch, Replacement, WorkerSlot
+from guard.settings import Settings
+from guard.supervisor import chosen
 
 
 class Process:
@@ -173,3 +176,19 @@ def test_a_worker_without_a_heartbeat_is_killed(place):
     up(one)
 
     assert one.started[0].returncode == -signal.SIGKILL
+
+
+def test_a_worker_is_told_what_somebody_chose_and_nothing_else(tmp_path):
+    """A worker of another version may not know every setting, and the rest is as it was."""
+    settings = Settings(
+        policy=[tmp_path / "policy.yaml"],
+        reverse=["127.0.0.1:8080=http://tools.test:1"],
+        held_limit="1m",
+        drain=0,
+    )
+
+    told = chosen(settings)
+
+    assert set(json.loads(told)) == {"policy", "reverse", "held_limit", "drain"}
+    assert Settings.model_validate_json(told) == settings
+    assert chosen(Settings()) == b"{}"

@@ -88,6 +88,7 @@ _CODED: Final = re2.compile(
 _WORDS: Final = re2.compile(r"[a-z_-]+")
 _MEMBER: Final = re.compile(r"[a-z_]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
 """How the members of arguments are named, in almost every tool."""
+_HTTP_HOST: Final = (member_path("$", "host"),)
 _TEXTS: Final = frozenset({str, int, float})
 _LAST_MEMBER: Final = re.compile(r"(?:\.|\[')([\w-]{1,64})(?:'\])?(?:\[\d+\])*\Z")
 _TEXT: Final = itemgetter(1)
@@ -144,7 +145,8 @@ def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> Clas
 def _classify_mapped(
     policy: Policy, call: ToolCall, mapping: ToolMapping, write: WriteMapping | None
 ) -> ClassifiedCall:
-    declared: set[str] = set()
+    # The host of a plain request is the one in its URL.
+    declared: set[str] = set(_HTTP_HOST) if call.protocol == "http" else set()
     targets: list[Target] = []
     for query in mapping.destinations:
         for path, value in query.find(call.arguments):

@@ -498,3 +498,13 @@ def test_a_name_of_a_member_makes_it_stricter(
     to = {"to": "a@example.com"} if tool == "send" else {}
 
     assert receiver in _outside(judge(tool, **to, **more))
+
+
+def test_the_host_of_a_plain_request_is_its_urls(tmp_path: Path) -> None:
+    """A member of the guard's own names nobody besides."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY, encoding="utf-8")
+    arguments = {"url": "https://e.test/x", "to": "https://e.test/x", "host": "e.test"}
+    call = ToolCall("c", Identity("p", "s"), "send", arguments, "http", 0.0)
+
+    assert _outside(classify(load_policies([path]), call)) == {"https://e.test/x"}

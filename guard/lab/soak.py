@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 POLICY: Final = Path(__file__).with_name("soak.yaml")
 CONNECTIONS: Final = 16
 PRINCIPALS: Final = 200
+ITEMS: Final = 2000
+"""Keys of the memory, and addresses that are saved in it.  Labels of what a memory holds are kept
+as long as it does: without a bound of its contents there is none of theirs."""
 CALLS_OF_SESSION: Final = 40
 CALLS_OF_CONNECTION: Final = 400
 SAMPLES: Final = 200
@@ -102,10 +105,10 @@ def _call(drawn: random.Random, number: int) -> tuple[str, dict[str, str]]:
     if kind < 0.4:
         return "rag_query", {"query": f"q{number}"}
     if kind < 0.5:
-        content = f"Somebody is at y{number}@other.test and likes {drawn.randrange(10**9)}."
-        return "save_fact", {"key": f"k{number}", "content": content}
+        content = f"Somebody is at y{number % ITEMS}@other.test, as of {number}."
+        return "save_fact", {"key": f"k{drawn.randrange(ITEMS)}", "content": content}
     if kind < 0.6:
-        return "recall_fact", {"key": f"k{drawn.randrange(max(1, number - 1000), number + 1)}"}
+        return "recall_fact", {"key": f"k{drawn.randrange(ITEMS)}"}
     return "send_email", {"to": "bob@example.com", "body": f"all is well, {number}"}
 
 

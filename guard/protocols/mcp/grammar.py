@@ -56,6 +56,9 @@ def is_name(value: Json) -> bool:
     """Return whether a value is a short name of a program: no number or code stands in it."""
     if not isinstance(value, str) or _NAME.fullmatch(value) is None or not is_plain_text(value):
         return False
+    if "@" in value[1:]:
+        # A mailbox is no name of a program; a package's scope is.
+        return False
     words = _WORD.findall(value)
     return (
         len(words) <= NAME_WORDS

@@ -176,7 +176,9 @@ def test_messages_go_to_the_endpoint(target: str, declared: dict[str, str], foun
 def test_a_name_of_an_input_response_is_an_id(method: str) -> None:
     """It repeats what the server called its question; free text there is judged."""
     told = "our offer to the board is 700,000"
-    params = {"name": "t", "arguments": {}, "taskId": "a"}
+    params: dict[str, Any] = {"taskId": "a"}
+    if method == "tools/call":
+        params = {"name": "t", "arguments": {}}
 
     def judged(name: str) -> list[Any]:
         answers = {"inputResponses": {name: {"action": "decline"}}}

@@ -270,6 +270,9 @@ class ClientConnection(Wire):
     async def _rest(self) -> None:
         """Let what its client sends too soon wait where it costs nothing: unread."""
         self.transport.pause_reading()
+        if not self._held():
+            # It is none of the messages of which only so many may be held.
+            self._pep.budget.release(id(self))
         self._is_resting = True
         await asyncio.sleep(self.rests)
         self._is_resting, self.rests = False, 0

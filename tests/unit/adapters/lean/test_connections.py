@@ -105,6 +105,20 @@ async def test_what_a_client_sends_before_its_time_is_neither_read_nor_served() 
     assert pep.served == 1
 
 
+async def test_a_client_that_rests_holds_no_message() -> None:
+    """However many rest, there is room for the messages of others."""
+    pep, transport = Serving(LONG), Transport()
+    client = ClientConnection(pep, ())
+    client.connection_made(transport)
+    client.data_received(CALL)
+    await _turns()
+
+    assert client.is_idle
+    assert len(pep.budget) == 0
+    client.connection_lost(None)
+    await asyncio.gather(*pep.tasks, return_exceptions=True)
+
+
 async def test_a_client_that_was_not_sent_away_is_served_on() -> None:
     """Without `Retry-After` the second request follows the first at once."""
     pep, transport = Serving(0), Transport()

@@ -152,7 +152,7 @@ _SIGN: Final = Prefiltered(
         rf"|(?<=[ \t_-])(?:{_AT_WORDS}|dot)[ \t_-]|(?<=[\"'`])[ \t]*[+&][ \t]*[\"'`])"
     ),
     "",
-    rf"@|[\[({{<][ \t]*(?:{_AT_WORDS}|a|dot|\.)[ \t]*[\])}}>]"
+    rf"@|[\[({{<][ \t]*(?:{_AT_WORDS}|@|a|dot|\.)[ \t]*[\])}}>]"
     rf"|[ \t_-](?:{_AT_WORDS}|dot)[ \t_-]|[\"'`][ \t]*[+&][ \t]*[\"'`]",
 )
 _SPELLED: Final = Prefiltered(

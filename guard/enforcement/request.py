@@ -210,6 +210,7 @@ class RequestHandler:
             return await judge(request)
         finally:
             admission.leave(principal)
+            request.forget_proof()
 
     async def on_patient_request(
         self, request: HttpRequest

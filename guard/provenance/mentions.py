@@ -167,7 +167,14 @@ _COMPOUND: Final = frozenset(
 )
 _ONWARDS: Final = frozenset({"over", "across", "along"})
 _PLACED: Final = frozenset({"to", "with", "into", "onto", "as"})
-_HEADS: Final = frozenset({"to", "cc", "bcc", "an", "para"})
+_HEADS: Final = frozenset(
+    {"to", "cc", "bcc", "an", "para", "recipient", "recipients", "attendees", "participants"}
+)
+_OUTWARDS: Final = frozenset({"out", "over", "directly", "straight", "only", "also"})
+_NEEDS: Final = frozenset({"needs", "need", "has", "have", "ought"})
+_MUST: Final = (["should"], ["must"], ["shall"])
+_SPOKEN_SUBJECTS: Final = frozenset({"it", "this", "that", "everything", "all", "both"})
+_SPOKEN_OF: Final = (["it"], ["this"], ["that"], ["everything"], ["all"])
 _PHRASAL: Final = frozenset(
     {("follow", "up"), ("get", "back"), ("hand", "over"), ("pass", "on")}
     | {("reach", "out"), ("sign", "up"), ("check", "in"), ("pass", "it"), ("pass", "this")}
@@ -971,12 +978,33 @@ class _Sentence:
             return False
         if self._heads(preposition) or (preposition and self._is_manner(preposition - 1)):
             return True
+        if self._is_to_go(preposition):
+            return True
         verb = self._act_before(preposition)
         if verb is None:
             return self._is_sent_behind(preposition, at)
         if self._has_receiver(verb, preposition) or self._is_parted(preposition, at):
             return False
         return not self._is_of_noun(verb, preposition, at)
+
+    def _is_to_go(self, preposition: int) -> bool:
+        """Return whether what was spoken of is to go there (``it goes to …``, ``must go to …``)."""
+        words, verb = self.words, preposition - 1
+        while verb > 0 and words[verb] in _OUTWARDS:
+            verb -= 1
+        before = words[: max(verb, 0)]
+        if self.words[preposition] != "to" or not (_SUBORDINATORS | _NO_ACT).isdisjoint(before):
+            return False
+        if words[verb] == "go":
+            needs = before[-1:] == ["to"] and not _NEEDS.isdisjoint(before[-2:-1])
+            subject = before[: -2 if needs else -1]
+            if not needs and before[-1:] not in _MUST:
+                return False
+            # What somebody thinks or wants has a subject of its own behind.
+            plain = bool(subject) and subject[0] in _DEFINITE | _SPOKEN_SUBJECTS
+            return plain and len(subject) <= NEAR and _SUBJECTS.isdisjoint(subject[1:])
+        # A statement about other things is none of what is asked for now.
+        return words[verb] == "goes" and before in _SPOKEN_OF
 
     def _heads(self, at: int) -> bool:
         """Return whether a preposition is the name of a mail's field (``To: …``, ``cc …``)."""

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import struct
 from contextlib import suppress
-from copy import copy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -124,8 +123,9 @@ class Seal:
         return self if fold is None else self._folding(fold)
 
     def _with_fold(self, fold: Callable[[str], str]) -> Seal:
-        folding = copy(self)
-        folding._fold = fold  # noqa: SLF001  (of the same class)
+        # Not `copy`, which makes a seal for another process: this one's keys rotate with it.
+        folding = Seal.__new__(Seal)
+        vars(folding).update(vars(self), _fold=fold)
         return folding
 
     def fingerprint(self, value: str) -> bytes:

@@ -124,6 +124,8 @@ def test_commands_find_the_console_and_it_answers_and_records(console, ask, run,
     assert run("deny", third).stdout == "denied\n"
     again = run("deny", third)
     assert (again.exit_code, "no call waits" in again.stderr) == (1, True)
+    # Three calls were asked about, whichever process judged each.
+    assert run("resume", "alice").stdout == "it may ask again\n"
     assert "not paused" in run("resume", "alice").stdout
     assert ("granted", "machine") in _answers(tmp_path)
     assert {realm for _, realm in _answers(tmp_path)} == {"machine"}

@@ -133,13 +133,19 @@ class Pod:
         return child
 
 
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A directory that another user can enter, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="guard-pod-", ignore_cleanup_errors=True) as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
 @pytest.mark.skipif(not isolates(), reason="needs root, unshare and setpriv")
 def test_the_pod_serves_as_its_user_on_a_read_only_file_system(
-    tmp_path: Path, upstream: Upstream
+    reachable: Path, upstream: Upstream
 ) -> None:
     """The init container's script, then the guard with the rendered settings, then SIGTERM."""
-    for place in (tmp_path, *tmp_path.parents[:2]):
-        place.chmod(0o755)
     port = free_port()
     server = f"http://127.0.0.1:{upstream.port}/mcp"
     policy = (ROOT / "policies" / "default.yaml").read_text("utf-8")
@@ -152,7 +158,7 @@ def test_the_pod_serves_as_its_user_on_a_read_only_file_system(
         "secrets": {"keys": "guard-keys"},
         "settings": {"pep": "lean"},
     }
-    pod = Pod(tmp_path / "pod", values)
+    pod = Pod(reachable / "pod", values)
     prepared = pod.prepared()
     key = pod.directory / "var/lib/guard/egress-guard/label.key"
 

@@ -88,6 +88,10 @@ class HttpRequest:
             self._memo["principal"] = principal
         return self._memo.get("principal")
 
+    def forget_proof(self) -> None:
+        """Have it proved anew: what is held is judged again much later."""
+        self._memo.pop("principal", None)
+
     @property
     def media_type(self) -> str:
         """The media type without parameters, lower case, empty where there is none."""

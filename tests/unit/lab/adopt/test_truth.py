@@ -35,7 +35,7 @@ def test_without_recognition_nothing_is_looser_either(monkeypatch):
 
 def test_the_measure_knows_what_is_looser():
     """A send as anything else, fewer receivers, a save as a read, a question as an answer."""
-    outcome = truth._outcome
+    outcome = truth.outcome
 
     assert outcome({"role": "send", "destinations": ["to"]}, mapping(Role.RETRIEVE))[0] == "looser"
     assert (

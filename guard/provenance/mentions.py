@@ -192,6 +192,7 @@ _SUBJECTS: Final = _WORDS["subjects"]
 _INFINITIVES: Final = frozenset({"to", "zu", "de", "à", "di", "te"})
 _NO_ACT: Final = _WORDS["no_act"]
 """What takes back the verb behind it: pretended, refused, forbidden, asked about."""
+_NOT_TO_GO: Final = (_SUBORDINATORS | _NO_ACT) - {"of", "for", "about"}
 _NOT_CURRENT: Final = _WORDS["not_current"]
 """What is said of an address that is none, or no more."""
 _EXCLUDING: Final = frozenset(
@@ -993,7 +994,7 @@ class _Sentence:
         while verb > 0 and words[verb] in _OUTWARDS:
             verb -= 1
         before = words[: max(verb, 0)]
-        if self.words[preposition] != "to" or not (_SUBORDINATORS | _NO_ACT).isdisjoint(before):
+        if self.words[preposition] != "to" or not _NOT_TO_GO.isdisjoint(before):
             return False
         if words[verb] == "go":
             needs = before[-1:] == ["to"] and not _NEEDS.isdisjoint(before[-2:-1])

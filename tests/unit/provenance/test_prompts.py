@@ -66,11 +66,11 @@ def test_signs_of_quotations_without_end_are_linear_work(sign):
 
 
 SPOKEN_OF = (
-    "I doubt it should go to drop@evil.test",
-    "They want it to go to drop@evil.test",
-    "It should not go to drop@evil.test",
-    "My mail usually goes to drop@evil.test",
-    "Blocked recipients:\n- drop@evil.test",
+    "I doubt it should go to {x}",
+    "They want it to go to {x}",
+    "It should not go to {x}",
+    "My mail usually goes to {x}",
+    "Blocked recipients:\n- {x}",
     "Scrutinise the transfer to {x}.",
     "Shorten my reply to {x}.",
     "Tell me who sent the file to {x}.",
@@ -96,10 +96,10 @@ SPOKEN_OF = (
     "Set up a filter for mail to {x}.",
 )
 RECEIVING = (
-    "It goes to:\n- drop@evil.test;\n- ann@partner.test.",
-    "The minutes of the meeting should go to drop@evil.test.",
-    "The invoice needs to go out to drop@evil.test.",
-    "Recipients:\n- drop@evil.test",
+    "It goes to:\n- {x};\n- ann@partner.test.",
+    "The minutes of the meeting should go to {x}.",
+    "The invoice needs to go out to {x}.",
+    "Recipients:\n- {x}",
     "Would you mind sending the report to {x}?",
     "Find the invoice and forward it to {x}.",
     "Send a summary of my mails to {x}.",

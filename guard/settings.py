@@ -581,7 +581,7 @@ def read_secret(path: Path) -> str:
 
 
 def child_environment(secrets: list[str]) -> dict[str, str]:
-    """Return the environment of a wrapped server: this one's, without the guard's own settings.
+    """Return the environment of a child process: this one's, without the guard's own settings.
 
     Args:
         secrets: ``NAME=FILE`` each: a credential that only the server gets.

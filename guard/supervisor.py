@@ -34,7 +34,7 @@ from guard.adapters.processes.worker_files import ready_file, ready_line
 from guard.adapters.processes.worker_slot import Replacement, WorkerSlot
 from guard.adapters.redis.embedded import DirectoryInUseError, EmbeddedRedis
 from guard.core.errors import GuardError
-from guard.settings import EMBEDDED, MEMORY, Durability
+from guard.settings import EMBEDDED, MEMORY, Durability, child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -306,7 +306,11 @@ class Supervisor:
         # -O: mitmproxy type-checks every message under __debug__ (no check of ours is an assert).
         command = [sys.executable, "-O", "-m", module, *arguments]
         process = subprocess.Popen(  # noqa: S603  (our own module)
-            command, stdin=subprocess.PIPE, pass_fds=passed
+            command,
+            stdin=subprocess.PIPE,
+            pass_fds=passed,
+            # What it says is in the settings already, where the command line did not overrule it.
+            env=child_environment([]),
         )
         if process.stdin is not None:
             process.stdin.write(chosen(settings) + b"\n")

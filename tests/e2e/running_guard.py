@@ -261,7 +261,8 @@ def start_guard(
     # The worker runs with -O: without its bytecode cache every start compiles every library.
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     command, envoy, place = ["run", *words], None, None
-    if variables.pop("GUARD_PEP", "") == "envoy" or BEHIND_ENVOY:
+    if variables.get("GUARD_PEP") == "envoy" or BEHIND_ENVOY:
+        variables.pop("GUARD_PEP", None)
         if find_envoy() is None:
             pytest.skip(NO_ENVOY)
         # The path of a socket has 107 characters at most.

@@ -96,13 +96,13 @@ def test_labels_outlive_a_run_and_a_second_guard_keeps_its_hands_off(tmp_path: P
 def test_a_worker_has_the_settings_that_were_chosen_whatever_the_environment_says(
     tmp_path: Path,
 ) -> None:
-    """State in memory is named by the environment here; a worker that read that took it for kept."""
+    """State in memory is named by the environment here; a worker that read it took it for kept."""
     upstream = Upstream()
     try:
         for name in ("first", "second"):
             guard = start_guard(tmp_path / name, upstream)
             guard.stop()
             lines = guard.audit_path.read_text("utf-8")
-            assert "labels_incomplete" not in lines, name
+            assert '"store":"redis"' not in lines, name
     finally:
         upstream.close()

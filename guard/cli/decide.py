@@ -7,15 +7,22 @@ from typing import Annotated
 
 import typer
 
+from guard.cli.run import (
+    Admin,
+    Audit,
+    Data,
+    LabelKey,
+    Policies,
+    Redis,
+    UpstreamAuthorities,
+    Workers,
+)
 from guard.core.errors import InputError
-from guard.policy_files import load_policies
 from guard.settings import UNIX, load_settings
 
 
 def decide(
-    policy: Annotated[
-        list[Path] | None, typer.Option("--policy", "-p", help="Policy file; repeat to merge.")
-    ] = None,
+    policy: Policies = None,
     listen: Annotated[
         list[str] | None,
         typer.Option("--listen", "-l", help="unix:PATH or HOST:PORT where Envoy asks; repeat."),
@@ -33,30 +40,16 @@ def decide(
         str | None,
         typer.Option(help="unix:PATH of an Envoy that takes allowed calls on (default: direct)."),
     ] = None,
-    redis: Annotated[
-        str | None,
-        typer.Option(help="`embedded` (the default), or a server's, Cluster's, Sentinels' URL."),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Directory that the embedded Redis keeps its state in, or `memory`."),
-    ] = None,
-    admin: Annotated[
-        str | None, typer.Option(help="HOST:PORT of /metrics, /healthz, /readyz.")
-    ] = None,
-    audit: Annotated[Path | None, typer.Option(help="Append one JSON line per decision.")] = None,
+    redis: Redis = None,
+    data: Data = None,
+    admin: Admin = None,
+    audit: Audit = None,
     credentials: Annotated[
         Path | None, typer.Option(help="TOML file: principals, and how they prove who they are.")
     ] = None,
-    label_key: Annotated[
-        Path | None, typer.Option(help="Key file of labels and grants; made if absent.")
-    ] = None,
-    upstream_ca: Annotated[
-        Path | None, typer.Option(help="PEM file of more authorities to trust upstream.")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes that judge calls (default 1; 0: one per core).")
-    ] = None,
+    label_key: LabelKey = None,
+    upstream_ca: UpstreamAuthorities = None,
+    workers: Workers = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file with any of the settings of `guard run`.")
     ] = None,
@@ -79,7 +72,6 @@ def decide(
         raise InputError(
             "whoever reaches HOST:PORT could say who anybody is: give --front-secret FILE as well"
         )
-    load_policies(settings.policy)
     from guard.supervisor import Supervisor
 
     raise typer.Exit(Supervisor(settings).run())

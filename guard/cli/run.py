@@ -11,11 +11,33 @@ import typer
 from guard.core.errors import InputError
 from guard.settings import PepKind, load_settings
 
+# Options that `guard decide` has as well.
+Policies = Annotated[
+    list[Path] | None, typer.Option("--policy", "-p", help="Policy file; repeat to merge.")
+]
+Redis = Annotated[
+    str | None,
+    typer.Option(help="`embedded` (the default), or a server's, Cluster's, Sentinels' URL."),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Directory that the embedded Redis keeps its state in, or `memory`."),
+]
+Admin = Annotated[str | None, typer.Option(help="HOST:PORT of /metrics, /healthz, /readyz.")]
+Audit = Annotated[Path | None, typer.Option(help="Append one JSON line per decision.")]
+LabelKey = Annotated[
+    Path | None, typer.Option(help="Key file of labels and grants; made if absent.")
+]
+UpstreamAuthorities = Annotated[
+    Path | None, typer.Option(help="PEM file of more authorities to trust upstream.")
+]
+Workers = Annotated[
+    int | None, typer.Option(help="Processes that judge calls (default 1; 0: one per core).")
+]
+
 
 def run(
-    policy: Annotated[
-        list[Path] | None, typer.Option("--policy", "-p", help="Policy file; repeat to merge.")
-    ] = None,
+    policy: Policies = None,
     reverse: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,28 +65,18 @@ def run(
     ca: Annotated[
         Path | None, typer.Option(help="Directory of the authority that opens TLS (`guard ca`).")
     ] = None,
-    upstream_ca: Annotated[
-        Path | None, typer.Option(help="PEM file of more authorities to trust upstream.")
-    ] = None,
+    upstream_ca: UpstreamAuthorities = None,
     upstream_proxy: Annotated[
         str | None, typer.Option(help="http://host:port that forward listeners go through.")
     ] = None,
-    redis: Annotated[
-        str | None,
-        typer.Option(help="`embedded` (the default), or a server's, Cluster's, Sentinels' URL."),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Directory that the embedded Redis keeps its state in, or `memory`."),
-    ] = None,
+    redis: Redis = None,
+    data: Data = None,
     durability: Annotated[
         str | None,
         typer.Option(help="What a write must reach: relaxed (default), replicated or fsync."),
     ] = None,
-    admin: Annotated[
-        str | None, typer.Option(help="HOST:PORT of /metrics, /healthz, /readyz.")
-    ] = None,
-    audit: Annotated[Path | None, typer.Option(help="Append one JSON line per decision.")] = None,
+    admin: Admin = None,
+    audit: Audit = None,
     audit_key: Annotated[
         Path | None, typer.Option(help="Key file that signs the audit log; made if absent.")
     ] = None,
@@ -120,9 +132,7 @@ def run(
     decisions: Annotated[
         Path | None, typer.Option(help="Unix socket for `guard stdio` wrappers.")
     ] = None,
-    label_key: Annotated[
-        Path | None, typer.Option(help="Key file of labels and grants; made if absent.")
-    ] = None,
+    label_key: LabelKey = None,
     prompt_credentials: Annotated[
         Path | None, typer.Option(help="TOML file: front end = sha256 of its secret.")
     ] = None,
@@ -149,9 +159,7 @@ def run(
     drain: Annotated[
         float | None, typer.Option(help="Seconds for calls in flight at stop.")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes that judge calls (default 1; 0: one per core).")
-    ] = None,
+    workers: Workers = None,
     reload: Annotated[
         float | None,
         typer.Option(help="Seconds between looks at the policy files; 0: at SIGHUP only."),

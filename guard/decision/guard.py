@@ -657,7 +657,7 @@ class Guard:
         for recorder in self._recorders:
             recorder.result(result)
         findings = None
-        if _is_large(result.content):
+        if is_large := _is_large(result.content):
             findings = await self.aside(self.texts.find, result.content, deep=False)
         self.texts.of_result(result, findings)
         selected = contained = None
@@ -670,7 +670,7 @@ class Guard:
         if selected is not None and not selected.enforced.forwards:
             refused = selected
         if memory is None:
-            kept = await self._executed(result)
+            kept = await self._executed(result, is_large=is_large)
             return refused if kept else self._unmarked(result) or refused
         result = memory.sourced(result)
         refused = await memory.judge_result(result) or refused
@@ -681,7 +681,9 @@ class Guard:
             fate = Fate.UNKNOWN if result.is_lost else failed
             told.append(memory.settle(result.call.call.id, fate))
         with self._store.together():
-            kept, _ = await asyncio.gather(self._executed(result), asyncio.gather(*told))
+            kept, _ = await asyncio.gather(
+                self._executed(result, is_large=is_large), asyncio.gather(*told)
+            )
         return refused if kept else self._unmarked(result) or refused
 
     def _unmarked(self, result: ToolResult) -> Verdict | None:
@@ -774,7 +776,7 @@ class Guard:
         verdict = self._record(result.call, verdict, 0.0)
         return replace(result, content=found.content), verdict
 
-    async def _executed(self, result: ToolResult) -> bool:
+    async def _executed(self, result: ToolResult, *, is_large: bool) -> bool:
         """Mark the call of a result executed and label what it brings or saved.
 
         Returns:
@@ -785,7 +787,7 @@ class Guard:
         writes: tuple[LabelWrite, ...] = ()
         overflow, source = True, ""
         try:
-            if _is_large(result.content):
+            if is_large:
                 # Others are judged meanwhile; this result is released only once it is labelled.
                 writes, overflow = await self.aside(
                     self._learn, result, await self._read_aside(result)

@@ -128,10 +128,7 @@ class Admission:
         if not self.limits.judged:
             return
         self._free += 1
-        # Who has none is not kept: a client can make principals up.
-        self._judged[principal] -= 1
-        if not self._judged[principal]:
-            del self._judged[principal]
+        one_less(self._judged, principal)
         if self._queues:
             self._go_on()
 
@@ -141,7 +138,7 @@ class Admission:
 
     def answered(self, principal: str) -> None:
         """Note the end of one that was forwarded."""
-        _less(self._forwarded, principal)
+        one_less(self._forwarded, principal)
 
     def _go_on(self) -> None:
         """Hand free places to those who wait, one principal after the other."""
@@ -214,10 +211,10 @@ class Admission:
         return MessageError(OVERLOADED, message, status=UNAVAILABLE, retry_after=seconds)
 
 
-def _less(counter: Counter[str], principal: str) -> None:
-    """Count one less, and forget who has none."""
-    left = counter[principal] - 1
+def one_less(counter: Counter[str], name: str) -> None:
+    """Count one less, and forget a name that has none: a client can make principals up."""
+    left = counter[name] - 1
     if left > 0:
-        counter[principal] = left
+        counter[name] = left
     else:
-        counter.pop(principal, None)
+        counter.pop(name, None)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from guard.core.errors import AuditError, MessageError, StateError
 from guard.core.metrics import ERRORS, HELD, HELD_CALLS
 from guard.core.policy import Action, Reason
+from guard.enforcement.admission import one_less
 from guard.enforcement.exchange import Asked, AskedCall, Exchange
 from guard.protocols.framing.sse import message_event
 from guard.protocols.mcp.elicitation import settled
@@ -343,9 +344,7 @@ class Holding:
         if self._open.pop(id(asked), None) is None:
             return
         principal = asked.identity.principal
-        self._each[principal] -= 1
-        if not self._each[principal]:
-            del self._each[principal]
+        one_less(self._each, principal)
         self._bytes -= asked.size
         self._metrics.set(HELD_CALLS, len(self._open))
         self._metrics.count(HELD, outcome)
@@ -422,9 +421,7 @@ class Holding:
         finally:
             for decision in asked.decisions:
                 self._waiting.pop(decision, None)
-            self._tenants[tenant] -= 1
-            if not self._tenants[tenant]:
-                del self._tenants[tenant]
+            one_less(self._tenants, tenant)
 
     async def _listen(self, tenant: str) -> None:
         """Ask for answers from now on, until nothing is held any more."""

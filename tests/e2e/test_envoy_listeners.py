@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import jwt
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from guard.adapters.envoy.rig import Certificates, Edge, RunningEnvoy, start_envoy
@@ -26,23 +24,13 @@ from guard.adapters.loopback import free_port, start
 from tests.e2e.controlled_upstream import PATIENCE, ControlledUpstream, close_all
 from tests.e2e.quic_client import connecting
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, needs_envoy, tool_call
+from tests.e2e.test_principals import AGENT, FILE, KEY, public_pem
 from tests.e2e.tls_upstream import issue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.e2e, needs_envoy]
-AGENT = "spiffe://agents.test/scribe"
-KEY = ec.generate_private_key(ec.SECP256R1())
-FILE = """
-[tokens]
-issuer = "https://id.test"
-audience = "guard"
-keys = "key.pem"
-
-[client_certificates]
-authorities = "agents-ca.pem"
-"""
 SERVERS = ("mail", "files", "quick")
 EVENTS = 3
 PROGRESS = b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"n":%d}}\n\n'
@@ -90,10 +78,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     issue(directory / "agents-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
     issue(directory / "strangers-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
     chain = issue(directory / "server-ca.pem", "localhost", "127.0.0.1")
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    (directory / "key.pem").write_bytes(
-        KEY.public_key().public_bytes(serialization.Encoding.PEM, form)
-    )
+    (directory / "key.pem").write_bytes(public_pem())
     (directory / "principals.toml").write_text(FILE, "utf-8")
     upstreams: dict[str, Any] = {"mail": Upstream(), "files": Upstream()}
     upstreams["quick"] = ControlledUpstream()

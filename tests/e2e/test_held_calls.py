@@ -25,6 +25,7 @@ from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.policy import StateLimits
 from guard.provenance.seal import Seal
+from tests.e2e.clients import Reading
 from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait_until
 
 if TYPE_CHECKING:
@@ -114,18 +115,18 @@ async def now(desk: LabelOperator) -> float:
     return max(one.at for one in await desk.waiting())
 
 
-class Call:
+class Call(Reading):
     """One POST of a client whose answer is read as it comes."""
 
     def __init__(
         self, guard: RunningGuard, document: Any, headers: dict[str, str] | None = None
     ) -> None:
+        super().__init__()
         self._client = httpx.AsyncClient(trust_env=False, timeout=SECONDS)
         self._url = f"http://127.0.0.1:{guard.port}/mcp"
         self._document, self._headers = document, headers or READS_EVENTS
         self.status = 0
         self.type = ""
-        self.text = ""
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> Call:
@@ -135,13 +136,6 @@ class Call:
             async for piece in answer.aiter_text():
                 self.text += piece
         return self
-
-    async def reads(self, text: str) -> None:
-        """Wait until something stands in what has come so far."""
-        async with asyncio.timeout(SECONDS):
-            while text not in self.text:
-                assert not self.task.done() or text in self.text, self.text
-                await asyncio.sleep(0.02)
 
     async def leave(self) -> None:
         """Hang up."""

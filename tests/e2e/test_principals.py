@@ -36,15 +36,19 @@ authorities = "agents-ca.pem"
 """
 
 
+def public_pem() -> bytes:
+    """Return the public half of the key that signs tokens."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return KEY.public_key().public_bytes(serialization.Encoding.PEM, form)
+
+
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningGuard, Path]]:
     """A guard that knows tokens and certificates, and the directory of both."""
     directory, upstream = tmp_path_factory.mktemp("principals"), Upstream()
     issue(directory / "agents-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
     issue(directory / "strangers-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    public = KEY.public_key().public_bytes(serialization.Encoding.PEM, form)
-    (directory / "key.pem").write_bytes(public)
+    (directory / "key.pem").write_bytes(public_pem())
     (directory / "principals.toml").write_text(FILE, "utf-8")
     options = ("--credentials", str(directory / "principals.toml"), "--ca", str(directory / "ca"))
     guard = start_guard(directory / "guard", upstream, options=options)

@@ -21,13 +21,14 @@ import urllib.request
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from guard.adapters.loopback import START_SECONDS
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.core import VERSION
+from tests.e2e.clients import Callers
 from tests.e2e.running_guard import (
     ROOT,
     RunningGuard,
@@ -144,7 +145,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write_eof()
 
 
-class Load:
+class Load(Callers):
     """Agents that call one after the other: half by a connection each time, half by one they keep.
 
     One that finds its kept connection closed before a byte of the answer came opens another and
@@ -152,22 +153,10 @@ class Load:
     """
 
     def __init__(self, port: int, name: str = "first") -> None:
+        super().__init__(4, self._run)
         self._port, self._name = port, name
-        self._stop = threading.Event()
         self.released: list[str] = []
         self.refused: list[str] = []
-        self.failures: list[str] = []
-        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(4)]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
 
     def wait_for(self, count: int) -> None:
         """Wait until so many more calls have been released and some refused."""
@@ -181,7 +170,7 @@ class Load:
     def _run(self, agent: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         for number in itertools.count():
-            if self._stop.is_set():
+            if self.stop.is_set():
                 break
             stranger = number % 5 == 4
             ident = f"{'refuse' if stranger else 'release'}-{self._name}-{agent}-{number}"
@@ -193,7 +182,7 @@ class Load:
                 connection.close()
             if agent % 2:
                 connection.close()
-            self._stop.wait(PAUSE_SECONDS)
+            self.stop.wait(PAUSE_SECONDS)
         connection.close()
 
     def _note(self, ident: str, result: dict[str, Any], *, refused: bool) -> None:

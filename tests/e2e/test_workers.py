@@ -10,17 +10,17 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from guard.adapters.loopback import START_SECONDS, free_port
+from tests.e2e.clients import Callers
 from tests.e2e.controlled_upstream import ControlledUpstream, Exchange, StreamClient, close_all
 from tests.e2e.running_guard import (
     BEHIND_ENVOY,
@@ -45,33 +45,21 @@ TWO = ("--workers", "2")
 CLIENTS = 6
 
 
-class Load:
+class Load(Callers):
     """Clients that call one after the other, each call on a connection of its own."""
 
     def __init__(self, guard: RunningGuard) -> None:
+        super().__init__(CLIENTS, self._run)
         self._guard = guard
-        self._stop = threading.Event()
         self.answered = 0
-        self.failures: list[str] = []
-        self._threads = [threading.Thread(target=self._run) for _ in range(CLIENTS)]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
 
     def wait_for(self, count: int) -> None:
         """Wait until so many more calls have been answered."""
         wanted = self.answered + count
         wait_until(lambda: self.answered >= wanted, f"{count} more answers", START_SECONDS)
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
+    def _run(self, _: int) -> None:
+        while not self.stop.is_set():
             connection = http.client.HTTPConnection("127.0.0.1", self._guard.port, timeout=60)
             try:
                 self._call(connection)

@@ -1,0 +1,51 @@
+"""Clients that several tests have: callers in threads, and one that reads an answer as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECONDS = 60.0
+
+
+class Callers:
+    """Threads that go on calling until the end of a ``with`` block.
+
+    Args:
+        count: of threads.
+        run: called in each with its number; returns soon once :attr:`stop` is set.
+    """
+
+    def __init__(self, count: int, run: Callable[[int], None]) -> None:
+        self.stop = threading.Event()
+        self.failures: list[str] = []
+        self._threads = [threading.Thread(target=run, args=(n,)) for n in range(count)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+class Reading:
+    """An answer that a task reads; whoever derives from it adds to the text."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.task: asyncio.Task[Any]
+
+    async def reads(self, text: str) -> None:
+        """Wait until something stands in what has come so far."""
+        async with asyncio.timeout(SECONDS):
+            while text not in self.text:
+                assert not self.task.done() or text in self.text, self.text
+                await asyncio.sleep(0.02)

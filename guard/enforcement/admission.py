@@ -2,7 +2,9 @@
 
 A worker judges on one core.  More requests at once make each slower and none faster, and one that
 is judged after its client has given up is work for nobody.  So a bounded number is judged at once;
-the others wait in one queue per principal, which take turns, for a short time.  Whoever has waited
+the others wait in one queue per principal, which take turns, for a short time; for a shorter one
+where somebody has been waiting all the while: a burst is borne, but where more comes than can be
+judged, waiting only makes every answer late (as CoDel, RFC 8289, section 3).  Whoever has waited
 in vain is refused (``overloaded``), is told when there will be room (``Retry-After``, RFC 9110,
 section 10.2.3), and has not been judged: nothing of the request was forwarded.
 """
@@ -25,6 +27,8 @@ RETRIES_PER_SECOND: Final = 100
 """Refused requests of one principal that are asked back for any one second."""
 LONGEST_RETRY: Final = 30
 """Seconds that nobody is sent away for longer than."""
+_STANDING: Final = 0.1
+"""Share of its patience that a request has which joins a queue that has lasted for all of it."""
 _PRINCIPALS: Final = 1000
 """Principals whose next retry is remembered before those that are over are forgotten."""
 
@@ -86,6 +90,8 @@ class Admission:
         """Who waits, by principal; the first principal has the next turn."""
         self.waiting = 0
         """Requests that wait."""
+        self._standing_since = 0.0
+        """When the first of those came since whom somebody has always been waiting."""
         self._next_retry: dict[str, float] = {}
         self._now = now
 
@@ -170,12 +176,19 @@ class Admission:
                 raise self._refusal(principal)
             # The last in line: it has waited the least.
             self._refuse(longest[-1])
+        patience, now = self.limits.patience, self._time()
+        if not self.waiting:
+            self._standing_since = now
+        elif now - self._standing_since >= patience:
+            patience *= _STANDING
         waiter = _Waiter(principal)
         self._queues.setdefault(principal, deque()).append(waiter)
         self.waiting += 1
-        loop = asyncio.get_running_loop()
-        waiter.timer = loop.call_later(self.limits.patience, self._refuse, waiter)
+        waiter.timer = asyncio.get_running_loop().call_later(patience, self._refuse, waiter)
         return waiter
+
+    def _time(self) -> float:
+        return asyncio.get_running_loop().time() if self._now is None else self._now()
 
     def _refuse(self, waiter: _Waiter) -> None:
         self._drop(waiter)
@@ -201,8 +214,7 @@ class Admission:
         Those that are refused together are told different seconds: they must not come back
         together.
         """
-        now = asyncio.get_running_loop().time() if self._now is None else self._now()
-        retries = self._next_retry
+        now, retries = self._time(), self._next_retry
         if len(retries) > _PRINCIPALS:
             self._next_retry = retries = {who: at for who, at in retries.items() if at > now}
         at = max(retries.get(principal, now), now) + 1 / RETRIES_PER_SECOND

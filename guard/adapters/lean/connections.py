@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import select
 import ssl
+import sys
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from guard.adapters.lean.messages import AnswerReader, RequestReader, chunk_bytes
@@ -159,7 +161,7 @@ class ClientConnection(Wire):
         """Whether it was begun by the guard, as a stream of events, before there was any."""
         self.has_served = False
         """Whether a request has come."""
-        self.rests = 0
+        self.rests = 0.0
         """Seconds for which nothing more is read from it: it was told to come back after them."""
         self._pep = pep
         self._reader = RequestReader(pep.body_limit)
@@ -248,7 +250,7 @@ class ClientConnection(Wire):
                 request = reader.complete.popleft()
                 keeps = await self._pep.serve(self, request)
                 if self.rests and keeps:
-                    await self._rest()
+                    keeps = await self._rest()
                 self.heard = asyncio.get_running_loop().time()
                 self._pep.budget.hold(id(self), self._held())
                 self.transport.resume_reading()
@@ -267,15 +269,23 @@ class ClientConnection(Wire):
         if not keeps or self.has_ended:
             self._hang_up()
 
-    async def _rest(self) -> None:
-        """Let what its client sends too soon wait where it costs nothing: unread."""
+    async def _rest(self) -> bool:
+        """Let what its client sends too soon wait where it costs nothing: unread.
+
+        Returns:
+            whether the client is still there: for one that has left, nothing more is done.
+        """
         self.transport.pause_reading()
         if not self._held():
             # It is none of the messages of which only so many may be held.
             self._pep.budget.release(id(self))
         self._is_resting = True
         await asyncio.sleep(self.rests)
-        self._is_resting, self.rests = False, 0
+        self._is_resting, self.rests = False, 0.0
+        if _has_hung_up(self.transport):
+            self.abort()
+            return False
+        return True
 
     def framed(self, data: bytes) -> bytes:
         """Return bytes of an answer that streams, as this client is sent them."""
@@ -518,6 +528,19 @@ def upstream_tls(trust: str, certificate: str = "") -> SSLContext:
     if certificate:
         made.load_cert_chain(certificate)
     return made
+
+
+def _has_hung_up(transport: asyncio.Transport) -> bool:
+    """Return whether the other side sends no more, though what it sent is not read yet.
+
+    Only Linux tells it; elsewhere it is seen once everything has been read.
+    """
+    connection = transport.get_extra_info("socket")
+    if sys.platform != "linux" or connection is None:
+        return False
+    events = select.poll()
+    events.register(connection, select.POLLRDHUP)
+    return bool(events.poll(0))
 
 
 def no_room() -> MessageError:

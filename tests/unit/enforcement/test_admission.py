@@ -112,6 +112,30 @@ async def test_who_has_waited_in_vain_is_refused_and_leaves_no_place_taken() -> 
     assert gate.enter("a") is None
 
 
+async def test_a_queue_that_lasts_is_waited_in_for_a_shorter_time() -> None:
+    """A burst is borne; who joins where somebody has been waiting all the while, is told soon."""
+    clock = [100.0]
+    gate = Admission(Limits(judged=2, waiting=8, patience=LONG), now=lambda: clock[0])
+    assert [gate.enter("a"), gate.enter("b")] == [None, None]
+
+    def patience(principal: str) -> float:
+        [waiter] = waiting(gate, principal)
+        assert waiter.timer is not None
+        return waiter.timer.when() - asyncio.get_running_loop().time()
+
+    assert patience("a") > LONG / 2
+    clock[0] += LONG / 2
+    assert patience("b") > LONG / 2
+    gate.leave("a")
+    clock[0] += LONG / 2
+    assert patience("a") < LONG / 2, "b has waited since"
+    for who in ("b", "a", "b", "a"):
+        gate.leave(who)
+    assert gate.waiting == 0
+    assert [gate.enter("a"), gate.enter("b")] == [None, None]
+    assert patience("a") > LONG / 2, "nobody had to wait meanwhile"
+
+
 async def test_refused_requests_are_asked_back_one_after_the_other() -> None:
     """So many a second of one principal, never later than the bound; another one's come first."""
     gate = admission(judged=1, waiting=0)

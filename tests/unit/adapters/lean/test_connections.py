@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
+
+import pytest
 
 from guard.adapters.lean.connections import BUSY, ClientConnection
 from guard.adapters.message_budget import MessageBudget
@@ -52,7 +55,9 @@ class Serving:
         room: whether connections are taken.
     """
 
-    def __init__(self, rests: int, *, room: bool = True) -> None:
+    ANSWER = b"later"
+
+    def __init__(self, rests: float, *, room: bool = True) -> None:
         self.budget = MessageBudget()
         self.body_limit = 1000
         self.served = 0
@@ -65,6 +70,7 @@ class Serving:
         del request
         self.served += 1
         client.rests = self._rests
+        client.transport.write(self.ANSWER)
         return True
 
     async def refuse(self, client: ClientConnection, error: Exception) -> None:
@@ -117,6 +123,28 @@ async def test_a_client_that_rests_holds_no_message() -> None:
     assert len(pep.budget) == 0
     client.connection_lost(None)
     await asyncio.gather(*pep.tasks, return_exceptions=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who has hung up unread")
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_what_was_sent_too_soon_is_served_unless_its_client_has_left(*, leaves: bool) -> None:
+    """A request that came while its client was to rest is nobody's once the client is gone."""
+    pep = Serving(0.02)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: ClientConnection(pep, ()), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(CALL)
+    await reader.readexactly(len(Serving.ANSWER))
+    writer.write(CALL)
+    if leaves:
+        writer.close()
+        await asyncio.gather(*pep.tasks, return_exceptions=True)
+    else:
+        await reader.readexactly(len(Serving.ANSWER))
+        writer.close()
+    server.close()
+
+    assert pep.served == (1 if leaves else 2)
 
 
 async def test_a_client_that_was_not_sent_away_is_served_on() -> None:

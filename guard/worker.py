@@ -9,7 +9,6 @@ several processes do with whatever program they are part of.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -36,8 +35,6 @@ def main() -> int:
     settings = Settings.model_validate_json(sys.stdin.readline())
     room = settings.connections or connections_allowed()
     settings = settings.model_copy(update={"connections": room})
-    # What is imported lives as long as the process: keep the collector from walking it again.
-    gc.freeze()
     try:
         die_with_parent(parent)
         asyncio.run(serve(settings, redis_url, directory, _fault_point()))

@@ -181,8 +181,9 @@ class Settings(BaseSettings):
     sends them there directly."""
     forward: list[str] = Field(default_factory=list)
     """Listeners that are an agent's ``HTTPS_PROXY``, each ``HOST:PORT``."""
-    ca: Path = Field(default_factory=lambda: state_directory() / "ca")
-    """Directory of the authority that opens TLS for forward listeners."""
+    ca: Path | None = None
+    """Directory of the authority that opens TLS for forward listeners; in the user's state
+    directory if None."""
     upstream_ca: Path | None = None
     """PEM file of authorities to trust upstream, besides the public ones."""
     model_api: list[str] = Field(default_factory=lambda: list(MODEL_APIS))
@@ -440,6 +441,15 @@ class Settings(BaseSettings):
         return _address(self.console)
 
     @property
+    def authority(self) -> Path:
+        """Directory of the authority that opens TLS.
+
+        Raises:
+            InputError: none is named, and the user has no state directory.
+        """
+        return self.ca or state_directory() / "ca"
+
+    @property
     def console_page(self) -> str:
         """How URLs of the console begin for people; empty where there is none, or nobody knows."""
         if self.console_url:
@@ -470,9 +480,17 @@ class Settings(BaseSettings):
 
 
 def state_directory() -> Path:
-    """Return where the guard keeps what must outlive it, by the XDG convention."""
+    """Return where the guard keeps what must outlive it, by the XDG convention.
+
+    Raises:
+        InputError: the user has no home directory, and no variable names another place.
+    """
     base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "egress-guard"
+    try:
+        return (Path(base) if base else Path.home() / ".local" / "state") / "egress-guard"
+    except RuntimeError as error:
+        msg = "this user has no home directory to keep keys and state in: set XDG_STATE_HOME"
+        raise InputError(msg) from error
 
 
 def models_directory() -> Path:

@@ -685,8 +685,8 @@ def _mitm(
     confdir = directory
     asking = asks_certificates(parts.enforcement.credentials.proofs)
     if settings.forward or asking:
-        ensure_authority(settings.ca)
-        confdir = settings.ca
+        confdir = settings.authority
+        ensure_authority(confdir)
     forward = ForwardAddon(
         parts.enforcement,
         parts.metrics,

@@ -56,6 +56,7 @@ WAITING_BYTES: Final = 32 * 1024 * 1024
 CONTENT_CHARS: Final = 1024 * 1024
 """Of one result or argument document; a longer one is kept as its beginning."""
 _STAGE: Final = "recording"
+_TEXT: Final = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class RecordingWriter:
 
     def _add(self, record: dict[str, Json]) -> None:
         try:
-            line = json.dumps(record, separators=(",", ":"), default=str).encode()
+            line = _TEXT(record).encode()
         except (ValueError, RecursionError):
             line = b""
         if not line or len(line) > CONTENT_CHARS:

@@ -79,7 +79,7 @@ async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
     if not any(one.name == "clock" for one in redis):
         found.append(checks.check_clock())
     if settings.forward:
-        found += checks.check_authority(settings.ca, checks.environment())
+        found += checks.check_authority(settings.authority, checks.environment())
     return [*found, *(await checks.check_direct(direct))]
 
 

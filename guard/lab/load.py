@@ -156,12 +156,13 @@ class Load:
     p50_ms: float
     p99_ms: float
     errors: int
+    calls: int
 
     @classmethod
     def of(cls, times: list[float], seconds: float, errors: int) -> Load:
         """Return what the times of single calls come to, each in seconds."""
         p99 = sorted(times)[int(len(times) * 0.99)]
-        return cls(len(times) / seconds, median(times) * 1000, p99 * 1000, errors)
+        return cls(len(times) / seconds, median(times) * 1000, p99 * 1000, errors, len(times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,15 +219,16 @@ def _wrk(port: int, connections: int, seconds: float, post: Post) -> Load:
             check=False,
         )
     rate = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
+    calls = re.search(r"(\d+) requests in ", done.stdout)
     p50, p99 = (re.search(rf"{n}%\s+([\d.]+)(us|ms|s)", done.stdout) for n in (50, 99))
-    if not rate or not p50 or not p99:
+    if not rate or not calls or not p50 or not p99:
         msg = f"wrk did not report: {done.stderr.strip() or done.stdout.strip()}"
         raise GuardError(msg)
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout)
     lost = re.search(r"Socket errors: (.*)", done.stdout)
     errors = sum(int(n) for found in (bad, lost) if found for n in re.findall(r"\d+", found[1]))
     p50_ms, p99_ms = (float(found[1]) * _UNITS[found[2]] for found in (p50, p99))
-    return Load(float(rate[1]), p50_ms, p99_ms, errors)
+    return Load(float(rate[1]), p50_ms, p99_ms, errors, int(calls[1]))
 
 
 def _around_id(body: str) -> tuple[str, str]:

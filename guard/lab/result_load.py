@@ -154,11 +154,15 @@ class Measured:
 
     def _seconds(self) -> float:
         """Return the processor seconds of the guard's Python processes, ended threads included."""
-        return sum(map(_cpu_seconds, _pythons(self._child.process.pid)))
+        return cpu_seconds(self._child.process.pid)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor seconds of a guard: of all its processes and threads but its Redis."""
+    return sum(map(_cpu_seconds, _pythons(pid)))
 
 
 def _pythons(pid: int) -> list[int]:
-    """Return a process and what it has started, its Redis left out."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
         if b"redis" in command or b"valkey" in command:

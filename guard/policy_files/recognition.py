@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -42,6 +43,11 @@ _HARMLESS: Final = frozenset({"NODE_ENV", "PYTHONUNBUFFERED", "PYTHONIOENCODING"
 _QUIET: Final = frozenset({"-y", "--yes", "-q", "--quiet", "--bun", "--"})
 _PYTHON: Final = re.compile(r"python(\d(\.\d+)?)?(\.exe)?")
 _UV_VALUES: Final = frozenset({"--with", "--python", "-p"})
+_UV_RUN_FLAGS: Final = frozenset({*_QUIET, "--isolated", "--frozen", "--locked", "--no-sync"})
+_DIRECTORY: Final = "--directory"
+_UV_RUN_VALUES: Final = frozenset({*_UV_VALUES, _DIRECTORY, "--project", "--extra"})
+_BRIDGE: Final = "mcp-remote"
+"""npm's package that lets clients of standard input and output reach the URL behind its name."""
 _BOX_FLAGS: Final = frozenset(
     {"-i", "-t", "-it", "-ti", "--rm", "--init", "--interactive", "--tty"}
 )
@@ -80,8 +86,10 @@ class Launch:
     """What a command line starts: a name of one kind."""
 
     kind: str
-    """``npm``, ``pypi``, ``images`` or ``commands``."""
+    """``npm``, ``pypi``, ``images``, ``commands`` or ``urls``."""
     name: str
+    folder: str = field(default="", compare=False)
+    """Where a script lies, as far as the command line says."""
 
 
 def launched(command: Sequence[str], environment: Mapping[str, str]) -> Launch | None:
@@ -99,8 +107,13 @@ def launched(command: Sequence[str], environment: Mapping[str, str]) -> Launch |
 
 
 def _npm(words: list[str]) -> Launch | None:
-    """Return the package that ``npx`` starts."""
-    return _named("npm", _NPM_NAME, _first(words, _QUIET, ()))
+    """Return the package that ``npx`` starts, or the URL that a bridge leads to."""
+    word = _first(words, _QUIET, ())
+    found = _named("npm", _NPM_NAME, word)
+    if found is None or found.name != _BRIDGE:
+        return found
+    url = next(iter(words[words.index(word) + 1 :]), "")
+    return Launch("urls", url) if urlsplit(url).hostname else None
 
 
 def _image(words: list[str]) -> Launch | None:
@@ -137,17 +150,24 @@ def _local(program: str, rest: list[str]) -> Launch | None:
     if program in {"node", "bun"} and rest:
         parts = PurePath(rest[0].replace("\\", "/")).parts
         if "node_modules" not in parts:
-            return Launch("commands", parts[-1]) if not rest[0].startswith("-") else None
+            return _script(rest[0]) if not rest[0].startswith("-") else None
         inside = parts[len(parts) - parts[::-1].index("node_modules") :]
         return Launch("npm", "/".join(inside[: 2 if inside[0].startswith("@") else 1]))
     if _PYTHON.fullmatch(program):
         if rest[:1] == ["-m"] and len(rest) > 1:
             return Launch("pypi", _normal(rest[1].partition(".")[0]))
-        return Launch("commands", PurePath(rest[0]).name) if rest and rest[0][0] != "-" else None
+        return _script(rest[0]) if rest and rest[0][:1] not in {"", "-"} else None
     if program == "uv" and rest[:1] == ["run"]:
-        script = _first(rest[1:], _QUIET, {*_UV_VALUES, "--directory", "--project", "--extra"})
-        return Launch("commands", PurePath(script).name) if script else None
+        script = _first(rest[1:], _UV_RUN_FLAGS, _UV_RUN_VALUES)
+        before = rest[1 : rest.index(script)] if script else []
+        at = dict(pairwise(before)).get(_DIRECTORY, "")
+        return _script(f"{at}/{script}" if at else script) if script else None
     return Launch("commands", program)
+
+
+def _script(path: str) -> Launch:
+    whole = PurePath(path.replace("\\", "/"))
+    return Launch("commands", whole.name, str(whole.parent))
 
 
 def _unwrapped(words: list[str]) -> list[str]:
@@ -187,12 +207,12 @@ def _normal(name: str) -> str:
 
 def named(server: ConfiguredServer) -> str:
     """Return what a server is, in a few words and without what may be secret in its arguments."""
-    if server.url:
-        parts = urlsplit(server.url)
+    start = launched(server.command, server.environment)
+    if url := server.url or (start.name if start is not None and start.kind == "urls" else ""):
+        parts = urlsplit(url)
         return (
             f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
         )
-    start = launched(server.command, server.environment)
     program = PurePath(server.command[0].replace("\\", "/")).name
     return program if start is None or start.name == program else f"{program} {start.name}"
 
@@ -210,9 +230,13 @@ def profiles_of(server: ConfiguredServer) -> tuple[str, ...]:
 def _is(known: RecognisedEntry, start: Launch | None, url: str) -> bool:
     if start is None:
         return any(_reaches(url, one) for one in known.urls)
+    if start.kind == "urls":
+        return any(_reaches(start.name, one) for one in known.urls)
     if start.kind == "commands":
         # A program of a package's name, from the path: its user has installed it.
-        return start.name in {*known.commands, *known.pypi}
+        path = PurePath(start.folder, start.name).parts
+        ends = (PurePath(one).parts for one in (*known.commands, *known.pypi))
+        return any(path[-len(end) :] == end for end in ends)
     names: tuple[str, ...] = getattr(known, start.kind)
     return start.name in names
 

@@ -470,7 +470,7 @@ class RecognisedEntry(_Strict):
     pypi: tuple[str, ...] = ()
     """Packages that `uvx` and its like start."""
     commands: tuple[str, ...] = ()
-    """Names of programs and scripts."""
+    """Names of programs and scripts; with folders, how their paths end."""
     images: tuple[str, ...] = ()
     """Container images, without tags."""
     urls: tuple[Annotated[str, Field(pattern=r"^https://")], ...] = ()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from guard.core.errors import GuardError
+from guard.core.errors import GuardError, InputError
 from guard.provenance.seal import KEY_BYTES
 from guard.settings import state_directory
 
@@ -42,7 +42,7 @@ def label_key_path(path: Path | None = None, fallback: Path | None = None) -> Pa
         fallback: the file to use where no path is given and there is no such directory; for
             labels that do not outlive the process either.
     """
-    if path is None and fallback is not None and not _makeable(default_path()):
+    if path is None and fallback is not None and not _has_default():
         return fallback
     return path or default_path()
 
@@ -100,13 +100,14 @@ def load_key(path: Path, what: str, *, make: bool = True) -> bytes:
 
 def fallback_key(directory: Path) -> Path | None:
     """Return the key file of a run that cannot use the user's state directory."""
-    return None if _makeable(default_path()) else directory / NAME
+    return None if _has_default() else directory / NAME
 
 
-def _makeable(path: Path) -> bool:
+def _has_default() -> bool:
+    """Return whether the user's state directory has, or now has, a key."""
     try:
-        _make(path)
-    except OSError:
+        _make(default_path())
+    except (InputError, OSError):
         return False
     return True
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from guard.adapters.redis.embedded import check_private
-from guard.core.errors import GuardError
+from guard.core.errors import GuardError, InputError
 from guard.settings import state_directory
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ Note = TypeVar("Note")
 
 def leave_note(folder: str, pid: int, fields: Mapping[str, Json]) -> Path | None:
     """Write the note of a process; return its file, None where it was not possible."""
-    path = note_path(folder, pid)
     try:
+        path = note_path(folder, pid)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_private(path.parent)
         path.unlink(missing_ok=True)
@@ -51,7 +51,12 @@ def living_notes(folder: str, made: Callable[..., Note]) -> list[Note]:
         made: makes a note of its fields; one that they do not fit is left out.
     """
     found: list[Note] = []
-    for path in sorted((state_directory() / folder).glob("*.json")):
+    try:
+        paths = sorted((state_directory() / folder).glob("*.json"))
+    except InputError:
+        # Who has no state directory has left no notes.
+        return found
+    for path in paths:
         try:
             check_private(path.parent)
             fields = json.loads(path.read_text(encoding="utf-8"))

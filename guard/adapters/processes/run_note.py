@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from guard.adapters.processes.notes import leave_note, living_notes, note_path
-from guard.core.errors import InputError
+from guard.core.errors import GuardError, InputError
 
 FOLDER: Final = "run"
 
@@ -34,7 +34,7 @@ class RunNote:
 
     def remove(self) -> None:
         """Take the note away."""
-        with suppress(OSError):
+        with suppress(OSError, GuardError):
             note_path(FOLDER, self.pid).unlink(missing_ok=True)
 
 

@@ -70,7 +70,8 @@ def bench_adopt(  # noqa: PLR0913  (what is measured, and what with)
             honest_courses(compose, redis_url, limit=flows, told=known, step=step)
         )
     progress("recording", 0)
-    own = [record_overhead(lambda done: progress("recording", done)), _installed()]
+    recording, rounds = record_overhead(lambda done: progress("recording", done))
+    own = [recording, _installed()]
     progress("in process", 0)
     files = sorted(traces.glob("*.jsonl*")) if traces is not None and traces.is_dir() else []
     runs = list(read_traces(files))
@@ -103,6 +104,7 @@ def bench_adopt(  # noqa: PLR0913  (what is measured, and what with)
             },
             "asked": {name: dict(_asked(courses)) for name, courses in told.items()},
             "set_up": checked,
+            "recording": rounds,
         },
     )
 

@@ -153,7 +153,8 @@ def test_the_settings_are_ones_the_guard_understands(chart, values, tmp_path, mo
         int(text.rpartition(":")[2]) for text in settings.forward
     } | {settings.admin_address[1]}
     mounts = {m["mountPath"] for m in guard["volumeMounts"]}
-    places = [settings.audit, settings.credentials, label_key_path(), audit_key_path(), settings.ca]
+    keys = [label_key_path(), audit_key_path(), settings.authority]
+    places = [settings.audit, settings.credentials, *keys]
     for path in filter(None, places):
         assert any(path.is_relative_to(place) for place in mounts)
     host = {x.host for x in reverse}

@@ -33,12 +33,19 @@ READ = ListedTool("read_file", {"path": TEXT}, {"readOnlyHint": True}, "0" * 32)
         (("python3", "-m", "mcp_server_fetch"), Launch("pypi", "mcp-server-fetch")),
         (("docker", "run", "-i", "--rm", "-e", "K", "mcp/fetch:1"), Launch("images", "mcp/fetch")),
         (("uv", "run", "--directory", "/g", "x/server.py"), Launch("commands", "server.py")),
+        (("uv", "run", "--isolated", "--project", ".", "main.py"), Launch("commands", "main.py")),
         (("/usr/bin/mcp-server-fetch",), Launch("commands", "mcp-server-fetch")),
+        (
+            ("npx", "-y", "mcp-remote@1", "https://a.test/mcp", "--x"),
+            Launch("urls", "https://a.test/mcp"),
+        ),
         # What could be another program than it seems to be.
         (("npx", "--registry=http://evil.test", FILES[2]), None),
         (("npx", "-p", "evil", "server-filesystem"), None),
         (("npx", "github:evil/server-filesystem"), None),
         (("npx", "./node_modules/x"), None),
+        (("npx", "mcp-remote"), None),
+        (("npx", "mcp-remote", "--header", "https://a.test/mcp"), None),
         (("uvx", "--index-url", "http://evil.test", "mcp-server-fetch"), None),
         (("uvx", "--from", "git+https://evil.test/x", "mcp-server-fetch"), None),
         (("docker", "run", "--entrypoint", "sh", "mcp/fetch"), None),
@@ -90,6 +97,42 @@ def test_a_url_is_known_by_scheme_host_and_path(url, expected):
     found = profiles_of(ConfiguredServer("gh", url))
 
     assert ("builtin:github@1" in found) is expected
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (("uv", "run", "--directory", "/x/graphiti/mcp_server", "main.py"), True),
+        (("/bin/uv", "run", "--isolated", "--directory", "/graphiti/mcp_server", "main.py"), True),
+        (("python", "C:\\src\\graphiti\\mcp_server\\main.py"), True),
+        (
+            ("uv", "run", "--directory", "/x/graphiti/mcp_server", "src/graphiti_mcp_server.py"),
+            True,
+        ),
+        (("uv", "run", "main.py", "--directory", "/x/graphiti/mcp_server"), False),
+        (("uv", "run", "--directory", "/x/my_graphiti/mcp_server", "main.py"), False),
+        (("uv", "run", "--directory", "/x/graphiti/mcp_server/evil", "main.py"), False),
+        (("python", "main.py"), False),
+    ],
+)
+def test_a_script_of_a_plain_name_is_known_by_the_folders_it_lies_in(command, expected):
+    """As the server's own documentation starts it; arguments of a script are no folders of it."""
+    found = profiles_of(ConfiguredServer("memory", command=command))
+
+    assert ("builtin:graphiti@1" in found) is expected
+
+
+def test_a_bridge_is_known_by_the_url_that_it_leads_to():
+    """Clients without HTTP start one; its further arguments may be secrets, and are not told."""
+    command = ("npx", "-y", "mcp-remote", "https://mcp.stripe.com/?key=rk_1", "--header", "k:rk_2")
+    server = ConfiguredServer("pay", command=command)
+
+    assert profiles_of(server) == profiles_of(ConfiguredServer("pay", "https://mcp.stripe.com/"))
+    assert profiles_of(server)
+    assert named(server) == "https://mcp.stripe.com/"
+    assert (
+        profiles_of(replace(server, command=("npx", "mcp-remote", "http://mcp.stripe.com/"))) == ()
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from guard.adapters.credentials.label_key import default_path, label_key_path, load_label_key
-from guard.core.errors import GuardError
+from guard.adapters.credentials.label_key import (
+    default_path,
+    fallback_key,
+    label_key_path,
+    load_label_key,
+)
+from guard.adapters.processes.notes import living_notes
+from guard.adapters.processes.run_note import RunNote
+from guard.core.errors import GuardError, InputError
+from guard.settings import Settings
 
 
 def test_a_missing_key_is_made_private_and_stays(tmp_path):
@@ -92,6 +100,24 @@ def test_without_a_home_the_state_directory_is_enough(tmp_path, monkeypatch, err
     monkeypatch.setattr(Path, "home", no_home)
 
     assert default_path() == tmp_path / "egress-guard" / "label.key"
+
+
+def test_a_run_without_any_home_has_a_key_of_its_own(tmp_path, monkeypatch):
+    """A process whose user has no entry in the passwd file; what must outlive it says why not."""
+
+    def no_home():
+        raise RuntimeError
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+
+    assert fallback_key(tmp_path) == tmp_path / "label.key"
+    assert label_key_path(fallback=tmp_path / "label.key") == tmp_path / "label.key"
+    assert Settings(policy=[Path("builtin:default")]).ca is None
+    assert RunNote(1, "unix://").write() is False
+    assert living_notes("run", RunNote) == []
+    with pytest.raises(InputError, match="set XDG_STATE_HOME"):
+        load_label_key()
 
 
 def test_the_fallback_is_used_only_where_no_home_takes_a_key(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ PLACE = Path(__file__).resolve().parents[3] / "peers"
 
 def did(*rates, errors=0):
     """Return the loads of so many rounds."""
-    return [Load(rate, 1.0, 2.0, errors, 100) for rate in rates]
+    return [Load(rate, 1.0, 2.0, errors) for rate in rates]
 
 
 def test_a_ratio_is_the_median_of_its_rounds():

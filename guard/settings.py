@@ -224,6 +224,9 @@ class Settings(BaseSettings):
     """PEM file with certificate and key: the console speaks TLS."""
     console_commit: bool = False
     """Whether the console may write the policy files and commit them in their Git repository."""
+    console_memory: list[str] = Field(default_factory=list)
+    """URLs of the guard's listeners in front of memories, through which the console has repairs of
+    incidents written."""
     models: Path | None = None
     credentials: Path | None = None
     """TOML file of principals and how they prove who they are, see
@@ -381,6 +384,14 @@ class Settings(BaseSettings):
     def _console(cls, value: str) -> str:
         if value:
             _address(value)
+        return value
+
+    @field_validator("console_memory")
+    @classmethod
+    def _memories(cls, value: list[str]) -> list[str]:
+        for one in value:
+            if not one.startswith(("http://", "https://")):
+                raise ValueError(f"`{one}` is not the URL of a listener, http://HOST:PORT/PATH")
         return value
 
     @field_validator("body_limit", "held_limit", "record_limit", mode="before")

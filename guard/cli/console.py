@@ -38,6 +38,10 @@ def console(
     commit: Annotated[
         bool, typer.Option("--commit", help="It may commit changes of the policy files.")
     ] = False,
+    memory: Annotated[
+        list[str] | None,
+        typer.Option(help="URL of a guard's listener before a memory: repairs go there; repeat."),
+    ] = None,
 ) -> None:
     """Serve the console of guards that share one Redis and one audit log."""
     try:
@@ -57,5 +61,6 @@ def console(
         record=record,
         record_key=record_key,
         console_commit=commit,
+        console_memory=memory,
     )
     asyncio.run(serve(settings, redis, label_key))

@@ -117,6 +117,10 @@ def run(
             "--console-commit", help="The console may commit changes of the policy files."
         ),
     ] = None,
+    console_memory: Annotated[
+        list[str] | None,
+        typer.Option(help="URL of a listener of this guard before a memory: repairs go there."),
+    ] = None,
     models: Annotated[
         Path | None, typer.Option(help="Model directory with its manifest (default: shipped).")
     ] = None,

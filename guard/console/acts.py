@@ -403,6 +403,17 @@ class Desk:
         operator = PinOperator(self._store, Pins(self._seal), tenant)
         await operator.approve(upstream, tool, digest, self._now())
 
+    def needs_two(self) -> bool:
+        """Return whether two people are needed for what an incident gives back or writes.
+
+        Also where the policy cannot be read.
+        """
+        try:
+            policy = self._policy()
+        except GuardError:
+            return True
+        return policy is not None and policy.approvals.incidents
+
     def kept(self) -> float:
         """Return before which time (seconds since the epoch) nothing is kept; 0: all is."""
         limits = self.limits

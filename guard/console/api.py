@@ -177,7 +177,7 @@ class Api:
 
     async def answer(self, request: Request) -> Response:
         """Answer a request: once, remember, deny, quarantine."""
-        body = await _read(request, AnswerBody)
+        body = await read_body(request, AnswerBody)
         decided = Decided(body.answer, body.scope, body.seconds)
         path = request.path_params
         asked = await self._desk.answer(
@@ -211,7 +211,7 @@ class Api:
 
     async def revoke(self, request: Request) -> Response:
         """Take a receiver away that may be sent to again."""
-        body = await _read(request, RevokeBody)
+        body = await read_body(request, RevokeBody)
         await self._desk.revoke(person_of(request), body.tenant, body.mark)
         return JSONResponse({"revoked": body.mark})
 
@@ -235,26 +235,26 @@ class Api:
 
     async def resume(self, request: Request) -> Response:
         """End the pause of a principal."""
-        body = await _read(request, ResumeBody)
+        body = await read_body(request, ResumeBody)
         await self._desk.resume(person_of(request), body.tenant, body.principal)
         return JSONResponse({"resumed": body.principal})
 
     async def ask_glass(self, request: Request) -> Response:
         """Ask for a break-glass, which another person has to open."""
-        body = await _read(request, BreakGlassBody)
+        body = await read_body(request, BreakGlassBody)
         wanted = Relaxation(body.principal, body.tool, body.seconds, body.why)
         asked = await self._desk.ask_glass(person_of(request), body.tenant, wanted)
         return JSONResponse({"asked": asdict(asked)})
 
     async def open_glass(self, request: Request) -> Response:
         """Open a break-glass that another person asked for."""
-        body = await _read(request, OpenBody)
+        body = await read_body(request, OpenBody)
         opened = await self._desk.open_glass(person_of(request), body.tenant, body.id)
         return JSONResponse({"opened": asdict(opened)})
 
     async def close_glass(self, request: Request) -> Response:
         """Close a break-glass before its end."""
-        body = await _read(request, ResumeBody)
+        body = await read_body(request, ResumeBody)
         await self._desk.close_glass(person_of(request), body.tenant, body.principal)
         return JSONResponse({"closed": body.principal})
 
@@ -262,7 +262,12 @@ class Api:
         return await asyncio.to_thread(self._index.tenants)
 
 
-async def _read(request: Request, model: type[BodyT]) -> BodyT:
+async def read_body(request: Request, model: type[BodyT]) -> BodyT:
+    """Return the body of a request.
+
+    Raises:
+        InputError: it is not like this model.
+    """
     try:
         return model.model_validate_json(await request.body())
     except ValidationError as error:

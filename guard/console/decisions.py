@@ -24,10 +24,10 @@ from guard.console.changes import happened
 from guard.core.errors import AuditError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the tables; an index of another version is made anew."""
 PAGE: Final = 100
 _FORGET: Final = 5000
@@ -49,6 +49,8 @@ _BUSY_MILLISECONDS: Final = 10_000
 _READER: Final = "PRAGMA mmap_size = 268435456;"
 FILTERS: Final = ("enforced", "principal", "session", "tool", "server")
 """What decisions can be filtered by; each has an index."""
+_PROBED: Final = 1000
+"""Decisions that are counted at most to find out which of several filters is the narrowest."""
 _STEP: Final = math.log(1.15)
 """Width of a latency bucket, as a logarithm: a percentile is right to 15 %."""
 _TABLES: Final = f"""
@@ -60,7 +62,11 @@ CREATE TABLE IF NOT EXISTS decisions (
     detail TEXT, log TEXT, n INTEGER);
 CREATE INDEX IF NOT EXISTS decisions_decision ON decisions (decision);
 CREATE INDEX IF NOT EXISTS decisions_line ON decisions (log, n);
-{"".join(f"CREATE INDEX IF NOT EXISTS d_{x} ON decisions ({x});" for x in FILTERS)}
+CREATE INDEX IF NOT EXISTS d_enforced ON decisions (enforced);
+CREATE INDEX IF NOT EXISTS d_session ON decisions (session);
+CREATE INDEX IF NOT EXISTS d_principal ON decisions (principal, id, enforced, tool);
+CREATE INDEX IF NOT EXISTS d_tool ON decisions (tool, id, enforced);
+CREATE INDEX IF NOT EXISTS d_server ON decisions (server, id, enforced);
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL, event TEXT, detail TEXT);
 CREATE TABLE IF NOT EXISTS hours (
     hour INTEGER, what TEXT, name TEXT, n INTEGER, PRIMARY KEY (hour, what, name)) WITHOUT ROWID;
@@ -116,12 +122,16 @@ class DecisionIndex:
         self._lock = threading.Lock()
         self._closed = False
         self._writer: sqlite3.Connection | None = None
+        self._reader = threading.local()
+        self._readers: list[sqlite3.Connection] = []
         self._is_unwiped = False
         """Whether the WAL may still have what was taken away."""
         self.is_behind = False
         """Whether more of the log is there than the last batch took in."""
         self._make()
         self._file: Any = None
+        self.taken = 0
+        """Decisions that the last batch took in."""
         self.unread = 0
         """Lines that are no JSON object, since the process started."""
 
@@ -133,6 +143,8 @@ class DecisionIndex:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
+            while self._readers:
+                self._readers.pop().close()
 
     def _let_go(self) -> None:
         if self._file is not None:
@@ -144,24 +156,35 @@ class DecisionIndex:
             for suffix in ("", "-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-        with self._connected() as db:
+        with closing(self._connection()) as db:
             db.executescript(_TABLES)
 
     def _usable(self) -> bool:
         if not self.path.exists():
             return True
         try:
-            with self._connected() as db:
+            with closing(self._connection()) as db:
                 return bool(db.execute("PRAGMA user_version").fetchone()[0] in {0, VERSION})
         except sqlite3.DatabaseError:
             return False
 
-    @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(self.path, timeout=_BUSY_MILLISECONDS / 1000)) as db:
+    def _connection(self) -> sqlite3.Connection:
+        # Threads of a pool take in and ask; whoever closes the index is another one.
+        timeout = _BUSY_MILLISECONDS / 1000
+        return sqlite3.connect(self.path, timeout=timeout, check_same_thread=False)
+
+    def _asked(self, query: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """Return all rows of a query, on this thread's connection.
+
+        One that is opened for each query reads the schema each time.
+        """
+        db: sqlite3.Connection | None = getattr(self._reader, "db", None)
+        if db is None:
+            db = self._reader.db = self._connection()
+            self._readers.append(db)
             db.row_factory = sqlite3.Row
             db.execute(_READER)
-            yield db
+        return db.execute(query, values).fetchall()
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -170,13 +193,12 @@ class DecisionIndex:
         To open and close one with each batch would write the whole WAL back, and wait for the disk.
         """
         if self._writer is None:
-            # The batches are taken in by threads of a pool, one at a time.
-            self._writer = sqlite3.connect(
-                self.path, timeout=_BUSY_MILLISECONDS / 1000, check_same_thread=False
-            )
+            self._writer = self._connection()
             self._writer.executescript(_WRITER)
         try:
             with self._writer:
+                # At once: another console of the same log takes the same lines in.
+                self._writer.execute("BEGIN IMMEDIATE")
                 yield self._writer
         except sqlite3.Error:
             self._writer.close()
@@ -196,8 +218,11 @@ class DecisionIndex:
 
     # --- taking in -------------------------------------------------------------------------------
 
-    def take_in(self) -> list[Row]:
+    def take_in(self, wanted: Callable[[], bool] = lambda: True) -> list[Row]:
         """Read what was appended since, at most one batch; return its decisions, oldest first.
+
+        Args:
+            wanted: asked once they are in the index; where it is false, none is returned.
 
         Raises:
             AuditError: the log became shorter than what was read of it.
@@ -205,6 +230,7 @@ class DecisionIndex:
         """
         with self._lock:
             self.is_behind = False
+            self.taken = 0
             if self._closed:
                 return []
             with self._writing() as db:
@@ -212,13 +238,18 @@ class DecisionIndex:
                 data, inode, offset = self._read(inode, offset)
                 if not data and not self._is_unwiped:
                     return []
-                rows, has_erased = self._insert(db, data)
+                first, rows, has_erased = self._insert(db, data)
                 db.execute("REPLACE INTO place VALUES (1, ?, ?)", (inode, offset))
             self.is_behind = len(data) > CHUNK // 2
+            self.taken = len(rows)
             self._is_unwiped = self._is_unwiped or has_erased
             if self._is_unwiped:
                 self._wipe()
-            return rows
+            numbered = enumerate(rows, first) if wanted() else ()
+            return [
+                _row({"id": number, **dict(zip(_COLUMNS, row, strict=True))})
+                for number, row in numbered
+            ]
 
     def _read(self, inode: int, offset: int) -> tuple[bytes, int, int]:
         """Return whole lines, the file that they stand in, and the place behind them."""
@@ -251,8 +282,10 @@ class DecisionIndex:
         except FileNotFoundError:
             return False
 
-    def _insert(self, db: sqlite3.Connection, data: bytes) -> tuple[list[Row], bool]:
-        """Take lines in; return the decisions, and whether lines were erased."""
+    def _insert(
+        self, db: sqlite3.Connection, data: bytes
+    ) -> tuple[int, list[tuple[Any, ...]], bool]:
+        """Take lines in; return the first decision's id, all of them, whether lines were erased."""
         rows: list[tuple[Any, ...]] = []
         events: list[dict[str, Any]] = []
         counts: Counter[tuple[int, str, str]] = Counter()
@@ -274,11 +307,7 @@ class DecisionIndex:
         # After the decisions: an erasure may be of lines of this very batch.
         for entry in events:
             _event(db, entry)
-        shown = [
-            _row({"id": first + number, **dict(zip(_COLUMNS, row, strict=True))})
-            for number, row in enumerate(rows)
-        ]
-        return shown, any(entry["event"] == EVENT_ERASURE for entry in events)
+        return first, rows, any(entry["event"] == EVENT_ERASURE for entry in events)
 
     def forget(self, before: float) -> int:
         """Take decisions and events of before a time (seconds) away; return how many.
@@ -313,9 +342,12 @@ class DecisionIndex:
             limit: how many at most.
         """
         known = {name: value for name, value in wanted.items() if name in FILTERS and value}
-        # One index serves; `+` keeps the others from being chosen over the order by id.
-        first = next((n for n in ("session", "principal", "tool", "server") if n in known), None)
-        parts = [f"{'' if n == (first or n) else '+'}{n} = ?" for n in known]
+        found = {name: self._count(name, value) for name, value in known.items()}
+        if not all(found.values()):
+            return []
+        # The narrowest index serves; `+` keeps the others from being chosen over the order by id.
+        narrowest = min(found, key=lambda name: found[name], default="")
+        parts = [f"{'' if name == narrowest else '+'}{name} = ?" for name in known]
         values: list[Any] = [*known.values()]
         if before:
             parts.append("id < ?")
@@ -325,70 +357,75 @@ class DecisionIndex:
             values.append(after)
         where = f"WHERE {' AND '.join(parts)}" if parts else ""
         query = f"SELECT * FROM decisions {where} ORDER BY id DESC LIMIT ?"  # noqa: S608  (closed)
-        with self._connected() as db:
-            return [_row(dict(one)) for one in db.execute(query, (*values, limit))]
+        return [_row(dict(one)) for one in self._asked(query, (*values, limit))]
+
+    def _count(self, name: str, value: str) -> int:
+        """Return how many decisions a filter leaves, :data:`_PROBED` at most."""
+        query = f"SELECT count(*) FROM (SELECT 1 FROM decisions WHERE {name} = ? LIMIT {_PROBED})"  # noqa: S608  (names of our own)
+        return int(self._asked(query, (value,))[0][0])
 
     def decision(self, identifier: str) -> Row | None:
         """Return a decision by its id, the newest of several."""
         query = "SELECT * FROM decisions WHERE decision = ? ORDER BY id DESC LIMIT 1"
-        with self._connected() as db:
-            found = db.execute(query, (identifier,)).fetchone()
-        return None if found is None else _row(dict(found))
+        found = self._asked(query, (identifier,))
+        return _row(dict(found[0])) if found else None
 
     def events(self, limit: int = PAGE) -> list[Row]:
         """Return lines about other things than decisions, the newest first."""
-        with self._connected() as db:
-            found = db.execute("SELECT * FROM events ORDER BY id DESC LIMIT ?", (limit,))
-            return [{**dict(one), "detail": json.loads(one["detail"])} for one in found]
+        found = self._asked("SELECT * FROM events ORDER BY id DESC LIMIT ?", (limit,))
+        return [{**dict(one), "detail": json.loads(one["detail"])} for one in found]
 
     def tenants(self) -> list[str]:
         """Return the tenants that have decisions on record."""
-        with self._connected() as db:
-            found = db.execute("SELECT DISTINCT name FROM hours WHERE what = 'tenant'")
-            return sorted({"default", *(one[0] for one in found)})
+        found = self._asked("SELECT DISTINCT name FROM hours WHERE what = 'tenant'")
+        return sorted({"default", *(one[0] for one in found)})
 
     def rates(self, since: float, until: float) -> Rates:
         """Return what was decided in the hours from ``since`` to ``until`` (seconds)."""
-        actions = dict(self.counts("enforced", since, until))
-        buckets = sorted((int(name), n) for name, n in self.counts("bucket", since, until))
-        return Rates(
-            decisions=sum(actions.values()),
-            blocked=actions.get("block", 0),
-            asked=actions.get("ask", 0),
-            p99=_percentile(buckets, 0.99),
-        )
+        return _rates(self.counts(since, until))
 
     def compared(self, at: float) -> tuple[Rates, Rates, list[str]]:
         """Return the rates of the day that ends at a time and the one before; what is new."""
-        periods = ((at - DAY + 3600, at + 3600), (at - 2 * DAY + 3600, at - DAY + 3600))
-        today, yesterday = (self.rates(*period) for period in periods)
+        until, since = at + 3600, at - DAY + 3600
+        now, before = self.counts(since, until), self.counts(since - DAY, since)
         news: list[str] = []
         for what in ("tool", "principal", "server", "reason", "policy"):
-            now, before = (dict(self.counts(what, *period)) for period in periods)
-            for name, count in now.items():
-                if name and name not in before:
+            earlier = before.get(what, {})
+            for name, count in now.get(what, {}).items():
+                if name and name not in earlier:
                     news.append(f"new {what} {name}: {count}")
-                elif what == "reason" and count > 2 * before[name]:
-                    news.append(f"{what} {name}: {count}, yesterday {before[name]}")
+                elif what == "reason" and count > 2 * earlier[name]:
+                    news.append(f"{what} {name}: {count}, yesterday {earlier[name]}")
         recent = [one for one in self.events(EVENTS) if at - DAY < one["at"] <= at]
-        return today, yesterday, [*happened(recent)[:NEWS], *news[:NEWS]]
+        return _rates(now), _rates(before), [*happened(recent)[:NEWS], *news[:NEWS]]
 
-    def counts(self, what: str, since: float, until: float) -> list[tuple[str, int]]:
-        """Return counts by name, the largest first; ``what``: enforced, tool, reason, bucket."""
-        query = """SELECT name, sum(n) FROM hours WHERE hour >= ? AND hour < ? AND what = ?
-            GROUP BY name ORDER BY 2 DESC, 1"""
-        with self._connected() as db:
-            found = db.execute(query, (_hour(since), _hour(until), what)).fetchall()
-        return [(str(name), int(count)) for name, count in found]
+    def counts(self, since: float, until: float) -> dict[str, dict[str, int]]:
+        """Return the sums of some hours: enforced, tool, reason, bucket, …; largest first."""
+        query = """SELECT what, name, sum(n) FROM hours WHERE hour >= ? AND hour < ?
+            GROUP BY what, name ORDER BY 3 DESC, 2"""
+        found: dict[str, dict[str, int]] = {}
+        for what, name, count in self._asked(query, (_hour(since), _hour(until))):
+            found.setdefault(what, {})[name] = count
+        return found
 
     def series(self, since: float, until: float) -> list[tuple[int, dict[str, int]]]:
         """Return for each hour how many decisions did what."""
         query = "SELECT hour, name, n FROM hours WHERE hour >= ? AND hour < ? AND what = 'enforced'"
         found: dict[int, dict[str, int]] = {}
-        with self._connected() as db:
-            for hour, name, count in db.execute(query, (_hour(since), _hour(until))):
-                found.setdefault(hour, {})[name] = count
+        for hour, name, count in self._asked(query, (_hour(since), _hour(until))):
+            found.setdefault(hour, {})[name] = count
         return [(hour, found.get(hour, {})) for hour in range(_hour(since), _hour(until))]
+
+
+def _rates(counts: Mapping[str, Mapping[str, int]]) -> Rates:
+    actions = counts.get("enforced", {})
+    buckets = sorted((int(name), n) for name, n in counts.get("bucket", {}).items())
+    return Rates(
+        decisions=sum(actions.values()),
+        blocked=actions.get("block", 0),
+        asked=actions.get("ask", 0),
+        p99=_percentile(buckets, 0.99),
+    )
 
 
 def _hour(at: float) -> int:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from guard.console.decisions import DecisionIndex, Row
 
 POLL_SECONDS: Final = 0.05
+BUSY_SECONDS: Final = 0.25
+"""Pause after a batch of more than :data:`FEW`: a large one costs less per decision."""
+FEW: Final = 20
 BEHIND: Final = 16
 """Batches that wait for one browser before it is sent away."""
 BROWSERS: Final = 200
@@ -56,17 +59,18 @@ class Feed:
         """Follow the log until cancelled."""
         while True:
             try:
-                rows = await asyncio.to_thread(self._index.take_in)
+                # Asked last, so that whoever comes meanwhile finds them in the index.
+                rows = await asyncio.to_thread(self._index.take_in, lambda: bool(self._browsers))
                 self.error = ""
             except (OSError, sqlite3.Error, AuditError) as error:
                 rows = []
                 self.error = f"{type(error).__name__}: {error}"
                 _LOGGER.warning("the audit log cannot be followed: %s", self.error)
-            if rows and self._browsers:
+            if rows:
                 self._tell(b"".join(map(self._event, rows)))
             if not self._index.is_behind:
-                # Also where there was something: a batch of one line costs as much as one of many.
-                await asyncio.sleep(POLL_SECONDS)
+                few = self._index.taken <= FEW
+                await asyncio.sleep(POLL_SECONDS if few else BUSY_SECONDS)
 
     def _event(self, row: Row) -> bytes:
         text = self._shown(row).replace("\r", " ").replace("\n", " ")

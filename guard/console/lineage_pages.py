@@ -1,23 +1,18 @@
-"""Where a value or item came from and what it touched; incidents: open, scope, contain, undo."""
+"""Where a value or item came from, and what followed from it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
-
-from starlette.responses import RedirectResponse, Response
 
 from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.adapters.redis.operators import LabelOperator
 from guard.console.access import Role
-from guard.console.acts import EVENT_INCIDENT
 from guard.console.drawing import Node, draw
-from guard.console.pages import Page, field_of, number, person_of
+from guard.console.pages import Page, field_of
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
 from guard.propagation.events import Flag, What
-from guard.propagation.evidence import Tier
 from guard.propagation.scope import select
 from guard.provenance.lineage import ALTERED, BEGINNINGS, GAP, SAVED
 
@@ -25,52 +20,43 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from starlette.requests import Request
+    from starlette.responses import Response
 
-    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.adapters.redis.operators import LabelTrace
     from guard.console.drawing import Drawing
     from guard.console.pages import Shelf
     from guard.propagation.events import Event
     from guard.propagation.graph import Graph
-    from guard.propagation.incident import Incident
     from guard.propagation.scope import Scope
     from guard.provenance.lineage import Step
 
 LISTED: Final = 200
 """Rows of a table; the whole scope is in `guard incident export`."""
-_GIVEN: Final = ("node", "item", "store", "value", "source", "server", "principal", "session")
+GIVEN: Final = ("node", "item", "store", "value", "source", "server", "principal", "session")
 
 
 class LineagePages:
-    """Pages over labels, the propagation graph and the incidents of all tenants.
+    """Pages over labels and the propagation graph.
 
     Args:
         shelf: what the pages are about.
-        audit: takes a line per act.
     """
 
-    def __init__(self, shelf: Shelf, audit: AuditLogFile | NoAuditLog) -> None:
+    def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
         self._shown = shelf.templates.shown
-        self._audit = audit
 
     def table(self) -> list[Page]:
         """Return the routes."""
-        view, act = Role.VIEWER, Role.APPROVER
+        view = Role.VIEWER
         return [
             Page("/lineage", self.ask, view),
             Page("/lineage", self.value, view, "POST"),
             Page("/lineage/{tenant}/{node}", self.node, view),
-            Page("/incidents", self.incidents, view),
-            Page("/incidents", self.open, act, "POST"),
-            Page("/incidents/{tenant}/{incident}", self.incident, view),
-            Page("/incidents/{tenant}/{incident}", self.act, act, "POST"),
         ]
 
     def _operator(self, tenant: str) -> IncidentOperator:
         return IncidentOperator(self._shelf.store, self._shelf.seal, tenant, self._shelf.limits())
-
-    # --- lineage ---------------------------------------------------------------------------------
 
     async def ask(self, request: Request) -> Response:
         """Ask for the lineage of a value or item; what is asked for is in no URL."""
@@ -78,11 +64,11 @@ class LineagePages:
 
     async def _asked(self, form: dict[str, str]) -> dict[str, Any]:
         tenants = await asyncio.to_thread(self._shelf.index.tenants)
-        return {"asked": {**dict.fromkeys((*_GIVEN, "tenant"), ""), **form}, "tenants": tenants}
+        return {"asked": {**dict.fromkeys((*GIVEN, "tenant"), ""), **form}, "tenants": tenants}
 
     async def value(self, request: Request) -> Response:
         """Every save of a value or item: what it came from, what followed from it."""
-        form = {name: field_of(request.state.form, name).strip() for name in (*_GIVEN, "tenant")}
+        form = {name: field_of(request.state.form, name).strip() for name in (*GIVEN, "tenant")}
         tenant = form["tenant"] or "default"
         text = form["value"] or form["item"]
         if not text:
@@ -130,82 +116,6 @@ class LineagePages:
         asked = await self._asked({"tenant": tenant, "node": name})
         return self._shown(request, "lineage", **asked, found=[], graphs=graphs)
 
-    # --- incidents -------------------------------------------------------------------------------
-
-    async def incidents(self, request: Request) -> Response:
-        """The incidents of all tenants, and the form that opens one."""
-        asked = await self._asked({})
-        listed = [
-            (tenant, one)
-            for tenant in asked["tenants"]
-            for one in reversed(await self._operator(tenant).listed())
-        ]
-        return self._shown(request, "incidents", **asked, listed=listed)
-
-    async def open(self, request: Request) -> Response:
-        """Open an incident from whatever is named: what did it touch."""
-        form, person = request.state.form, person_of(request)
-        tenant = field_of(form, "tenant") or "default"
-        named: dict[str, Any] = {name: field_of(form, name).strip() for name in _GIVEN}
-        note = field_of(form, "note")[:500]
-        incident = await self._operator(tenant).open(
-            Given(**named), self._shelf.now(), person.name, note
-        )
-        self._audit.event(
-            EVENT_INCIDENT, {"incident": incident.id, "act": "open", "by": person.name}
-        )
-        return _to(tenant, incident)
-
-    async def incident(self, request: Request) -> Response:
-        """One incident: what it reached, what was done about it, what is not known."""
-        tenant, name = request.path_params["tenant"], request.path_params["incident"]
-        operator = self._operator(tenant)
-        incident = await operator.incident(name)
-        graph, scope = await operator.scope(name)
-        offered = await operator.offered(name)
-        return self._shown(
-            request,
-            "incident",
-            tenant=tenant,
-            incident=incident,
-            scope=scope,
-            counts=_counts(scope),
-            rows=[*scope.items, *scope.sends, *scope.asked][:LISTED],
-            exposed=len(scope.exposed),
-            picture=_scope_drawing(tenant, graph, scope),
-            offered=offered,
-            what=event_title,
-        )
-
-    async def act(self, request: Request) -> Response:
-        """Contain what an incident reached, take a step back, release what was cleared, close."""
-        form, person = request.state.form, person_of(request)
-        tenant, name = request.path_params["tenant"], request.path_params["incident"]
-        operator, at, by = self._operator(tenant), self._shelf.now(), person.name
-        act, step = field_of(form, "act"), number(field_of(form, "step"))
-        nodes = form.get("node", [])
-        acts = {
-            "contain": lambda: operator.contain(name, at, by),
-            "contain_likely": lambda: operator.contain(name, at, by, likely=True),
-            "undo": lambda: operator.undo(name, step, at, by),
-            "release": lambda: operator.release(name, nodes, at, by),
-            "close": lambda: operator.close(name, at, by),
-        }
-        if act not in acts:
-            raise InputError("this is no act")
-        fields = {"incident": name, "act": act, "by": by, **({"step": step} if step else {})}
-        self._audit.event(EVENT_INCIDENT, fields)
-        try:
-            await acts[act]()
-        except GuardError as error:
-            self._audit.event(EVENT_INCIDENT, {**fields, "failed": str(error)[:200]})
-            raise
-        return RedirectResponse(f"/incidents/{tenant}/{name}", 303)
-
-
-def _to(tenant: str, incident: Incident) -> Response:
-    return RedirectResponse(f"/incidents/{tenant}/{incident.id}", 303)
-
 
 def event_title(event: Event) -> str:
     """Return what an event is, in words."""
@@ -235,7 +145,8 @@ def _graph_drawing(tenant: str, graph: Graph, roots: list[int]) -> Drawing:
     return _drawn(tenant, graph, columns, set(roots))
 
 
-def _scope_drawing(tenant: str, graph: Graph, scope: Scope) -> Drawing:
+def scope_drawing(tenant: str, graph: Graph, scope: Scope) -> Drawing:
+    """Return what an incident reached."""
     items = (*scope.items, *scope.sends, *scope.asked)
     columns = {item.reached.place: item.reached.hops for item in items}
     return _drawn(tenant, graph, columns, set(scope.roots))
@@ -249,19 +160,6 @@ def _drawn(tenant: str, graph: Graph, columns: dict[int, int], roots: set[int]) 
         for a, b, kind in graph.edges_between(set(near))
     ]
     return draw(nodes, edges)
-
-
-def _counts(scope: Scope) -> dict[str, int]:
-    tiers = Counter(item.reached.tier for item in scope.items)
-    return {
-        "items reached for certain": tiers[Tier.CONFIRMED],
-        "likely": tiers[Tier.LIKELY],
-        "sends": len(scope.sends),
-        "of them to the outside": sum(bool(s.event.flags & Flag.OUTSIDE) for s in scope.sends),
-        "asked about": len(scope.asked),
-        "principals": len(scope.agents),
-        "exposed, one step out": len(scope.exposed),
-    }
 
 
 def _records(trace: LabelTrace) -> list[tuple[str, Any]]:

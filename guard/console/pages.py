@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ class Templates:
             lstrip_blocks=True,
         )
         self.environment.filters["minute"] = minute
-        self.environment.globals["link"] = link
+        self.environment.globals |= {"link": link, "linked": linked}
         self.alarms: list[str] = []
         """What every page says to everybody who is signed in."""
 
@@ -132,3 +134,9 @@ def link(path: str, **values: Any) -> str:
     """Return a path with those values as its query that are not empty."""
     given = {name: value for name, value in values.items() if value}
     return f"{path}?{urlencode(given)}" if given else path
+
+
+@lru_cache(maxsize=4096)
+def linked(path: str, name: str, value: str) -> Markup:
+    """Return a value, escaped, as a link to what is known of it; rows repeat the same ones."""
+    return Markup('<a href="{}">{}</a>').format(link(path, **{name: value}), value or "(none)")

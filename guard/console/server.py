@@ -32,6 +32,7 @@ from guard.console.access import Access
 from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
+from guard.console.incident_pages import IncidentPages, Repairs
 from guard.console.lineage_pages import LineagePages
 from guard.console.oidc import OpenIdConnect
 from guard.console.pages import Shelf
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.console.acts import Standings
     from guard.console.pages import PagesOf, Templates
+    from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.provenance.approvals import ApprovalRequest
     from guard.provenance.seal import Seal
@@ -190,7 +192,14 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         desk,
         access,
         hosts={*LOOPBACK, host, settings.console_host},
-        parts=partial(further_pages, bench, (store, seal), (index, desk), audit, wall),
+        parts=partial(
+            further_pages,
+            (bench, Repairs(tuple(settings.console_memory), _write, desk.needs_two)),
+            (store, seal),
+            (index, desk),
+            audit,
+            wall,
+        ),
         secure=secure,
         oidc=oidc,
         holders=people.holders,
@@ -258,8 +267,15 @@ def check_address(settings: Settings) -> None:
         raise InputError(f"{msg}, or --console-url https://… of what ends TLS before it")
 
 
+async def _write(server: str, tool: str, arguments: dict[str, Json]) -> None:
+    """Have a memory save something, through the guard."""
+    from guard.adapters.mcp_client.store_recall import recall
+
+    await recall(server, tool, arguments)
+
+
 def further_pages(
-    bench: Workbench,
+    works: tuple[Workbench, Repairs],
     state: tuple[RedisSessionStore, Seal],
     shown: tuple[DecisionIndex, Desk],
     audit: AuditLogFile | NoAuditLog,
@@ -269,14 +285,14 @@ def further_pages(
     """Return the pages beside those of :class:`Console` itself.
 
     Args:
-        bench: of policies.
+        works: the policies' drafts, and how repairs of memories are written.
         state: the store and the deployment's seal.
         shown: the index over the audit log, and what people do.
         audit: takes a line per act.
         now: seconds since the epoch.
         templates: of the pages.
     """
-    (store, seal), (index, desk) = state, shown
+    (bench, repairs), (store, seal), (index, desk) = works, state, shown
     shelf = Shelf(store, seal, index, templates, now, lambda: desk.limits)
     return (
         PolicyPages(bench, templates, audit, now),
@@ -289,7 +305,8 @@ def further_pages(
             now=now,
         ),
         SessionPages(shelf),
-        LineagePages(shelf, audit),
+        LineagePages(shelf),
+        IncidentPages(shelf, audit, repairs),
     )
 
 

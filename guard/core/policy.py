@@ -220,6 +220,8 @@ class ApprovalRules:
     not."""
     changes: bool = False
     """Whether two people have to agree to a change of the policy that is made on the console."""
+    incidents: bool = False
+    """Whether two people have to agree to what an incident gives back or writes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -435,6 +435,7 @@ def _approvals(entry: ApprovalsEntry | None) -> ApprovalRules:
         lasts=pause.lasts,
         break_glass=entry.break_glass or 0,
         changes=entry.changes == "two_people",
+        incidents=entry.incidents == "two_people",
     )
 
 

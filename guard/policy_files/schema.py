@@ -152,6 +152,9 @@ class ApprovalsEntry(_Strict):
     changes: Literal["one", "two_people"] = "one"
     """How many people a change of the policy needs on the console: a commit, or a trial in which
     it decides for anybody.  The policy in force counts, not the changed one."""
+    incidents: Literal["one", "two_people"] = "one"
+    """How many people it takes on the console to give back what an incident withholds (undo,
+    release), or to write into a memory (repair).  To withhold, one is enough."""
 
 
 class ElicitEntry(_Strict):

@@ -33,7 +33,7 @@ from guard.console.decisions import DecisionIndex
 from guard.core.errors import GuardError
 from guard.lab.audit_tampering import attempts
 from guard.lab.console.elicitation import elicitation
-from guard.lab.console.held import held_calls
+from guard.lab.console.held import held_calls, middle
 from guard.lab.console.hostile_texts import hostile_texts
 from guard.lab.console.time_travel import travelled
 from guard.lab.load import UPSTREAM, run_load
@@ -41,7 +41,7 @@ from guard.replay.reports import Check, Report, machine
 from guard.settings import child_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from guard.lab.load import Progress
 
@@ -453,7 +453,8 @@ def _routes(policy: Path, figures: Figures) -> None:
         nothing: Any = None
         # Nothing is asked of it: only the table of routes is made.
         state = RedisSessionStore.at("redis://127.0.0.1:1"), Seal(bytes(KEY_BYTES))
-        parts = partial(further_pages, nothing, state, (index, nothing), nothing, time.monotonic)
+        works = (nothing, nothing)
+        parts = partial(further_pages, works, state, (index, nothing), nothing, time.monotonic)
         pages = Console(index, nothing, Access({}, time.monotonic), (), parts=parts).pages
         # To sign in is for everybody; each try is counted.
         kept = [page for page in pages if page.needs not in {"public", "counted"}]
@@ -490,17 +491,38 @@ def _time_travel(policy: Path, figures: Figures, calls: int = 3000) -> None:
     }
 
 
-def _ratio(policy: Path, figures: Figures) -> None:
-    """Requests per second of a guard with a console that somebody follows, and of one with spans.
+@dataclass(slots=True)
+class Contestant:
+    """A guard that is loaded in turns with others, and what was seen of it, pair by pair."""
 
-    Each beside one guard without, in turns.
-    """
-    with Rig() as rig, stage(policy) as on:
-        plain = rig.guard(policy, rig.server(UPSTREAM))
-        reader = _follower(on.console)
-        threading.Thread(target=_follow, args=(reader, 1 << 60, []), daemon=True).start()
-        _compared("requests_ratio_with_console", on.guard, plain, figures)
-        reader.shutdown(socket.SHUT_RDWR)
+    port: int
+    supervisor: int
+    """Its process."""
+    begin: Callable[[], Callable[[], object]] = lambda: lambda: None
+    """Called before a turn; what it returns is called after it."""
+    per_second: list[float] = field(default_factory=list)
+    worker_us: list[float] = field(default_factory=list)
+    """Processor time of its worker per call, in microseconds."""
+    console_us: list[float] = field(default_factory=list)
+    """That of its console, with what it does after the turn until it has caught up."""
+
+
+def _ratio(policy: Path, figures: Figures) -> None:
+    """Compare a guard that has a console, and one that sends spans, with one that has neither."""
+    with Rig() as rig, Rig() as other:
+        people = rig.directory / "people.toml"
+        people.write_text(PEOPLE, encoding="utf-8")
+        console = free_port()
+        options = ("--console", f"127.0.0.1:{console}", "--console-people", str(people))
+        watched = _contestant(rig, policy, *options)
+        wait_for(console)
+        followed = Contestant(watched.port, watched.supervisor, begin=partial(_followed, console))
+        plain = _contestant(other, policy)
+        _in_turns({"plain": plain, "console": watched, "browser": followed})
+    _compare("requests_ratio_with_console", followed, plain, figures)
+    figures.details["console_costs"] = {
+        "without_a_browser": _costs(watched, plain), "a_browser_follows": _costs(followed, plain),
+    }  # fmt: skip
     try:
         import opentelemetry.sdk  # noqa: F401  (only whether it is there)
     except ImportError:
@@ -508,31 +530,99 @@ def _ratio(policy: Path, figures: Figures) -> None:
         figures.add("requests_ratio_with_spans", None, "ratio", reason=reason)
         return
     with Rig() as rig, Rig() as other, _receiver() as (url, taken):
-        plain = rig.guard(policy, rig.server(UPSTREAM))
-        with_spans = other.guard(policy, other.server(UPSTREAM), "--otlp", url)
-        _compared("requests_ratio_with_spans", with_spans, plain, figures)
-        figures.details["spans"] = {"bytes_taken_by_the_receiver": sum(taken)}
+        spans, plain = _contestant(rig, policy, "--otlp", url), _contestant(other, policy)
+        _in_turns({"plain": plain, "spans": spans})
+    _compare("requests_ratio_with_spans", spans, plain, figures)
+    figures.details["spans_cost"] = {
+        **_costs(spans, plain), "bytes_taken_by_the_receiver": sum(taken),
+    }  # fmt: skip
 
 
-def _compared(
-    name: str, port: int, plain: int, figures: Figures, rounds: int = 8, seconds: float = 3.0
-) -> None:
-    """Measure two guards in turns, and take the ratio of the first to the second."""
-    ratios: list[float] = []
-    for one in (plain, port):
-        run_load(one, 16, 1.0)
+def _contestant(rig: Rig, policy: Path, *options: str) -> Contestant:
+    port = free_port()
+    listener = f"127.0.0.1:{port}=http://127.0.0.1:{rig.server(UPSTREAM)}"
+    child = rig.begin_guard("--policy", str(policy.resolve()), "--reverse", listener, *options)
+    child.wait_ready()
+    return Contestant(port, child.process.pid)
+
+
+def _followed(console: int) -> Callable[[], object]:
+    """Follow the decisions as a browser does; return what ends that."""
+    reader = _follower(console)
+    threading.Thread(target=_follow, args=(reader, 1 << 60, []), daemon=True).start()
+    return reader.close
+
+
+def _in_turns(contestants: dict[str, Contestant], rounds: int = 24, seconds: float = 2.0) -> None:
+    """Load guards in turns, each round in another order, so that a noisy machine is noisy for all.
+
+    A turn begins when every console has caught up: what one writes is not counted to another.
+    """
+    every = list(contestants.values())
+    for one in every:
+        run_load(one.port, 16, 1.0)
     for number in range(rounds):
-        order = (plain, port) if number % 2 else (port, plain)
-        found = {one: run_load(one, 16, seconds).per_second for one in order}
-        ratios.append(found[port] / found[plain])
-    rng = random.Random(9)  # noqa: S311  (chosen again from the seed)
-    drawn = sorted(median(rng.choices(ratios, k=rounds)) for _ in range(2000))
+        for place in range(len(every)):
+            one = every[(place + number) % len(every)]
+            end = one.begin()
+            _until_idle(one)
+            before = _processor_times(one.supervisor)
+            load = run_load(one.port, 16, seconds)
+            calls = load.per_second * seconds
+            worker = _processor_times(one.supervisor).get("guard.worker", 0.0)
+            _until_idle(one)
+            after = _processor_times(one.supervisor)
+            end()
+            one.per_second.append(load.per_second)
+            one.worker_us.append((worker - before.get("guard.worker", 0.0)) / calls * 1e6)
+            name = "guard.console.server"
+            one.console_us.append((after.get(name, 0.0) - before.get(name, 0.0)) / calls * 1e6)
+
+
+def _until_idle(one: Contestant, longest: float = 20.0) -> None:
+    """Wait until the console has nothing to take in."""
+    deadline = time.monotonic() + longest
+    name = "guard.console.server"
+    spent = _processor_times(one.supervisor).get(name, 0.0)
+    while name in _processor_times(one.supervisor) and time.monotonic() < deadline:
+        time.sleep(0.5)
+        spent, before = _processor_times(one.supervisor).get(name, 0.0), spent
+        if spent - before <= 0.03:
+            return
+
+
+def _processor_times(supervisor: int) -> dict[str, float]:
+    """Return the processor time of a guard's processes in seconds, by module; Linux only."""
+    ticks, found = os.sysconf("SC_CLK_TCK"), {}
+    with suppress(OSError):
+        children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii")
+        for pid in children.split():
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+            name = next((word for word in words if word.startswith("guard.")), words[0])
+            found[name] = (int(fields[11]) + int(fields[12])) / ticks
+    return found
+
+
+def _costs(one: Contestant, plain: Contestant) -> dict[str, Any]:
+    pairs = zip(plain.worker_us, one.worker_us, strict=True)
+    ratio, *interval = middle([before / after for before, after in pairs])
+    return {
+        "worker_us_per_call": [round(median(c.worker_us), 1) for c in (plain, one)],
+        "processor_time_ratio_of_workers": [round(ratio, 3), [round(x, 3) for x in interval]],
+        "console_us_per_call": round(median(one.console_us), 1),
+    }
+
+
+def _compare(name: str, one: Contestant, plain: Contestant, figures: Figures) -> None:
+    pairs = zip(one.per_second, plain.per_second, strict=True)
+    ratio, low, high = middle([here / there for here, there in pairs])
     figures.add(
         name,
-        round(median(ratios), 3),
+        round(ratio, 3),
         "ratio",
-        n=rounds,
-        interval=(round(drawn[50], 3), round(drawn[1949], 3)),
+        n=len(one.per_second),
+        interval=(round(low, 3), round(high, 3)),
         target=">= 0.97",
     )
 

@@ -14,6 +14,7 @@ from guard.console.access import Access, Person, Role
 from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
+from guard.console.incident_pages import IncidentPages, Repairs
 from guard.console.lineage_pages import LineagePages
 from guard.console.pages import Shelf
 from guard.console.policy_pages import PolicyPages
@@ -24,6 +25,8 @@ from guard.provenance.seal import Seal
 from tests.guards import KEY
 
 NOW = 1_700_000_000.0
+MEMORY = "http://127.0.0.1:1/mcp"
+"""The listener of the console's repairs."""
 POLICY = """version: 1
 name: mail
 internal_domains: [corp.example]
@@ -102,6 +105,14 @@ def console(store, log, clock, policy_file):
     audit = AuditLogFile(log)
     desk = Desk(store, Seal(KEY), audit, now=lambda: NOW)
     bench = Workbench([policy_file])
+    writes = SimpleNamespace(done=[], fails=False, two=False)
+
+    async def write(server, tool, arguments):
+        if writes.fails:
+            raise OSError("the memory server cannot be asked")
+        writes.done.append((server, tool, arguments))
+
+    repairs = Repairs((MEMORY,), write, lambda: writes.two)
     found = Console(
         index,
         desk,
@@ -118,7 +129,8 @@ def console(store, log, clock, policy_file):
                 now=lambda: NOW,
             ),
             SessionPages(Shelf(store, Seal(KEY), index, templates, lambda: NOW)),
-            LineagePages(Shelf(store, Seal(KEY), index, templates, lambda: NOW), audit),
+            LineagePages(Shelf(store, Seal(KEY), index, templates, lambda: NOW)),
+            IncidentPages(Shelf(store, Seal(KEY), index, templates, lambda: NOW), audit, repairs),
         ),
         now=lambda: NOW,
     )
@@ -136,7 +148,14 @@ def console(store, log, clock, policy_file):
         )
 
     yield SimpleNamespace(
-        bench=bench, console=found, as_=client, access=access, index=index, desk=desk, log=log
+        bench=bench,
+        console=found,
+        as_=client,
+        access=access,
+        index=index,
+        desk=desk,
+        log=log,
+        writes=writes,
     )
     index.close()
     audit.close()

@@ -1,0 +1,244 @@
+"""Incidents on the pages and by the API: opened, contained, repaired, undone, by whom it may be."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from guard.adapters.redis.incidents import IncidentOperator
+from guard.propagation.export import is_signed
+from guard.provenance.seal import Seal
+from tests.guards import KEY
+from tests.unit.console.conftest import MEMORY
+from tests.unit.propagation.test_incidents import HONEST, spread
+from tests.unit.provenance.agents import agent, guard, policy
+
+__all__ = ["agent", "guard", "policy"]
+
+
+@pytest.fixture
+def sections():
+    """The guard keeps the propagation graph, and what saves said."""
+    return "propagation: {events: 1000, versions: 100}\n"
+
+
+async def _opened(client, **form):
+    answer = await client.post("/incidents", data={"tenant": "default", **form})
+    assert answer.status_code == 303, answer.text
+    return answer.headers["location"]
+
+
+async def test_an_incident_from_open_to_undo(console, agent, store):
+    """The page shows what was touched; containing withholds it, undo gives it back."""
+    await spread(agent)
+    async with console.as_("approver") as client:
+        path = await _opened(client, value="drop@evil.test", note="from the wiki")
+        page = (await client.get(path)).text
+        assert "from the wiki" in page
+        assert page.count("saved in facts") >= 2
+        await client.post(path, data={"act": "contain"})
+        contained = (await client.get(path)).text
+        operator = IncidentOperator(store, Seal(KEY))
+        held = await operator._contained()
+        answer = await client.post(path, data={"act": "undo", "step": "1"})
+        again = await client.post(path, data={"act": "undo", "step": "1"})
+        freed = await operator._contained()
+        await client.post(path, data={"act": "close"})
+        closed = await client.post(path, data={"act": "contain"})
+
+    assert "1 contain" in contained
+    assert (len(held) >= 2, freed) == (True, {})
+    assert (answer.status_code, again.status_code, closed.status_code) == (303, 409, 409)
+    lines = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
+    acts = [one for one in lines if one["event"] == "guard.incident"]
+    assert [one["act"] for one in acts if "failed" not in one] == [
+        "open", "contain", "undo", "undo", "close", "contain"
+    ]  # fmt: skip
+    assert {one["by"] for one in acts} == {"pat"}
+
+
+async def test_what_is_asked_for_stands_in_no_url(console, agent):
+    """Values and items are in the body of the form; pages are named by digests."""
+    await spread(agent)
+    async with console.as_("approver") as client:
+        path = await _opened(client, value="drop@evil.test")
+        page = (await client.get(path)).text
+    links = re.findall(r'(?:href|action)="([^"]*)"', page)
+    assert not [one for one in links if "drop" in one or "evil" in one]
+
+
+async def test_a_viewer_opens_nothing(console, agent):
+    """Whoever may look may not withhold."""
+    await spread(agent)
+    async with console.as_("viewer") as client:
+        answer = await client.post("/incidents", data={"value": "drop@evil.test"})
+        page = await client.get("/incidents")
+    assert answer.status_code == 403
+    assert "open-incident" not in page.text
+
+
+@pytest.mark.parametrize("form", [{}, {"value": "nobody@nowhere.test"}, {"item": "x"}])
+async def test_an_incident_about_nothing_is_not_opened(console, form):
+    """The page says what is missing."""
+    async with console.as_("approver") as client:
+        answer = await client.post("/incidents", data={"tenant": "default", **form})
+        page = await client.get("/incidents")
+    assert answer.status_code == 409
+    assert "/incidents/default/" not in page.text
+
+
+def acts_of(console):
+    """Return the lines about incidents in the audit log."""
+    lines = [json.loads(one) for one in console.log.read_text("utf-8").splitlines()]
+    return [one for one in lines if one["event"] == "guard.incident"]
+
+
+async def _contained(client, agent):
+    """Have a good version overwritten by poison, and contain it; return the incident's page."""
+    await agent.in_session("early").call("save", {"key": "rule", "value": HONEST}, "ok")
+    await spread(agent)
+    path = await _opened(client, value="drop@evil.test")
+    await client.post(path, data={"act": "contain"})
+    return path
+
+
+async def _restorable(client, path):
+    """Return the mark of the item that has a good version, and the node of that."""
+    found = (await client.get(f"/api{path}/repair")).json()["proposals"]
+    [one] = [one for one in found if one["action"] == "restore"]
+    return one["item"], one["version"]
+
+
+async def test_a_contained_item_is_restored_on_the_page(console, agent):
+    """What was saved before is shown beside what is withheld, and written word for word."""
+    async with console.as_("approver") as client:
+        path = await _contained(client, agent)
+        page = (await client.get(f"{path}/repair")).text
+        item, version = await _restorable(client, path)
+        answer = await client.post(path, data={"act": "repair", "item": item, "pick": version})
+        again = await client.post(path, data={"act": "repair", "item": item, "pick": version})
+        after = (await client.get(f"{path}/repair")).text
+
+    assert HONEST in page
+    assert "drop@evil.test" in page
+    assert (answer.status_code, again.status_code) == (303, 303)
+    assert console.writes.done == [(MEMORY, "save", {"key": "rule", "value": HONEST})]
+    assert "repaired" in after
+    assert [one.get("outcome") for one in acts_of(console) if one["act"] == "repair"] == [
+        None, "written", None, "repaired"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"pick": "00" * 8},
+        {"server": "http://127.0.0.1:9/mcp"},
+        {"item": "00" * 8},
+    ],
+    ids=["a text that nobody proposed", "a listener of somebody else", "another item"],
+)
+async def test_a_repair_writes_only_what_is_proposed_and_where_the_operator_said(
+    console, agent, form
+):
+    """Neither the text nor the place is the browser's to choose."""
+    async with console.as_("approver") as client:
+        path = await _contained(client, agent)
+        item, version = await _restorable(client, path)
+        asked = {"act": "repair", "item": item, "pick": version, **form}
+        answer = await client.post(path, data=asked)
+
+    assert answer.status_code == 409
+    assert console.writes.done == []
+
+
+async def test_a_write_that_the_guard_refuses_is_said_and_can_be_tried_again(console, agent):
+    """The item stays withheld meanwhile."""
+    async with console.as_("approver") as client:
+        path = await _contained(client, agent)
+        item, version = await _restorable(client, path)
+        console.writes.fails = True
+        asked = {"act": "repair", "item": item, "pick": version}
+        refused = await client.post(f"/api{path}", json=asked)
+        console.writes.fails = False
+        written = await client.post(f"/api{path}", json=asked)
+
+    assert refused.status_code == 409
+    assert "could not be written" in refused.json()["error"]
+    assert written.json() == {"done": True, "outcome": "written"}
+
+
+async def test_what_gives_back_waits_for_a_second_person_where_the_policy_says_so(
+    console, agent, store
+):
+    """One contains; undo and repair are done by nobody alone, nor by the printed link."""
+    console.writes.two = True
+    operator = IncidentOperator(store, Seal(KEY))
+    async with console.as_("approver") as pat, console.as_("approver", name="ann") as ann:
+        path = await _contained(pat, agent)
+        held = await operator._contained()
+        item, version = await _restorable(pat, path)
+        first = await pat.post(f"/api{path}", json={"act": "repair", "item": item, "pick": version})
+        alone = await pat.post(f"/api{path}/second", json={"id": first.json()["wanted"]})
+        before = list(console.writes.done)
+        done = await ann.post(f"/api{path}/second", json={"id": first.json()["wanted"]})
+        await pat.post(path, data={"act": "undo", "step": "1"})
+        still = await operator._contained()
+        page = (await ann.get(path)).text
+        [wanted] = re.findall(r'name="wanted" value="([0-9a-f]+)"', page)
+        mine = await pat.post(path, data={"act": "second", "wanted": wanted})
+        other = await ann.post(path, data={"act": "second", "wanted": wanted})
+        twice = await ann.post(path, data={"act": "second", "wanted": wanted})
+        freed = await operator._contained()
+
+    assert (first.status_code, alone.status_code, before) == (202, 400, [])
+    assert (done.json()["outcome"], len(console.writes.done)) == ("written", 1)
+    assert (len(held) >= 2, still) == (True, held)
+    assert "pat wants to undo step 1" in page
+    assert (mine.status_code, other.status_code, twice.status_code) == (400, 303, 409)
+    assert freed == {}
+    steps = (await operator.incident(path.rpartition("/")[2])).steps
+    assert {one.by for one in steps} == {"pat", "pat and ann"}
+    lines = acts_of(console)
+    assert [one["by"] for one in lines if one.get("wanted")] == ["pat", "pat"]
+    assert {one["first"] for one in lines if one["by"] == "ann"} == {"pat"}
+
+
+async def test_what_waits_can_be_withdrawn(console, agent, store):
+    """Nobody can agree to it afterwards, and it is on record."""
+    console.writes.two = True
+    async with console.as_("approver") as pat, console.as_("approver", name="ann") as ann:
+        path = await _contained(pat, agent)
+        first = await pat.post(f"/api{path}", json={"act": "undo", "step": 1})
+        await pat.post(path, data={"act": "withdraw", "wanted": first.json()["wanted"]})
+        late = await ann.post(f"/api{path}/second", json={"id": first.json()["wanted"]})
+
+    assert late.status_code == 409
+    assert await IncidentOperator(store, Seal(KEY))._contained() != {}
+    assert any(one.get("withdrawn") for one in acts_of(console))
+
+
+async def test_the_api_has_what_the_page_has(console, agent):
+    """Opened, looked at, contained and closed; what comes out is signed evidence."""
+    await spread(agent)
+    async with console.as_("approver") as client:
+        opened = await client.post("/api/incidents", json={"value": "drop@evil.test"})
+        path = f"/api/incidents/default/{opened.json()['incident']}"
+        await client.post(path, json={"act": "contain"})
+        shown = await client.get(path)
+        listed = (await client.get("/api/incidents")).json()["incidents"]
+        wrong = await client.post(path, json={"act": "forget"})
+        closed = await client.post(path, json={"act": "close"})
+        after = await client.post(path, json={"act": "contain"})
+        nothing = await client.post("/api/incidents", json={"valeu": "x"})
+    async with console.as_("viewer") as client:
+        looked = (await client.get(path)).status_code
+        acted = (await client.post(path, json={"act": "undo", "step": 1})).status_code
+
+    assert is_signed(Seal(KEY), shown.text)
+    assert [(one["id"], one["state"]) for one in listed] == [(opened.json()["incident"], "open")]
+    assert (wrong.status_code, closed.json()["done"], after.status_code) == (400, True, 409)
+    assert nothing.status_code == 400
+    assert (looked, acted) == (200, 403)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from guard.core.model import Json
+
+
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +98,17 @@ class HttpRequest:
 
     @property
     def media_type(self) -> str:
-        """The media type without parameters, lower case, empty where there is none."""
+        """The media type without parameters, lower case, empty where there is none.
+
+        Raises:
+            MessageError: there are several, in one field or in more.
+        """
         value = self.header("content-type") or ""
+        if "," in value and "," in _QUOTED.sub("", value):
+            # A proxy may have joined two fields into one (RFC 9110, section 5.3); this one has no
+            # list, so each reader would take another of them.
+            message = "header `content-type` has more than one value"
+            raise MessageError("duplicate_header", message)
         return value.split(";", 1)[0].strip().lower()
 
     def json(self) -> Json:

@@ -17,3 +17,26 @@ def test_a_header_that_gives_it_another_target_is_refused(header: str) -> None:
 
     with pytest.raises(MessageError):
         HttpRequestProtocol().parse(request)
+
+
+@pytest.mark.parametrize(
+    "said", ["application/json, text/plain", "application/json; charset=utf-8,text/plain"]
+)
+def test_two_content_types_that_were_joined_are_two(said: str) -> None:
+    """A proxy in front may join the lines of a field; the server may take the other one."""
+    headers = (("host", "a.test"), ("content-type", said))
+    request = HttpRequest("POST", "https", "a.test", "/v1/x", headers, b"{}", "l", "c")
+
+    with pytest.raises(MessageError) as caught:
+        HttpRequestProtocol().parse(request)
+
+    assert caught.value.code == "duplicate_header"
+
+
+def test_a_comma_in_a_quoted_parameter_parts_nothing() -> None:
+    """A boundary may have any."""
+    said = 'multipart/mixed; boundary="a,\\"b"'
+    headers = (("host", "a.test"), ("content-type", said))
+    request = HttpRequest("POST", "https", "a.test", "/v1/x", headers, b"x", "l", "c")
+
+    assert request.media_type == "multipart/mixed"

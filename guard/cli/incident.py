@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import hashlib
 import json
@@ -41,7 +42,7 @@ from guard.propagation.export import (
     document_of,
     is_signed,
 )
-from guard.propagation.repair import WINDOW, proposal_document
+from guard.propagation.repair import WINDOW, Held, proposal_document
 from guard.propagation.scope import scope_document
 
 if TYPE_CHECKING:
@@ -268,6 +269,13 @@ def repair(
     window: Annotated[
         int, typer.Option(min=1, help="Events without a follower, to offer a likely item.")
     ] = WINDOW,
+    memory: Annotated[
+        str,
+        typer.Option(help="URL of the memory itself: texts that are not kept are read back there."),
+    ] = "",
+    listing: Annotated[
+        str, typer.Option(help="Its tool that lists items, and arguments: 'TOOL {\"limit\": 9}'.")
+    ] = "",
     label_key: Key = None,
     tenant: Tenant = "default",
     audit: Audit = None,
@@ -278,7 +286,8 @@ def repair(
     withheld.
     """
     chosen, target = dict(_pair(one) for one in pick or ()), Target(redis, tenant, label_key)
-    found, texts = target.ask(lambda operator: operator.proposals(incident))
+    held = _held(memory, listing)
+    found, texts = target.ask(lambda operator: operator.proposals(incident, held))
     done, by = target.ask(lambda operator: operator.incident(incident)).repaired, getpass.getuser()
     with on_record(audit) as log:
         for one in found:
@@ -307,6 +316,20 @@ def _excerpt(texts: Texts, node: bytes) -> str:
         return "its text is not kept"
     text = plain(json.dumps(texts[node][1], ensure_ascii=False))
     return text if len(text) <= EXCERPT else f"{text[:EXCERPT]}…"
+
+
+def _held(memory: str, listing: str) -> Held | None:
+    """Return what a memory holds; None where it is not to be asked."""
+    if bool(memory) != bool(listing):
+        raise InputError("--memory and --listing belong together")
+    if not memory:
+        return None
+    from guard.adapters.mcp_client.store_recall import listed
+
+    tool, _, arguments = listing.partition(" ")
+    with given_input():
+        given = dict(json.loads(arguments or "{}"))
+    return Held(*asyncio.run(listed(memory, tool, given)))
 
 
 async def _write(server: str, tool: str, arguments: dict[str, Any]) -> None:

@@ -160,12 +160,12 @@ def train_memory(
     """
     require_lab()
     from guard.lab.propagation.encoder import write_onnx
-    from guard.lab.propagation.real_text import texts_of_data, trained
+    from guard.lab.propagation.real_text import texts_of_data, tools_of, trained
 
     if not (data / "traces").is_dir():
         raise InputError(f"no folder `traces` in {data}")
     sets = texts_of_data(data)
-    encoder, _ = trained(sets, temperature, seed)
+    encoder, _ = trained(sets, tools_of(data), temperature, seed)
     out.mkdir(parents=True, exist_ok=True)
     card = write_onnx(
         encoder,

@@ -59,6 +59,14 @@ class MessageFields:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemFields:
+    """Where in a memory's result its items are, and what names each."""
+
+    each: PathQuery
+    id: PathQuery
+
+
+@dataclass(frozen=True, slots=True)
 class LinkFields:
     """Where in a result messages with links are, and by what a user may name their place."""
 
@@ -113,6 +121,8 @@ class ToolMapping:
     """Name of the memory it reads or writes, empty where it is none."""
     item: PathQuery | None = None
     """Where the arguments name the item of that memory."""
+    items: ItemFields | None = None
+    """Where its results name items: those that a search shows, or the one that was saved."""
     guarded: tuple[PathQuery, ...] = ()
     """Arguments whose values are traced like destinations."""
     reply: PathQuery | None = None

@@ -19,6 +19,7 @@ from guard.core.jsonpath import compile_path, joined_path
 from guard.core.labels import VOUCHING, Channel
 from guard.core.mappings import (
     DetectionSettings,
+    ItemFields,
     LinkFields,
     MessageFields,
     PropagationSettings,
@@ -327,6 +328,9 @@ def _mapping(entry: ToolEntry, file: PolicyFile, location: Location) -> ToolMapp
         fields=tuple(map(_field, entry.fields)),
         store=entry.store or "",
         item=compile_path(entry.item) if entry.item else None,
+        items=ItemFields(compile_path(entry.items.each), compile_path(entry.items.id))
+        if entry.items
+        else None,
         guarded=tuple(compile_path(path) for path in entry.guarded),
         reply=compile_path(entry.reply) if entry.reply else None,
         messages=_messages(entry.messages) if entry.messages else None,

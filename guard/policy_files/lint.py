@@ -407,8 +407,9 @@ def _claimed(pattern: ToolPattern, earlier: Sequence[_Claim]) -> Iterator[str]:
 
 
 def _mapping(entry: ToolEntry) -> Iterator[tuple[str, str]]:
-    if entry.item is not None and entry.store is None:
-        yield "item", "`item` names an item of a memory, but `store` is missing; name the memory"
+    memory = {"item": entry.item, "items": entry.items} if entry.store is None else {}
+    for name in filter(memory.get, memory):
+        yield name, f"`{name}` is about a memory, but `store` is missing; name the memory"
     for path in filter(_hides, (one.path for one in entry.inert)):
         yield "inert", f"`{path}` in `inert` names no argument; name those that are inert"
     if entry.role is not Role.SEND:

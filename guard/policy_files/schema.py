@@ -270,6 +270,13 @@ class MessagesEntry(_Strict):
     names: tuple[PathText, ...] = ()
 
 
+class ItemsEntry(_Strict):
+    """Where items of a memory are in a result, and what names each; ``id`` within one."""
+
+    each: PathText
+    id: PathText
+
+
 class LinksEntry(_Strict):
     """Messages whose links may be followed where the user named their sender or their place."""
 
@@ -392,6 +399,9 @@ class ToolEntry(_Strict):
     """The memory it reads or writes; `stores` says it once, for the memory gate as well."""
     item: PathText | None = None
     """Where the arguments name the item of the store."""
+    items: ItemsEntry | None = None
+    """Where its results name items: those that a search shows, or the id that the store gave to
+    what was saved."""
     guarded: tuple[PathText, ...] = ()
     """Arguments of a send that are traced like destinations."""
     reply: PathText | None = None
@@ -600,24 +610,11 @@ class PolicyFile:
             mode="json", exclude={"rules", "revision", "extends", "recognised_by"}
         )
         # Older policies keep their digest, which audit lines and grants name.
-        for later in (
-            "http_tools",
-            "stores",
-            "identity",
-            "servers",
-            "directories",
-            "established",
-            "propagation",
-            "recording",
-            "approvals",
-            "ask",
-        ):
-            if not content[later]:
-                del content[later]
+        _drop_unsaid(content, _LATER)
         for server in content.get("servers", ()):
-            for later in ("profile", "pins"):
-                if not server[later]:
-                    del server[later]
+            _drop_unsaid(server, ("profile", "pins"))
+            for tool in server["tools"]:
+                _drop_unsaid(tool, ("items",))
         if self.server:
             content["server"] = [self.server, None if self.only is None else sorted(self.only)]
         state = content["state"]
@@ -625,12 +622,33 @@ class PolicyFile:
         for name in [name for name, value in unsaid.items() if state and state[name] == value]:
             del state[name]
         for tool in content["tools"]:
-            if not tool["inert"]:
-                del tool["inert"]
+            _drop_unsaid(tool, ("inert", "items"))
         return {
             **content,
             "rules": [_rule_values(rule) for rule in self.rules],
         }
+
+
+_LATER: Final = (
+    "http_tools",
+    "stores",
+    "identity",
+    "servers",
+    "directories",
+    "established",
+    "propagation",
+    "recording",
+    "approvals",
+    "ask",
+)
+"""Sections that the first edition of the language did not have."""
+
+
+def _drop_unsaid(values: dict[str, Json], names: Iterable[str]) -> None:
+    """Take members out that came later, where a policy says nothing of them."""
+    for name in names:
+        if not values[name]:
+            del values[name]
 
 
 def _rule_values(rule: RuleConfig) -> dict[str, Json]:
@@ -659,6 +677,7 @@ NESTED: Final[dict[Location, type[BaseModel]]] = {
     ("http_tools",): HttpToolEntry,
     ("tools", "fields"): FieldEntry,
     ("tools", "messages"): MessagesEntry,
+    ("tools", "items"): ItemsEntry,
     ("tools", "links"): LinksEntry,
     ("tools", "inert"): InertEntry,
     ("identity",): IdentityEntry,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import remembered_texts, saved_document
@@ -48,6 +49,7 @@ from guard.propagation.evidence import (
 from guard.provenance.label_sets import RECALLS, label_sets
 from guard.provenance.ladder import lasting
 from guard.provenance.lineage import Recalls, entries_in, place_of, read_recalls
+from guard.provenance.result_documents import items_in
 from guard.provenance.saved_values import READING, item_value
 
 if TYPE_CHECKING:
@@ -270,6 +272,9 @@ class Recording:
         places = {one.place[:MARK] for one in self._recalls.held}
         if self._stores & places:
             return holders[::-1]
+        if places:
+            # What was saved without a name may have been any item that was shown.
+            places |= self._stores
         return [one for one in reversed(holders) if one.place in places]
 
     def _is_others(self, value: str, held: dict[str, list[Holder]]) -> bool:
@@ -366,8 +371,7 @@ def result_events(seal: Seal, policy: Policy, result: ToolResult) -> tuple[Label
     if classified.saves_to:
         if result.is_error:
             return ()
-        words = [w for text in strings_in_order(result.content) for w in ids_in(text[:4096])]
-        assigned = [w for w in dict.fromkeys(words) if any(c.isdigit() for c in w)][:RECEIPT_IDS]
+        assigned = _assigned(result)
         place = _place(seal, classified)[:MARK]
         holder = Holder(node_of(seal, call.id), place, is_known=False, kept=0, more=b"")
         entries = {f"cite:{word}": holder for word in assigned}
@@ -397,6 +401,16 @@ def result_events(seal: Seal, policy: Policy, result: ToolResult) -> tuple[Label
         wholes=short(marks.wholes),
     )
     return (event_write(seal, log_of(tenant, ttl, settings.events), event),)
+
+
+def _assigned(result: ToolResult) -> list[str]:
+    """Return the ids that a store gave to what was saved: as the policy says, else like an id."""
+    mapping = result.call.classified.mapping
+    if mapping is not None and mapping.items is not None:
+        named = (name for name, _ in items_in(result.content, mapping.items))
+        return [word for name in islice(named, RECEIPT_IDS) for word in ids_in(name)]
+    words = [w for text in strings_in_order(result.content) for w in ids_in(text[:4096])]
+    return [w for w in dict.fromkeys(words) if any(c.isdigit() for c in w)][:RECEIPT_IDS]
 
 
 def _texts(classified: ClassifiedCall) -> list[str]:

@@ -1,21 +1,31 @@
 """What a contained item can be restored to: its last good version, or a neighbour's text.  Pure.
 
 Nothing is rewritten by a model: what is restored is what was saved before, word for word, and it
-goes through the gate like any other write.  What cannot be restored stays withheld.
+goes through the gate like any other write.  What cannot be restored stays withheld.  A text that is
+not kept may still be in the store: what that answers is compared with the fingerprints of saves.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from guard.core.json_values import strings_in_order
 from guard.core.model import Integrity
+from guard.propagation.events import MARK, NAME
+from guard.propagation.evidence import marks_of
 from guard.propagation.scope import SAVED
+from guard.provenance.lineage import place_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from guard.core.model import Json
     from guard.propagation.events import Event
     from guard.propagation.graph import Graph
     from guard.propagation.incident import Incident
+    from guard.provenance.seal import Seal
 
 NEIGHBOURS: Final = 3
 RESTORE: Final = "restore"
@@ -48,6 +58,67 @@ def is_quiet(graph: Graph, place: int, incident: Incident, window: int) -> bool:
     if not held or begin < 0 or graph.event(begin).at <= max(held):
         return False
     return not bool(((graph.sources == place) & (graph.targets >= begin)).any())
+
+
+class Held(NamedTuple):
+    """What a memory holds, as it was asked around the guard, which withholds what is contained."""
+
+    answer: Json
+    """To a search or list."""
+    arguments: Mapping[str, frozenset[str]]
+    """By tool the names of its arguments."""
+
+
+def read_back(seal: Seal, events: Iterable[Event], held: Held) -> dict[bytes, tuple[str, Json]]:
+    """Return the saves whose text a memory still holds, by node: the tool and its arguments.
+
+    An object of the answer is what a save said where its fields that are arguments of the tool have
+    the same whole texts as the save, and name the same item where the save named one.  So a store
+    that was changed around the guard restores nothing that was never saved.
+
+    Args:
+        seal: the deployment's key.
+        events: saves.
+        held: what the memory answered.
+    """
+    entries = list(_objects(held.answer))
+    found: dict[bytes, tuple[str, Json]] = {}
+    for event in events:
+        for tool, names in held.arguments.items():
+            if tool.encode()[:NAME] != event.tool.encode():
+                continue
+            for entry in entries:
+                arguments = {name: value for name, value in entry.items() if name in names}
+                if _says(seal, event, list(strings_in_order(arguments))):
+                    found[event.node] = tool, arguments
+    return found
+
+
+def _says(seal: Seal, event: Event, texts: list[str]) -> bool:
+    """Return whether some texts are those of a save."""
+
+    def names(text: str) -> bool:
+        return place_of(seal, event.store, f"item:{event.store}:{text}") == event.place
+
+    if event.place != place_of(seal, event.store, "") and not any(map(names, texts)):
+        return False
+    wholes = marks_of([text for text in texts if not names(text)], lambda _: False).wholes
+    marks = {seal.fingerprint(whole)[:MARK] for whole in wholes}
+    return bool(marks) and marks == set(event.wholes)
+
+
+def _objects(answer: Json) -> Iterator[dict[str, Json]]:
+    """Yield the objects of an answer at any depth; a text that is JSON is read."""
+    if isinstance(answer, str) and answer.lstrip()[:1] in {"{", "["}:
+        try:
+            answer = json.loads(answer)
+        except (ValueError, RecursionError):
+            return
+    if isinstance(answer, dict):
+        yield answer
+    if isinstance(answer, dict | list):
+        for inner in answer.values() if isinstance(answer, dict) else answer:
+            yield from _objects(inner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.content.injection_text import instructs
 from guard.content.shingles import KEPT, passages_kept, pieces_kept
+from guard.core.json_values import strings_in
 from guard.core.labels import (
     Channel,
     LabelRecord,
@@ -52,6 +53,7 @@ from guard.provenance.ladder import values_asked
 from guard.provenance.lineage import ID, SHORT, Recalled, place_of, write_recall
 from guard.provenance.prompts import MENTIONED, holder_value, mentioned_value
 from guard.provenance.result_documents import (
+    items_in,
     leaves_of,
     marks_of,
     messages_document,
@@ -88,6 +90,8 @@ EXCERPT_CHARS: Final = 160
 EXCERPT_ROOM: Final = 32 * 1024
 """Characters of one text that they are looked for in."""
 Entries: TypeAlias = "list[tuple[bytes, bytes]]"
+ITEMS_SHOWN: Final = 4
+"""Items of one result that a session remembers one by one."""
 REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 WRITING: Final = frozenset({Role.SAVE, Role.DRAFT, Role.SEND})
 _LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
@@ -186,10 +190,9 @@ def result_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[
     writes, overflow = intake.writes()
     mapping = result.call.classified.mapping
     if mapping is not None and mapping.store and mapping.role in REMEMBERING:
-        recalled = intake.recalled(mapping, whole=not overflow)
-        area = sets.session(identity)
-        entry = write_recall(seal, area, RECALLS, recalled)
-        writes.append(LabelWrite(area, LabelWriteMode.APPEND, (entry,)))
+        area, recalled = sets.session(identity), intake.recalled(mapping, whole=not overflow)
+        entries = tuple(write_recall(seal, area, RECALLS, one) for one in recalled)
+        writes.append(LabelWrite(area, LabelWriteMode.APPEND, entries))
     return writes, overflow
 
 
@@ -257,8 +260,10 @@ class ResultIntake:
             writes.append(self._mark_read())
         return writes, self._overflow
 
-    def recalled(self, mapping: ToolMapping, *, whole: bool) -> Recalled:
+    def recalled(self, mapping: ToolMapping, *, whole: bool) -> list[Recalled]:
         """Return what a memory has answered, for the hops of what its session saves next.
+
+        One for each item that the policy finds in the result, and one of the store for the rest.
 
         Args:
             mapping: of the memory's tool.
@@ -268,14 +273,37 @@ class ResultIntake:
         by = LabelRecord(
             mapping.source, Channel.MEMORY, index, self.result.at, self.session, call.tool
         )
-        values = (*self._untrusted, *self._attested, *self._held)
-        return Recalled(
-            place_of(self.seal, mapping.store, item_value(mapping, mapping.store, call.arguments)),
-            by,
-            frozenset([self.seal.fingerprint(value)[:SHORT] for value in values]),
-            # Of advisory text nobody looks for values.
-            whole and mapping.source is not Integrity.ADVISORY,
-        )
+        left = {*self._untrusted, *self._attested, *self._held}
+        shown = self._items(mapping, left)
+        for values in shown.values():
+            left -= values
+        if left or not shown:
+            shown[item_value(mapping, mapping.store, call.arguments)] = left
+        return [
+            Recalled(
+                place_of(self.seal, mapping.store, item),
+                by,
+                frozenset([self.seal.fingerprint(value)[:SHORT] for value in values]),
+                # Of advisory text nobody looks for values.
+                whole and mapping.source is not Integrity.ADVISORY,
+            )
+            for item, values in shown.items()
+        ]
+
+    def _items(self, mapping: ToolMapping, values: set[str]) -> dict[str, set[str]]:
+        """Return the items that a result shows, where the policy says, with the values of each.
+
+        Of more than a session remembers none: it may then have been shown any.
+        """
+        found: dict[str, set[str]] = {}
+        if mapping.items is None:
+            return found
+        for name, item in islice(items_in(self.result.content, mapping.items), ITEMS_SHOWN + 1):
+            held = found.setdefault(f"item:{mapping.store}:{name}", set())
+            for text in strings_in(item):
+                own = find_values(text)
+                held |= values.intersection((leaf_value(text), *own.plain, *own.disguised))
+        return found if len(found) <= ITEMS_SHOWN else {}
 
     def _private_writes(self) -> Iterator[LabelWrite]:
         """Yield what private text is known by."""

@@ -16,6 +16,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ruamel.yaml import YAML
@@ -40,7 +41,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from guard.core.calls import ToolResult
-    from guard.core.mappings import LinkFields, MessageFields, ResultField, ToolMapping
+    from guard.core.mappings import (
+        ItemFields,
+        LinkFields,
+        MessageFields,
+        ResultField,
+        ToolMapping,
+    )
     from guard.core.model import Json
 
 YAML_LIMIT: Final = 64 * 1024
@@ -122,10 +129,22 @@ def fields_document(root: Root, mapping: ToolMapping | None) -> Any:
     return _as_items(root, document, paths)
 
 
-def messages_document(root: Root, where: MessageFields | LinkFields) -> Any:
+def messages_document(root: Root, where: MessageFields | LinkFields | ItemFields) -> Any:
     """Return a document as paths to its messages speak of it; a text may stay one."""
     document = _read(root, every_format=True)
     return _as_items(root, document, [f"{_ITEMS}."]) if where.each.text == _ITEMS else document
+
+
+def items_in(content: Json, where: ItemFields) -> Iterator[tuple[str, Json]]:
+    """Yield the items that a memory's result shows, each with its name."""
+    for root in roots_of(content):
+        document = messages_document(root, where)
+        if isinstance(document, str):
+            continue
+        for _, item in where.each.find(document):
+            names = (name for _, name in where.id.find(item) if isinstance(name, str | int))
+            for name in islice(names, 1):
+                yield str(name), item
 
 
 def _as_items(root: Root, document: Any, paths: list[str]) -> Any:

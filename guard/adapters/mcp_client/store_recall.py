@@ -54,6 +54,24 @@ async def recall(url: str, tool: str, arguments: dict[str, Json], trust: str = "
         raise OSError(msg) from error
 
 
+async def listed(
+    url: str, tool: str, arguments: dict[str, Json]
+) -> tuple[Json, dict[str, frozenset[str]]]:
+    """Return the result of a tool, and by tool of the server the names of its arguments.
+
+    Raises:
+        OSError: as :func:`recall`.
+    """
+    try:
+        async with asyncio.timeout(SECONDS), opened(url, "") as session:
+            tools = (await session.list_tools()).tools
+            names = {one.name: frozenset(one.inputSchema.get("properties", {})) for one in tools}
+            return await _called(session, tool, arguments), names
+    except Exception as error:
+        msg = f"the memory server cannot be asked ({type(error).__name__})"
+        raise OSError(msg) from error
+
+
 async def _recall(url: str, tool: str, arguments: dict[str, Json], trust: str) -> Json:
     async with opened(url, trust) as session:
         return await _called(session, tool, arguments)

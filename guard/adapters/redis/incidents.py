@@ -54,6 +54,7 @@ from guard.propagation.repair import (
     is_quiet,
     is_restored,
     proposals,
+    read_back,
 )
 from guard.propagation.scope import SAVED, THRESHOLD, scope_of, select, without_items
 from guard.provenance.approvals import GRANT_FIELD, REQUEST_FIELD
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.propagation.events import Event
     from guard.propagation.graph import Graph
-    from guard.propagation.repair import Proposal
+    from guard.propagation.repair import Held, Proposal
     from guard.propagation.scope import Scope
     from guard.provenance.seal import Seal
 
@@ -244,27 +245,38 @@ class IncidentOperator:
         """Return what the items and sends of a scope said, as far as texts are kept."""
         return await self._texts(item.event for item in (*scope.items, *scope.sends))
 
-    async def _texts(self, events: Iterable[Event]) -> Texts:
-        """Return what some saves said: as texts are kept, else as the memory gate staged them.
+    async def _texts(self, events: Iterable[Event], held: Held | None = None) -> Texts:
+        """Return what some saves said: as texts are kept, as the gate staged them, or as held.
 
         What it staged is not sealed, so it counts only where its whole texts are those of the save.
         """
-        wholes = {event.node: set(event.wholes) for event in events}
+        by_node = {event.node: event for event in events}
+        wholes = {node: set(event.wholes) for node, event in by_node.items()}
         kept = await read_texts(self._store, self._seal, self._tenant, set(wholes))
         left = wholes.keys() - kept.keys()
         staged = await read_staged(self._store, self._seal, self._tenant, left) if left else {}
         for node, (tool, arguments) in staged.items():
             if wholes[node] and self._whole_marks(json.dumps(arguments)) == wholes[node]:
                 kept[node] = tool, arguments
+        if held is not None:
+            left = wholes.keys() - kept.keys()
+            kept |= read_back(self._seal, (by_node[node] for node in left), held)
         return kept
 
-    async def proposals(self, identifier: str) -> tuple[list[Proposal], Texts]:
-        """Return what each contained item can be restored to, and the texts that are kept."""
+    async def proposals(
+        self, identifier: str, held: Held | None = None
+    ) -> tuple[list[Proposal], Texts]:
+        """Return what each contained item can be restored to, and the texts that there are.
+
+        Args:
+            identifier: of the incident.
+            held: what the memory holds, to read back from it the texts that are not kept.
+        """
         graph, scope = await self.scope(identifier)
-        held = {name[1:] for name in await self._contained()}
-        contained = {item.reached.place for item in scope.items if item.event.node in held}
+        nodes = {name[1:] for name in await self._contained()}
+        contained = {item.reached.place for item in scope.items if item.event.node in nodes}
         events = map(graph.event, range(len(graph)))
-        texts = await self._texts(event for event in events if event.what in SAVED)
+        texts = await self._texts((event for event in events if event.what in SAVED), held)
         stores = {graph.event(place).store for place in contained}
         marks = {place_of(self._seal, store, "") for store in stores}
         return proposals(graph, contained, marks, set(texts)), texts

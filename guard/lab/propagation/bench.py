@@ -46,7 +46,7 @@ class Size:
 
 
 FULL: Final = Plan(
-    draws=200, items=20_000, slow=3, few=5, largest=PAPER_SIZE + 12_000, minutes=240.0
+    draws=200, items=20_000, slow=10, few=10, largest=PAPER_SIZE + 12_000, minutes=240.0
 )
 """What the issue asks of the surrogate: 200 draws, and one of the paper's size."""
 

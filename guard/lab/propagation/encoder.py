@@ -2,7 +2,8 @@
 
 Text is hashed to 768 dimensions, projected to 512 by a fixed matrix, and encoded by
 ``normalise(W2 relu(W1 x))`` with W1 256 x 512 and W2 128 x 256.  Pairs of consistent provenance and
-outcome, or two views of one item, are pulled together by NT-Xent; poisoned items are negatives.
+outcome, or two views of one item, are pulled together by NT-Xent; items of low credibility, or that
+others contradict, are negatives.
 """
 
 from __future__ import annotations
@@ -68,21 +69,27 @@ class Encoder:
 
 
 def train(
-    rows: Floats, poisoned: NDArray[np.bool_], groups: NDArray[np.int64], how: Settings
+    rows: Floats,
+    doubtful: NDArray[np.bool_],
+    groups: NDArray[np.int64],
+    poisoned: NDArray[np.bool_],
+    how: Settings,
 ) -> Encoder:
     """Return an encoder and its recognition layer.
 
     Args:
         rows: n x 512.
-        poisoned: of each row; half of what is drawn as a negative is.
+        doubtful: whether each row is of low credibility or contradicted: the negatives, which make
+            no positive pairs.
         groups: rows of one group share provenance and outcome, and make positive pairs.
+        poisoned: labels that the recognition layer is fitted on, and nothing else is.
         how: temperature, steps, seed.
     """
     chance = np.random.default_rng(how.seed)
     first = chance.normal(0, np.sqrt(2 / PROJECTED), (PROJECTED, HIDDEN)).astype(rows.dtype)
     second = chance.normal(0, np.sqrt(2 / HIDDEN), (HIDDEN, ENCODED)).astype(rows.dtype)
-    good, bad = np.flatnonzero(~poisoned), np.flatnonzero(poisoned)
-    partners = _partners(groups, poisoned)
+    good, bad = np.flatnonzero(~doubtful), np.flatnonzero(doubtful)
+    partners = _partners(groups, doubtful)
     moments = [
         np.zeros_like(first),
         np.zeros_like(first),
@@ -107,11 +114,11 @@ def train(
     return encoder
 
 
-def _partners(groups: NDArray[np.int64], poisoned: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _partners(groups: NDArray[np.int64], doubtful: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return for each row another good one of its group, itself where there is none."""
     partners = np.arange(len(groups))
     order = np.lexsort((np.arange(len(groups)), groups))
-    order = order[~poisoned[order]]
+    order = order[~doubtful[order]]
     follows = np.roll(order, -1)
     same = groups[order] == groups[follows]
     partners[order[same]] = follows[same]

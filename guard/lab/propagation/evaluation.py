@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from guard.lab.propagation.detectors import (
-    QUICK,
-    SLOW,
+    OTHERS,
     Ours,
     auc,
     best_f1,
@@ -21,7 +20,7 @@ from guard.lab.propagation.detectors import (
     folds,
     signals,
 )
-from guard.lab.propagation.encoder import Settings
+from guard.lab.propagation.encoder import ENCODED, Settings
 from guard.lab.propagation.world import (
     ACTIONS,
     AGENTS,
@@ -76,6 +75,7 @@ def evaluate(
     world: World,
     seed: int,
     *,
+    others: bool = False,
     slow: bool = False,
     unseen: int = -1,
     how: Settings = Settings(),  # noqa: B008  (frozen)
@@ -85,19 +85,20 @@ def evaluate(
     Args:
         world: a draw.
         seed: of training and of the split.
-        slow: whether what takes long is measured too: the detectors with grids, disturbances, and
-            the ablations that train again.
+        others: whether the other detectors are measured too, and rewriting.
+        slow: whether what takes long is measured too: disturbances, and the ablations that train
+            again.
         unseen: a type that is left out of training.
         how: the encoder is trained.
 
     Returns:
         Figures by group: ``auc`` by detector, ``by_type``, ``effects``, ``without`` (AUC with one
-        part removed), ``priority`` (equation 5), and one group per detector.
+        part removed), ``priority`` (equation 5), ``rewriting``, and one group per detector.
     """
     split, found = Split.of(world, seed, unseen), signals(world)
     how = replace(how, seed=seed)
     ours = fit_ours(world, found, split.learn, how)
-    fits = {**QUICK, **(SLOW if slow else {})}
+    fits = OTHERS if others else {}
     scorers: dict[str, Scorer] = {
         OURS: ours.score,
         PRINTED: lambda w, f: ours.score(w, f, Reading.PRINTED),
@@ -115,6 +116,9 @@ def evaluate(
         threshold = best_f1(score[split.check], truth[split.check])[0]
         groups[name] = effects(world, found, score >= threshold, test)
         groups[name] |= _under_disturbance(scorers[name], threshold, world, found, disturbed, seed)
+    if others:
+        threshold = best_f1(scores[OURS][split.check], truth[split.check])[0]
+        groups["rewriting"] = rewriting(world, found, scores[OURS] >= threshold, split)
     groups["without"] = _ablations(ours, world, found, test)
     if slow:
         groups["without"] |= _trained_without(world, found, split, how)
@@ -285,18 +289,26 @@ def _coverage(world: World, affected: Flags, test: Flags) -> float:
     return len(hit) / max(len(pairs), 1)
 
 
-def _wrong(world: World, found: Signals, withheld: Flags) -> tuple[Flags, Flags]:
+def _wrong(
+    world: World, found: Signals, withheld: Flags, said: Ints | None = None
+) -> tuple[Flags, Flags]:
     """Return which tasks fail, and which of them benign memories alone would have got right.
 
     A task acts on the nearest memories of others that are not withheld, by majority.
+
+    Args:
+        world: of the tasks.
+        found: which memories are near.
+        withheld: of each memory.
+        said: the action that each memory holds now; left out, as it was made.
     """
+    actions = world.actions if said is None else said
     votes = np.zeros((len(world.right), ACTIONS))
     clean = np.zeros_like(votes)
     places = np.arange(len(votes))
     for near, weight in zip(found.retrieved.T, found.nearness.T, strict=True):
-        chosen = world.actions[near]
-        votes[places, chosen] += weight * ~withheld[near]
-        clean[places, chosen] += weight * ~world.poisoned[near]
+        votes[places, actions[near]] += weight * ~withheld[near]
+        clean[places, world.actions[near]] += weight * ~world.poisoned[near]
     wrong = votes.argmax(axis=1) != world.right
     return wrong, wrong & (clean.argmax(axis=1) == world.right)
 
@@ -305,6 +317,44 @@ def _tasks(world: World, found: Signals, withheld: Flags, test: Flags) -> tuple[
     """Return the share of tasks that fail, and of those that poison made fail."""
     wrong, sharp = _wrong(world, found, withheld)
     return float(wrong[test].mean()), float(sharp[test].mean())
+
+
+def rewriting(world: World, found: Signals, flagged: Flags, split: Split) -> dict[str, float]:
+    """Return what comes of having an autoencoder rewrite flagged memories, as the paper has it.
+
+    Nothing in the product does.  A memory is its embedding and its action; what is not flagged in
+    the training scenarios fits the autoencoder: linear, 128 units, whose best weights are the first
+    principal axes (Baldi and Hornik 1989).  It is given the whole memory, as the paper has it, or
+    the embedding alone and has to fill the action in.  The strongest action is then the memory's.
+    """
+
+    def memories(places: Ints) -> Floats:
+        actions = np.eye(ACTIONS, dtype=world.embeddings.dtype)[world.actions[places]]
+        return np.hstack((world.embeddings[places], actions))
+
+    learnt = memories(np.flatnonzero(split.learn & ~flagged))
+    centre = learnt.mean(axis=0)
+    learnt -= centre
+    axes = np.linalg.eigh(learnt.T @ learnt)[1][:, -ENCODED:]
+    chosen = np.flatnonzero(flagged & split.test)
+    given = memories(chosen) - centre
+    by_embedding = np.linalg.pinv(axes[:-ACTIONS])
+    codes = {"whole": given @ axes, "filled_in": given[:, :-ACTIONS] @ by_embedding.T}
+    shown: dict[str, float] = {}
+    for name, code in codes.items():
+        said = world.actions.copy()
+        said[chosen] = (code @ axes[-ACTIONS:].T + centre[-ACTIONS:]).argmax(axis=1)
+        bad, good = chosen[world.poisoned[chosen]], chosen[~world.poisoned[chosen]]
+        wrong, sharp = _wrong(world, found, np.zeros_like(flagged), said)
+        shown[f"{name}_poison_put_right"] = _mean(said[bad] == world.right[bad])
+        shown[f"{name}_benign_changed"] = _mean(said[good] != world.actions[good])
+        shown[f"{name}_misbehaviour_after"] = _mean(sharp[split.test])
+        shown[f"{name}_success_after"] = 1 - _mean(wrong[split.test])
+    return shown
+
+
+def _mean(flags: Flags) -> float:
+    return float(flags.mean()) if len(flags) else float("nan")
 
 
 # --- figures of the paper ------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def real_text(data: Path) -> tuple[list[Check], dict[str, Any]]:
         names = ("text_auc_encoder", "text_auc_linear", "text_auc_value_rule", "text_gain")
         return [Check(id=one, value=None, unit="auc", reason=reason) for one in names], {}
     sets = texts_of_data(data)
-    encoder, weights = trained(sets)
+    encoder, weights = trained(sets, tools_of(data))
     poison = sets["poison_test"]
     benign_sets = ("benign_locomo", "benign_results", "benign_prompts")
     details: dict[str, Any] = {name: len(texts) for name, texts in sets.items()}
@@ -154,15 +154,35 @@ def by_share(
 
 
 def trained(
-    sets: dict[str, Texts], temperature: float = 0.1, seed: int = 0
+    sets: dict[str, Texts], tools: dict[str, str], temperature: float = 0.1, seed: int = 0
 ) -> tuple[Encoder, NDArray[np.float64]]:
-    """Return the encoder and the linear model, both trained on AgentDojo alone."""
+    """Return the encoder and the linear model, both trained on AgentDojo alone.
+
+    Args:
+        sets: of texts.
+        tools: by text the tool that it came from; texts of one tool in runs without an attack share
+            provenance and outcome, and make positive pairs.  What only attacked runs have read is
+            of low credibility: the negatives.
+        temperature: of NT-Xent.
+        seed: of what is drawn.
+    """
     texts = sets["poison_train"] + sets["benign_train"]
     labels = np.arange(len(texts)) < len(sets["poison_train"])
     rows = hashed(texts)
     how = Settings(temperature=temperature, steps=120, pairs=min(128, len(texts) // 3), seed=seed)
-    groups = np.where(labels, 1, 0) + 2 * (np.arange(len(texts)) % 40)
-    return train(rows @ projection(), labels, groups, how), logistic(rows, labels)
+    numbers = {tool: number for number, tool in enumerate(sorted(set(tools.values())))}
+    groups = np.array([numbers.get(tools.get(text, ""), -1) for text in texts])
+    return train(rows @ projection(), labels, groups, labels, how), logistic(rows, labels)
+
+
+def tools_of(data: Path) -> dict[str, str]:
+    """Return by text of AgentDojo the suite and tool that it came from."""
+    return {
+        _usable(text): f"{run.labels.get('suite')} {call.tool}"
+        for run in read_traces([data / "traces" / DOJO])
+        for call in run.calls
+        for text in strings_in(call.result)
+    }
 
 
 def _encoded(encoder: Encoder, texts: Texts) -> NDArray[np.float64]:
@@ -193,9 +213,13 @@ def texts_of_data(data: Path, each: int = EACH) -> dict[str, Texts]:
 
 def _some(texts: Iterable[str], each: int) -> Texts:
     """Return some texts of usable length, always the same."""
-    kept = sorted({text.strip()[:LONGEST] for text in texts if len(text.strip()) >= SHORTEST})
+    kept = sorted({_usable(text) for text in texts if len(text.strip()) >= SHORTEST})
     step = max(1, len(kept) // each)
     return kept[::step][:each]
+
+
+def _usable(text: str) -> str:
+    return text.strip()[:LONGEST]
 
 
 def _injections(runs: list[Run]) -> Iterator[str]:
@@ -252,7 +276,7 @@ def _interval(scores: list[NDArray[np.float64]], truth: NDArray[np.bool_]) -> tu
     chance = np.random.default_rng(0)
     good, bad = np.flatnonzero(~truth), np.flatnonzero(truth)
     found: list[float] = []
-    for _ in range(SAMPLES // 4):
+    for _ in range(SAMPLES):
         chosen = np.concatenate((chance.choice(good, len(good)), chance.choice(bad, len(bad))))
         values = [auc(each[chosen], truth[chosen]) for each in scores]
         found.append(values[0] - (values[1] if len(values) > 1 else 0.0))

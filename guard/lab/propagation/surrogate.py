@@ -47,10 +47,10 @@ class Plan:
     """How much is drawn."""
 
     draws: int = 8
-    """At the main ratio; every other one has an adaptive adversary (C4)."""
+    """At the main ratio, with every detector; every other one has an adaptive adversary (C4)."""
     items: int = 8_000
     slow: int = 2
-    """Draws in which what takes long is measured."""
+    """Of these, how many have what takes long measured too."""
     few: int = 2
     """Draws of each arm besides."""
     largest: int = 0
@@ -139,7 +139,8 @@ def run(plan: Plan, tell: Progress) -> dict[str, Any]:
     work, main = _Work(plan, tell, Draws(plan.kept)), _Main([], [])
     for seed in range(plan.draws):
         attack, kept = (CAPABILITIES["C4"], main.adaptive) if seed % 2 else (ANY, main.black_box)
-        how: dict[str, Any] = {"seed": seed, "attack": attack, "slow": seed < plan.slow}
+        slow = {"slow": True} if seed < plan.slow else {}
+        how: dict[str, Any] = {"seed": seed, "attack": attack, "others": True, **slow}
         if work.is_wanted(seed, MAIN_SHARE, **how):
             kept.append(work.one(**how))
     result: dict[str, Any] = {
@@ -165,8 +166,9 @@ def run(plan: Plan, tell: Progress) -> dict[str, Any]:
         str(tau): _spread(one["auc"][OURS] for one in work.measured(seeds, how=Settings(tau)))
         for tau in TEMPERATURES
     }
-    if plan.largest and work.is_wanted(AT_LEAST, seed=0, items=plan.largest):
-        result["full_size"] = {"items": plan.largest, **work.one(0, items=plan.largest)}
+    whole: dict[str, Any] = {"seed": 0, "items": plan.largest, "others": True}
+    if plan.largest and work.is_wanted(AT_LEAST, **whole):
+        result["full_size"] = {"items": plan.largest, **work.one(**whole)}
     tell(1.0)
     return result
 

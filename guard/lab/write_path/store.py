@@ -76,6 +76,12 @@ class VectorMemory:
             row = database.execute("SELECT content FROM items WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
+    def items(self) -> list[dict[str, str]]:
+        """Return all that is kept: keys and contents."""
+        with self._opened() as database:
+            rows = database.execute("SELECT key, content FROM items ORDER BY key").fetchall()
+        return [{"key": str(key), "content": str(content)} for key, content in rows]
+
     def search(self, query: str, limit: int = 3) -> list[str]:
         """Return the contents nearest to a query."""
         with self._opened() as database:

@@ -78,7 +78,7 @@ def test_the_model_that_is_written_is_the_one_that_was_trained(tmp_path):
     how = Settings(steps=5, pairs=8)
     cards = []
     for name in ("a", "b"):
-        encoder = train(rows, labels, np.zeros(40, dtype=np.int64), how)
+        encoder = train(rows, labels, np.zeros(40, dtype=np.int64), labels, how)
         cards.append(write_onnx(encoder, tmp_path / f"{name}.onnx", {}))
     session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"))
     [found, _] = session.run(None, {"text": hashed(texts).astype(np.float32)})

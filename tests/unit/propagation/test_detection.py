@@ -15,6 +15,7 @@ from guard.propagation.detection import BY_RULE, CLEAN, Calibration, Detector
 from guard.propagation.events import Edge, Event, What
 from guard.propagation.evidence import Kind
 from guard.provenance.approvals import Grant
+from guard.settings import policies_directory
 from tests.guards import guard_on
 from tests.unit.propagation.test_incidents import HONEST, NOW, POISON, shown
 from tests.unit.provenance.agents import Agent
@@ -285,3 +286,11 @@ def test_what_follows_from_a_finding_is_one():
     assert copy is not None
     assert copy.follows == bad.node
     assert alike is None
+
+
+def test_the_detector_ships_off():
+    """On real text it does not beat the rule (`text_gain`), so no shipped policy switches it on."""
+    shipped = sorted(policies_directory().rglob("*.yaml"))
+
+    assert shipped
+    assert [one.name for one in shipped if "detection:" in one.read_text("utf-8")] == []

@@ -18,6 +18,7 @@ from guard.lab.propagation.stored_state import differences, stored_state
 from guard.memory_gate.candidate import content_digest
 from guard.propagation.incident import DONE, UNDONE
 from guard.provenance.approvals import Grant
+from guard.provenance.lineage import place_of
 from tests.guards import guard_on
 from tests.staged_writes import staged_write
 from tests.unit.provenance.agents import Agent
@@ -266,6 +267,51 @@ async def test_an_altered_contained_item_stops_saves_and_not_reads(agent, operat
     saved = await agent.as_principal("erin").call("save", {"key": "k", "value": "v w x y z"}, "ok")
 
     assert saved.action is Action.BLOCK
+
+
+SPY = "spy@evil.test"
+LATER = NOW + 10_000
+
+
+@pytest.mark.parametrize(
+    ("given", "keys"),
+    [
+        pytest.param({"item": "rule", "store": "facts"}, {"rule"}, id="item"),
+        pytest.param({"value": "drop@evil.test"}, {"rule", "copy"}, id="value"),
+        pytest.param({"source": SPY}, {"rule"}, id="source, by its sender"),
+        pytest.param({"source": "wiki.test"}, {"page"}, id="source, by its host"),
+        pytest.param({"server": "127.0.0.1:1 http://one.test"}, {"remote"}, id="server"),
+        pytest.param({"principal": "bob"}, {"copy", "after"}, id="principal"),
+        pytest.param({"principal": "bob", "session": "two"}, {"after"}, id="session"),
+        pytest.param({"since": LATER - 1, "until": LATER + 1}, {"after"}, id="time span"),
+        pytest.param({"principal": "bob", "value": "drop@evil.test"}, {"copy"}, id="both"),
+    ],
+)
+async def test_an_incident_is_opened_from_what_is_named(given, keys, agent, operator, graph, seal):
+    """From each of the seven things, and what is given must all hold: no other save is a root."""
+    mail = [{"id": "m1", "from": SPY, "subject": "to all", "text": POISON}]
+    await agent.call("inbox", {}, mail)
+    await agent.call("save", {"key": "rule", "value": POISON}, "ok")
+    reader = agent.as_principal("carol")
+    await reader.say("Read https://wiki.test/page")
+    await reader.call("read", {"url": "https://wiki.test/page"}, "the gate is shut in winter")
+    await reader.call("save", {"key": "page", "value": "the gate is shut in winter"}, "ok")
+    bob = agent.as_principal("bob")
+    await bob.call("save", {"key": "copy", "value": SUMMARY}, "ok")
+    await bob.in_session("two").call("save", {"key": "after", "value": HONEST}, "ok", at=LATER)
+    elsewhere = replace(
+        agent.as_principal("dave"), server="127.0.0.1:1", upstream="http://one.test"
+    )
+    await elsewhere.call("save", {"key": "remote", "value": "a note of another server"}, "ok")
+    incident = await operator.open(Given(**given), NOW, "op")
+    found = await graph()
+    events = {one.node.hex(): one for one in map(found.event, range(len(found)))}
+    names = {place_of(seal, "facts", f"item:facts:{key}"): key for key in ALL}
+
+    assert {names[events[root].place] for root in incident.roots} == keys
+
+
+ALL = ("rule", "page", "copy", "after", "remote")
 
 
 async def test_nothing_is_opened_from_what_nobody_saved(operator):

@@ -22,6 +22,7 @@ from guard.propagation.export import (
     document_of,
     is_signed,
 )
+from guard.propagation.repair import Held
 from tests.staged_writes import staged_write
 from tests.unit.propagation.test_incidents import HONEST, NOW, POISON, spread
 
@@ -95,6 +96,36 @@ async def test_where_no_texts_are_kept_what_the_gate_staged_is_restored(
     [incident] = await operator.listed()
     _, texts = await operator.proposals(incident.id)
     assert texts == {}
+
+
+@pytest.mark.parametrize("sections", ["propagation: {events: 1000}\n"])
+@pytest.mark.parametrize(
+    ("entry", "is_read"),
+    [
+        pytest.param({"key": "other", "value": HONEST, "score": 0.5}, True, id="as it was saved"),
+        pytest.param({"key": "other", "value": f"{HONEST}, they say"}, False, id="other words"),
+        pytest.param({"key": "rule", "value": HONEST}, False, id="under another name"),
+        pytest.param({"value": HONEST}, False, id="without its name"),
+        pytest.param({"key": "other", "text": HONEST}, False, id="in no argument of the tool"),
+        pytest.param({"key": "other", "value": HONEST, "more": POISON}, False, id="with more"),
+    ],
+)
+async def test_what_a_memory_holds_is_the_text_of_a_save_or_none(entry, is_read, agent, operator):
+    """Word for word, under the same name, in the tool's own arguments; at any depth."""
+    await agent.in_session("early").call("save", {"key": "other", "value": HONEST}, "ok")
+    await agent.call("read", {"page": "x"}, POISON)
+    await agent.call("save", {"key": "rule", "value": f"{POISON}; {HONEST}"}, "ok")
+    name = await contained(operator, value="drop@evil.test")
+    answer = {"content": [{"type": "text", "text": json.dumps({"items": [entry]})}]}
+    names = {"save": frozenset({"key", "value", "more"}), "send": frozenset({"key", "value"})}
+    _, before = await operator.proposals(name)
+    [found], texts = await operator.proposals(name, Held(answer, names))
+
+    assert before == {}
+    assert [one for one in texts.values() if one[1]["key"] == "other"] == (
+        [("save", {"key": "other", "value": HONEST})] if is_read else []
+    )
+    assert found.action == ("pick" if is_read else "withhold")
 
 
 async def test_without_a_good_version_it_stays_withheld_or_a_person_picks(agent, operator):

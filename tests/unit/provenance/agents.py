@@ -63,6 +63,8 @@ class Agent:
     identity: Identity = field(default_factory=lambda: Identity("alice", "one"))
     at: float = 1_700_000_000.0
     protocol: str = "test"
+    server: str = ""
+    upstream: str = ""
 
     def in_session(self, session):
         """Return the same principal in another session."""
@@ -75,7 +77,14 @@ class Agent:
     async def ask(self, tool, arguments, *, at=None):
         """Have a call judged and return the classified call and its verdict."""
         call = ToolCall(
-            f"call-{next(SERIAL)}", self.identity, tool, arguments, self.protocol, at or self.at
+            f"call-{next(SERIAL)}",
+            self.identity,
+            tool,
+            arguments,
+            self.protocol,
+            at or self.at,
+            self.server,
+            self.upstream,
         )
         [answer] = await self.guard.authorize([call])
         return answer

@@ -9,7 +9,7 @@ pytest.importorskip("mpe2", reason="the extra `lab` is not installed")
 surrogate = pytest.importorskip("guard.lab.propagation.surrogate")
 evaluation = pytest.importorskip("guard.lab.propagation.evaluation")
 world_module = pytest.importorskip("guard.lab.propagation.world")
-from guard.lab.propagation import draws  # noqa: E402
+from guard.lab.propagation import detectors, draws, encoder  # noqa: E402
 from guard.lab.propagation.detectors import auc, best_f1, signals  # noqa: E402
 from guard.lab.propagation.encoder import Settings  # noqa: E402
 
@@ -25,7 +25,7 @@ def world():
 @pytest.fixture(scope="module")
 def groups(world):
     """Return what one draw shows, everything measured."""
-    return evaluation.evaluate(world, 0, slow=True, how=Settings(steps=15))
+    return evaluation.evaluate(world, 0, others=True, slow=True, how=Settings(steps=15))
 
 
 def test_one_seed_gives_one_world(world):
@@ -84,6 +84,54 @@ def test_every_detector_of_table_1_is_measured(groups):
     """With what disturbs it, and how its accuracy varies."""
     for name in (*surrogate.TABLE_1, "supervised_linear"):
         assert {"auc_inactive", "auc_interference", "accuracy_fluctuation"} <= groups[name].keys()
+
+
+def test_an_autoencoder_puts_little_right(groups):
+    """It was shown the wrong action, and gives it back: withholding leaves less harm."""
+    found = groups["rewriting"]
+    for how in ("whole", "filled_in"):
+        assert 0 <= found[f"{how}_poison_put_right"] < 0.5
+        assert found[f"{how}_misbehaviour_after"] > groups["ours"]["misbehaviour_after"]
+
+
+def test_the_machine_on_distances_is_the_library_s_on_vectors(world):
+    """What One-Class SVM is given is its own kernel, worked out once for the whole grid."""
+    svm = pytest.importorskip("sklearn.svm", reason="the extra `lab` is not installed")
+    learn, check = world.scenarios < 20, world.scenarios >= 40
+    ours = detectors.fit_one_class_svm(world, None, learn, check)(world, None)
+    known = world.embeddings[np.flatnonzero(learn)[: detectors.TRAINED]]
+    alike = [
+        np.corrcoef(
+            ours,
+            -svm.OneClassSVM(nu=nu, gamma=gamma).fit(known).score_samples(world.embeddings),
+        )[0, 1]
+        for nu in (0.01, 0.05, 0.1)
+        for gamma in (1 / 768, 0.1 / 768, 10 / 768)
+    ]
+
+    assert max(alike) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_the_encoder_is_given_no_labels_but_for_its_last_layer(world, monkeypatch):
+    """Negatives are the least credible items and the contradicted ones, whatever their label."""
+    given = []
+
+    def watched(rows, doubtful, groups, poisoned, how):
+        given.append((doubtful, groups, poisoned))
+        return encoder.train(rows, doubtful, groups, poisoned, how)
+
+    monkeypatch.setattr(detectors, "train", watched)
+    found, learn = signals(world), world.scenarios < 20
+    detectors.fit_ours(world, found, learn, Settings(steps=1))
+    honest = replace(world, poisoned=np.zeros_like(world.poisoned))
+    detectors.fit_ours(honest, found, learn, Settings(steps=1))
+    [(doubtful, groups, poisoned), (again, _, _)] = given
+
+    assert np.array_equal(doubtful, again)
+    assert detectors.DOUBTFUL <= doubtful.mean() < 0.5
+    assert doubtful[found.agreement[learn] < detectors.HALF].all()
+    assert np.array_equal(poisoned, world.poisoned[learn])
+    assert len(np.unique(groups)) > len(np.unique(world.scenarios[learn])) * 8
 
 
 def test_what_could_be_told_best_is():

@@ -190,20 +190,21 @@ def _client() -> httpx.Client:
     return httpx.Client(headers=headers, timeout=TIMEOUT, verify=trust)
 
 
-def _parent(trace: str) -> tuple[bytes, bytes, int]:
-    """Return trace id, span id and flags of a ``traceparent``; new ones where it is none."""
+def _parent(trace: str) -> tuple[bytes, bytes, int] | None:
+    """Return trace id, span id and flags of a ``traceparent``, None where it is none."""
     parts = trace.split("-")
     with suppress(ValueError):
         if len(parts) == _TRACEPARENT_PARTS:
             trace_id, span_id = bytes.fromhex(parts[1]), bytes.fromhex(parts[2])
             if len(trace_id) == _HEX and len(span_id) == _HEX // 2 and any(trace_id):
                 return trace_id, span_id, int(parts[3], 16)
-    return os.urandom(_HEX), b"", 1
+    return None
 
 
 def _is_sampled(trace: str) -> bool:
     """Return whether the caller's own span is sampled; a call without one is."""
-    return not trace or bool(_parent(trace)[2] & 1)
+    parent = _parent(trace) if trace else None
+    return parent is None or bool(parent[2] & 1)
 
 
 def _request(resource: Resource, batch: Sequence[_Ended]) -> bytes:
@@ -214,12 +215,15 @@ def _request(resource: Resource, batch: Sequence[_Ended]) -> bytes:
         whole.resource.attributes.add(key=key).value.string_value = str(value)
     scope = whole.scope_spans.add()
     scope.scope.name, scope.scope.version = "guard", VERSION
-    for one in batch:
-        trace_id, parent, _ = _parent(one.call.trace)
+    # Drawn at once: each draw is a call of the system.
+    drawn = os.urandom(len(batch) * _HEX * 3 // 2)
+    for number, one in enumerate(batch):
+        fresh = drawn[number * _HEX * 3 // 2 :][: _HEX * 3 // 2]
+        trace_id, parent, _ = _parent(one.call.trace) or (fresh[:_HEX], b"", 1)
         span = scope.spans.add()
         span.MergeFromString(_common(*_in_common(one)))
         span.trace_id, span.parent_span_id = trace_id, parent
-        span.span_id = os.urandom(_HEX // 2)
+        span.span_id = fresh[_HEX:]
         span.start_time_unix_nano = int(one.call.at * _NANOSECONDS)
         span.end_time_unix_nano = one.end
         for name in ("gen_ai.tool.call.id", "guard.decision_id"):

@@ -16,6 +16,7 @@ from collections import Counter
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.adapters.audit_log import EVENT_DECISION
@@ -60,11 +61,11 @@ CREATE TABLE IF NOT EXISTS decisions (
     id INTEGER PRIMARY KEY, at REAL, decision TEXT, tenant TEXT, principal TEXT, session TEXT,
     server TEXT, tool TEXT, role TEXT, enforced TEXT, action TEXT, milliseconds REAL, score REAL,
     detail TEXT, log TEXT, n INTEGER);
-CREATE INDEX IF NOT EXISTS decisions_decision ON decisions (decision);
+CREATE INDEX IF NOT EXISTS decisions_decision ON decisions (substr(decision, 1, 8));
 CREATE INDEX IF NOT EXISTS decisions_line ON decisions (log, n);
 CREATE INDEX IF NOT EXISTS d_enforced ON decisions (enforced);
 CREATE INDEX IF NOT EXISTS d_session ON decisions (session);
-CREATE INDEX IF NOT EXISTS d_principal ON decisions (principal, id, enforced, tool);
+CREATE INDEX IF NOT EXISTS d_principal ON decisions (principal, id, enforced);
 CREATE INDEX IF NOT EXISTS d_tool ON decisions (tool, id, enforced);
 CREATE INDEX IF NOT EXISTS d_server ON decisions (server, id, enforced);
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL, event TEXT, detail TEXT);
@@ -75,6 +76,7 @@ CREATE TABLE IF NOT EXISTS place (one INTEGER PRIMARY KEY CHECK (one = 1), inode
 PRAGMA user_version = {VERSION};
 """
 DAY: Final = 86400.0
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _DETAIL: Final = ("reasons", "decided_by", "errors", "targets", "facts", "policy", "mode")
 _COLUMNS: Final = (
     "at", "decision", "tenant", "principal", "session", "server", "tool", "role", "enforced",
@@ -238,17 +240,18 @@ class DecisionIndex:
                 data, inode, offset = self._read(inode, offset)
                 if not data and not self._is_unwiped:
                     return []
-                first, rows, has_erased = self._insert(db, data)
+                first, taken, has_erased = self._insert(db, data)
                 db.execute("REPLACE INTO place VALUES (1, ?, ?)", (inode, offset))
             self.is_behind = len(data) > CHUNK // 2
-            self.taken = len(rows)
+            self.taken = len(taken)
             self._is_unwiped = self._is_unwiped or has_erased
             if self._is_unwiped:
                 self._wipe()
-            numbered = enumerate(rows, first) if wanted() else ()
+            if not wanted():
+                return []
             return [
-                _row({"id": number, **dict(zip(_COLUMNS, row, strict=True))})
-                for number, row in numbered
+                _told({"id": number, **dict(zip(_COLUMNS, row, strict=True))}, detail)
+                for number, (row, detail) in enumerate(taken, first)
             ]
 
     def _read(self, inode: int, offset: int) -> tuple[bytes, int, int]:
@@ -284,9 +287,14 @@ class DecisionIndex:
 
     def _insert(
         self, db: sqlite3.Connection, data: bytes
-    ) -> tuple[int, list[tuple[Any, ...]], bool]:
-        """Take lines in; return the first decision's id, all of them, whether lines were erased."""
-        rows: list[tuple[Any, ...]] = []
+    ) -> tuple[int, list[tuple[tuple[Any, ...], Row]], bool]:
+        """Take lines in.
+
+        Returns:
+            the id of the first decision; each with what it says besides its columns; and whether
+            lines were erased.
+        """
+        rows: list[tuple[tuple[Any, ...], Row]] = []
         events: list[dict[str, Any]] = []
         counts: Counter[tuple[int, str, str]] = Counter()
         for line in data.split(b"\n"):
@@ -295,11 +303,11 @@ class DecisionIndex:
                 self.unread += bool(line.strip())
             elif entry.get("event") == EVENT_DECISION:
                 rows.append(_values(entry))
-                counts.update(_counted(entry, rows[-1][0]))
+                counts.update(_counted(entry, rows[-1][0][0]))
             elif entry.get("event") not in {None, EVENT_ERASED}:
                 events.append(entry)
         first = (db.execute("SELECT max(id) FROM decisions").fetchone()[0] or 0) + 1
-        db.executemany(_INSERT, rows)
+        db.executemany(_INSERT, [row for row, _ in rows])
         db.executemany(
             "INSERT INTO hours VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
             [(*key, count) for key, count in counts.items()],
@@ -366,8 +374,10 @@ class DecisionIndex:
 
     def decision(self, identifier: str) -> Row | None:
         """Return a decision by its id, the newest of several."""
-        query = "SELECT * FROM decisions WHERE decision = ? ORDER BY id DESC LIMIT 1"
-        found = self._asked(query, (identifier,))
+        # Ids are random: an index over whole ones would be the most of what a decision costs here.
+        query = """SELECT * FROM decisions WHERE substr(decision, 1, 8) = ? AND decision = ?
+            ORDER BY +id DESC LIMIT 1"""
+        found = self._asked(query, (identifier[:8], identifier))
         return _row(dict(found[0])) if found else None
 
     def events(self, limit: int = PAGE) -> list[Row]:
@@ -447,19 +457,21 @@ def _at(entry: Mapping[str, Any]) -> float:
         return 0.0
 
 
-def _values(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+def _values(entry: Mapping[str, Any]) -> tuple[tuple[Any, ...], Row]:
+    """Return a decision's columns, and what it says besides."""
     names = ("tenant", "principal", "session", "server", "tool", "role", "enforced", "action")
     detail = {name: entry[name] for name in _DETAIL if entry.get(name)}
-    return (
+    columns = (
         _at(entry),
         str(entry.get("decision_id", "")),
         *(str(entry.get(name, "")) for name in names),
         entry.get("milliseconds") or 0.0,
         entry.get("score"),
-        json.dumps(detail, separators=(",", ":")),
+        _ENCODE(detail),
         entry.get("log", ""),
         entry.get("n", -1),
     )
+    return columns, detail
 
 
 def _counted(entry: Mapping[str, Any], at: float) -> Iterator[tuple[int, str, str]]:
@@ -503,10 +515,20 @@ def _erase(db: sqlite3.Connection, lines: list[tuple[str, int]]) -> None:
 
 
 def _row(found: Row) -> Row:
-    detail = json.loads(found.pop("detail"))
+    return _told(found, json.loads(found["detail"]))
+
+
+def _told(found: Row, detail: Row) -> Row:
+    """Return a decision as pages show it."""
+    del found["detail"]
     codes = dict.fromkeys(str(one.get("code", "")) for one in detail.get("reasons", ()))
-    shown = datetime.fromtimestamp(found["at"], UTC)
-    return {**found, **detail, "codes": list(codes), "time": shown.isoformat(" ", "seconds")[:19]}
+    return {**found, **detail, "codes": list(codes), "time": _shown(int(found["at"]))}
+
+
+@lru_cache(maxsize=64)
+def _shown(at: int) -> str:
+    """Return a time to the second; those of a page repeat."""
+    return datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")[:19]
 
 
 def _percentile(buckets: list[tuple[int, int]], share: float) -> float | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from guard.console.decisions import DecisionIndex, Row
 
 POLL_SECONDS: Final = 0.05
-BUSY_SECONDS: Final = 0.25
+BUSY_SECONDS: Final = 0.5
 """Pause after a batch of more than :data:`FEW`: a large one costs less per decision."""
 FEW: Final = 20
 BEHIND: Final = 16

@@ -232,7 +232,7 @@ async def test_the_api_has_what_the_page_has(console, agent):
         wrong = await client.post(path, json={"act": "forget"})
         closed = await client.post(path, json={"act": "close"})
         after = await client.post(path, json={"act": "contain"})
-        nothing = await client.post("/api/incidents", json={"valeu": "x"})
+        nothing = await client.post("/api/incidents", json={"values": "x"})
     async with console.as_("viewer") as client:
         looked = (await client.get(path)).status_code
         acted = (await client.post(path, json={"act": "undo", "step": 1})).status_code

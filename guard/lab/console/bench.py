@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -69,6 +69,10 @@ PAGES: Final = (
 )
 """Each as somebody first meets it."""
 BROWSE: Final = Path(__file__).with_name("browse.mjs")
+WORKER: Final = "guard.worker"
+CONSOLE: Final = "guard.console.server"
+IDLE: Final = 0.03
+"""Processor time that a console with nothing to do takes in half a second, at most."""
 SLOW: Final = 3
 """How ``browse.mjs`` exits that was not done in time."""
 PARTS: Final = (
@@ -491,140 +495,187 @@ def _time_travel(policy: Path, figures: Figures, calls: int = 3000) -> None:
     }
 
 
-@dataclass(slots=True)
-class Contestant:
-    """A guard that is loaded in turns with others, and what was seen of it, pair by pair."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of a guard under load."""
+
+    per_second: float
+    worker_us: float
+    """Processor time of its worker per call, in microseconds: it says more than the rate where
+    other programs want the same processors."""
+    console_us: float
+    """That of its console, with what it does after the load until it has caught up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A guard that is loaded in turns with others, or with itself in another state."""
 
     port: int
     supervisor: int
     """Its process."""
     begin: Callable[[], Callable[[], object]] = lambda: lambda: None
     """Called before a turn; what it returns is called after it."""
-    per_second: list[float] = field(default_factory=list)
-    worker_us: list[float] = field(default_factory=list)
-    """Processor time of its worker per call, in microseconds."""
-    console_us: list[float] = field(default_factory=list)
-    """That of its console, with what it does after the turn until it has caught up."""
 
 
 def _ratio(policy: Path, figures: Figures) -> None:
-    """Compare a guard that has a console, and one that sends spans, with one that has neither."""
-    with Rig() as rig, Rig() as other:
+    """Compare a guard with itself while its console stands still, and one that sends spans."""
+    with Rig() as rig:
         people = rig.directory / "people.toml"
         people.write_text(PEOPLE, encoding="utf-8")
         console = free_port()
         options = ("--console", f"127.0.0.1:{console}", "--console-people", str(people))
-        watched = _contestant(rig, policy, *options)
+        watched = _turn(rig, policy, *options)
         wait_for(console)
-        followed = Contestant(watched.port, watched.supervisor, begin=partial(_followed, console))
-        plain = _contestant(other, policy)
-        _in_turns({"plain": plain, "console": watched, "browser": followed})
-    _compare("requests_ratio_with_console", followed, plain, figures)
+        stopped = replace(watched, begin=partial(_stopped, watched.supervisor))
+        followed = replace(watched, begin=partial(_followed, console))
+        seen = _in_turns({"stopped": stopped, "console": watched, "browser": followed}, 24)
+    blocks = {
+        name: [[pair] for pair in zip(seen[name], seen["stopped"], strict=True)]
+        for name in ("console", "browser")
+    }
+    figures.add("requests_ratio_with_console", **_compared(blocks["browser"]))
     figures.details["console_costs"] = {
-        "without_a_browser": _costs(watched, plain), "a_browser_follows": _costs(followed, plain),
-    }  # fmt: skip
+        "compared_with": "the same guard while its console is stopped (SIGSTOP)",
+        "without_a_browser": _costs(blocks["console"]),
+        "a_browser_follows": _costs(blocks["browser"]),
+    }
+    _spans(policy, figures)
+
+
+def _spans(policy: Path, figures: Figures, number: int = 6) -> None:
+    """Compare guards with and without spans: new ones again and again, as no two are alike."""
+    name = "requests_ratio_with_spans"
     try:
         import opentelemetry.sdk  # noqa: F401  (only whether it is there)
     except ImportError:
         reason = "OpenTelemetry is not installed: pip install agent-egress-guard[otel]"
-        figures.add("requests_ratio_with_spans", None, "ratio", reason=reason)
+        figures.add(name, None, "ratio", reason=reason)
         return
-    with Rig() as rig, Rig() as other, _receiver() as (url, taken):
-        spans, plain = _contestant(rig, policy, "--otlp", url), _contestant(other, policy)
-        _in_turns({"plain": plain, "spans": spans})
-    _compare("requests_ratio_with_spans", spans, plain, figures)
+    blocks: list[list[tuple[Seen, Seen]]] = []
+    with _receiver() as (url, taken):
+        for place in range(number):
+            with Rig() as rig, Rig() as other:
+                begin = {
+                    "spans": lambda rig=rig: _turn(rig, policy, "--otlp", url),
+                    "plain": lambda rig=other: _turn(rig, policy),
+                }
+                # Whichever is started first, in turns.
+                names = sorted(begin, reverse=bool(place % 2))
+                turns = {name: begin[name]() for name in names}
+                seen = _in_turns(turns, 4)
+                blocks.append(list(zip(seen["spans"], seen["plain"], strict=True)))
+    figures.add(name, **_compared(blocks))
     figures.details["spans_cost"] = {
-        **_costs(spans, plain), "bytes_taken_by_the_receiver": sum(taken),
+        **_costs(blocks), "bytes_taken_by_the_receiver": sum(taken),
     }  # fmt: skip
 
 
-def _contestant(rig: Rig, policy: Path, *options: str) -> Contestant:
+def _turn(rig: Rig, policy: Path, *options: str) -> Turn:
     port = free_port()
     listener = f"127.0.0.1:{port}=http://127.0.0.1:{rig.server(UPSTREAM)}"
     child = rig.begin_guard("--policy", str(policy.resolve()), "--reverse", listener, *options)
     child.wait_ready()
-    return Contestant(port, child.process.pid)
+    return Turn(port, child.process.pid)
+
+
+def _stopped(supervisor: int) -> Callable[[], object]:
+    """Have a guard's console stand still; return what ends that."""
+    pid, _ = _processes(supervisor)[CONSOLE]
+    os.kill(pid, signal.SIGSTOP)
+    return partial(os.kill, pid, signal.SIGCONT)
 
 
 def _followed(console: int) -> Callable[[], object]:
     """Follow the decisions as a browser does; return what ends that."""
     reader = _follower(console)
     threading.Thread(target=_follow, args=(reader, 1 << 60, []), daemon=True).start()
-    return reader.close
+    return partial(reader.shutdown, socket.SHUT_RDWR)
 
 
-def _in_turns(contestants: dict[str, Contestant], rounds: int = 24, seconds: float = 2.0) -> None:
+def _in_turns(turns: dict[str, Turn], rounds: int, seconds: float = 2.0) -> dict[str, list[Seen]]:
     """Load guards in turns, each round in another order, so that a noisy machine is noisy for all.
 
-    A turn begins when every console has caught up: what one writes is not counted to another.
+    A turn begins when the console has caught up: what one writes is not counted to another.
     """
-    every = list(contestants.values())
-    for one in every:
+    names, seen = list(turns), {name: list[Seen]() for name in turns}
+    for one in turns.values():
         run_load(one.port, 16, 1.0)
     for number in range(rounds):
-        for place in range(len(every)):
-            one = every[(place + number) % len(every)]
-            end = one.begin()
-            _until_idle(one)
-            before = _processor_times(one.supervisor)
-            load = run_load(one.port, 16, seconds)
-            calls = load.per_second * seconds
-            worker = _processor_times(one.supervisor).get("guard.worker", 0.0)
-            _until_idle(one)
-            after = _processor_times(one.supervisor)
-            end()
-            one.per_second.append(load.per_second)
-            one.worker_us.append((worker - before.get("guard.worker", 0.0)) / calls * 1e6)
-            name = "guard.console.server"
-            one.console_us.append((after.get(name, 0.0) - before.get(name, 0.0)) / calls * 1e6)
+        for place in range(len(names)):
+            name = names[(place + number) % len(names)]
+            _until_idle(turns[name])
+            end = turns[name].begin()
+            try:
+                seen[name].append(_loaded(turns[name], seconds))
+            finally:
+                end()
+    return seen
 
 
-def _until_idle(one: Contestant, longest: float = 20.0) -> None:
+def _loaded(one: Turn, seconds: float) -> Seen:
+    before = _processes(one.supervisor)
+    load = run_load(one.port, 16, seconds)
+    worker = _processes(one.supervisor)
+    _until_idle(one)
+    after = _processes(one.supervisor)
+
+    def spent(name: str, later: dict[str, tuple[int, float]]) -> float:
+        return (later[name][1] - before[name][1]) / (load.per_second * seconds) * 1e6
+
+    console = spent(CONSOLE, after) if CONSOLE in before else 0.0
+    return Seen(load.per_second, spent(WORKER, worker), console)
+
+
+def _until_idle(one: Turn, longest: float = 20.0) -> None:
     """Wait until the console has nothing to take in."""
     deadline = time.monotonic() + longest
-    name = "guard.console.server"
-    spent = _processor_times(one.supervisor).get(name, 0.0)
-    while name in _processor_times(one.supervisor) and time.monotonic() < deadline:
+    _, spent = _processes(one.supervisor).get(CONSOLE, (0, None))
+    while spent is not None and time.monotonic() < deadline:
         time.sleep(0.5)
-        spent, before = _processor_times(one.supervisor).get(name, 0.0), spent
-        if spent - before <= 0.03:
+        before, (_, spent) = spent, _processes(one.supervisor)[CONSOLE]
+        # It looks around and polls the log all the while.
+        if spent - before <= IDLE:
             return
 
 
-def _processor_times(supervisor: int) -> dict[str, float]:
-    """Return the processor time of a guard's processes in seconds, by module; Linux only."""
+def _processes(supervisor: int) -> dict[str, tuple[int, float]]:
+    """Return a guard's processes by module: id and processor time in seconds; Linux only."""
     ticks, found = os.sysconf("SC_CLK_TCK"), {}
-    with suppress(OSError):
-        children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii")
-        for pid in children.split():
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-            name = next((word for word in words if word.startswith("guard.")), words[0])
-            found[name] = (int(fields[11]) + int(fields[12])) / ticks
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii")
+    for pid in children.split():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+        name = next((word for word in words if word.startswith("guard.")), words[0])
+        found[name] = int(pid), (int(fields[11]) + int(fields[12])) / ticks
     return found
 
 
-def _costs(one: Contestant, plain: Contestant) -> dict[str, Any]:
-    pairs = zip(plain.worker_us, one.worker_us, strict=True)
-    ratio, *interval = middle([before / after for before, after in pairs])
+def _of_blocks(
+    blocks: list[list[tuple[Seen, Seen]]], ratio: Callable[[Seen, Seen], float]
+) -> tuple[float, tuple[float, float]]:
+    """Return the median over blocks of the median of each, and its interval (95 %)."""
+    value, low, high = middle([median(ratio(*pair) for pair in block) for block in blocks])
+    return round(value, 3), (round(low, 3), round(high, 3))
+
+
+def _compared(blocks: list[list[tuple[Seen, Seen]]]) -> dict[str, Any]:
+    value, interval = _of_blocks(blocks, lambda here, there: here.per_second / there.per_second)
+    pairs = sum(map(len, blocks))
     return {
-        "worker_us_per_call": [round(median(c.worker_us), 1) for c in (plain, one)],
-        "processor_time_ratio_of_workers": [round(ratio, 3), [round(x, 3) for x in interval]],
-        "console_us_per_call": round(median(one.console_us), 1),
+        "value": value, "unit": "ratio", "n": pairs, "interval": interval, "target": ">= 0.97",
+    }  # fmt: skip
+
+
+def _costs(blocks: list[list[tuple[Seen, Seen]]]) -> dict[str, Any]:
+    ratio = _of_blocks(blocks, lambda here, there: there.worker_us / here.worker_us)
+    pairs = [pair for block in blocks for pair in block]
+    return {
+        "worker_us_per_call": round(median(here.worker_us for here, _ in pairs), 1),
+        "worker_us_per_call_without": round(median(there.worker_us for _, there in pairs), 1),
+        "processor_time_ratio_of_workers": ratio,
+        "console_us_per_call": round(median(here.console_us for here, _ in pairs), 1),
     }
-
-
-def _compare(name: str, one: Contestant, plain: Contestant, figures: Figures) -> None:
-    pairs = zip(one.per_second, plain.per_second, strict=True)
-    ratio, low, high = middle([here / there for here, there in pairs])
-    figures.add(
-        name,
-        round(ratio, 3),
-        "ratio",
-        n=len(one.per_second),
-        interval=(round(low, 3), round(high, 3)),
-        target=">= 0.97",
-    )
 
 
 @contextmanager

@@ -232,8 +232,8 @@ def test_a_known_server_is_used_through_the_guard_that_init_sets_up(home, name):
 
     made = init(home, "--write-client")
     assert made.returncode == 0, made.stderr
-    line = next(x for x in made.stdout.splitlines() if x.startswith("run the guard: guard "))
-    words = shlex.split(line.removeprefix("run the guard: guard "))
+    line = next(x for x in made.stdout.splitlines() if x.startswith("run the guard: guard run "))
+    words = shlex.split(line.removeprefix("run the guard: guard run "))
     words[words.index("policy.yaml")] = str(home / "policy.yaml")
     words += ["--admin", f"127.0.0.1:{free_port()}", "--audit", str(home / "audit.jsonl")]
     with Rig() as rig:

@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -88,10 +89,12 @@ def init(
 
 
 def _first_client() -> str:
-    for name in CLIENTS:
-        if Path(name).expanduser().is_file():
-            typer.echo(f"reading {name}", err=True)
-            return name
+    # Without a home directory there is nothing to look for in it.
+    with suppress(RuntimeError):
+        for name in CLIENTS:
+            if Path(name).expanduser().is_file():
+                typer.echo(f"reading {name}", err=True)
+                return name
     raise GuardError("no client's configuration was found; name one, or the URL of a server")
 
 

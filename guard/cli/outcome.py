@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ def message(error: Exception, command: str) -> str:
         count = len(error.problems)
         text = f"{error}\n{count} problem{'' if count == 1 else 's'}"
     else:
-        text = f"{command}: {error}"
+        text = f"{command}: {said(error)}"
     return "\n".join(plain(line) for line in text.split("\n"))
 
 
@@ -55,7 +56,14 @@ def given_input() -> Iterator[None]:
     except InputError:
         raise
     except (GuardError, OSError, ValueError) as error:
-        raise InputError(str(error)) from error
+        raise InputError(said(error)) from error
+
+
+def said(error: Exception) -> str:
+    """Return an error in words; of the system's own, the file and what is wrong with it."""
+    if isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
+        return f"`{os.fsdecode(error.filename)}`: {(error.strerror or 'error').lower()}"
+    return str(error)
 
 
 def plain(text: str) -> str:

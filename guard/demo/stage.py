@@ -92,6 +92,8 @@ def stage(places: Places) -> Iterator[Stage]:
     notes_policy = places.directory / "notes.yaml"
     notes_policy.write_text(NOTES_POLICY.format(port=upstreams["notes"]), encoding="utf-8")
     options = [f"--policy={places.policy}", f"--policy={notes_policy}", "--redis=embedded"]
+    # Nothing of it is kept, so it needs no state directory of its user's.
+    options.append(f"--audit-key={places.directory / 'audit.key'}")
     with Rig(places.directory) as rig:
         # All at once: nobody needs another to start, and each takes seconds to load.
         servers = []

@@ -118,3 +118,31 @@ def test_whatever_is_wrong_with_what_was_given_is_invalid_input(error):
     """A reader need not know how its caller counts errors."""
     with pytest.raises(InputError, match="x"), given_input():
         raise error
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("init", "no.json"), ("policy", "check", "no.yaml"), ("learn", "no.jsonl", "-p", DEFAULT)],
+)
+def test_a_file_that_is_not_there_is_named_in_words(words, tmp_path, monkeypatch):
+    """Without the number that the system gives the error."""
+    monkeypatch.chdir(tmp_path)
+    done = run(*words)
+
+    assert done.exit_code == Code.INVALID
+    assert "no such file" in done.stderr.lower()
+    assert "Errno" not in done.stderr
+    assert str(next(word for word in words if str(word).startswith("no."))) in done.stderr
+
+
+def test_init_without_a_home_directory_says_what_to_name(tmp_path, monkeypatch):
+    """It looks for clients' configurations in there; a user may have none."""
+
+    def no_home(self):
+        raise RuntimeError
+
+    monkeypatch.setattr(Path, "expanduser", no_home)
+    done = run("init")
+
+    assert done.exit_code == Code.INVALID
+    assert "name one, or the URL of a server" in done.stderr

@@ -57,7 +57,7 @@ from guard.adapters.policy_reload import PolicyFiles, PolicyReloader
 from guard.adapters.policy_trial import TrialWatch
 from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.processes.listening_ports import ADMIN, DECISIONS, Sockets
-from guard.adapters.processes.result_reader import ResultReader
+from guard.adapters.processes.separate_process import ResultReader, SeparateProcess
 from guard.adapters.processes.siblings import Siblings, posts
 from guard.adapters.processes.worker_files import (
     control_socket,
@@ -249,6 +249,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         ledger=RedisLedger(store),
         asks_store=memory.probe.again,
         reads_aside=ResultReader().read if pulse else None,
+        apart=SeparateProcess().run if pulse else None,
     )
     login = _login(settings, seal, audit, clock)
     enforcement = Enforcement(

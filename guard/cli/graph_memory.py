@@ -20,8 +20,7 @@ from guard.core.errors import GuardError, InputError
 from guard.core.mappings import SelectionPolicy
 from guard.decision.selection import counts
 from guard.graph_memory.audit import Exposure, exposure
-from guard.graph_memory.graph import Recall
-from guard.graph_memory.grounding import mentioned
+from guard.graph_memory.grounding import Grounding
 from guard.graph_memory.ledger import (
     Change,
     Ledger,
@@ -177,10 +176,12 @@ def audit(
 
 def audited(ledger: Ledger, text: str, *, entities_only: bool) -> Exposure | None:
     """Return the exposure of one query on the structure that counts, None for one without."""
-    recall = Recall({ledger.root(number): 1.0 for number in mentioned(ledger, text)})
-    if not recall.seeds:
-        return None
+
+    def root(node: int) -> int:
+        return ledger.root(node, authentic=True)
+
     try:
+        recall = Grounding(ledger, (text,), in_text=True).recall(5, root, ledger.is_authentic)
         return exposure(PageRank(), ledger.authentic, recall, entities_only=entities_only)
     except ValueError:
         return None

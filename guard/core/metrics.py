@@ -371,6 +371,7 @@ SELECTIONS: Final = Counter(
                 "error",
                 "ledger_gap",
                 "unknown_item",
+                "items_gone",
                 "unfaithful",
                 "unrankable",
                 "fidelity",

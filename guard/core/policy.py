@@ -330,8 +330,6 @@ class Policy:
     frame: str = field(default="", compare=False)
     """sha256 (hex) of what holds for everybody at once: bounds, memory gate, stores, HTTP tools,
     propagation, egress, approvals.  Two policies of one frame can stand side by side."""
-    keeps_apart: bool = field(init=False, compare=False)
-    """Whether some store has namespaces for what does not count."""
     replays: bool = field(init=False, compare=False)
     """Whether the answers of some store are replayed."""
     has_standing: bool = field(init=False, compare=False)
@@ -359,8 +357,6 @@ class Policy:
         object.__setattr__(self, "has_standing", standing)
         ranked = any(selection.ranked for selection in self.selections.values())
         object.__setattr__(self, "replays", ranked)
-        apart = any(selection.namespaces for selection in self.selections.values())
-        object.__setattr__(self, "keeps_apart", apart)
         picked = tuple(rule for rule in self.rules if isinstance(rule, JudgesResults))
         object.__setattr__(self, "result_rules", picked)
         kinds = product(Role, (False, True), (False, True), (False, True))

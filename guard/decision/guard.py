@@ -35,7 +35,7 @@ from guard.core.trajectory import Snapshot
 from guard.decision.classification import classify
 from guard.decision.content_scan import ContentScan
 from guard.decision.redaction import redact, redaction_failed, rewrite_message
-from guard.decision.selection import SelectionReplays
+from guard.decision.selection import Apart, SelectionReplays
 from guard.decision.trial import BASE, CANDIDATE, FAILED, Beside, Pair, pair_of
 from guard.decision.unlabelled_marks import MemoryMarks
 from guard.propagation.events import asked_writes
@@ -125,6 +125,8 @@ class Guard:
         reads_aside: :func:`guard.provenance.intake.result_writes` in another process, for large
             results; without it a thread does it.
         asks_store: asks a memory server without what does not count, where a policy says so.
+        apart: runs a function in another process, for selectors that hold the interpreter; without
+            it a thread does it.
     """
 
     def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
@@ -145,6 +147,7 @@ class Guard:
         asks_store: AsksStore | None = None,
         marks: UnlabelledMarks | None = None,
         reads_aside: ReadsAside | None = None,
+        apart: Apart | None = None,
     ) -> None:
         self.policy = policy
         """The policy in force; only :meth:`swap_policy` replaces it."""
@@ -163,7 +166,9 @@ class Guard:
         self._seal = seal or Seal(secrets.token_bytes(KEY_BYTES))
         self._approvals = Approvals(self._seal)
         self._asking = AskCounter(self._seal, store)
-        self._selections = SelectionReplays(ledger, store, self._seal, audit, metrics, asks_store)
+        self._selections = SelectionReplays(
+            ledger, store, self._seal, audit, metrics, asks_store, apart
+        )
         self._pins = Pins(self._seal)
         self._containment = Containment(self._seal, store)
         self.offers = ToolOffers()
@@ -407,8 +412,8 @@ class Guard:
             traced, verdict = redact(
                 policy, situation, verdict, lambda c: self._find(policy, c, snapshot)
             )
-        if policy is not None and policy.keeps_apart:
-            return self._selections.kept_apart(policy, traced, verdict, granted=granted)
+        if policy is not None and policy.selections:
+            return self._selections.let_through(policy, traced, verdict, granted=granted)
         return traced, verdict
 
     def _classified(

@@ -13,7 +13,8 @@ import dataclasses
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.core.errors import AuditError
 from guard.core.labels import Channel
@@ -23,8 +24,8 @@ from guard.core.policy import Action, Mode, Reason
 from guard.graph_memory import namespaces as namespaces_of
 from guard.graph_memory.answers import Ranked, annotated, documents_in, read_ranked, reordered
 from guard.graph_memory.comparison import Comparison, note_on, whose_structure
-from guard.graph_memory.graph import Recall
-from guard.graph_memory.grounding import mentioned
+from guard.graph_memory.graph import Graph
+from guard.graph_memory.grounding import Grounding
 from guard.graph_memory.ledger import (
     Change,
     Ledger,
@@ -36,6 +37,7 @@ from guard.graph_memory.ledger import (
 )
 from guard.graph_memory.replay import Replay, UnreplayedError, replay
 from guard.graph_memory.selectors import discover_selectors
+from guard.graph_memory.selectors.base import CommunitySelector
 from guard.provenance.label_sets import label_sets
 from guard.provenance.ladder import SELECTED_WHY
 from guard.provenance.selected_values import (
@@ -46,7 +48,9 @@ from guard.provenance.selected_values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+
+    import numpy as np
 
     from guard.core.calls import ClassifiedCall, ToolResult, TracedCall
     from guard.core.labels import LabelSet, LabelWrite
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.core.policy import Policy, Verdict
     from guard.core.ports import AsksStore, AuditLog, LedgerStore, SessionStore
+    from guard.graph_memory.graph import Recall
     from guard.graph_memory.selectors import Selector
     from guard.provenance.seal import Seal
 
@@ -70,10 +75,12 @@ ENOUGH: Final = 20
 """Answers from which that share counts."""
 CHECKED: Final = 8
 """Of recalls without untrusted structure, every how many the replica is compared."""
-IN_THREAD: Final = 64
-"""Writes from which a ledger is extended in a thread."""
-LARGE: Final = 10_000
-"""Writes of a ledger from which it is: one more can have it folded again."""
+FLYING: Final = 30.0
+"""Seconds for which a write that has not come back may still be under way."""
+LANDING: Final = 0.5
+"""Share of its deadline for which a replay waits for writes that are under way."""
+BEFORE: Final = 8
+"""Calls that wrote since a question, of which an answer may have seen the older ones alone."""
 ATTRIBUTING: Final = 0.5
 """Share of its deadline after which a replay looks no further for whose doing a difference is."""
 ADVISED: Final = {
@@ -98,6 +105,32 @@ class Selected:
     """What is released in its place; None where it is released as it came."""
     reason: Reason | None = None
     """Why."""
+
+
+Apart: TypeAlias = "Callable[..., Awaitable[Any]]"
+"""Runs a function with its arguments in another process."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A write that is under way."""
+
+    at: float
+    """When it was asked for."""
+    landed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One answer that is replayed."""
+
+    selector: Selector
+    mapping: RankedMapping
+    result: ToolResult
+    ranked: Ranked
+    started: float
+    last: bool
+    """Whether it is not looked at again."""
 
 
 @dataclass(slots=True)
@@ -131,9 +164,11 @@ class SelectionReplays:
         seal: the deployment's key.
         audit: told of every answer that does not stand as it was served.
         metrics: counted.
+        apart: runs a function in another process, for selectors that hold the interpreter; None
+            where there is none, and a thread has to do.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the parts of one deployment)
         self,
         ledger: LedgerStore | None,
         store: SessionStore,
@@ -141,12 +176,16 @@ class SelectionReplays:
         audit: AuditLog,
         metrics: Metrics,
         asks: AsksStore | None = None,
+        apart: Apart | None = None,
     ) -> None:
+        self._apart = apart
         self._ledger, self._store, self._seal, self._asks = ledger, store, seal, asks
         self._audit, self._metrics = audit, metrics
         self._replicas: dict[tuple[str, str], _Replica] = {}
         self._unwritten: set[tuple[str, str]] = set()
         """Ledgers that lack a write of this process: the store could not be told of it."""
+        self._flying: dict[tuple[str, str], dict[str, _Flight]] = {}
+        """Writes that were let through and have not come back, by ledger and call."""
 
     async def learn(self, policy: Policy, result: ToolResult) -> Selected:
         """Take what a result says of a store's structure, or judge what it selected.
@@ -157,12 +196,42 @@ class SelectionReplays:
         call = result.call.classified
         selection = _selection_of(policy, call)
         if selection is None or result.is_error:
+            self._land(selection, result)
             return Selected()
         ranked = selection.ranks(call.call.tool)
         if ranked is not None:
             return await self._judge(policy, selection, ranked, result)
         await self._write(selection, result)
+        self._land(selection, result)
         return Selected()
+
+    def let_through(
+        self, policy: Policy, traced: TracedCall, verdict: Verdict, *, granted: bool
+    ) -> tuple[TracedCall, Verdict]:
+        """Return a call that is let through, with the namespaces that it is to name.
+
+        A write of structure is on record as under way until its result is there.
+        """
+        selection = _selection_of(policy, traced.classified)
+        if selection is None or not verdict.enforced.forwards:
+            return traced, verdict
+        call = traced.call
+        if any(mapping.matches(call.tool) for mapping in selection.structure):
+            flying = self._flying.setdefault((call.identity.tenant, selection.store), {})
+            for old in [one for one, flight in flying.items() if flight.at < call.at - FLYING]:
+                flying.pop(old).landed.set()
+            flying[call.id] = _Flight(call.at)
+        return self.kept_apart(policy, traced, verdict, granted=granted)
+
+    def _land(self, selection: SelectionPolicy | None, result: ToolResult) -> None:
+        """Note that a write is under way no more."""
+        if selection is not None:
+            call = result.call.call
+            flight = self._flying.get((call.identity.tenant, selection.store), {}).pop(
+                call.id, None
+            )
+            if flight is not None:
+                flight.landed.set()
 
     def kept_apart(
         self, policy: Policy, traced: TracedCall, verdict: Verdict, *, granted: bool
@@ -378,6 +447,34 @@ class SelectionReplays:
             raise UnreplayedError("no_replica")
         if mapping.unless is not None and _is_given(mapping.unless, result):
             raise UnreplayedError("other_ranking")
+        key = (result.call.call.identity.tenant, selection.store)
+        flying = list(self._flying.get(key, {}).values())
+        try:
+            return await self._once(selection, mapping, result, ranked, last=not flying)
+        except UnreplayedError as error:
+            if not flying or str(error) != "unfaithful":
+                raise
+        # The store may have had a write before its answer was made, and its result not yet ours.
+        landing = [asyncio.ensure_future(flight.landed.wait()) for flight in flying]
+        _, waiting = await asyncio.wait(landing, timeout=LANDING * selection.deadline)
+        for one in waiting:
+            one.cancel()
+        return await self._once(selection, mapping, result, ranked, last=True)
+
+    async def _once(
+        self,
+        selection: SelectionPolicy,
+        mapping: RankedMapping,
+        result: ToolResult,
+        ranked: Ranked,
+        *,
+        last: bool,
+    ) -> Comparison:
+        """Return the replay of an answer on what the ledger has now.
+
+        Raises:
+            UnreplayedError: it cannot be replayed.
+        """
         started = time.monotonic()
         tenant = result.call.call.identity.tenant
         replica = self._replica(tenant, selection)
@@ -390,7 +487,11 @@ class SelectionReplays:
             ):
                 raise UnreplayedError("ledger_gap")
             replica.recalls += 1
-            return await asyncio.to_thread(self._compare, mapping, replica, result, ranked, started)
+            selector = discover_selectors()[selection.selector]()
+            if self._apart is not None and isinstance(selector, CommunitySelector):
+                selector = _Elsewhere(selector, self._apart, selection.deadline)
+            asked = _Asked(selector, mapping, result, ranked, started, last)
+            return await asyncio.to_thread(self._compare, replica, asked)
 
     def _replica(self, tenant: str, selection: SelectionPolicy) -> _Replica:
         key = (tenant, selection.store)
@@ -423,64 +524,55 @@ class SelectionReplays:
                     return
                 entries, first = entries[1:], False
             if entries:
-                if len(entries) > IN_THREAD or len(replica.ledger) > LARGE:
-                    await asyncio.to_thread(_extend, replica, entries)
-                else:
-                    _extend(replica, entries)
+                # Never on the event loop: one write more can have the whole of it folded again.
+                await asyncio.to_thread(_extend, replica, entries)
         if first:
             replica.lost = True
 
-    def _compare(
-        self,
-        mapping: RankedMapping,
-        replica: _Replica,
-        result: ToolResult,
-        ranked: Ranked,
-        started: float,
-    ) -> Comparison:
+    def _compare(self, replica: _Replica, asked: _Asked) -> Comparison:
         """Replay an answer on both graphs; runs in a thread, under the replica's lock."""
-        ledger, selection = replica.ledger, replica.selection
-        selector = discover_selectors()[selection.selector]()
+        ledger, selection, selector = replica.ledger, replica.selection, asked.selector
+        names = asked.ranked.names
         if not selector.reads_structure:
-            # What no edge can change needs no replay; the labels of the items are theirs.
-            return Comparison(ranked.names, ranked.names, tuple(range(len(ranked.names))))
-        served = [ledger.number(name) for name in ranked.names]
-        if None in served:
-            raise UnreplayedError("unknown_item")
-        known = [number for number in served if number is not None]
-        numbers = list(map(ledger.root, known))
+            if ledger.taken:
+                # No edge changes its order, but what is gone stands before nothing any more.
+                raise UnreplayedError("items_gone")
+            return Comparison(names, names, tuple(range(len(names))))
+        known = _known(ledger, names)
+        numbers, top = list(map(ledger.root, known)), len(known)
         full, authentic = ledger.full, ledger.authentic
-        seeds = seeds_of(mapping, result, ledger)
-        asked = Recall(dict.fromkeys(seeds, 1.0), top=len(numbers))
-        recall = Recall(dict.fromkeys(map(ledger.root, seeds), 1.0), top=len(numbers))
-        # A stranger's merge must move neither where the authenticated walk begins nor its items.
-        own = [ledger.root(number, authentic=True) for number in known]
-        begin = dict.fromkeys((ledger.root(seed, authentic=True) for seed in seeds), 1.0)
-        unmerged = Recall(begin, top=len(numbers)), own
+        grounding = grounding_of(asked.mapping, asked.result, ledger)
+        recall = grounding.recall(top, ledger.root)
         alike = full is authentic
         if alike and replica.compared_at == len(ledger) and replica.recalls % CHECKED:
             found = replay(None, full, authentic, recall, numbers)
         else:
+            unmerged = _unmerged(ledger, asked.mapping, grounding, known)
             found = replay(
                 selector, full, authentic, recall, numbers, compare=True, unmerged=unmerged
             )
             if not found.faithful:
-                at = result.call.call.at
-                found = _before_writes(selector, ledger, at, found, unmerged, asked, known)
-            replica.compared_at = len(ledger)
-            self._count(selection, replica, found)
-        names = tuple(ledger.names[number] for number in found.authentic)
-        compared = Comparison(ranked.names, names, found.places, selector.name, len(ledger))
+                at = asked.result.call.call.at
+                found = _before_writes(selector, ledger, at, found, unmerged, grounding, known)
+            # One that is not the store's is looked at again with every answer.
+            replica.compared_at = len(ledger) if found.faithful else -1
+            self._count(selection, replica, found, last=asked.last)
+        authenticated = tuple(ledger.names[number] for number in found.authentic)
+        compared = Comparison(names, authenticated, found.places, selector.name, len(ledger))
         if not compared.diverged:
             return compared
-        until = started + ATTRIBUTING * selection.deadline
+        until = asked.started + ATTRIBUTING * selection.deadline
         writer = whose_structure(
-            selector, ledger, asked, compared, lambda: time.monotonic() < until
+            selector, ledger, grounding, compared, lambda: time.monotonic() < until
         )
         return dataclasses.replace(compared, writer=writer)
 
-    def _count(self, selection: SelectionPolicy, replica: _Replica, found: Replay) -> None:
+    def _count(
+        self, selection: SelectionPolicy, replica: _Replica, found: Replay, *, last: bool
+    ) -> None:
         recent = replica.faithful
+        if not found.faithful and not last:
+            raise UnreplayedError("unfaithful")
         recent.append(found.faithful)
         share = sum(recent) / len(recent)
         self._metrics.set(SELECTION_FIDELITY, share, selection.store)
@@ -641,16 +733,49 @@ def _is_given(query: PathQuery, result: ToolResult) -> bool:
     return any(value not in {None, ""} for _, value in query.find(arguments))
 
 
+def _known(ledger: Ledger, names: Sequence[str]) -> list[int]:
+    """Return the nodes of the items of an answer, as they were before any merge.
+
+    Raises:
+        UnreplayedError: one is on no record.
+    """
+    found = [ledger.number(name) for name in names]
+    if None in found:
+        raise UnreplayedError("unknown_item")
+    return [number for number in found if number is not None]
+
+
+def _unmerged(
+    ledger: Ledger, mapping: RankedMapping, grounding: Grounding, known: Sequence[int]
+) -> tuple[Recall, list[int]]:
+    """Return the recall and its items by the nodes of the authenticated graph.
+
+    What strangers merged or named moves neither where the authenticated walk begins nor its items.
+
+    Raises:
+        UnreplayedError: nothing that counts names a node that is asked about, or the server told
+            nodes of strangers, who may then have displaced others.
+    """
+    own = grounding.seeds(ledger.is_authentic)
+    if not own or (mapping.seeds_in_result and len(own) < len(grounding.seeds())):
+        raise UnreplayedError("no_grounding")
+
+    def root(node: int) -> int:
+        return ledger.root(node, authentic=True)
+
+    return grounding.recall(len(known), root, ledger.is_authentic), list(map(root, known))
+
+
 def _before_writes(  # noqa: PLR0913  (an answer, and the graph that it may come from)
     selector: Selector,
     ledger: Ledger,
     at: float,
     found: Replay,
     unmerged: tuple[Recall, Sequence[int]],
-    asked: Recall,
+    grounding: Grounding,
     known: Sequence[int],
 ) -> Replay:
-    """Return the comparison with the graph before the writes since a time, if that is the same.
+    """Return the comparison with the graph before some of the writes since a time, if one is it.
 
     Args:
         selector: of the store.
@@ -658,24 +783,33 @@ def _before_writes(  # noqa: PLR0913  (an answer, and the graph that it may come
         at: when it was asked.
         found: the comparison with the graph as it is.
         unmerged: as for :func:`replay`.
-        asked: the recall, by nodes as they were before any merge.
-        known: likewise the items of the answer.
+        grounding: what was asked.
+        known: the items of the answer, by nodes as they were before any merge.
 
     Raises:
         ValueError: the selector cannot rank it.
     """
-    late = ledger.since(at)
-    if not late:
-        return found
-    full, root = ledger.without(late)
-    seeds = dict.fromkeys(map(root, asked.seeds), 1.0)
-    recall, served = dataclasses.replace(asked, seeds=seeds), list(map(root, known))
-    before = replay(selector, full, ledger.authentic, recall, served, unmerged=unmerged)
-    return before if before.faithful else found
+    late: list[int] = []
+    for numbers in ledger.calls_since(at, BEFORE):
+        late += numbers
+        gone = set(late)
+        full, root = ledger.without(late)
+        recall = grounding.recall(len(known), root, partial(_is_there, ledger, gone))
+        before = replay(
+            selector, full, ledger.authentic, recall, list(map(root, known)), unmerged=unmerged
+        )
+        if before.faithful:
+            return before
+    return found
 
 
-def seeds_of(mapping: RankedMapping, result: ToolResult, ledger: Ledger) -> list[int]:
-    """Return the nodes that the selection begins with, as they were before any merge.
+def _is_there(ledger: Ledger, gone: set[int], node: int) -> bool:
+    """Return whether a node was named before some writes that are left out."""
+    return ledger.introduced(node) not in gone
+
+
+def grounding_of(mapping: RankedMapping, result: ToolResult, ledger: Ledger) -> Grounding:
+    """Return what the selection of an answer begins with.
 
     Raises:
         UnreplayedError: nothing names a node of the ledger, or nobody can say what does.
@@ -691,10 +825,42 @@ def seeds_of(mapping: RankedMapping, result: ToolResult, ledger: Ledger) -> list
         for _, value in mapping.seeds.find(root)
         for name in _names(value)
     ]
-    if mapping.names_in_text:
-        numbers = [number for text in texts for number in mentioned(ledger, text)]
-    else:
-        numbers = [number for name in texts if (number := ledger.number(name)) is not None]
-    if not numbers:
+    found = Grounding(ledger, tuple(texts), mapping.names_in_text)
+    if not found.seeds():
         raise UnreplayedError("no_grounding")
-    return numbers
+    return found
+
+
+class _Elsewhere(CommunitySelector):
+    """A selector whose communities another process finds; used in a thread beside the loop.
+
+    Args:
+        selector: of the store.
+        apart: runs it there.
+        seconds: longest wait.
+    """
+
+    def __init__(self, selector: CommunitySelector, apart: Apart, seconds: float) -> None:
+        self.name = selector.name  # type: ignore[misc]
+        self._selector, self._run, self._seconds = selector, apart, seconds
+        self._loop = asyncio.get_running_loop()
+
+    def membership(self, graph: Graph) -> np.ndarray:
+        """Return the number of each node's community.
+
+        Raises:
+            TimeoutError: it took too long.
+        """
+        bare = Graph(graph.size, graph.items, graph.source, graph.target, graph.weight)
+        work = asyncio.run_coroutine_threadsafe(self._of(bare), self._loop)
+        found: np.ndarray = work.result(self._seconds)
+        return found
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """As the selector's own."""
+        return self._selector.key
+
+    async def _of(self, graph: Graph) -> np.ndarray:
+        found: np.ndarray = await self._run(self._selector.membership, graph)
+        return found

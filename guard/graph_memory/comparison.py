@@ -5,22 +5,22 @@ Pure: no I/O.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from guard.core.json_values import quoted
 from guard.graph_memory.replay import standing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from guard.core.model import Json
-    from guard.graph_memory.graph import Recall
+    from guard.graph_memory.grounding import Grounding
     from guard.graph_memory.ledger import Ledger, Writer
     from guard.graph_memory.selectors import Selector
 
-ATTRIBUTED: Final = 32
-"""Groups of writes of which it is tried whether they alone made the difference."""
+_Group: TypeAlias = "tuple[Writer, list[int]]"
+"""Numbers of some writes, and the newest of who made them."""
 SHOWN: Final = 20
 NAME: Final = 80
 """Items of an order, and characters of a name, that are told."""
@@ -115,49 +115,86 @@ def note_on(told: dict[str, Json], *, substituted: bool) -> str:
 def whose_structure(
     selector: Selector,
     ledger: Ledger,
-    recall: Recall,
+    grounding: Grounding,
     found: Comparison,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> Writer | None:
     """Return the writer whose structure, removed alone, restores the authenticated order.
 
-    Single calls are tried first, then all that one session wrote, then one principal; where none
-    restores the whole order, one that puts the authenticated item first again.
+    It is one call's, else all that one session wrote, else one principal's; where none restores the
+    whole order, one that puts the authenticated item first again.  It is looked for by halves, so
+    that many other writers hide nobody.
 
     Args:
         selector: of the store.
         ledger: its structure.
-        recall: what was asked, by nodes as they were before any merge.
+        grounding: what was asked.
         found: the comparison, by the names of its nodes.
         goes_on: asked before each try whether there is time for it.
     """
-    first = None
-    for writer, numbers in _groups(ledger):
-        if not goes_on():
-            break
-        try:
-            graph, root = ledger.without(numbers)
-            seeds = {root(node): weight for node, weight in recall.seeds.items()}
-            order = selector.rank(graph, replace(recall, seeds=seeds)).items
-        except ValueError:
-            continue
-        names = tuple(ledger.names[number] for number in order)
-        if names == found.authentic:
-            return writer
-        if first is None and names[:1] == found.authentic[:1]:
-            first = writer
-    return first
+    tried = _Tries(selector, ledger, grounding, len(found.served), goes_on)
+    strangers = list(ledger.strangers().items())
+    for length in (None, 1):
+        for part in (lambda w: w, lambda w: (w.principal, w.session), lambda w: w.principal):
+            writer = _culprit(_grouped(strangers, part), tried, found.authentic[:length], length)
+            if writer is not None:
+                return writer
+    return None
 
 
-def _groups(ledger: Ledger) -> Iterator[tuple[Writer, list[int]]]:
-    """Yield what one call, one session or one principal wrote that does not count, newest first."""
-    calls = list(ledger.strangers().items())[:ATTRIBUTED]
-    yield from calls
-    for part in (lambda w: (w.principal, w.session), lambda w: w.principal):
-        groups: dict[object, tuple[Writer, list[int], int]] = {}
-        for writer, numbers in ledger.strangers().items():
-            newest, all_of_them, count = groups.get(part(writer), (writer, [], 0))
-            groups[part(writer)] = newest, all_of_them + numbers, count + 1
-        for writer, numbers, count in list(groups.values())[:ATTRIBUTED]:
-            if count > 1:
-                yield writer, numbers
+@dataclass(slots=True)
+class _Tries:
+    """Answers of a store without what some calls wrote."""
+
+    selector: Selector
+    ledger: Ledger
+    grounding: Grounding
+    top: int
+    goes_on: Callable[[], bool]
+    known: dict[tuple[int, ...], tuple[str, ...]] = field(default_factory=dict)
+
+    def without(self, groups: Sequence[_Group]) -> tuple[str, ...] | None:
+        """Return the names of the items; None where there is no time, or no answer."""
+        numbers = tuple(number for _, wrote in groups for number in wrote)
+        if numbers not in self.known:
+            if not self.goes_on():
+                return None
+            gone = set(numbers)
+            try:
+                graph, root = self.ledger.without(numbers)
+                asked = self.grounding.recall(
+                    self.top, root, lambda node: self.ledger.introduced(node) not in gone
+                )
+                order = self.selector.rank(graph, asked).items
+            except ValueError:
+                order = ()
+            self.known[numbers] = tuple(self.ledger.names[number] for number in order)
+        return self.known[numbers]
+
+
+def _grouped(strangers: Sequence[_Group], part: Callable[[Writer], object]) -> list[_Group]:
+    """Return what does not count by whose it is, newest first."""
+    groups: dict[object, _Group] = {}
+    for writer, numbers in strangers:
+        groups.setdefault(part(writer), (writer, []))[1].extend(numbers)
+    return list(groups.values())
+
+
+def _culprit(
+    groups: list[_Group], tried: _Tries, wanted: tuple[str, ...], length: int | None
+) -> Writer | None:
+    """Return whose structure alone makes the difference, looked for by halves."""
+
+    def restores(some: Sequence[_Group]) -> bool:
+        names = tried.without(some)
+        return names is not None and names[:length] == wanted
+
+    while len(groups) > 1:
+        half = len(groups) // 2
+        if restores(groups[:half]):
+            groups = groups[:half]
+        elif restores(groups[half:]):
+            groups = groups[half:]
+        else:
+            return None
+    return groups[0][0] if groups and restores(groups) else None

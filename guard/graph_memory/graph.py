@@ -140,6 +140,9 @@ class Ranking:
     """For each item the first place that one of its score can take; empty: no two are equal."""
     level: frozenset[int] = frozenset()
     """Further items with the score of the last: another order of equal ones would return them."""
+    reached: int | None = None
+    """How many of them anything in the graph selects: the others have no score at all, and stand
+    behind in whatever order; None for all."""
     certified: bool = True
     """Whether a bound on the error proves the order; else it was computed to full precision."""
 
@@ -151,3 +154,8 @@ class Ranking:
             return None
         at = self.items.index(item)
         return self.ties[at] if self.ties else at
+
+    def selects(self, item: int) -> bool:
+        """Return whether an item is returned because of something in the graph."""
+        place = self.place(item)
+        return place is not None and (self.reached is None or place < self.reached)

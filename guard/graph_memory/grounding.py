@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from guard.graph_memory.graph import Recall
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from guard.graph_memory.ledger import Ledger
 
 LONGEST: Final = 8
@@ -18,15 +23,23 @@ def folded(name: str) -> str:
     return " ".join(_WORD.findall(name.lower()))
 
 
-def mentioned(ledger: Ledger, text: str) -> list[int]:
-    """Return the numbers of the nodes whose names stand in a text, the longest at each word."""
+def mentioned(
+    ledger: Ledger, text: str, known: Callable[[int], bool] = lambda _: True
+) -> list[int]:
+    """Return the numbers of the nodes whose names stand in a text, the longest at each word.
+
+    Args:
+        ledger: whose nodes.
+        text: searched.
+        known: whether there is a node; a name that is nobody's hides no shorter one.
+    """
     names = ledger.folded_names(folded)
     words = _WORD.findall(text.lower())
     found: dict[int, None] = {}
     at = 0
     while at < len(words):
         for length in range(min(LONGEST, len(words) - at), 0, -1):
-            numbers = names.get(" ".join(words[at : at + length]))
+            numbers = list(filter(known, names.get(" ".join(words[at : at + length]), ())))
             if numbers:
                 found.update(dict.fromkeys(numbers))
                 at += length
@@ -34,3 +47,40 @@ def mentioned(ledger: Ledger, text: str) -> list[int]:
         else:
             at += 1
     return list(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Grounding:
+    """What a recall is about, in words; which nodes that are depends on which nodes there are.
+
+    A stranger who names a node like a part of the question moves where the walk begins, so each
+    graph has seeds of its own.
+    """
+
+    ledger: Ledger
+    texts: tuple[str, ...]
+    in_text: bool = False
+    """Whether names stand in a text, and are not the texts themselves."""
+
+    def seeds(self, known: Callable[[int], bool] = lambda _: True) -> list[int]:
+        """Return the nodes that are meant, as they were before any merge, of those there are."""
+        if self.in_text:
+            return [node for text in self.texts for node in mentioned(self.ledger, text, known)]
+        named = map(self.ledger.number, self.texts)
+        return [node for node in named if node is not None and known(node)]
+
+    def recall(
+        self,
+        top: int,
+        root: Callable[[int], int],
+        known: Callable[[int], bool] = lambda _: True,
+    ) -> Recall:
+        """Return the recall of some items in the graph that has merged each node into a root.
+
+        Raises:
+            ValueError: it has none of the nodes.
+        """
+        seeds = self.seeds(known)
+        if not seeds:
+            raise ValueError("a recall has nothing to start from")
+        return Recall(dict.fromkeys(map(root, seeds), 1.0), top=top)

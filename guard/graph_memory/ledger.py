@@ -173,6 +173,8 @@ class _View:
     """Edges by node, for deletions; filled once one is asked for."""
     indexed: int = 0
     items: dict[int, None] = field(default_factory=dict)
+    named: set[int] = field(default_factory=set)
+    """Nodes that these writes name, and do not merely take away."""
     alias: dict[int, int] = field(default_factory=dict)
     ignored: int = 0
     """Edges that no graph can hold: their weights are no positive number."""
@@ -181,6 +183,9 @@ class _View:
     def apply(self, write: Write, number: int, one: int, two: int) -> None:
         """Apply a write between nodes of some numbers."""
         self.graph = None
+        if write.change < Change.DELETE_NODE:
+            self.named.add(one)
+            self.named.add(two)
         if write.change is Change.NODE:
             if write.item:
                 self.items[one] = None
@@ -202,14 +207,23 @@ class _View:
             return
         key = (one, write.relation, two)
         before = self.slots.get(key)
-        if before is not None and not self.duplicates_add:
+        # Edges that went with one of their nodes are still listed there.
+        if before is not None and not self.duplicates_add and any(map(self._live, _listed(before))):
             return
         slot = len(self.weight)
         self.source.append(one)
         self.target.append(two)
         self.weight.append(write.weight)
         self.write.append(number)
-        self.slots[key] = slot if before is None else [*_listed(before), slot]
+        if before is None:
+            self.slots[key] = slot
+        elif isinstance(before, list):
+            before.append(slot)
+        else:
+            self.slots[key] = [before, slot]
+
+    def _live(self, slot: int) -> bool:
+        return self.weight[slot] > 0
 
     def _delete(self, node: int) -> None:
         self.items.pop(node, None)
@@ -217,21 +231,18 @@ class _View:
             self.at[self.source[slot]].append(slot)
             self.at[self.target[slot]].append(slot)
         self.indexed = len(self.source)
-        gone = self.at.pop(node, [])
-        for slot in gone:
+        for slot in self.at.pop(node, ()):
             self.weight[slot] = 0.0
-        if gone:
-            self.slots = {
-                key: kept
-                for key, slots in self.slots.items()
-                if (kept := [s for s in _listed(slots) if self.weight[s]])
-            }
 
     def root(self, node: int) -> int:
         """Return the node that a node has been merged into, itself where into none."""
-        while node in self.alias:
-            node = self.alias[node]
-        return node
+        found = node
+        while found in self.alias:
+            found = self.alias[found]
+        while node != found:
+            # A chain of merges is walked once.
+            self.alias[node], node = found, self.alias[node]
+        return found
 
     def made(self, size: int, without: np.ndarray | None = None) -> Graph:
         """Return the graph; ``without`` masks writes by number, and such a graph is not kept."""
@@ -287,6 +298,10 @@ class Ledger:
         self._folded_to = 0
         self._strange: list[int] = []
         """Numbers of the writes that did not count when they were made."""
+        self._introduced = array("l")
+        """By node, the number of the write that named it first."""
+        self._taken: set[int] = set()
+        """Nodes that were deleted or merged away by what does not count."""
 
     def __len__(self) -> int:
         """Return the version: the number of writes."""
@@ -302,10 +317,14 @@ class Ledger:
 
     def extend(self, writes: Iterable[Write]) -> None:
         """Append some writes."""
+        fallen = False
         for write in writes:
-            self._append(write)
+            fallen |= self._append(write)
+        if fallen:
+            self._authentic = self._folded_of(filter(self.is_counted, range(len(self._writes))))
 
-    def _append(self, write: Write) -> None:
+    def _append(self, write: Write) -> bool:
+        """Append a write and return whether earlier ones no longer count."""
         number = len(self._writes)
         self._writes.append(write)
         one = self._node(write.one)
@@ -321,14 +340,31 @@ class Ledger:
             if self._authentic is None:
                 self._authentic = self._folded_of(range(number))
             self._strange.append(number)
+            self._take(write)
         elif self._authentic is not None:
             self._authentic.apply(write, number, one, two)
-        self._say(write, counts=counts)
+            if write.change is Change.NODE:
+                self._taken.discard(one)
+        return self._say(write, counts=counts)
 
-    def _say(self, write: Write, *, counts: bool) -> None:
-        """Note whether all that has been said of a node counts; what was derived falls with it."""
+    def _take(self, write: Write) -> None:
+        """Note what a write that does not count takes away."""
+        if write.change in {Change.DELETE_NODE, Change.MERGE}:
+            self._taken.add(self._numbers[write.two or write.one])
+
+    @property
+    def taken(self) -> bool:
+        """Whether what does not count took away a node that nobody has written again since."""
+        return bool(self._taken)
+
+    def _say(self, write: Write, *, counts: bool) -> bool:
+        """Note whether all that has been said of a node counts; what was derived falls with it.
+
+        Returns:
+            whether anything fell.
+        """
         if write.change is not Change.NODE:
-            return
+            return False
         before = self._counted.get(write.one, True)
         self._counted[write.one] = before and counts
         falling = [write.one] if before and not counts else []
@@ -340,14 +376,11 @@ class Ledger:
                     continue
                 fallen.add(number)
                 self._fallen.add(number)
+                self._take(derived)
                 if derived.change is Change.NODE and self._counted.get(derived.one, False):
                     self._counted[derived.one] = False
                     falling.append(derived.one)
-        if fallen:
-            self._fold_again()
-
-    def _fold_again(self) -> None:
-        self._authentic = self._folded_of(filter(self.is_counted, range(len(self._writes))))
+        return bool(fallen)
 
     def _folded_of(self, numbers: Iterable[int]) -> _View:
         """Return the graph of some writes, in their order."""
@@ -368,7 +401,16 @@ class Ledger:
         if number is None:
             number = self._numbers[name] = len(self.names)
             self.names.append(name)
+            self._introduced.append(len(self._writes) - 1)
         return number
+
+    def introduced(self, node: int) -> int:
+        """Return the number of the write that named a node first."""
+        return self._introduced[node]
+
+    def is_authentic(self, node: int) -> bool:
+        """Return whether anything that counts names a node."""
+        return self._authentic is None or node in self._authentic.named
 
     @property
     def uncounted(self) -> int:
@@ -410,14 +452,17 @@ class Ledger:
         view = self._folded_of(others)
         return view.made(len(self.names)), view.root
 
-    def since(self, at: float) -> list[int]:
-        """Return the numbers of the writes of a time or later."""
-        found: list[int] = []
-        for number in range(len(self._writes) - 1, -1, -1):
-            if self._writes[number].writer.at < at:
-                break
-            found.append(number)
-        return found
+    def calls_since(self, at: float, most: int) -> Iterator[list[int]]:
+        """Yield the numbers of the writes of each call of a time or later, the newest first."""
+        number = len(self._writes) - 1
+        for _ in range(most):
+            writer, found = self._writes[number].writer if number >= 0 else UNKNOWN, []
+            while number >= 0 and self._writes[number].writer == writer and writer.at >= at:
+                found.append(number)
+                number -= 1
+            if not found:
+                return
+            yield found
 
     def folded_names(self, fold: Callable[[str], str]) -> dict[str, list[int]]:
         """Return the numbers of the nodes by their names as they are compared."""

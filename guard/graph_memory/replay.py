@@ -3,12 +3,16 @@
 After "Selection Integrity for LLM Graph Memory": structure that no authenticated channel wrote must
 not decide which record comes first.  The store's selector is run twice, on the whole graph to show
 that the replica is faithful, and on the authenticated part; an item that was served at place i
-vouches for anything only if the second run puts it at place i or before.
+vouches for anything only if the second run puts it at place i or before.  An item that no
+authenticated structure leads to stands behind all others in the second run, unless none leads to it
+in the first either: equal scores of nothing are no order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from guard.core.errors import GuardError
@@ -85,7 +89,17 @@ def replay(  # noqa: PLR0913  (what is compared with what, by name)
     given = whole.items if served is None else tuple(served)
     asked, own = unmerged or (recall, given)
     alone = whole if full is authentic else selector.rank(authentic, asked)
-    return Replay(given, alone.items, is_order(given, whole), tuple(map(alone.place, own)))
+    places = tuple(map(partial(_place, whole, alone), count(), given, own))
+    return Replay(given, alone.items, is_order(given, whole), places)
+
+
+def _place(whole: Ranking, alone: Ranking, at: int, item: int, own: int) -> int | None:
+    """Return the authenticated place of the item that was served at a place."""
+    found = alone.place(own)
+    if found is None or alone.selects(own) or not whole.selects(item):
+        return found
+    # Only structure that does not count leads to it: behind all others, as they were served.
+    return len(alone.items) + at
 
 
 def is_order(served: Sequence[int], ranking: Ranking) -> bool:

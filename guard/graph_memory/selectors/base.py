@@ -57,7 +57,10 @@ def centre_of(recall: Recall) -> int:
 
 
 class CommunitySelector(Selector):
-    """Returns the items of the community of the first seed, in the content's order."""
+    """Returns the items of the community of the first seed, in the content's order.
+
+    To find communities takes long, and holds the interpreter: the guard does it in another process.
+    """
 
     @abstractmethod
     def membership(self, graph: Graph) -> np.ndarray:
@@ -65,9 +68,18 @@ class CommunitySelector(Selector):
         ...
 
     def rank(self, graph: Graph, recall: Recall) -> Ranking:
-        """Return the items of the community: those that content ranks first, then by number."""
+        """Return the items of the community, those that content ranks first, then by number.
+
+        Without the content's rankings they are equal: a community says who belongs to it.
+        """
         community = self.communities(graph)
         own = community[centre_of(recall)]
+        if not recall.lists:
+            # How content orders them nobody can say: they are in it or not.
+            items = graph.items[community[graph.items] == own].tolist()
+            items = [item for item in items if item not in recall.without]
+            top = items[: recall.top]
+            return Ranking(tuple(top), (0,) * len(top), frozenset(items[recall.top :]))
         inside = dict.fromkeys(
             i for ranking in recall.lists for i in ranking if community[i] == own
         )
@@ -76,8 +88,12 @@ class CommunitySelector(Selector):
 
     def communities(self, graph: Graph) -> np.ndarray:
         """Return the membership, computed once for a graph."""
-        key = (type(self), *vars(self).values())
-        found = graph.kept_results.get(key)
+        found = graph.kept_results.get(self.key)
         if found is None:
-            found = graph.kept_results[key] = self.membership(graph)
+            found = graph.kept_results[self.key] = self.membership(graph)
         return found
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What names the membership among what is kept of a graph."""
+        return type(self), *vars(self).values()

@@ -205,6 +205,9 @@ class _Order:
         beyond = np.maximum.accumulate(high[::-1])[::-1]
         if (low[: self._top][: len(low) - 1] <= beyond[1:][: self._top]).any():
             return None
+        if low[self._top - 1] <= 0:
+            # Whether the walk comes to the last one at all is not proved.
+            return None
         return Ranking(tuple(nodes[order][: self._top].tolist()))
 
     def _around(self, nodes: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -231,7 +234,10 @@ class _Order:
         if ties:
             same = self._items[np.abs(scores - found[-1]) <= near].tolist()
             level = frozenset(same).difference(self._items[best].tolist())
-        return Ranking(tuple(self._items[best].tolist()), tuple(ties), level, certified=False)
+        reached = int((found > 0).sum())
+        return Ranking(
+            tuple(self._items[best].tolist()), tuple(ties), level, reached, certified=False
+        )
 
 
 def _entries(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,12 +11,23 @@ import numpy as np
 
 from guard.graph_memory.audit import exposure
 from guard.graph_memory.selectors import discover_selectors
+from guard.graph_memory.selectors.label_propagation import LabelPropagation
 from guard.graph_memory.selectors.leiden import Leiden
 from guard.graph_memory.selectors.node_distance import NodeDistance
 from guard.graph_memory.selectors.pagerank import PageRank
-from guard.lab.selection.benign import Benign
+from guard.graph_memory.selectors.rrf import ReciprocalRankFusion
+from guard.lab.judged_runs import wilson
+from guard.lab.selection.benign import Benign, by_question
+from guard.lab.selection.beside import beside_the_paper
 from guard.lab.selection.corpora import locomo, wiki, with_passages
-from guard.lab.selection.cost import LEDGERS, curves, ledger_cost, timing
+from guard.lab.selection.cost import (
+    LEDGERS,
+    curves,
+    interval_of,
+    ledger_cost,
+    percentile,
+    timing,
+)
 from guard.lab.selection.live import stopped_end_to_end
 from guard.lab.selection.plots import draw_audit, draw_cost
 from guard.lab.selection.reference import Reference
@@ -26,7 +37,6 @@ from guard.replay.reports import Check, Report, machine
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from guard.core.model import Json
     from guard.graph_memory.audit import Exposure
     from guard.graph_memory.selectors import Selector
     from guard.lab.selection.corpora import Memory
@@ -37,50 +47,19 @@ if TYPE_CHECKING:
 DATA: Final = Path("../shared/data")
 LOCOMO: Final = "locomo/locomo_dev.json.gz"
 WIKI: Final = "2wiki/2wikimultihopqa_corpus.json.gz"
-COMMUNITY_ROWS: Final = 6
+COMMUNITY_ROWS: Final = 16
 """Questions of a conversation on which Leiden is attacked: each costs some fifteen runs of it."""
 AUDITED: Final = 25
 """Questions of a conversation that are audited."""
 COMPARED: Final = 40
 """Questions of a conversation whose order is compared with igraph's."""
 WIKI_ROWS: Final = 60
+"""Chains of 2Wiki that are attacked with every defence."""
+WIKI_BENIGN: Final = 400
+"""Chains of 2Wiki over a graph some of whose facts are untrusted."""
 EDGES: Final = 1_000_000
 """Of the largest ledger that is loaded."""
 BLIND: Final = "> 0: the interval excludes it"
-PAPER: Final[dict[str, Json]] = {
-    "table_1": {
-        "ppr": {"reliance": 0.24, "evictability": None, "channel": "opens"},
-        "node_distance": {"reliance": 0.63, "evictability": 0.0, "channel": "immune"},
-        "rrf": {"reliance": 0.0, "evictability": 0.0, "channel": "immune"},
-    },
-    "table_2_blind": {
-        "ppr_hotpotqa_400q": {"n": 228, "blind": 21},
-        "ppr_musique_150q": {"n": 54, "blind": 24},
-        "ppr_2wiki": {"n": 34, "blind": 7},
-        "ppr_locomo": {"n": None, "blind": None},
-        "leiden": {"n": 38, "blind": 27},
-        "rrf": {"n": 8, "blind": 0},
-        "node_distance": {"n": 28, "blind": 0},
-        "gold_agnostic": {"n": 228, "blind": 15},
-    },
-    "table_3_harm": {
-        "inject_only": {"none": 0.2115, "justification_ifc": 0.1538, "ours": 0.0, "blind": 0},
-        "merge_link": {"none": 0.0192, "justification_ifc": 0.0192, "ours": 0.0, "blind": 0},
-        "edge_write": {"none": 0.0064, "justification_ifc": 0.0064, "ours": 0.0, "blind": 0},
-        "collusion": {"none": 0.0321, "justification_ifc": 0.0321, "ours": 0.0, "blind": 1},
-        "oracle": {"none": 0.0897, "justification_ifc": 0.0897, "ours": 0.0, "blind": 8},
-    },
-    "table_6_harm_by_label_recall": {
-        "0.6": 0.035, "0.8": 0.025, "0.9": 0.018, "0.95": 0.016, "1.0": 0.0,
-    },
-    "table_7": {
-        "text": {"labels_min_over_block": 0.865, "labels_max_harm": 0.0577, "ours": 0.0},
-        "structure": {"labels_min_over_block": 1.0, "labels_max_harm": 0.0128, "ours": 0.0},
-        "adaptive": {"labels_min_over_block": 1.0, "labels_max_harm": 0.0385, "ours": 0.0},
-    },
-}  # fmt: skip
-"""What the seed text still says; what it lost is None.  Its harm is an answer's by a model, ours
-the first item's: the figures stand beside each other, they are not the same quantity."""
 
 
 def bench_selection(
@@ -103,14 +82,16 @@ def bench_selection(
     path = locomo_file or data / LOCOMO
     memories = list(locomo(path)) if path.exists() else []
     corpus = data / WIKI
-    second = wiki(corpus, WIKI_ROWS) if corpus.exists() else None
+    chains = wiki(corpus, WIKI_BENIGN) if corpus.exists() else None
+    second = replace(chains, questions=chains.questions[:WIKI_ROWS]) if chains else None
     checks: list[Check] = []
-    details: dict[str, Any] = {"paper": PAPER, "conversations": [m.name for m in memories]}
+    details: dict[str, Any] = {"conversations": [m.name for m in memories]}
     checks += _pagerank(memories, second, details, progress)
     checks += _communities(memories, details, progress)
     checks += _pools(memories, details, progress)
-    checks += _benign(memories, second, details, progress)
+    checks += _benign(memories, chains, details, progress)
     checks += _fidelity(memories, details, progress, figures)
+    details["beside_the_paper"] = beside_the_paper(details)
     checks += _cost(details, progress, figures, edges)
     progress("a peer's six edges, through the proxy", 0.93)
     checks += stopped_end_to_end(details)
@@ -125,6 +106,9 @@ def _rate(
             id=name, value=None, unit="fraction", reason=reason or "no data", target=target
         )
     value, interval = clustered(rows)
+    if set(rows) <= {0.0} or set(rows) <= {1.0}:
+        # Rows that are all alike say nothing of their spread when they are drawn again.
+        interval = wilson(round(value * len(rows)), len(rows))
     return Check(
         id=name, value=value, unit="fraction", n=len(rows), interval=interval, target=target
     )
@@ -215,12 +199,12 @@ def _communities(
         progress(f"communities of {memory.name}", 0.48 + 0.2 * number / len(memories))
         parted.run(memory, Leiden, COMMUNITY_ROWS)
     rows = parted.blind["attack"]
-    details["leiden"] = {
-        "harm": _mean(rows.values()),
-        "shuffled": _mean(parted.blind["shuffled"].values()),
-        "ours_harm": float(np.mean(parted.ours)) if parted.ours else None,
-        "n": len(rows),
-    }
+    details["leiden"] = parted.table()
+    spread = Parted()
+    for number, memory in enumerate(memories):
+        progress(f"labels spread over {memory.name}", 0.68 + 0.02 * number / len(memories))
+        spread.run(memory, lambda _: LabelPropagation(), COMMUNITY_ROWS)
+    details["label_propagation"] = spread.table()
     if not rows:
         return [
             Check(id="leiden_blind", value=None, unit="fraction", reason="no data", target=BLIND)
@@ -238,11 +222,6 @@ def _communities(
     ]
 
 
-def _mean(rows: Any) -> float | None:
-    means = [float(np.mean(row)) for row in rows]
-    return float(np.mean(means)) if means else None
-
-
 def _pools(memories: list[Memory], details: dict[str, Any], progress: Progress) -> list[Check]:
     progress("selectors over what content finds", 0.7)
     found: dict[str, Pooled] = {}
@@ -255,23 +234,33 @@ def _pools(memories: list[Memory], details: dict[str, Any], progress: Progress) 
             pooled.run(memory, made())
         details[name] = pooled.table()
     for memory in memories:
-        for selector in (PageRank(), NodeDistance()):
+        for selector in (PageRank(), NodeDistance(), ReciprocalRankFusion()):
             reliance.setdefault(selector.name, []).extend(_reliance(memory, selector))
     details["reliance"] = {name: float(np.mean(rows)) for name, rows in reliance.items() if rows}
     distance = found["node_distance"]
     return [
         _rate("rrf_blind", found["rrf"].harmed, "0"),
         _rate("vector_blind", found["vector"].harmed, "0"),
-        Check(
-            id="node_distance_outsiders",
-            value=distance.outsiders if distance.harmed else None,
-            unit="items",
-            n=len(distance.harmed),
-            target="0",
-            reason=None if distance.harmed else "no data",
-        ),
+        _outsiders(distance.outsiders),
         _rate("node_distance_harm", distance.harmed),
     ]
+
+
+def _outsiders(rows: Sequence[int]) -> Check:
+    """Return the items from outside the pool; the interval is of answers that have any."""
+    if not rows:
+        return Check(
+            id="node_distance_outsiders", value=None, unit="items", reason="no data", target="0"
+        )
+    low, high = wilson(sum(count > 0 for count in rows), len(rows))
+    return Check(
+        id="node_distance_outsiders",
+        value=sum(rows),
+        unit="items",
+        n=len(rows),
+        interval=(low * len(rows), high * len(rows)),
+        target="0",
+    )
 
 
 def _reliance(memory: Memory, selector: Selector) -> list[float]:
@@ -297,8 +286,8 @@ def _benign(
     details["benign"] = {"locomo": benign.table(), "2wiki": other.table()}
     return [
         _rate("benign_ask_rate", benign.asked, "<= 0.10"),
-        _rate("benign_utility", other.through_untrusted, ">= 0.95"),
-        _rate("advisory_harm", other.advisory_harm),
+        _rate("benign_utility", by_question(other.through_untrusted), ">= 0.95"),
+        _rate("advisory_harm", by_question(other.advisory_harm)),
     ]
 
 
@@ -379,15 +368,13 @@ def _cost(
         rows.append(found)
         p50, p95 = ("<= 2", "<= 5") if label == "10k" else ("<= 10", "<= 30")
         checks += [
-            _milliseconds(f"replay_p50_ms_{label}", found.cpu_p50, found.n, p50),
-            _milliseconds(f"replay_p95_ms_{label}", found.cpu_p95, found.n, p95),
+            _milliseconds(f"replay_p50_ms_{label}", found.cpu, 50, p50),
+            _milliseconds(f"replay_p95_ms_{label}", found.cpu, 95, p95),
         ]
         if label == "10k":
-            checks.append(_milliseconds("noop_p50_ms", found.noop_p50, found.n, "<= 0.2"))
-    asked = sum(row.n for row in rows)
-    certified = sum(row.certified * row.n for row in rows) / asked
+            checks.append(_milliseconds("noop_p50_ms", found.noop, 50, "<= 0.2"))
     checks.append(
-        Check(id="certified_share", value=certified, unit="fraction", n=asked, target=">= 0.99")
+        _rate("certified_share", [float(one) for row in rows for one in row.certified], ">= 0.99")
     )
     points = curves(
         lambda done: progress("replays over size and untrusted share", 0.82 + 0.02 * done)
@@ -398,7 +385,7 @@ def _cost(
         ledgers.append(ledger_cost(size, told))
     details["cost"] = {
         "unit": "processor milliseconds of the thread that ranks; `p50`, `p95`: on the clock",
-        "pagerank": [asdict(row) for row in rows],
+        "pagerank": [row.table() for row in rows],
         "curves": [asdict(point) for point in points],
         "ledger": ledgers,
     }
@@ -412,5 +399,8 @@ def _loaded(progress: Progress, size: int, done: float) -> None:
     progress(f"a ledger of {size:,} edges is loaded", 0.84 + 0.08 * done)
 
 
-def _milliseconds(name: str, value: float, n: int, target: str) -> Check:
-    return Check(id=name, value=round(value, 4), unit="ms", n=n, target=target)
+def _milliseconds(name: str, seconds: Sequence[float], share: float, target: str) -> Check:
+    value, interval = percentile(seconds, share), interval_of(seconds, share)
+    return Check(
+        id=name, value=round(value, 4), unit="ms", n=len(seconds), interval=interval, target=target
+    )

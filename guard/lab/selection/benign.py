@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+import json
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from guard.core.jsonpath import compile_path
+from guard.core.mappings import RankedMapping
+from guard.graph_memory.answers import annotated, read_ranked, reordered
+from guard.graph_memory.comparison import Comparison, note_on
 from guard.graph_memory.graph import Recall
 from guard.graph_memory.replay import replay
 from guard.lab.selection.attacks import Target, attacked, oracle, towards
@@ -15,9 +20,14 @@ from guard.lab.selection.trials import SEEDS
 if TYPE_CHECKING:
     from guard.core.model import Json
     from guard.graph_memory.graph import Graph
+    from guard.graph_memory.replay import Replay
     from guard.graph_memory.selectors import Selector
     from guard.lab.selection.corpora import Memory
 
+ANSWER: Final = RankedMapping(
+    lambda _: True, compile_path("$.found[*]"), compile_path("$.id"), seeds=None
+)
+"""Where an answer has its items."""
 UNTRUSTED: float = 0.3
 """Share of the facts that nobody authenticated has written."""
 
@@ -37,19 +47,19 @@ class Benign:
     asked_right: list[float] = field(default_factory=list)
     """Of the questions whose first item is evidence alone."""
     sets_differ: list[float] = field(default_factory=list)
-    through_untrusted: list[float] = field(default_factory=list)
-    """Of questions that are right only through untrusted facts: 1 where an advisory read is."""
-    removed: list[float] = field(default_factory=list)
-    """Of the same, 1 where a blanket removal of untrusted structure is right."""
-    advisory_harm: list[float] = field(default_factory=list)
-    """Of the same, 1 where an advisory read is wrong once an attack is in."""
-    sent_harm: list[float] = field(default_factory=list)
+    through_untrusted: dict[str, list[float]] = field(default_factory=dict)
+    """Of questions that are right only through untrusted facts: 1 where an annotated read is."""
+    substituted: dict[str, list[float]] = field(default_factory=dict)
+    """Of the same, 1 where an answer in the authenticated order is right."""
+    advisory_harm: dict[str, list[float]] = field(default_factory=dict)
+    """Of the same, 1 where an annotated read is wrong once an attack is in."""
+    sent_harm: dict[str, list[float]] = field(default_factory=dict)
     """Of the same, 1 where a send would follow the attack unasked."""
 
     def run(self, memory: Memory, selector: Selector) -> None:
         """Ask every question of a memory, with some of its facts untrusted."""
         asked: dict[str, list[float]] = {}
-        for seed in SEEDS:
+        for seed in SEEDS if memory.questions else ():
             authentic = without_facts(memory, UNTRUSTED, seed)
             for question in memory.questions:
                 found = replay(selector, memory.graph, authentic, question.recall)
@@ -63,14 +73,14 @@ class Benign:
                     target = Target(
                         memory, question, self._deep(selector, memory, question.recall), selector
                     )
-                    self._advisory(target, authentic, found.authentic)
+                    self._advisory(target, authentic, found)
         self.asked += [float(np.mean(rows)) for rows in asked.values()]
 
     def table(self) -> dict[str, Json]:
-        """Return the figures."""
+        """Return the figures; ``n`` is of questions where one has several draws."""
         return {
-            name: {"mean": float(np.mean(rows)), "n": len(rows)}
-            for name, rows in asdict(self).items()
+            name: {"mean": float(np.mean(by_question(rows))), "n": len(rows)}
+            for name, rows in ((one.name, getattr(self, one.name)) for one in fields(self))
             if rows
         }
 
@@ -79,15 +89,43 @@ class Benign:
         deep = Recall(recall.seeds, recall.lists, recall.without, 12)
         return selector.rank(memory.graph, deep).items
 
-    def _advisory(self, target: Target, authentic: Graph, alone: tuple[int, ...]) -> None:
+    def _advisory(self, target: Target, authentic: Graph, clean: Replay) -> None:
         """Judge a question that is right, and only through structure that is untrusted."""
-        evidence = target.question.evidence
+        question = target.question
         writes = oracle(target, lambda item: towards(target, item))
         full = attacked(target.memory.graph, writes)
-        found = replay(target.selector, full, authentic, target.question.recall)
-        wrong = found.served[0] not in evidence
-        # An advisory read is served as the memory ranks it, with a note.
-        self.through_untrusted.append(float(target.ranked[0] in evidence))
-        self.removed.append(float(bool(alone) and alone[0] in evidence))
-        self.advisory_harm.append(float(wrong))
-        self.sent_harm.append(float(wrong and found.vouches(0)))
+        found = replay(target.selector, full, authentic, question.recall)
+        wrong = released(found, substituted=False) not in question.evidence
+        judged = (
+            (self.through_untrusted, released(clean, substituted=False) in question.evidence),
+            (self.substituted, released(clean, substituted=True) in question.evidence),
+            (self.advisory_harm, wrong),
+            (self.sent_harm, wrong and found.vouches(0)),
+        )
+        for rows, hit in judged:
+            rows.setdefault(question.id, []).append(float(hit))
+
+
+def by_question(rows: list[float] | dict[str, list[float]]) -> list[float]:
+    """Return one figure a question: the mean of its draws."""
+    return [float(np.mean(row)) for row in rows.values()] if isinstance(rows, dict) else rows
+
+
+def released(found: Replay, *, substituted: bool) -> int | None:
+    """Return the first item of an answer as an agent reads it: annotated, or put into order.
+
+    The answer is a result of MCP, and is changed as the guard changes one.
+    """
+    items = [{"id": str(item)} for item in found.served]
+    content: Json = {"content": [{"type": "text", "text": json.dumps({"found": items})}]}
+    compared = Comparison(
+        tuple(map(str, found.served)), tuple(map(str, found.authentic)), found.places
+    )
+    if substituted and compared.order:
+        content = reordered(content, ANSWER, compared.order)
+    told = compared.document()
+    noted = annotated(content, note_on(told, substituted=substituted), told)
+    if substituted and not compared.order:
+        return None
+    answer, *_ = noted["content"]
+    return int(read_ranked(ANSWER, answer["text"]).names[0])

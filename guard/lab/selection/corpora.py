@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
+from guard.core.errors import InputError
 from guard.graph_memory.graph import Graph, Recall
 
 if TYPE_CHECKING:
@@ -174,38 +175,70 @@ def _spread(graph: Graph) -> np.ndarray:
 
 
 def read_json(path: Path) -> Json:
-    """Return a JSON document, compressed or not."""
-    opened = gzip.open if path.suffix == ".gz" else open
+    """Return a JSON document, compressed or not, whatever its name."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    opened = gzip.open if packed else open
     with opened(path, "rt", encoding="utf-8") as file:
         document: Json = json.load(file)
         return document
 
 
 def locomo(path: Path) -> Iterator[Memory]:
-    """Yield the conversations of a LoCoMo file: observations as facts, turns as passages."""
-    for number, entry in enumerate(read_json(path)):
-        yield _conversation(entry, str(entry.get("sample_id", number)))
+    """Yield the conversations of a LoCoMo file: observations as facts, turns as passages.
+
+    What an entry lacks, or has in another form, is left out: a conversation without observations
+    has no facts, a question without evidence is not asked.
+
+    Raises:
+        InputError: the file is no JSON document of conversations.
+    """
+    try:
+        entries = read_json(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"`{path}` cannot be read as JSON: {error}") from error
+    entries = entries if isinstance(entries, list) else [entries]
+    if not all(isinstance(e, dict) and isinstance(e.get("conversation"), dict) for e in entries):
+        raise InputError(f"`{path}` has no list of LoCoMo's conversations (`conversation`, `qa`)")
+    for number, entry in enumerate(entries):
+        yield _conversation(entry, f"{number} {entry.get('sample_id', '')}".strip())
 
 
 def _turns(conversation: dict[str, Json]) -> Iterator[tuple[str, str, str]]:
+    """Yield the id, the speaker and the text of each turn."""
     for key, session in conversation.items():
         if key.startswith("session_") and isinstance(session, list):
             for turn in session:
-                text = f"{turn.get('text', '')} {turn.get('blip_caption', '')}"
-                yield str(turn["dia_id"]), str(turn["speaker"]), text
+                if isinstance(turn, dict) and turn.get("dia_id") and turn.get("speaker"):
+                    text = f"{turn.get('text') or ''} {turn.get('blip_caption') or ''}"
+                    yield str(turn["dia_id"]), str(turn["speaker"]), text
 
 
-def _observations(entry: Json) -> Iterator[tuple[str, str]]:
+def _observations(entry: dict[str, Json]) -> Iterator[tuple[str, str]]:
     """Yield who each fact is about, and its text."""
-    for session in entry["observation"].values():
-        for speaker, facts in session.items():
-            for fact in facts:
-                yield str(speaker), str(fact[0])
+    observed = entry.get("observation")
+    for session in observed.values() if isinstance(observed, dict) else ():
+        for speaker, facts in session.items() if isinstance(session, dict) else ():
+            for fact in facts if isinstance(facts, list) else ():
+                text = fact[0] if isinstance(fact, list) and fact else fact
+                if isinstance(text, str):
+                    yield str(speaker), text
 
 
-def _conversation(entry: Json, name: str) -> Memory:
+def _asked(entry: dict[str, Json]) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield the place, the text and the evidence of each question that has an answer."""
+    for place, asked in enumerate(entry.get("qa") or ()):
+        if not isinstance(asked, dict) or asked.get("category") == ADVERSARIAL:
+            continue
+        evidence = asked.get("evidence") or ()
+        texts = evidence if isinstance(evidence, list) else [evidence]
+        if isinstance(asked.get("question"), str):
+            yield place, asked["question"], re.findall(r"D\d+:\d+", " ".join(map(str, texts)))
+
+
+def _conversation(entry: dict[str, Json], name: str) -> Memory:
     build = _Builder()
-    turns = {turn: (speaker, text) for turn, speaker, text in _turns(entry["conversation"])}
+    turns = {turn: (who, text) for turn, who, text in _turns(entry["conversation"])}
     numbers = {turn: build.item(f"turn {turn}") for turn in turns}
     observed = list(_observations(entry))
     for speaker, text in observed:
@@ -220,24 +253,43 @@ def _conversation(entry: Json, name: str) -> Memory:
         for word in dict.fromkeys(stems(text)):
             build.join(subject, build.index[word], number)
     graph, fact = build.graph()
+    return Memory(
+        name,
+        graph,
+        build.names,
+        fact,
+        len(observed),
+        _questions(entry, name, turns, numbers, build, graph),
+        _spread(graph),
+    )
+
+
+def _questions(
+    entry: dict[str, Json],
+    name: str,
+    turns: dict[str, tuple[str, str]],
+    numbers: dict[str, int],
+    build: _Builder,
+    graph: Graph,
+) -> list[Question]:
+    """Return the questions of a conversation that name an entity and have evidence in it."""
     vectors = TfidfVectorizer(analyzer=stems, sublinear_tf=True)
-    matrix = vectors.fit_transform([f"{speaker} {text}" for speaker, text in turns.values()])
-    questions, spread = [], _spread(graph)
-    for place, asked in enumerate(entry["qa"]):
-        evidence = frozenset(numbers[t] for t in _evidence(asked) if t in numbers)
-        seeds = {n: 1.0 for word in stems(asked["question"]) if (n := build.index.get(word))}
-        if asked.get("category") == ADVERSARIAL or not evidence or not seeds:
+    try:
+        matrix = vectors.fit_transform([f"{speaker} {text}" for speaker, text in turns.values()])
+    except ValueError:
+        # No turn has a word.
+        return []
+    found, spread = [], _spread(graph)
+    for place, text, asked in _asked(entry):
+        evidence = frozenset(numbers[turn] for turn in asked if turn in numbers)
+        seeds = {n: 1.0 for word in stems(text) if (n := build.index.get(word))}
+        if not evidence or not seeds:
             continue
-        dense = (matrix @ vectors.transform([asked["question"]]).T).toarray()[:, 0]
+        dense = (matrix @ vectors.transform([text]).T).toarray()[:, 0]
         shared = shared_entities(graph, spread, seeds)
         lists = tuple(tuple(graph.items[_best(scores)].tolist()) for scores in (dense, shared))
-        recall = Recall(seeds, lists)
-        questions.append(Question(f"{name}/{place}", recall, evidence, dense, asked["question"]))
-    return Memory(name, graph, build.names, fact, len(observed), questions, spread)
-
-
-def _evidence(asked: dict[str, Json]) -> list[str]:
-    return re.findall(r"D\d+:\d+", " ".join(map(str, asked.get("evidence", ()))))
+        found.append(Question(f"{name}/{place}", Recall(seeds, lists), evidence, dense, text))
+    return found
 
 
 _NAME: Final = re.compile(

@@ -33,7 +33,7 @@ from guard.lab.selection.reference import Reference
 from guard.provenance.seal import KEY_BYTES, Seal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from guard.core.model import Json
 
@@ -48,13 +48,14 @@ UNTRUSTED: Final = 0.3
 LEDGERS: Final = (100_000, 300_000)
 """Edges of the smaller ledgers that are loaded: of fewer, a process has the memory already."""
 BATCH: Final = 4096
+RESAMPLES: Final = 1000
 SLOW: Final = 5
 """Queries that the reference implementation answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Milliseconds of the order of five on one graph, and how many were certified.
+    """Seconds of the order of five on one graph, by query, and which were certified.
 
     ``cpu`` is processor time of the one thread that ranks: what the machine does besides does not
     count in it.
@@ -62,18 +63,31 @@ class Timing:
 
     nodes: int
     edges: int
-    p50: float
-    p95: float
-    certified: float
-    cpu_p50: float
-    cpu_p95: float
-    reference_p50: float
-    """One run of igraph's ``personalized_pagerank``."""
+    clock: list[float]
+    cpu: list[float]
+    certified: list[bool]
+    reference: list[float]
+    """Runs of igraph's ``personalized_pagerank``, on the clock."""
     same: float
     """Share of the reference's orders that are ours."""
-    noop_p50: float
-    """A replay where nothing is untrusted."""
-    n: int
+    noop: list[float]
+    """Replays where nothing is untrusted, in processor time."""
+
+    def table(self) -> dict[str, Json]:
+        """Return the figures, in milliseconds."""
+        return {
+            "nodes": self.nodes,
+            "edges": self.edges,
+            "p50": percentile(self.clock, 50),
+            "p95": percentile(self.clock, 95),
+            "cpu_p50": percentile(self.cpu, 50),
+            "cpu_p95": percentile(self.cpu, 95),
+            "certified": float(np.mean(self.certified)),
+            "reference_p50": percentile(self.reference, 50),
+            "same": self.same,
+            "noop_p50": percentile(self.noop, 50),
+            "n": len(self.cpu),
+        }
 
 
 def asked(nodes: int, queries: int) -> list[Recall]:
@@ -110,21 +124,25 @@ def timing(nodes: int, edges: int, queries: int = QUERIES) -> Timing:
     return Timing(
         nodes,
         len(graph.source),
-        _percentile(times, 50),
-        _percentile(times, 95),
-        sum(ranking.certified for ranking in rankings) / queries,
-        _percentile(spent, 50),
-        _percentile(spent, 95),
-        _percentile(slow, 50),
+        times,
+        spent,
+        [ranking.certified for ranking in rankings],
+        slow,
         same / len(slow),
-        _percentile(noop, 50),
-        queries,
+        noop,
     )
 
 
-def _percentile(seconds: list[float], share: float) -> float:
+def percentile(seconds: Sequence[float], share: float) -> float:
     """Return a percentile in milliseconds."""
     return 1e3 * float(np.percentile(seconds, share))
+
+
+def interval_of(seconds: Sequence[float], share: float) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of a percentile, in milliseconds."""
+    drawn = np.random.default_rng(0).choice(seconds, (RESAMPLES, len(seconds)))
+    low, high = np.percentile(1e3 * np.percentile(drawn, share, axis=1), [2.5, 97.5])
+    return float(low), float(high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +175,7 @@ def curves(told: Callable[[float], object] = lambda _: None) -> list[Curve]:
             replay(selector, graph, authentic, recall, served)
             if place:  # The first makes the matrices, which later ones share.
                 spent.append(time.thread_time() - began)
-        found.append(Curve(edges, share, _percentile(spent, 50), _percentile(spent, 95)))
+        found.append(Curve(edges, share, percentile(spent, 50), percentile(spent, 95)))
         told((number + 1) / len(cases))
     return found
 

@@ -13,6 +13,7 @@ from guard.graph_memory.graph import Graph, Recall
 from guard.graph_memory.replay import replay, stands
 from guard.graph_memory.selectors.base import CommunitySelector, centre_of
 from guard.lab.selection.attacks import (
+    BUDGET,
     DEPTH,
     WRONG,
     Target,
@@ -38,6 +39,8 @@ RESAMPLES: Final = 2000
 PRIMARY: Final = ("oracle", "agnostic", "shuffled_oracle", "shuffled_agnostic")
 RECALLS: Final = (0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 """Shares of an attack's edges whose writer is known to be untrusted."""
+MANY: Final = 99
+"""Edges of the attack on selectors that six do not move."""
 Interval = tuple[float, float]
 
 
@@ -207,7 +210,8 @@ class Parted:
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
     ours: list[float] = field(default_factory=list)
-    asked_clean: list[float] = field(default_factory=list)
+    unended: int = 0
+    """Graphs on which the selector did not end: such an answer is not replayed."""
 
     def run(
         self,
@@ -228,7 +232,11 @@ class Parted:
         for question in memory.questions:
             if rows >= limit:
                 return
-            rows += self._one(memory, question, make, rows)
+            try:
+                rows += self._one(memory, question, make, rows)
+            except ValueError:
+                self.unended += 1
+                rows += 1
             each()
 
     def _one(
@@ -273,6 +281,24 @@ class Parted:
         drawn = rng.choice(others[others != rarest], 6, replace=False)
         return Writes([(rarest, int(node), 1.0) for node in drawn])
 
+    def table(self) -> dict[str, Json]:
+        """Return the figures; those without a row are None."""
+        rates = {
+            name: [float(np.mean(row)) for row in self.blind[name].values()]
+            for name in ("attack", "shuffled")
+        }
+        rows = len(rates["attack"])
+        value, interval = self.paired() if rows else (None, None)
+        return {
+            "n": rows,
+            "unended": self.unended,
+            "harm": float(np.mean(rates["attack"])) if rows else None,
+            "shuffled": float(np.mean(rates["shuffled"])) if rows else None,
+            "paired": value,
+            "interval": interval,
+            "ours_harm": float(np.mean(self.ours)) if self.ours else None,
+        }
+
     def paired(self) -> tuple[float, Interval]:
         """Return the rate less that of shuffled edges, with its interval."""
         with_, without = self.blind["attack"], self.blind["shuffled"]
@@ -310,7 +336,9 @@ class Pooled:
 
     harmed: list[float] = field(default_factory=list)
     changed: list[float] = field(default_factory=list)
-    outsiders: int = 0
+    evicted: list[float] = field(default_factory=list)
+    outsiders: list[int] = field(default_factory=list)
+    """By attacked answer, its items from outside what content finds."""
     anchored: list[float] = field(default_factory=list)
     """For rows whose evidence was joined to the centre before: 1 where the first item changed."""
     ours: list[float] = field(default_factory=list)
@@ -321,7 +349,8 @@ class Pooled:
             "n": len(self.harmed),
             "harm": sum(self.harmed),
             "changed_top_5": sum(self.changed),
-            "outsiders": self.outsiders,
+            "evicted_from_top_5": sum(self.evicted),
+            "outsiders": sum(self.outsiders),
             "anchored": {"n": len(self.anchored), "harm": sum(self.anchored)},
             "ours_harm": sum(self.ours),
         }
@@ -338,7 +367,8 @@ class Pooled:
             wrong = served[0] not in question.evidence
             self.harmed.append(float(wrong))
             self.changed.append(float(served != tuple(ranked[: len(served)])))
-            self.outsiders += sum(item not in pool for item in served)
+            self.evicted.append(float(not question.evidence.intersection(served)))
+            self.outsiders.append(sum(item not in pool for item in served))
             self.ours.append(float(wrong and best.found.vouches(0)))
             if ranked[0] in near:
                 self.anchored.append(float(wrong))
@@ -347,10 +377,18 @@ class Pooled:
     def _worst(
         memory: Memory, question: Question, selector: Selector, ranked: Iterable[int], centre: int
     ) -> Case:
-        """Return the first harmful of the attacks on four wrong candidates, else the last."""
+        """Return the first harmful of the attacks on four wrong candidates, else the last.
+
+        Six edges from the centre to one of them, then 99 from the query's entities to all: what the
+        paper wrote where it found no harm.
+        """
+        wrong = [item for item in ranked if item not in question.evidence][:WRONG]
+        attacks = [[(centre, item, 1.0)] * BUDGET for item in wrong]
+        pairs = [(seed, item, 1.0) for item in wrong for seed in question.recall.seeds]
+        if pairs:
+            attacks.append((pairs * (1 + MANY // len(pairs)))[:MANY])
         case = judged(memory, question, selector, Writes(), tuple(ranked))
-        for item in [i for i in ranked if i not in question.evidence][:WRONG]:
-            edges = [(centre, item, 1.0)] * 6
+        for edges in attacks:
             case = judged(memory, question, selector, Writes(edges), tuple(ranked))
             if case.served[0] not in question.evidence:
                 break

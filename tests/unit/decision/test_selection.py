@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
+import threading
+from collections import Counter
+from functools import partial
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
 
+from guard.adapters.processes.separate_process import SeparateProcess
 from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.calls import ToolResult
@@ -16,13 +23,16 @@ from guard.core.errors import StateError
 from guard.core.labels import LabelSet, Rung
 from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
 from guard.core.policy import Action
+from guard.graph_memory.graph import Graph, Ranking
+from guard.graph_memory.grounding import folded
 from guard.graph_memory.ledger import ledger_set
+from guard.graph_memory.selectors.leiden import Leiden
 from guard.graph_memory.selectors.pagerank import PageRank
 from guard.lab.selection.live import POLICY
 from guard.policy_files import load_policies
 from guard.protocols.refusals import Refusal, observation, sentence
 from guard.provenance.label_sets import EXPLANATION_KIND
-from tests.graph_world import SCENE, World, accounts, with_namespaces
+from tests.graph_world import SCENE, World, accounts, with_every_change, with_namespaces
 
 
 @pytest.fixture
@@ -251,11 +261,13 @@ async def test_structure_that_was_written_around_the_guard_vouches_for_nothing(w
     else:
         world.memory.records["invoice new"] = f"Pay {SCENE.rival}"
         world.memory.join("invoice new", SCENE.topics[1], 50.0)
-    await world.recall()
-    for account in accounts():
-        verdict, _ = await world.pay(account)
-        assert verdict.reasons[0].code == "selection_unreplayed"
-    assert world.metrics.found == [reason]
+    for _ in range(3):
+        # Neither once nor, as the ledger gains nothing, ever after.
+        await world.recall()
+        for account in accounts():
+            verdict, _ = await world.pay(account)
+            assert verdict.reasons[0].code == "selection_unreplayed"
+    assert world.metrics.found == [reason] * 3
 
 
 async def test_an_edge_of_a_peer_that_changes_nothing_costs_nothing(world):
@@ -648,3 +660,382 @@ async def test_a_write_that_cannot_be_kept_apart_waits_for_a_person(twofold):
     assert verdict.action is Action.ASK
     assert verdict.reasons[0].code == "selection_namespace"
     assert len(world.memory.written) == 2
+
+
+# --- what nothing authenticated leads to ---------------------------------------------------------
+
+LONELY = {"query": "who made chart 0"}
+
+
+async def lonely(world):
+    """Have the agent ask about what no record is on, once a peer has joined it to the rival's."""
+    mills = [{"source": "chart 0", "target": f"mill 0 {letter}"} for letter in "abc"]
+    await world.call("peer", "relate", {"relations": mills})
+    assert world.results(LONELY)["results"][0]["record"] == "invoice rival 0"
+    await world.call("agent", "search_records", LONELY)
+    verdict, _ = await world.pay(SCENE.rival)
+    return verdict
+
+
+async def test_a_record_that_only_strangers_lead_to_vouches_for_nothing(world):
+    """Without their edges all records have a score of nothing: that is no order to stand in."""
+    verdict = await lonely(world)
+    assert verdict.action is Action.ASK
+    assert verdict.reasons[0].code == "selection_diverged"
+    assert verdict.reasons[0].evidence["selection"]["writer"]["principal"] == "peer"
+
+
+async def test_without_the_difference_between_a_tie_and_nothing_it_goes_out(world, monkeypatch):
+    """What stops it is that a score of nothing is no place."""
+    monkeypatch.setattr(Ranking, "selects", lambda *_: True)
+    assert (await lonely(world)).action is Action.ALLOW
+
+
+async def test_what_no_walk_comes_to_stands_where_no_stranger_wrote_of_it(world):
+    """An answer is filled up with records that nothing leads to; they are as they were labelled."""
+    await world.call("peer", "relate", {"relations": [{"source": "tea", "target": "milk"}]})
+    await world.recall()
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.action is Action.ALLOW
+
+
+def longest_first(memory):
+    """Have a memory take the longest names of its nodes in a question for what it is about."""
+    ranked = memory.search
+
+    def search(query, top_k, groups=()):
+        words, left = folded(query), dict(memory.nodes)
+        for name in sorted(memory.nodes, key=len, reverse=True):
+            if f" {folded(name)} " in f" {words} ":
+                words = words.replace(folded(name), "|")
+            else:
+                left.pop(name)
+        # Other nodes are called what no question says.
+        hidden = {n if n in left else f"nobody {at}": at for n, at in memory.nodes.items()}
+        hidden |= {name: memory.nodes[name] for name in memory.records}
+        before, memory.nodes = memory.nodes, hidden
+        try:
+            return ranked(query, top_k, groups)
+        finally:
+            memory.nodes = before
+
+    memory.search = search
+
+
+SWALLOWS = {
+    "all-of-it": "owed for harbour 0 and survey 0",
+    "one-entity": "harbour 0 and",
+}
+
+
+async def swallowed(world, name):
+    """Have a peer name a node like a part of the question, and join it to the rival's entities."""
+    longest_first(world.memory)
+    mills = [{"source": name, "target": f"mill 0 {letter}"} for letter in "abc"] * 2
+    await world.call("peer", "relate", {"relations": mills})
+    assert world.results({"query": SCENE.query})["results"][0]["record"] == "invoice rival 0"
+    await world.recall()
+    return (await world.pay(SCENE.rival))[0]
+
+
+@pytest.mark.parametrize("name", SWALLOWS.values(), ids=SWALLOWS)
+async def test_a_strangers_name_for_a_part_of_the_question_moves_no_walk(world, name):
+    """The authenticated walk begins at what the question names without that node."""
+    verdict = await swallowed(world, name)
+    assert verdict.action is Action.ASK
+    assert verdict.reasons[0].code == "selection_diverged"
+    told = verdict.reasons[0].evidence["selection"]
+    assert told["authenticated"][0] == "invoice right 0"
+    assert told["writer"]["principal"] == "peer"
+
+
+async def test_a_name_that_hides_an_entity_is_looked_through(world):
+    """It leads nowhere itself: the other entity of the question, alone, finds another record."""
+    await world.call(
+        "curator", "relate", {"relations": [{"source": "survey 0", "target": "mill 0 a"}]}
+    )
+    longest_first(world.memory)
+    first = world.results({"query": SCENE.query})["results"][0]["record"]
+    assert first == "invoice right 0"
+    hides = [{"source": "harbour 0 and", "target": "tea"}]
+    await world.call("peer", "relate", {"relations": hides})
+    assert world.results({"query": SCENE.query})["results"][0]["record"] == "invoice rival 0"
+    await world.recall()
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.reasons[0].code == "selection_diverged"
+
+
+async def test_what_is_asked_about_in_a_strangers_words_alone_is_not_replayed(world):
+    """No node that counts is named: the question cannot be put to the authenticated part."""
+    await world.call("peer", "relate", {"relations": [{"source": "quay", "target": "mill 0 a"}]})
+    await world.call("agent", "search_records", {"query": "the quay"})
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.reasons[0].code == "selection_unreplayed"
+    assert world.metrics.found == ["no_grounding"]
+
+
+async def test_seeds_that_the_server_tells_are_not_believed_with_a_strangers_among_them(
+    store, redis_namespace, tmp_path
+):
+    """Who brought a seed in may have displaced another one."""
+    text = POLICY.read_text(encoding="utf-8").replace(
+        'seeds: {path: "$.query", match: text}',
+        'seeds: {path: "$.seeds[*]", match: names, source: result}',
+    )
+    file = tmp_path / "policy.yaml"
+    file.write_text(text, encoding="utf-8")
+    world = await World(store, redis_namespace, load_policies([file])).curated()
+    await world.call("peer", "relate", {"relations": [{"source": "tea", "target": "milk"}]})
+    for seeds in (list(SCENE.topics), [*SCENE.topics, "tea"]):
+        found = world.results({"query": " ".join(["who", *seeds])})
+        await world.recall({**found, "seeds": seeds})
+    assert world.metrics.found == ["stands", "no_grounding"]
+
+
+# --- other selectors, live -----------------------------------------------------------------------
+
+
+def by_communities(world):
+    """Have the memory return the records of the community of the first entity of a question."""
+
+    def search(query, top_k, groups=()):
+        nodes = world.memory.nodes
+        ends = np.array(world.memory.edges, dtype=np.int32)
+        community = Leiden().membership(
+            Graph(len(nodes), np.zeros(0), ends[:, 0], ends[:, 1], np.ones(len(ends)))
+        )
+        words = f" {query} "
+        centre = min(number for name, number in nodes.items() if f" {name} " in words)
+        found = [n for n in world.memory.records if community[nodes[n]] == community[centre]]
+        # By what content says, which the guard cannot know.
+        return sorted(found, reverse=True)[:top_k]
+
+    world.memory.search = search
+
+
+@pytest.fixture
+async def communal(store, redis_namespace, tmp_path):
+    """Return a world whose memory answers from communities."""
+    text = POLICY.read_text(encoding="utf-8").replace("selector: pagerank", "selector: leiden")
+    file = tmp_path / "policy.yaml"
+    file.write_text(text, encoding="utf-8")
+    made = World(store, redis_namespace, load_policies([file]))
+    by_communities(made)
+    await made.curated()
+    harbour, survey = SCENE.topics
+    pairs = [(harbour, survey), ("mill 0 a", "mill 0 b"), ("mill 0 b", "mill 0 c")]
+    pairs += [("mill 0 a", "mill 0 c"), (survey, "surveyor 0"), (harbour, "surveyor 0")]
+    relations = [{"source": one, "target": two} for one, two in pairs]
+    await made.call("curator", "relate", {"relations": relations})
+    return made
+
+
+ABOUT_SURVEY = {"query": "who is owed for survey 0"}
+
+
+async def drawn_in(world):
+    """Have a peer draw the rival's record to the survey's community, and the agent ask and pay."""
+    edges = [{"source": "survey 0", "target": "invoice rival 0"}] * 3
+    await world.call("peer", "relate", {"relations": edges})
+    served = world.results(ABOUT_SURVEY)["results"]
+    assert [record["record"] for record in served] == ["invoice rival 0"]
+    await world.call("agent", "search_records", ABOUT_SURVEY)
+    return (await world.pay(SCENE.rival))[0]
+
+
+async def test_a_record_that_was_drawn_into_a_community_vouches_for_nothing(communal):
+    """Leiden: the order within a community is content's, who belongs to it is structure's."""
+    await communal.call("agent", "search_records", ABOUT_SURVEY)
+    verdict, _ = await communal.pay(SCENE.right)
+    assert verdict.action is Action.ALLOW
+    verdict = await drawn_in(communal)
+    assert verdict.reasons[0].code == "selection_diverged"
+    assert communal.metrics.found == ["stands", "diverged"]
+
+
+async def test_reclustering_is_another_processs_work_and_no_other_call_waits(communal):
+    """While it is held up there, the same agent and others are served."""
+    await communal.attacked()
+    begun, released = asyncio.Event(), asyncio.Event()
+    clustered = []
+
+    async def apart(function, *arguments):
+        begun.set()
+        await released.wait()
+        clustered.append(function)
+        return function(*arguments)
+
+    communal.guard._selections._apart = apart
+    answer = {"results": [{"record": "invoice right 0", "text": f"Pay {SCENE.right}"}]}
+    recall = asyncio.ensure_future(communal.call("agent", "search_records", ABOUT_SURVEY, answer))
+    await begun.wait()
+    served = 0
+    for n in range(20):
+        await communal.call("curator", "relate", {"relations": [{"source": "a", "target": f"{n}"}]})
+        await communal.call("agent", "payments", {}, [])
+        await communal.pay(SCENE.right)
+        served += 3
+    assert not recall.done()
+    assert served == 60
+    released.set()
+    await recall
+    assert len(clustered) >= 1
+
+
+async def test_a_community_is_found_in_another_process(communal):
+    """The real one: its answer is ours, and it is not this process that found it."""
+    seen = []
+    process = SeparateProcess()
+
+    async def apart(function, *arguments):
+        seen.append(await process.run(os.getpid))
+        return await process.run(function, *arguments)
+
+    communal.guard._selections._apart = apart
+    verdict = await drawn_in(communal)
+    assert verdict.reasons[0].code == "selection_diverged"
+    assert seen
+    assert os.getpid() not in seen
+
+
+async def test_a_replay_holds_up_no_other_call(world, monkeypatch):
+    """It is a thread's work, under a lock that recalls of the same store alone wait for."""
+    await world.attacked()
+    begun, released = threading.Event(), threading.Event()
+    ranked = PageRank.rank
+
+    def slow(self, graph, recall):
+        begun.set()
+        released.wait()
+        return ranked(self, graph, recall)
+
+    monkeypatch.setattr(PageRank, "rank", slow)
+    recall = asyncio.ensure_future(world.recall())
+    await asyncio.to_thread(begun.wait)
+    for n in range(20):
+        await world.call("curator", "relate", {"relations": [{"source": "a", "target": f"b{n}"}]})
+        verdict, _ = await world.pay(SCENE.right)
+        assert verdict.action is Action.ALLOW
+    assert not recall.done()
+    released.set()
+    await recall
+    assert world.metrics.found == ["diverged"]
+
+
+def _called(calls, frame, event, _):
+    """Count a call by the name of its function."""
+    if event == "call":
+        calls[frame.f_code.co_qualname if hasattr(frame.f_code, "co_qualname") else ""] += 1
+
+
+async def test_the_event_loops_work_for_a_recall_does_not_grow_with_the_graph(world):
+    """Calls of functions in the loop's thread, at a hundred writes and at twenty times that."""
+    counted = []
+    for size in (100, 2000):
+        pairs = [{"source": f"n{n % 90}", "target": f"m{n}"} for n in range(size)]
+        for start in range(0, size, 50):
+            await world.call("curator", "relate", {"relations": pairs[start : start + 50]})
+        await world.attacked()
+        await world.recall()
+        edge = [{"source": "tea", "target": f"milk {size}"}]
+        await world.call("peer", "relate", {"relations": edge})
+        found = world.results({"query": SCENE.query})
+        calls = Counter()
+        sys.setprofile(partial(_called, calls))
+        try:
+            await world.recall(found)
+        finally:
+            sys.setprofile(None)
+        counted.append(calls)
+    small, large = (calls.total() for calls in counted)
+    assert large < 1.1 * small
+    assert world.metrics.found == ["diverged"] * 4
+
+
+@pytest.mark.parametrize("selector", ["rrf", "vector"])
+async def test_what_a_stranger_took_away_stands_before_nothing(
+    store, redis_namespace, tmp_path, selector
+):
+    """No edge changes the order of a search by content; that a record is gone does."""
+    text = with_every_change(POLICY.read_text(encoding="utf-8"))
+    text = text.replace("selector: pagerank", f"selector: {selector}").replace(
+        'delete_edge, each: "$.relations[*]", one: source, two: target}',
+        'delete_node, each: "$", one: record}',
+    )
+    file = tmp_path / "policy.yaml"
+    file.write_text(text, encoding="utf-8")
+    world = await World(store, redis_namespace, load_policies([file])).curated()
+    rival = {"results": [{"record": "invoice rival 0", "text": f"Pay {SCENE.rival}"}]}
+    await world.attacked()
+    await world.recall(rival)
+    world._answer = lambda *_: "gone"
+    await world.call("peer", "forget", {"record": "invoice right 0"})
+    await world.recall(rival)
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.reasons[0].code == "selection_unreplayed"
+    assert verdict.reasons[0].evidence["selection"]["reason"] == "items_gone"
+    await world.call("curator", "add_records", {"records": SCENE.records()})
+    await world.recall(rival)
+    assert world.metrics.found == ["stands", "items_gone", "stands"]
+
+
+# --- writes under way ----------------------------------------------------------------------------
+
+
+async def under_way(world, who):
+    """Have somebody's write reach the memory, the agent ask, and the write's result come last."""
+    at = float(next(world.clock))
+    edges = {"relations": SCENE.attack()}
+    call = ToolCall(f"slow-{who}", world.identity(who), "relate", edges, "mcp", at)
+    [(traced, _)] = await world.guard.authorize([call])
+    world._answer("relate", edges)
+    waiting = []
+    once = world.guard._selections._once
+
+    async def seen(*arguments, **more):
+        waiting.append(more["last"])
+        if more["last"]:
+            return await once(*arguments, **more)
+        try:
+            return await once(*arguments, **more)
+        finally:
+            # The replica was another graph: now the write comes back.
+            done = ToolResult(traced, "saved", float(next(world.clock)))
+            landed.append(asyncio.ensure_future(world.guard.observe(done)))
+
+    landed: list[asyncio.Future[Any]] = []
+    world.guard._selections._once = seen
+    await world.recall()
+    await asyncio.gather(*landed)
+    return waiting
+
+
+@pytest.mark.parametrize(("who", "found"), [("curator", "stands"), ("peer", "diverged")])
+async def test_an_answer_with_a_write_that_has_not_come_back_is_replayed_after_it(
+    world, who, found
+):
+    """The replica waits for it, whoever writes; only who does not count makes a difference."""
+    assert await under_way(world, who) == [False, True]
+    assert world.metrics.found == [found]
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.action is (Action.ALLOW if found == "stands" else Action.ASK)
+
+
+async def test_a_write_that_never_comes_back_leaves_the_answer_untrusted(
+    store, redis_namespace, tmp_path
+):
+    """Nobody waits for it longer than the deadline says."""
+    text = POLICY.read_text(encoding="utf-8").replace("deadline_ms: 10000", "deadline_ms: 60")
+    file = tmp_path / "policy.yaml"
+    file.write_text(text, encoding="utf-8")
+    world = await World(store, redis_namespace, load_policies([file])).curated()
+    edges = {"relations": SCENE.attack()}
+    at = float(next(world.clock))
+    call = ToolCall("lost", world.identity("peer"), "relate", edges, "mcp", at)
+    await world.guard.authorize([call])
+    world._answer("relate", edges)
+    await world.recall()
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.reasons[0].code == "selection_unreplayed"
+    [found] = world.metrics.found
+    assert found in {"unfaithful", "late"}

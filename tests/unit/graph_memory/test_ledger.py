@@ -317,3 +317,78 @@ def test_an_entry_is_read_once_and_only_where_it_was_sealed():
     assert list(reader.read([entries[0], entries[1][:-1] + b"x", None])) == []
     assert reader.faults == 3
     assert list(LedgerReader(seal, other).read(entries)) == []
+
+
+def test_a_long_chain_of_merges_is_walked_once():
+    """Whoever writes many of them makes no graph cost the square of their number."""
+    size = 2000
+    merges = [Write(Change.MERGE, f"n{n + 1}", f"n{n}", writer=PEER) for n in range(size)]
+    made = ledger(edge("a", "n0"), *merges)
+    assert edges(made, made.full) == [("a", f"n{size}", 1.0)]
+    assert set(made._full.alias.values()) == {made.number(f"n{size}")}
+
+
+def test_many_deletions_look_at_the_edges_of_their_node_alone():
+    """The list of all edges is not made again for each."""
+    made = ledger(*(edge(f"a{n}", "b") for n in range(50)))
+    slots = made._full.slots
+    made.extend(Write(Change.DELETE_NODE, f"a{n}", writer=PEER) for n in range(50))
+    assert made._full.slots is slots
+    assert edges(made, made.full) == []
+    assert len(edges(made, made.authentic)) == 50
+
+
+def test_an_edge_of_a_node_that_was_deleted_can_be_written_again():
+    """Where duplicates are skipped, one that is gone is none."""
+    gone = Write(Change.DELETE_NODE, "a", writer=US)
+    made = ledger(edge("a", "b"), gone, edge("a", "b"), edge("a", "b"), duplicates_add=False)
+    assert edges(made, made.full) == [("a", "b", 1.0)]
+
+
+def test_what_falls_together_is_folded_once(monkeypatch):
+    """A call that writes to many texts at once has the graph made again one time."""
+    sources = [Write(Change.NODE, f"text {n}", writer=US) for n in range(30)]
+    derived = [edge("a", f"b{n}", parents=(f"text {n}",)) for n in range(30)]
+    made = ledger(*sources, *derived)
+    folded, fold = [], Ledger._folded_of
+    monkeypatch.setattr(
+        Ledger, "_folded_of", lambda self, numbers: folded.append(1) or fold(self, numbers)
+    )
+    made.extend(Write(Change.NODE, f"text {n}", writer=PEER) for n in range(30))
+    assert edges(made, made.authentic) == []
+    assert len(folded) <= 2
+
+
+def test_what_a_stranger_took_away_is_known_until_somebody_who_counts_writes_it_again():
+    """A node that was deleted, or merged into another one."""
+    made = ledger(Write(Change.NODE, "a", item=True, writer=US), edge("a", "b"))
+    assert not made.taken
+    made.extend([Write(Change.DELETE_NODE, "a", writer=US)])
+    assert not made.taken
+    for taken in (
+        Write(Change.DELETE_NODE, "a", writer=PEER),
+        Write(Change.MERGE, "b", "a", writer=PEER),
+        Write(Change.DELETE_NODE, "never seen", writer=PEER),
+    ):
+        made.extend([taken])
+        assert made.taken
+        made.extend([Write(Change.NODE, taken.two or taken.one, item=True, writer=PEER)])
+        assert made.taken
+        made.extend([Write(Change.NODE, taken.two or taken.one, item=True, writer=US)])
+        assert not made.taken
+
+
+def test_a_node_is_authentic_where_anything_that_counts_names_it():
+    """To take it away is no naming."""
+    made = ledger(edge("a", "b"), edge("b", "c", PEER), Write(Change.DELETE_NODE, "c", writer=US))
+    assert [made.is_authentic(made.number(name)) for name in "abc"] == [True, True, False]
+    assert [made.introduced(made.number(name)) for name in "abc"] == [0, 0, 1]
+
+
+def test_the_calls_since_a_time_are_told_newest_first():
+    """Each with all of its writes, up to a number of calls."""
+    rows = [("one", 1.0), ("one", 1.0), ("two", 2.0), ("three", 3.0), ("three", 3.0)]
+    made = ledger(*(edge("a", "b", Writer(who, at=at)) for who, at in rows))
+    assert list(made.calls_since(2.0, 8)) == [[4, 3], [2]]
+    assert list(made.calls_since(0.0, 2)) == [[4, 3], [2]]
+    assert list(made.calls_since(4.0, 8)) == []

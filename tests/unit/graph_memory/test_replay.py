@@ -143,3 +143,21 @@ def test_nothing_vouches_that_authenticated_structure_did_not_put_there(edges, a
             first = without.place(item)
             assert first is not None
             assert first <= place
+
+
+def test_an_item_that_only_strangers_lead_to_stands_behind_all_others():
+    """Without them every score is nothing: no place of that tie is its own."""
+    clean = [(1, 2), (2, 3)]
+    full = graph([*clean, (0, 4), (0, 4), (0, 5)])
+    found = replay(PageRank(), full, graph(clean), Recall({0: 1.0}))
+    assert found.served == (4, 5)
+    assert found.faithful
+    assert found.stands == (False, False)
+
+
+def test_an_item_that_nothing_leads_to_is_as_it_was():
+    """In both graphs: it fills an answer up, and no stranger put it there."""
+    clean = [(0, 2), (2, 4)]
+    found = replay(PageRank(), graph([*clean, (1, 3)]), graph(clean), Recall({0: 1.0}))
+    assert found.served == (4, 5)
+    assert found.stands == (True, True)

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import numpy as np
 import pytest
 
+from guard.content.account_numbers import is_iban
+from guard.core.errors import InputError
 from guard.graph_memory.audit import exposure
 from guard.graph_memory.graph import Recall
+from guard.graph_memory.replay import Replay
+from guard.graph_memory.selectors.leiden import Leiden
+from guard.graph_memory.selectors.node_distance import NodeDistance
 from guard.graph_memory.selectors.pagerank import PageRank
 from guard.lab.selection import cost
-from guard.lab.selection.benign import Benign
+from guard.lab.selection.benign import Benign, released
+from guard.lab.selection.beside import PAPER, beside_the_paper
 from guard.lab.selection.corpora import generated, locomo, with_passages
+from guard.lab.selection.live import iban
 from guard.lab.selection.plots import draw_audit, draw_cost
 from guard.lab.selection.reference import Reference
-from guard.lab.selection.trials import Trials, clustered
+from guard.lab.selection.trials import Parted, Pooled, Trials, clustered
 
 SUBJECTS = ("pottery", "cycling", "painting", "sailing", "baking", "chess", "botany", "rowing")
 
 
 @pytest.fixture(scope="module")
-def memory(tmp_path_factory):
+def entry():
     """Return a made conversation: each subject has a turn, a fact, and a question."""
     turns = [
         {"dia_id": f"D1:{n}", "speaker": "Ann", "text": f"Yesterday {one} near harbour {n}000."}
@@ -35,12 +43,17 @@ def memory(tmp_path_factory):
         {"question": f"When did Ann try {one}?", "evidence": [f"D1:{n}"], "category": 1}
         for n, one in enumerate(SUBJECTS, 1)
     ]
-    entry = {
+    return {
         "sample_id": "made",
         "conversation": {"session_1": turns},
         "observation": {"session_1": {"Ann": facts}},
         "qa": [*asked, {"question": "Why?", "evidence": ["D1:1"], "category": 5}],
     }
+
+
+@pytest.fixture(scope="module")
+def memory(entry, tmp_path_factory):
+    """Return the conversation as a memory."""
     path = tmp_path_factory.mktemp("locomo") / "made.json"
     path.write_text(json.dumps([entry]), "utf-8")
     [made] = locomo(path)
@@ -53,10 +66,16 @@ def test_questions_without_an_answer_are_left_out(memory):
     assert all(len(one.evidence) == 1 for one in memory.questions)
 
 
-def test_every_defence_is_judged_on_every_arm(memory):
+@pytest.fixture(scope="module")
+def trials(memory):
+    """Return every arm on the conversation, under every defence."""
+    made = Trials(PageRank(), further=True)
+    made.run(memory)
+    return made
+
+
+def test_every_defence_is_judged_on_every_arm(trials):
     """The replay lets nothing through but a forged label."""
-    trials = Trials(PageRank(), further=True)
-    trials.run(memory)
     assert trials.rows > 0
     for name, tally in trials.tallies.items():
         if name != "adaptive_forged":
@@ -123,7 +142,10 @@ def test_costs_and_the_audit_are_plotted(memory, tmp_path, monkeypatch):
 def test_a_timing_counts_what_was_certified():
     """Every order on a generated graph is proved, and is igraph's."""
     found = cost.timing(2000, 10_000, queries=8)
-    assert (found.n, found.same, found.certified) == (8, 1.0, 1.0)
+    assert (found.same, found.certified) == (1.0, [True] * 8)
+    assert found.table()["n"] == 8
+    low, high = cost.interval_of(found.cpu, 50)
+    assert low <= cost.percentile(found.cpu, 50) <= high
     assert generated(2000, 10_000, 0).size == found.nodes
 
 
@@ -131,3 +153,89 @@ def test_an_interval_is_of_questions():
     """The same rows give the same interval; no rows give none that says something."""
     assert clustered([1.0, 0.0, 1.0]) == clustered([1.0, 0.0, 1.0])
     assert clustered([]) == (0.0, (0.0, 0.0))
+
+
+ODD = {
+    "no-observation": {"observation": None},
+    "facts-as-texts": {"observation": {"s": {"Bo": ["Bo enjoys pottery."]}}},
+    "foreign-facts": {"observation": {"s": {"Ann": [[], [7], {"x": 1}, None], "Bo": "x"}, "t": []}},
+    "no-questions": {"qa": None},
+    "odd-questions": {
+        "qa": [None, {}, {"question": 7, "evidence": ["D1:1"]}, {"question": "Why pottery?"},
+               {"question": "When did Ann try pottery?", "evidence": "D1:1; D1:2"}],
+    },
+    "odd-turns": {
+        "conversation": {"session_1": [None, {}, {"dia_id": "D1:1", "speaker": "Bo"},
+                                       {"dia_id": "D1:2", "speaker": "Zoë", "text": None}],
+                         "session_2": "none", "session_1_date_time": "noon"},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changed", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("packed", [True, False], ids=["gz", "plain"])
+def test_what_a_conversation_lacks_is_left_out(entry, tmp_path, changed, packed):
+    """Other speakers, missing members, other forms; the rest is measured as ever."""
+    entries = [{**entry, **changed}, {**entry, "sample_id": "other"}]
+    path = tmp_path / ("c.json" if packed else "c.json.gz")
+    data = json.dumps(entries).encode()
+    path.write_bytes(gzip.compress(data) if packed else data)
+    odd, other = locomo(path)
+    assert len(other.questions) == len(SUBJECTS)
+    trials, benign, parted = Trials(PageRank(), further=False), Benign(), Parted()
+    for one in (odd, with_passages(odd)):
+        trials.run(one)
+        benign.run(one, PageRank())
+    parted.run(odd, Leiden, 1)
+    assert parted.table()["n"] <= 1
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"qa": []}', '"x"'])
+def test_a_file_without_conversations_is_named(tmp_path, text):
+    """Not a traceback in the middle of the run."""
+    path = tmp_path / "odd.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(InputError, match=r"odd\.json"):
+        list(locomo(path))
+
+
+def test_an_advisory_read_is_judged_as_it_is_released(memory):
+    """With the guard's own note, or in its order: not as the memory answered."""
+    graph = memory.graph
+    one, two, *_ = graph.items.tolist()
+    found = Replay((two, one), (one, two), faithful=True, places=(1, 0))
+    assert released(found, substituted=False) == two
+    assert released(found, substituted=True) == one
+    nothing = Replay((two,), (), faithful=True, places=(None,))
+    assert released(nothing, substituted=True) is None
+
+
+def test_every_row_of_the_papers_tables_has_ours_beside_it(memory, trials):
+    """What was not measured, and what the seed text lost, is None."""
+    pooled = Pooled()
+    pooled.run(memory, NodeDistance())
+    arms = {name: tally.table() for name, tally in trials.tallies.items()}
+    parted = Parted()
+    parted.run(memory, Leiden, 1)
+    tables = beside_the_paper(
+        {
+            "locomo": arms, "2wiki": {}, "leiden": parted.table(), "reliance": {"pagerank": 0.5},
+            "rrf": pooled.table(), "node_distance": pooled.table(),
+            "label_recall": {"0.6": (0.5, (0.4, 0.6))},
+        }
+    )  # fmt: skip
+    assert set(tables) == set(PAPER)
+    for name, rows in PAPER.items():
+        assert rows.keys() <= tables[name].keys()
+        assert all(tables[name][row]["paper"] == told for row, told in rows.items())
+    assert tables["table_1"]["ppr"]["ours"]["reliance"] == 0.5
+    assert tables["table_2_blind"]["ppr_musique_150q"]["ours"] is None
+    assert tables["table_3_harm"]["oracle"]["ours"]["ours"] == 0.0
+    assert tables["table_6_harm_by_label_recall"]["0.6"] == {"paper": 0.035, "ours": 0.5}
+
+
+@pytest.mark.parametrize("number", range(80))
+def test_accounts_of_the_end_to_end_run_are_accounts(number):
+    """With check digits, and no two alike."""
+    assert is_iban(iban(number))
+    assert len({iban(n) for n in range(80)}) == 80

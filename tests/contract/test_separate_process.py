@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from anyio import BrokenWorkerProcess
 
-from guard.adapters.processes import result_reader
-from guard.adapters.processes.result_reader import ResultReader
+from guard.adapters.processes import separate_process
+from guard.adapters.processes.separate_process import ResultReader
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import StateError
 from guard.core.model import Identity, ToolCall
@@ -64,7 +64,7 @@ async def test_a_result_is_not_read_where_the_process_dies(policy: Policy) -> No
     [pid] = children() - before
     os.kill(pid, signal.SIGSTOP)
     reading = asyncio.create_task(reader.read(SEAL, policy, result(policy, page(1000, 2))))
-    while not reader.is_reading:  # noqa: ASYNC110  (it tells nobody)
+    while not reader.is_busy:  # noqa: ASYNC110  (it tells nobody)
         await asyncio.sleep(0)
 
     os.kill(pid, signal.SIGKILL)
@@ -82,7 +82,7 @@ async def test_a_process_that_takes_too_long_is_killed(
     await reader.read(SEAL, policy, result(policy, page(1000, 1)))
     [pid] = children() - before
     os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr(result_reader, "SECONDS", 0.01)
+    monkeypatch.setattr(separate_process, "SECONDS", 0.01)
 
     with pytest.raises(TimeoutError):
         await reader.read(SEAL, policy, result(policy, page(1000, 2)))
@@ -94,7 +94,7 @@ async def test_no_more_wait_for_it_than_are_let(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is beyond is refused at once."""
-    monkeypatch.setattr(result_reader, "WAITING", 2)
+    monkeypatch.setattr(separate_process, "WAITING", 2)
     reader = ResultReader()
     some = [reader.read(SEAL, policy, result(policy, page(1000, n))) for n in range(5)]
 

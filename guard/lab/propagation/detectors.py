@@ -124,7 +124,9 @@ def _nearest(world: World, groups: Ints, count: int) -> tuple[Ints, Floats]:
     for group in np.unique(groups):
         mine = np.flatnonzero(groups == group)
         goals = world.goals[mine]
-        distance, near = cKDTree(goals).query(goals, k=min(4 * count, len(mine)))
+        # Of a single neighbour the library returns no second axis.
+        places = [*range(1, 1 + min(4 * count, len(mine)))]
+        distance, near = cKDTree(goals).query(goals, k=places)
         other = world.agents[mine][near] != world.agents[mine][:, None]
         order = np.argsort(~other, axis=1, kind="stable")[:, :count]
         usable = np.take_along_axis(other, order, axis=1)

@@ -71,6 +71,13 @@ def test_nobody_is_a_witness_for_himself(world):
     assert (modified.outcomes[modified.injected]).mean() > 0.8
 
 
+def test_a_lone_memory_has_no_witness(world):
+    """Where the agents of a scenario are gone but for one memory, it stands alone."""
+    groups = np.where(np.arange(ITEMS) == 7, -1, world.scenarios)
+
+    assert not signals(world, groups).likeness[7].any()
+
+
 def test_the_detector_tells_poison_and_needs_its_evidence(groups):
     """Without witnesses it is much worse, and as printed worse than ours."""
     assert groups["auc"]["ours"] > 0.95
@@ -94,8 +101,9 @@ def test_an_autoencoder_puts_little_right(groups):
         assert found[f"{how}_misbehaviour_after"] > groups["ours"]["misbehaviour_after"]
 
 
-def test_the_machine_on_distances_is_the_library_s_on_vectors(world):
+def test_the_machine_on_distances_is_the_library_s_on_vectors(world, monkeypatch):
     """What One-Class SVM is given is its own kernel, worked out once for the whole grid."""
+    monkeypatch.setattr(detectors, "TRAINED", 200)
     svm = pytest.importorskip("sklearn.svm", reason="the extra `lab` is not installed")
     learn, check = world.scenarios < 20, world.scenarios >= 40
     ours = detectors.fit_one_class_svm(world, None, learn, check)(world, None)

@@ -214,7 +214,7 @@ def fit_ours(world: World, found: Signals, learn: Flags, how: Settings) -> Ours:
     credible items and those that most of their witnesses contradict.  Only the recognition layer
     is fitted on labels.
     """
-    rows = rows_of(world, found)[learn]
+    rows = rows_of(world, found)
     provenance = world.agents * SCENARIOS + world.scenarios
     groups = (provenance * ACTIONS + world.actions) * 2 + world.outcomes
     given = world.parameters
@@ -222,8 +222,8 @@ def fit_ours(world: World, found: Signals, learn: Flags, how: Settings) -> Ours:
     agreement = found.agreement[learn]
     credible = credibility(found.similarity[learn], found.stability[learn], agreement, weights)
     negatives = (credible <= np.quantile(credible, DOUBTFUL)) | (agreement < HALF)
-    encoder = train(rows, negatives, groups[learn], world.poisoned[learn], how)
-    return Ours(encoder, given["taken_on"], weights)
+    encoder = train(rows[learn], negatives, groups[learn], world.poisoned[learn], how)
+    return Ours(encoder, given["taken_on"], weights, (found, encoder.recognise(rows)))
 
 
 def fit_statistical_residual(world: World, found: Signals, learn: Flags, check: Flags) -> Scorer:

@@ -139,7 +139,7 @@ def run(plan: Plan, tell: Progress) -> dict[str, Any]:
     work, main = _Work(plan, tell, Draws(plan.kept)), _Main([], [])
     for seed in range(plan.draws):
         attack, kept = (CAPABILITIES["C4"], main.adaptive) if seed % 2 else (ANY, main.black_box)
-        slow = {"slow": True} if seed < plan.slow else {}
+        slow = {"slow": True} if seed >= plan.draws - plan.slow else {}
         how: dict[str, Any] = {"seed": seed, "attack": attack, "others": True, **slow}
         if work.is_wanted(seed, MAIN_SHARE, **how):
             kept.append(work.one(**how))

@@ -242,13 +242,15 @@ def _embeddings(
         return chance.normal(0, 1 / np.sqrt(HASHED), (count, HASHED))
 
     spread = states / (states.std(axis=0) + 1e-9) / np.sqrt(states.shape[1])
-    rows = given["scenario"] * directions(SCENARIOS)[scenarios]
+    rows = (given["scenario"] * directions(SCENARIOS))[scenarios]
     rows += given["state"] * spread @ directions(states.shape[1])
-    rows += given["context"] * directions(SCENARIOS * 4)[scenarios * 4 + len(DOMAINS) % 4]
-    rows += given["action"] * directions(ACTIONS)[actions]
+    rows += (given["context"] * directions(SCENARIOS * 4))[scenarios * 4 + len(DOMAINS) % 4]
+    rows += (given["action"] * directions(ACTIONS))[actions]
     tags = chance.integers(0, 40, len(rows))
-    rows += given["tags"] * directions(40)[tags]
-    rows += given["noise"] * chance.standard_normal(rows.shape, dtype=np.float32)
+    rows += (given["tags"] * directions(40))[tags]
+    noise = chance.standard_normal(rows.shape, dtype=np.float32)
+    noise *= given["noise"]
+    rows += noise
     templates = directions(6)
     first = kinds == TYPES.index("I")
     rows[first] += given["template"] * templates[chance.integers(0, 6, int(first.sum()))]

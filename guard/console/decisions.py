@@ -61,7 +61,7 @@ CREATE TABLE IF NOT EXISTS decisions (
     id INTEGER PRIMARY KEY, at REAL, decision TEXT, tenant TEXT, principal TEXT, session TEXT,
     server TEXT, tool TEXT, role TEXT, enforced TEXT, action TEXT, milliseconds REAL, score REAL,
     detail TEXT, log TEXT, n INTEGER);
-CREATE INDEX IF NOT EXISTS decisions_decision ON decisions (substr(decision, 1, 8));
+CREATE INDEX IF NOT EXISTS decisions_decision ON decisions (substr(decision, -8));
 CREATE INDEX IF NOT EXISTS decisions_line ON decisions (log, n);
 CREATE INDEX IF NOT EXISTS d_enforced ON decisions (enforced);
 CREATE INDEX IF NOT EXISTS d_session ON decisions (session);
@@ -375,9 +375,10 @@ class DecisionIndex:
     def decision(self, identifier: str) -> Row | None:
         """Return a decision by its id, the newest of several."""
         # Ids are random: an index over whole ones would be the most of what a decision costs here.
-        query = """SELECT * FROM decisions WHERE substr(decision, 1, 8) = ? AND decision = ?
-            ORDER BY +id DESC LIMIT 1"""
-        found = self._asked(query, (identifier[:8], identifier))
+        # `+`: else SQLite puts the one value into the other comparison, and looks at every row.
+        query = """SELECT * FROM decisions WHERE substr(decision, -8) = ? AND +decision = ?
+            ORDER BY id DESC LIMIT 1"""
+        found = self._asked(query, (identifier[-8:], identifier))
         return _row(dict(found[0])) if found else None
 
     def events(self, limit: int = PAGE) -> list[Row]:

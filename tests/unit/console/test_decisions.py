@@ -110,3 +110,38 @@ def test_what_the_policy_no_longer_keeps_is_forgotten(log, opened):
     assert [row["decision"] for row in index.page({})] == ["d3"]
     assert index.events() == []
     assert index.rates(HOUR, HOUR + 3600).decisions == 0
+
+
+def test_no_question_of_a_page_looks_at_every_row(log, opened, monkeypatch):
+    """However long the log is: each filter, alone and with others, and one decision by its id."""
+    index = opened(log)
+    index.take_in()
+    asked = []
+    ask = index._asked
+
+    def noted(query, values=()):
+        asked.append((query, values))
+        return ask(query, values)
+
+    monkeypatch.setattr(index, "_asked", noted)
+    values = {"principal": "alice", "session": "s1", "tool": "send", "server": "127.0.0.1:1"}
+    for name, value in values.items():
+        assert len(index.page({name: value}, before=99)) == 3
+        assert len(index.page({name: value, "enforced": "ask"})) == 1
+    assert len(index.page({**values, "enforced": "block"}, after=1)) == 1
+    assert index.decision("d1")["enforced"] == "ask"
+    index.page({})
+    for query, given in asked:
+        steps = [one["detail"] for one in ask(f"EXPLAIN QUERY PLAN {query}", given)]
+        # The newest page of all reads the table backwards, as far as it is long.
+        assert "SCAN decisions" not in steps or "WHERE" not in query, (query, steps)
+
+
+def test_two_consoles_of_one_log_take_each_line_in_once(log, opened):
+    """They share the index; whoever comes second finds nothing new."""
+    first, second = opened(log), opened(log)
+    assert (len(first.take_in()), len(second.take_in())) == (3, 0)
+    with log.open("a", encoding="utf-8") as file:
+        file.write(line(3))
+    assert (len(second.take_in()), len(first.take_in())) == (1, 0)
+    assert [row["id"] for row in first.page({})] == [4, 3, 2, 1]

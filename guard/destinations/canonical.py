@@ -830,7 +830,7 @@ TEXT_LIST_LIMIT: Final = 1 << 18
 """Characters of one declared string; a longer one is malformed."""
 
 _CACHED_LENGTH: Final = 256
-_CACHE_SIZE: Final = 4096
+_CACHE_SIZE: Final = 1024
 _INT_LIMIT: Final = 1 << 128
 """Integers from here on are malformed: no account number is as long, and printing them costs."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from guard.detectors import DetectorResources
 
 MODEL: Final = "prefix-13"
-REMEMBERED_ROWS: Final = 4096
+REMEMBERED_ROWS: Final = 1024
 
 
 class PrefixClassifier(DetectorPlugin):

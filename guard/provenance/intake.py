@@ -225,7 +225,10 @@ class ResultIntake:
     _sources: frozenset[bytes] = frozenset()
 
     def __post_init__(self) -> None:
-        self._traces_numbers = any(mapping.guarded for mapping in self.policy.tools)
+        # Nobody asks where a number came from but a rule about guarded ones.
+        kinds = self.policy.guarded_kinds
+        is_asked = kinds is None or "number" in kinds
+        self._traces_numbers = is_asked and any(mapping.guarded for mapping in self.policy.tools)
 
     def writes(self) -> tuple[list[LabelWrite], bool]:
         """Return the records to store, and whether a bound cut values off."""

@@ -25,12 +25,12 @@ EPOCHS: Final = 1
 """Periods within the life of a label: what was read in this one or so many before it is found."""
 FOREVER: Final = 0
 _BUCKET_NAMES: Final = tuple(f"{number:x}" for number in range(BUCKETS))
-_REMEMBERED: Final = 8192
-"""Label sets kept at hand."""
+_REMEMBERED: Final = 1024
+"""Label sets kept at hand.  Of many principals few come again soon: more would only fill memory."""
 
 PIN_LIMIT: Final = 4000
 """Pins and marks of one upstream's tools."""
-_LOOKUPS: Final = 4096
+_LOOKUPS: Final = 1024
 """Look-ups of marks that are kept: one object per tool, as it is asked for with every call."""
 
 GRANT_KIND: Final = "g"

@@ -288,7 +288,7 @@ def _place(node: Json, stack: list[Any], keys: list[str | None], root: list[Json
         keys[-1] = None
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=1024)
 def source_mark(name: str) -> bytes:
     """Return what a sender or URL host is known by in records and trust keys: 12 bytes."""
     data = name.encode("utf-8", "surrogatepass")

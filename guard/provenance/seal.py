@@ -31,9 +31,9 @@ FINGERPRINT: Final = 12
 SEAL: Final = 8
 """Bytes of a MAC: a forger has one try per write and no oracle."""
 KEY_BYTES: Final = 32
-PLACES_REMEMBERED: Final = 4096
-DIGESTS_REMEMBERED: Final = 2048
-RECORDS_REMEMBERED: Final = 4096
+PLACES_REMEMBERED: Final = 1024
+DIGESTS_REMEMBERED: Final = 1024
+RECORDS_REMEMBERED: Final = 1024
 """Sealed records that were read: those of a receiver come with every call to it."""
 FOLDS_REMEMBERED: Final = 8
 SOURCE_LIMIT: Final = 24

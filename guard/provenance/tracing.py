@@ -91,7 +91,7 @@ RECEIVERS_TOLD: Final = 4
 _PRIVATE: Final = "private"
 _ESTABLISHED: Final = "established"
 _SAID: Final = (SAID, MENTIONED, WORDS)
-_PLANS: Final = 1024
+_PLANS: Final = 256
 _PLAN_TEXT: Final = 512
 """Characters of the values whose plan is kept at hand: those of a few recipients."""
 

@@ -67,9 +67,8 @@ COUNTER_MAX: Final = 2**32 - 1
 
 _DIGEST_BYTES: Final = 16
 _TENANT_LIMIT: Final = 64
-_AREAS_REMEMBERED: Final = 8192
 _KEYS_REMEMBERED: Final = 1024
-"""Sessions whose key names are kept at hand; the least recently used go first."""
+"""Sessions, sets and digests whose key names are kept at hand; each is quick to make again."""
 
 
 def _offsets(unit: Callable[[str], int]) -> dict[str, int]:
@@ -178,7 +177,7 @@ class Keys:
             if found is None or found[0] is not area or found[1] != tenant:
                 begin = _owner_key(self.namespace, tenant, area.kind, area.owner)
                 key = begin + area.part.encode()
-                if len(near) >= _AREAS_REMEMBERED:
+                if len(near) >= _KEYS_REMEMBERED:
                     near.clear()
                 found = near[id(area)] = area, tenant, key
             keys.append(found[2])
@@ -197,7 +196,7 @@ def _window_keys(namespace: str, tenant: str, principal: str, session: str) -> t
     return f"{prefix}s:{in_session}".encode(), f"{prefix}p:{of_principal}".encode()
 
 
-@lru_cache(maxsize=_AREAS_REMEMBERED)
+@lru_cache(maxsize=_KEYS_REMEMBERED)
 def _owner_key(namespace: str, tenant: str, kind: str, owner: tuple[str, ...]) -> bytes:
     """Return how the keys of one kind of set of one owner begin; the part of the set ends them."""
     # What names a call is a digest as it is.
@@ -214,7 +213,7 @@ def tenant_tag(tenant: str) -> str:
     return f"d:{digest(b'tenant', tenant)}"
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=_KEYS_REMEMBERED)
 def digest(purpose: bytes, *parts: str) -> str:
     """Return the hex digest of some texts; each is length-prefixed so that none can run over."""
     state = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=purpose)

@@ -68,6 +68,12 @@ class Violation:
 
     rule: str
     call: str
+    acknowledged: float = -1.0
+    """When what is lost was acknowledged, seconds since the epoch; -1 where nothing is lost."""
+
+    def is_within(self, spans: Iterable[tuple[float, float]]) -> bool:
+        """Return whether what is lost was acknowledged within one of some spans of time."""
+        return any(begin <= self.acknowledged <= end for begin, end in spans)
 
 
 _ANSWERED = (Saw.READ, Saw.DONE, Saw.REFUSED)
@@ -85,10 +91,10 @@ def violations(events: Iterable[Event]) -> list[Violation]:
     found = [
         Violation(rule, call) for call, seen in by_call.items() for rule in _wrong_in_call(seen)
     ]
-    found += [Violation("tainted_became_clean", call) for call in _tainted_sends(whole)]
+    found += [Violation("tainted_became_clean", *one) for one in _tainted_sends(whole)]
     used = Counter(event.to for event in whole if event.saw is Saw.GRANTED)
     found += [Violation("grant_used_twice", grant) for grant, times in used.items() if times > 1]
-    found += [Violation("grant_lost", grant) for grant in _lost_grants(whole, by_call)]
+    found += [Violation("grant_lost", *one) for one in _lost_grants(whole, by_call)]
     return found
 
 
@@ -123,8 +129,10 @@ def _is_before(line: Event, arrival: Event) -> bool:
     return line.at <= arrival.at
 
 
-def _lost_grants(whole: list[Event], by_call: dict[str, list[Event]]) -> Iterator[str]:
-    """Yield acknowledged grants whose first use was asked about again."""
+def _lost_grants(
+    whole: list[Event], by_call: dict[str, list[Event]]
+) -> Iterator[tuple[str, float]]:
+    """Yield acknowledged grants whose first use was asked about again, and when they were given."""
     asked: dict[str, list[Event]] = defaultdict(list)
     for event in whole:
         if event.saw is Saw.ASKED and event.to:
@@ -134,11 +142,11 @@ def _lost_grants(whole: list[Event], by_call: dict[str, list[Event]]) -> Iterato
             continue
         first = next((one.call for one in asked[given.to] if one.at >= given.at), None)
         if first is not None and any(event.saw is Saw.WAITS for event in by_call[first]):
-            yield given.to
+            yield given.to, given.at
 
 
-def _tainted_sends(whole: list[Event]) -> Iterator[str]:
-    """Yield calls that arrived although their receiver had been read as untrusted before."""
+def _tainted_sends(whole: list[Event]) -> Iterator[tuple[str, float]]:
+    """Yield calls that arrived although their receiver had been read as untrusted, and when."""
     asked = {event.call: event.at for event in whole if event.saw is Saw.ASKED}
     read: dict[tuple[str, str], float] = {}
     for event in whole:
@@ -149,4 +157,4 @@ def _tainted_sends(whole: list[Event]) -> Iterator[str]:
         if event.saw is Saw.RECEIVED and event.to and event.call not in granted:
             since = read.get((event.principal, event.to))
             if since is not None and since <= asked.get(event.call, event.at):
-                yield event.call
+                yield event.call, since

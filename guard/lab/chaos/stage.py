@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from guard.lab.redis_servers import RedisProcess
 
 POLICY: Final = Path(__file__).with_name("policy.yaml")
+BEHIND: Final = "redis primary kill -9, replica behind"
+"""The kind of fault in which a primary dies whose replica lacks its last writes."""
 SETTLE: Final = 0.4
 """Seconds that a stopped process stays stopped, and that all work between two faults."""
 _DOWN_MILLISECONDS: Final = 1500
@@ -208,6 +210,22 @@ class Stage(Rig):
         self._find_primary()
         dead, heir = self.primary, self.replica
         dead.kill()
+        heir.wait_for("role:master", "INFO", "replication")
+        self._come_back(dead, heir)
+
+    def kill_primary_ahead(self) -> None:
+        """Kill -9 of a primary that has gone on without its replica, which is promoted.
+
+        What the primary has acknowledged by itself meanwhile is gone.
+        """
+        self._find_primary()
+        dead, heir = self.primary, self.replica
+        try:
+            self._isolation.cut(_OTHER_SIDE, dead.port)
+            time.sleep(SETTLE)
+            dead.kill()
+        finally:
+            self._isolation.mend()
         heir.wait_for("role:master", "INFO", "replication")
         self._come_back(dead, heir)
 
@@ -445,6 +463,7 @@ class Stage(Rig):
             }
         if self._isolation.has_network and self.sentinels:
             found |= {
+                BEHIND: self.kill_primary_ahead,
                 "partition guard, primary | replica, sentinels": self.cut_primary_off,
                 "partition primary | replica": self.cut_replica_off,
                 "partition guard | sentinels": self.cut_sentinels_off,

@@ -281,7 +281,7 @@ def is_plain(value: str) -> bool:
     return _SHORT.fullmatch(value) is not None or _is_plain(value)
 
 
-@bounded_cache(4096)
+@bounded_cache(1024)
 def _is_plain(value: str) -> bool:
     if len(value) > _VALUE_LIMIT or not value.isascii() or find_leaks(value):
         return False

@@ -164,3 +164,26 @@ def test_a_read_that_was_not_acknowledged_taints_nothing() -> None:
     ]
 
     assert violations([*history, *late]) == []
+
+
+@pytest.mark.parametrize(
+    ("bug", "acknowledged"),
+    [("a label was lost", 70.4), ("a grant is lost in a failover", 400.0)],
+)
+def test_a_loss_says_when_it_was_acknowledged(bug: str, acknowledged: float) -> None:
+    """So it can be told whether the durability setting states that it may be lost."""
+    _, broken = BUGS[bug]
+    [lost] = violations(broken(sound()))
+
+    assert lost.acknowledged == acknowledged
+    assert lost.is_within([(0, 1), (acknowledged - 1, acknowledged + 1)])
+    assert not lost.is_within([(acknowledged + 0.1, 500)])
+
+
+def test_what_is_no_loss_is_never_stated() -> None:
+    """A call that passes unjudged is a violation whatever a setting states."""
+    _, broken = BUGS["a call passes unjudged"]
+    found = violations(broken(sound()))
+
+    assert found
+    assert not any(wrong.is_within([(0, 1e9)]) for wrong in found)

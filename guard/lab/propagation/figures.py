@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
+from guard.lab.propagation.tables import surrogate_tables
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -17,10 +19,12 @@ PAPER_POINTS: Final = {"before": (3.8, 0.156), "after": (1.4, 0.023)}
 
 
 def draw_propagation(details: Mapping[str, Any], folder: Path) -> None:
-    """Write ``surrogate.png`` and ``growth.png``, each where the report has what it shows."""
+    """Write ``surrogate.png``, its tables and ``growth.png``, each where the report has it."""
     folder.mkdir(parents=True, exist_ok=True)
     if "surrogate" in details:
         _surrogate(details["surrogate"], folder / "surrogate.png")
+        tables = surrogate_tables(details["surrogate"])
+        (folder / "surrogate.md").write_text(tables, encoding="utf-8")
     if "growth" in details:
         _growth(details["growth"], folder / "growth.png")
 

@@ -151,6 +151,27 @@ def test_what_could_be_told_best_is():
     assert best_f1(np.array([0.1, 0.35, 0.3, 0.4]), truth)[0] == pytest.approx(0.3)
 
 
+def test_the_tables_are_of_the_run_that_the_figures_show(tmp_path, world, groups, monkeypatch):
+    """Each figure of the paper's tables stands beside ours, each term and type has its row."""
+    figures = pytest.importorskip("guard.lab.propagation.figures")
+    monkeypatch.setattr(surrogate, "draw", lambda *_: world)
+    monkeypatch.setattr(surrogate, "evaluate", lambda *_, **__: groups)
+    plan = surrogate.Plan(draws=2, items=ITEMS, slow=1, few=2)
+    _, details = surrogate.surrogate(plan, lambda _: None)
+    figures.draw_propagation({"surrogate": details}, tmp_path)
+    told = (tmp_path / "surrogate.md").read_text("utf-8")
+
+    assert (tmp_path / "surrogate.png").stat().st_size > 10_000
+    assert told.startswith("2 draws of 1,500 memories")
+    median = details["main"]["auc"]["ours"]["median"]
+    assert f"| ours | {median:.3f} [" in told
+    for row in ("isolation forest", "eq1 similarity", "eq4 recognition", "ours auc without spread",
+                "type unseen in training: II", "filled in poison put right"):  # fmt: skip
+        assert f"| {row}" in told
+    assert "| 0.94 |" in told
+    assert "| 15.6 |" in told
+
+
 @pytest.fixture
 def made(monkeypatch):
     """Have draws take no time; return what was made."""
@@ -189,7 +210,7 @@ def test_a_plan_ends_when_its_time_is_over(made):
 def test_a_run_goes_on_from_the_draws_that_were_kept(made, tmp_path, monkeypatch):
     """None is made twice; a line that was cut short or is of other code is not used."""
     kept = tmp_path / "draws.jsonl"
-    plan = surrogate.Plan(draws=4, items=600, few=2, minutes=10.0, kept=kept)
+    plan = surrogate.Plan(draws=4, items=600, slow=0, few=2, minutes=10.0, kept=kept)
     before, _ = surrogate.surrogate(plan, lambda _: None)
     first = len(made)
     again, _ = surrogate.surrogate(replace(plan, minutes=0.0), lambda _: None)

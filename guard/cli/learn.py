@@ -33,7 +33,9 @@ def learn(
         Path, typer.Option("--output", "-o", help="File to load beside the policy.")
     ] = Path("learned.yaml"),
     days: Annotated[int, typer.Option(min=1, max=366, help="Days until an entry ends.")] = 30,
-    at_least: Annotated[int, typer.Option(min=1, help="Runs that must speak for an entry.")] = 3,
+    at_least: Annotated[
+        int, typer.Option(min=1, help="Sessions that must speak for an entry.")
+    ] = 3,
     audit: Annotated[
         Path | None, typer.Option(help="Audit log: how often tools were called, and no more.")
     ] = None,
@@ -46,9 +48,9 @@ def learn(
 ) -> None:
     """Show what recorded runs would change in a policy, as a diff with counts behind every line.
 
-    Nothing is learned of a run in which a call was blocked or a receiver tainted.  The proposal is
-    replayed on the same runs before it is shown; one that does more than answer what was asked is
-    refused with exit code 2.
+    Nothing is learned of a session in which a call was blocked or a receiver tainted.  The proposal
+    is replayed on the same runs before it is shown; one that does more than answer what was asked
+    is refused with exit code 2.
 
     Example: guard learn week.jsonl --policy policy.yaml --write
     """
@@ -72,7 +74,9 @@ def learn(
     for line in difflib.unified_diff(old, text.splitlines(), str(output), "proposed", lineterm=""):
         typer.echo(plain(line))
     changes = ", ".join(f"{n} {kind}" for kind, n in sorted(flips.items())) or "no verdict changes"
-    typer.echo(f"{found.runs} runs, {found.skipped} teach nothing; on them: {changes}", err=True)
+    typer.echo(
+        f"{found.sessions} sessions, {found.skipped} teach nothing; on them: {changes}", err=True
+    )
     for tool, calls in _counted(audit):
         typer.echo(plain(f"audit: {tool}: {calls} calls"), err=True)
     if any(tuple(kind.split(" -> ")) not in LOOSER for kind in flips):

@@ -9,8 +9,10 @@ anything but one address, as a directory.  Receivers and directories end with a 
 person can know (what a tool without receivers does, who writes a field of a tool that nobody has
 mapped) stands as a comment.
 
-INVARIANT (nothing from taint): a run in which a call had a tainted receiver, or was blocked, or
-failed, teaches nothing at all; a receiver of such a run is proposed from no other either, and a
+What speaks for an entry is counted in sessions: a recording of a week is one run.
+
+INVARIANT (nothing from taint): a session in which a call had a tainted receiver, or was blocked, or
+failed, teaches nothing at all; a receiver of such a session is proposed from no other either, and a
 field in which one had stood is no directory.
 """
 
@@ -20,7 +22,8 @@ import json
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.core.model import DestinationStatus, Role
 from guard.decision.classification import classify
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from guard.core.ports import Detector
     from guard.replay.traces import Call, Run
 
+Judged: TypeAlias = "tuple[Call, dict[str, Any]]"
+"""A recorded call, and what the replay says of it."""
 UNTAUGHT: Final = frozenset({"tainted", "denied"})
 """Rungs of receivers that make a run teach nothing."""
 VOUCHED: Final = frozenset({"listed", "granted", "prompted", "established"})
@@ -52,22 +57,22 @@ _FIRST: Final = re.compile(r"\$\['([A-Za-z_]\w*)'\]", re.ASCII)
 class Learned:
     """What the runs teach."""
 
-    runs: int = 0
+    sessions: int = 0
     skipped: int = 0
-    """Runs that teach nothing."""
+    """Sessions that teach nothing."""
     receivers: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """Principals, tools and the receivers that were asked about, by the runs in which they were."""
+    """Principals, tools and the receivers that were asked about, by sessions."""
     tainted: set[str] = field(default_factory=set)
-    """Receivers that a run which teaches nothing has."""
+    """Receivers that a session which teaches nothing has."""
     sends: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Arguments of tools that nobody has mapped in which addresses stood, by calls."""
     unmapped: Counter[str] = field(default_factory=Counter)
     """Tools that nobody has mapped, by calls."""
     fields: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Tools, and the parts of their results in which a later receiver stood, by runs."""
+    """Tools, and the parts of their results in which a later receiver stood, by sessions."""
     mixed: set[tuple[str, str]] = field(default_factory=set)
-    """Parts of results in which something else than one address stood, or a receiver of a run that
-    teaches nothing."""
+    """Parts of results in which something else than one address stood, or a receiver of a session
+    that teaches nothing."""
 
 
 async def learn(
@@ -81,23 +86,24 @@ async def learn(
         url: of a store; the replay has a namespace of its own.
         detectors: as in live traffic.
     """
-    lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
-
-    def keep(text: str) -> None:
-        line = json.loads(text)
-        lines[line["run_id"]].append(line)
-
+    texts: list[str] = []
     async with fresh_store(url, policy.limits) as store:
-        await Replay(policy, store, detectors).run(runs, keep)
+        await Replay(policy, store, detectors).run(runs, texts.append)
     found = Learned()
+    # In the order of the runs: two of them may have the same id, as those of one tenant do.
+    lines = map(json.loads, texts)
     for run in runs:
-        found.runs += 1
         found.mixed.update(_mixed(run))
-        if any(_teaches_nothing(line) for line in lines[run.run_id]):
-            found.skipped += 1
-            _warn(found, policy, run)
-            continue
-        _take(found, policy, run, {line["i"]: line for line in lines[run.run_id]})
+        sessions: dict[str, list[Judged]] = defaultdict(list)
+        for call, line in zip(run.calls, islice(lines, len(run.calls)), strict=True):
+            sessions[call.session].append((call, line))
+        for judged in sessions.values():
+            found.sessions += 1
+            if any(_teaches_nothing(line) for _, line in judged):
+                found.skipped += 1
+                _warn(found, policy, run, judged)
+            else:
+                _take(found, policy, run, judged)
     return found
 
 
@@ -129,10 +135,10 @@ def _mixed(run: Run) -> Iterator[tuple[str, str]]:
                 yield call.tool, path
 
 
-def _warn(found: Learned, policy: Policy, run: Run) -> None:
-    """Note the receivers of a run that teaches nothing, and where they had stood."""
+def _warn(found: Learned, policy: Policy, run: Run, judged: Sequence[Judged]) -> None:
+    """Note the receivers of a session that teaches nothing, and where they had stood."""
     before: list[Call] = []
-    for call in run.calls:
+    for call, _ in judged:
         for target in classify(policy, recorded_call(run, call, call.ts or 0.0)).targets:
             if target.status in {DestinationStatus.EXTERNAL, DestinationStatus.DENIED}:
                 found.tainted.add(target.destination.canonical)
@@ -140,18 +146,18 @@ def _warn(found: Learned, policy: Policy, run: Run) -> None:
         before.append(call)
 
 
-def _take(found: Learned, policy: Policy, run: Run, lines: dict[int, dict[str, Any]]) -> None:
+def _take(found: Learned, policy: Policy, run: Run, judged: Sequence[Judged]) -> None:
     asked: set[tuple[str, str, str]] = set()
     sources: set[tuple[str, str]] = set()
     before: list[Call] = []
-    for call in run.calls:
+    for call, line in judged:
         classified = classify(policy, recorded_call(run, call, call.ts or 0.0))
         outside = [t for t in classified.targets if t.status is DestinationStatus.EXTERNAL]
         if classified.mapping is None:
             found.unmapped[call.tool] += 1
             addressed = {_argument(t.path) for t in outside if _is_whole(t.destination.kind)}
             found.sends[call.tool].update(addressed)
-        elif classified.role is Role.SEND and lines[call.i]["action"] == "ask":
+        elif classified.role is Role.SEND and line["action"] == "ask":
             principal = classified.call.identity.principal
             stand = [t.destination.canonical for t in outside if _can_stand(t.destination)]
             asked |= {(principal, call.tool, receiver) for receiver in stand}
@@ -217,14 +223,14 @@ def overlay_text(policy: Policy, name: str, found: Learned, *, until: str, at_le
         name: of the new file's policy.
         found: what the runs teach.
         until: last day of the ``allow`` entries, ``2027-01-31``.
-        at_least: runs that must speak for an entry.
+        at_least: sessions that must speak for an entry.
     """
     return "\n".join([*_overlay(policy, name, found, until, at_least), ""])
 
 
 def _overlay(policy: Policy, name: str, found: Learned, until: str, at_least: int) -> Iterator[str]:
-    taught = found.runs - found.skipped
-    yield f"# Proposed by `guard learn` from {taught} recorded runs; {found.skipped} more teach"
+    taught = found.sessions - found.skipped
+    yield f"# Proposed by `guard learn` from {taught} recorded sessions; {found.skipped} more teach"
     yield "# nothing, as a call in them was blocked or had a tainted receiver."
     yield "version: 1"
     yield f"name: {json.dumps(name)}"
@@ -244,40 +250,40 @@ def _overlay(policy: Policy, name: str, found: Learned, until: str, at_least: in
 
 
 def _receivers(found: Learned, until: str, at_least: int) -> Iterator[str]:
-    """Yield the receivers, each for as few as its runs speak for."""
+    """Yield the receivers, each for as few as its sessions speak for."""
     known = {one: n for one, n in found.receivers.items() if one[2] not in found.tainted}
     often = {one: n for one, n in known.items() if n >= at_least}
     of_many: dict[str, set[tuple[str, str, str]]] = defaultdict(set)
     for one in known.keys() - often.keys():
         of_many[one[2]].add(one)
-    runs = {to: sum(known[one] for one in who) for to, who in of_many.items()}
+    sessions = {to: sum(known[one] for one in who) for to, who in of_many.items()}
     allowed = sorted(
-        (to for to in of_many if runs[to] >= at_least and len(of_many[to]) > 1),
-        key=lambda to: (-runs[to], to),
+        (to for to in of_many if sessions[to] >= at_least and len(of_many[to]) > 1),
+        key=lambda to: (-sessions[to], to),
     )
     yield "established:" if often else "established: []"
     for (principal, tool, to), n in sorted(often.items(), key=lambda one: (-one[1], one[0])):
         parts = {"to": to, "tool": tool, "principal": principal, "until": until}
         entry = ", ".join(f"{name}: {json.dumps(value)}" for name, value in parts.items())
-        yield f"  - {{{entry}}}  # asked about in {n} runs"
+        yield f"  - {{{entry}}}  # asked about in {n} sessions"
     yield "allow:" if allowed else "allow: []"
     for to in allowed:
         entry = f"{{to: {json.dumps(to)}, until: {json.dumps(until)}}}"
         who = len({one[0] for one in of_many[to]})
-        yield f"  - {entry}  # asked about in {runs[to]} runs of {who} principals"
+        yield f"  - {entry}  # asked about in {sessions[to]} sessions of {who} principals"
 
 
 def _directories(policy: Policy, found: Learned, at_least: int) -> dict[str, list[tuple[str, int]]]:
     """Return the parts of mapped reads' results that have held nothing but later receivers."""
     places: dict[str, list[tuple[str, int]]] = {}
-    for place, runs in found.fields.most_common():
+    for place, sessions in found.fields.most_common():
         tool, path = place
         mapping = policy.mapping(tool)
         if mapping is None or mapping.server or mapping.role not in READS or mapping.store:
             continue
         declared = any(one.path.text == path for one in mapping.fields)
-        if runs >= at_least and place not in found.mixed and not declared:
-            places.setdefault(tool, []).append((path, runs))
+        if sessions >= at_least and place not in found.mixed and not declared:
+            places.setdefault(tool, []).append((path, sessions))
     return places
 
 
@@ -286,10 +292,11 @@ def _as_directories(directories: dict[str, list[tuple[str, int]]], until: str) -
     if directories:
         yield "  # Only if nobody but its owner writes there; leave out what others can set."
     for tool, fields in sorted(directories.items()):
-        for path, runs in fields:
+        for path, sessions in fields:
             parts = {"tool": tool, "path": path, "until": until}
             entry = ", ".join(f"{name}: {json.dumps(value)}" for name, value in parts.items())
-            yield f"  - {{{entry}}}  # held later receivers, and nothing else, in {runs} runs"
+            counted = f"held later receivers, and nothing else, in {sessions} sessions"
+            yield f"  - {{{entry}}}  # {counted}"
 
 
 def _is_send(tool: str, paths: Counter[str], found: Learned) -> bool:
@@ -312,5 +319,6 @@ def _comments(found: Learned, sends: set[str], at_least: int) -> Iterator[str]:
     ]
     if fields:
         yield "# Where receivers had stood before: a directory, if only its owner writes the field."
-    for (tool, path), runs in fields:
-        yield f"#   {json.dumps(tool)}: {{path: {json.dumps(path)}, as: directory}}, in {runs} runs"
+    for (tool, path), sessions in fields:
+        parts = f"{{path: {json.dumps(path)}, as: directory}}"
+        yield f"#   {json.dumps(tool)}: {parts}, in {sessions} sessions"

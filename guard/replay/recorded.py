@@ -1,8 +1,9 @@
 """Recordings as runs of trace format v1, which everything that reads recorded runs takes.
 
 One run is what a tenant's agents did, because they share its memories; ``agent`` says which of them
-made a call where there are several.  Fields beyond the format, which its readers ignore, say what
-was decided at the time: ``verdict``, ``forwarded``, ``reasons``, ``id``.
+made a call where there are several.  Fields beyond the format, which other readers ignore, say who
+made a call (``principal``), where it went, and what was decided at the time: ``verdict``,
+``forwarded``, ``reasons``, ``id``.
 """
 
 from __future__ import annotations
@@ -117,6 +118,7 @@ def _run(
             "i": place,
             "ts": call["at"],
             "session": _session(call),
+            "principal": call["principal"],
             "tool": call["tool"],
             "args": masked(call["arguments"]),
             "result": None if answer is None else _content(masked(answer["content"])),

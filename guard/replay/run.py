@@ -238,8 +238,9 @@ def _as_recorded(arguments: Sequence[Mapping[str, Json] | None]) -> None:
 
 def _identity(run: Run, call: Call) -> Identity:
     """Return who makes a recorded call: agents of a run are principals that share its memories."""
+    agent = run.owner if call.agent is None else f"{run.owner}/{call.agent}"
     return Identity(
-        principal=run.owner if call.agent is None else f"{run.owner}/{call.agent}",
+        principal=call.principal or agent,
         # Recordings number their sessions from 0, so a session is named by its run too.
         session=json.dumps([run.run_id, call.session]),
         tenant=run.owner,

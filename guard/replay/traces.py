@@ -93,9 +93,11 @@ class Call(_Record):
     tool: str
     args: dict[str, Any]
     result: str | dict[str, Any] | list[Any] | None = None
+    principal: str | None = None
+    """Who made it as a guard knew him; beyond the format, as are the next three: recordings have
+    them, and a policy may speak of principals and map the tools of each server apart."""
     server: str = ""
-    """The listener it came through; beyond the format, as are the next two: recordings have them,
-    and a policy may map the tools of each server apart."""
+    """The listener it came through."""
     upstream: str = ""
     protocol: str = ""
 
@@ -168,6 +170,8 @@ def locate_runs(
                 yield from _read_lines(str(path), stream, skip)
         except FileNotFoundError:
             raise TraceError(str(path), 0, "no such file") from None
+        except IsADirectoryError:
+            raise TraceError(str(path), 0, _DIRECTORY) from None
         except (OSError, EOFError, zlib.error) as error:
             message = f"cannot be read ({type(error).__name__}), check the file and its compression"
             raise TraceError(str(path), 0, message) from error
@@ -195,6 +199,10 @@ def _read_lines(
             yield Located(path, number, run)
 
 
+_DIRECTORY: Final = (
+    "this is a directory; of recordings `guard traces from-recording DIR --out FILE.jsonl` makes "
+    "traces"
+)
 _AUDIT: Final = (
     "this is an audit log, which holds decisions and no arguments, so nothing in it can be judged "
     "again; traces are made by `guard run --record DIR` and `guard traces from-recording`, one run "

@@ -75,23 +75,58 @@ async def test_what_was_asked_about_often_is_proposed_with_its_count_and_an_end(
     policy = load_policies([DEFAULT, path])
 
     entry = '{to: "bob@partner.example", until: "2027-01-31"}'
-    assert f"{entry}  # asked about in 3 runs of 3 principals" in text
+    assert f"{entry}  # asked about in 3 sessions of 3 principals" in text
     assert "established: []" in text
     assert [p.text for p in policy.mapping("post_letter").destinations] == ["$.to"]
     assert policy.mapping("find_people") is None
-    assert '#   "find_people": {path: "$.people[*].mail", as: directory}, in 3 runs' in text
+    assert '#   "find_people": {path: "$.people[*].mail", as: directory}, in 3 sessions' in text
 
 
 async def test_nothing_is_learned_of_a_run_with_a_tainted_receiver(redis_server, tmp_path):
     """Neither that receiver nor the others of the run, however often."""
     text, found = await learned([attacked(n) for n in range(5)], redis_server, tmp_path)
 
-    assert (found.runs, found.skipped) == (5, 5)
+    assert (found.sessions, found.skipped) == (5, 5)
     assert "@" not in text
 
 
+def week(sessions, principal="mail-agent"):
+    """Return what a recording becomes: one run of a tenant, with a session for each piece of work.
+
+    Args:
+        sessions: runs as above, whose calls are the sessions'.
+        principal: who made the calls, as the guard knew it.
+    """
+    calls = [
+        {**call, "session": f"{principal}/{number}", "principal": principal}
+        for number, one in enumerate(sessions)
+        for call in one["calls"]
+    ]
+    prompts = [
+        {"session": f"{principal}/{number}", "text": one["prompts"][0]["text"]}
+        for number, one in enumerate(sessions)
+    ]
+    numbered = [{**call, "i": i, "ts": 1000.0 + i} for i, call in enumerate(calls)]
+    run_id = "recorded:default"
+    return {"run_id": run_id, "principal": "default", "prompts": prompts, "calls": numbered}
+
+
+async def test_a_week_of_recordings_teaches_by_its_sessions_and_for_who_was_recorded(
+    redis_server, tmp_path
+):
+    """One attack in a week does not make it useless, and nothing of that session is proposed."""
+    runs = [week([honest(0), honest(1), attacked(2)]), week([honest(3), attacked(4), honest(5)])]
+    text, found = await learned(runs, redis_server, tmp_path)
+
+    entry = '{to: "bob@partner.example", tool: "send_email", principal: "mail-agent", until: '
+    assert (found.sessions, found.skipped) == (6, 2)
+    assert f'{entry}"2027-01-31"}}  # asked about in 4 sessions' in text
+    assert "carol" not in text
+    assert "drop" not in text
+
+
 async def test_what_was_asked_about_rarely_is_not_proposed(redis_server, tmp_path):
-    """Two runs are no habit."""
+    """Two sessions are no habit."""
     text, _ = await learned([honest(n) for n in range(2)], redis_server, tmp_path)
 
     assert "allow: []" in text
@@ -171,7 +206,7 @@ async def test_whom_one_principal_wrote_to_often_it_may_write_to_again(redis_ser
     later = 1801440000.0
 
     entry = '{to: "bob@partner.example", tool: "send_email", principal: "agent", until: '
-    assert f'{entry}"2027-01-31"}}  # asked about in 3 runs' in text
+    assert f'{entry}"2027-01-31"}}  # asked about in 3 sessions' in text
     assert "allow: []" in text
     assert await verdict([DEFAULT], send, redis_server) == "ask"
     assert await verdict(policies, send, redis_server) == "allow"
@@ -203,7 +238,7 @@ async def test_where_nothing_but_later_receivers_stood_is_a_directory_for_a_whil
     policies, later = [DEFAULT, base, path], 1801440000.0
 
     entry = '{tool: "find_people", path: "$.people[*].mail", until: "2027-01-31"}'
-    assert f"{entry}  # held later receivers, and nothing else, in 3 runs" in text
+    assert f"{entry}  # held later receivers, and nothing else, in 3 sessions" in text
     assert "note" not in text
     assert await verdict([DEFAULT, base], LOOKS_UP, redis_server) != "allow"
     assert await verdict(policies, LOOKS_UP, redis_server) == "allow"

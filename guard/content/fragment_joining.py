@@ -34,6 +34,7 @@ _TURNED: Final = 4
 _PIECE: Final = re2.compile(r"[A-Za-z0-9_+/=.-]{3,}")
 _LABEL: Final = re2.compile(
     r"(?i)^\W*(?:part|chunk|piece|segment|p|half|fragment)?[ _#-]?[0-9]{0,3}\s*[:=]\s*"
+    r"|^\W*(?:part|chunk|piece|segment|half|fragment)[ _#-]?[0-9]{1,3}\s+"
 )
 
 

@@ -20,19 +20,35 @@ WHERE: Final = r"(?:https?://|wss?://|ftp://|[\w.+-]+@[\w-]+\.\w+)"
 MODEL: Final = r"(?:an? |the |any |all )?(?:ai|llm|language model|assistants?|agents?|chatbots?|ai model|copilot|claude|chatgpt|gpt|gemini)s?"
 
 _AGENT: Final = r"(?:ai|llm|language[- ]model|assistant|agent|chatbot|copilot|claude|chatgpt|gpt|gemini|model|bot)s?"
+_PROGRAM: Final = r"(?:(?:(?:ai|llm|ki|ia|language[- ]model|chat|support|coding|browser)[ -]?)(?:systems?|agents?|assistants?|models?|bots?|crawlers?|browsers?|readers?|assistent\w*|modell\w*|助手|アシスタント)|llms?|ais?|chatgpt|copilot|claude|gemini|assistants?|assistent\w*|asistentes?|assistentes?|assistants? ia|агент\w*|ассистент\w*|помощник\w*|助手|助理|アシスタント|エージェント|어시스턴트)"
+"""Whom a text speaks to that is no person, in the languages that are read."""
+_CALLS_OUT: Final = r"(?:note|message|notice|attention|important|hint|instructions?|reminder|only|nota|aviso|mensaje|mensagem|hinweis|nachricht|anweisung\w*|remarque|avviso|opmerking|примечание|внимание)"
 CLASSES: Final = {
     "spoken to": (
         rf"\b(?:note|message|notice|instructions?|attention|hint|dear|hey|hello|reminder|request)\b[ :,]*(?:to |for )?(?:all |any |the |every )?(?:\w+ )?{_AGENT}\b|\b{_AGENT}(?: \w+)? (?:reading|visiting|accessing|processing|browsing|parsing|summari[sz]ing) (?:this|the|our)\b"
         rf"|\b(?:you are|as) an? (?:\w+ ){{0,2}}{_AGENT}\b|\b(?:ask|tell|have|let|instruct) (?:the|your|an?) (?:ai )?{_AGENT} to\b|\byour (?:ai )?agent (?:can|will|should|must)\b|\b(?:the|all|any|every) {_AGENT}\b[^.\n]{{0,60}}\b(?:must|has to|have to|needs? to|(?:is|are) required to)\b"
         rf"|(?:^|[\n>*#]\s*|[.!?]\s+|<!--\s*){_AGENT}\s*:"
+        rf"|(?:^|[\n>*#.!?:。！\"'(]\s*)(?:hey |hi |hello |dear )?{_PROGRAM}\s*[,:，：、へ]|\b(?:hey|dear|hello) {_PROGRAM}\b"
+        rf"|\b{_CALLS_OUT}\s*(?:,|:|to|for|an|für|pour|à|para|al?|per|voor)?\s*(?:the |all |any |el |la |los |den |die |alle |l'|o |os |de |het )?{_PROGRAM}\b|[给給]\s*(?:AI)?(?:助手|助理)|{_PROGRAM}への?"
+        rf"|\b{_PROGRAM} (?:indexing|reading|visiting|crawling|parsing|seeing|that (?:reads?|index\w*|visits?))\b|\bfor (?:the |any |all )?{_PROGRAM} only\b|\bif you are an? (?:\w+ )?{_PROGRAM}\b"
+        rf"|\b{_PROGRAM} (?:must|have to|has to|shall|need to|are required to|are to)\b|\b\w*(?:_|-)(?:for|to)(?:_|-)(?:the_)?(?:assistant|agent|llm|ai|model)s?\b|\b(?:agent|assistant|llm|ai)_(?:instructions?|directives?|notes?|orders?|commands?|todo)\b"
+        r"|\[/?(?:system|admin|developer|operator)\]|\b(?:next,? )?the (?:agent|assistant|model) (?:should|must|has to|needs to|is to) (?:now )?(?:call|invoke|run)\b"
     ),
     "where": WHERE,
     "held": (
         rf"\b{SECRETS}\b|\b(?:your|the user's|their|current|session|access|auth\w*|aws|api) (?:\w+ )?(?:keys?|tokens?|passwords?|cookies?|codes?|secrets?|credentials?)\b|\bauthori[sz]ation header\b"
         r"|\bcontext window\b|\b(?:user'?s?|their|home|e-?mail) (?:\w+ )?(?:address|name|data|details)\b|\blist of (?:the )?files\b|\bUSER_?DATA\b|\bfiles in the working directory\b"
+        r"|\b(?:recovery|backup|verification|one-time) codes?\b|\b(?:session|browser) cookies?\b|\b(?:user|visitor|customer|reader|client)(?:'s|s')? (?:\w+ )?(?:full name|name and address|e-?mails?|inbox|password|address|files?|messages?|cookies?)\b|\bmy inbox\b"
+        r"|\b(?:all |every |the )?(?:earlier|previous|prior) (?:tool |function )?(?:results?|outputs?|answers?|messages?)\b|\b(?:every|all) environment variables?\b"
+        r"|\b(?:contraseñas?|claves?|credenciales|correos?|mots? de passe|identifiants|passw(?:o|ö)rt\w*|zugangsdaten|wachtwoord\w*|senhas?|credenciais|e-mails? d[oa]s? (?:usuári|utilizador)\w*|credenziali)\b|парол\w*|файл\w* пользовател\w*|ключ\w*|密钥|密鑰|密码|密碼|パスワード|秘密鍵|비밀번호"
     ),
+    "calls": r"\b(?:call|invoke|use|run)(?:s|ing)?\b[^.\n]{0,20}\b[a-z]+_[a-z_]+\b",
+    "unasked": r"\b(?:do not|don't|not|without|never)\b[^.\n]{0,20}\b(?:ask\w*|confirm\w*|report\w*|mention\w*|tell\w*)\b",
+    "pays": r"\b(?:transfer|pay|send|wire)\b[^.\n]{0,60}\b(?:funds|money|balance|amount|coins?|eur|usd|euros?|dollars?)\b",
+    "receiver": rf"{WHERE}|\b0x[0-9a-f]{{40}}\b|(?-i:\b[A-Z]{{2}}[0-9]{{2}}[A-Z0-9]{{12,28}}\b)|(?-i:\b(?:bc1|[13])[a-km-zA-HJ-NP-Z1-9]{{25,40}}\b)",
     "file": _FILES,
-    "does": rf"\b(?:{SENDS}|run|execute|open|call|paste|reply with|answer with|put|press|resend|re-send|export|print|set|transfer|proceed|delete|use|disable|give|provide|transmit|show|display)\b",
+    "does": rf"\b(?:{SENDS}|run|execute|open|call|paste|reply with|answer with|put|press|resend|re-send|export|print|set|transfer|proceed|delete|use|disable|give|provide|transmit|show|display|collect|include|approve|add|hand out|hand over|navigate|transfer|click|repeat|reveal|answer|stop|encrypt|overwrite|rename)\b"
+    r"|\b(?:env[ií]\w*|manda\w*|reenv[ií]\w*|encaminh\w*|mostra\w*|envoie\w*|envoyez|transmets?|transmettez|affiche\w*|sende\w*|schick\w*|übermittle\w*|leite\w*|invi[ao]\w*|inoltra\w*|stuur\w*|verzend\w*)\b|发送|發送|上传|转发|送信|送って|отправ\w*|перешл\w*|보내",
     "command": r"\b(?:curl|wget|powershell|bash|rm -[rf]+|cat|nc|scp|ssh)\b \S|\bshell tool\b|\bwin\+r\b",
     "changed": (
         r"\b(?:your|the) (?:task|goal|mission|instructions?|objectives?|role) (?:has|have) (?:been )?(?:changed|updated|replaced)\b|\b(?:rules?|instructions?) (?:that )?you (?:were|have been) given\b|\bsafety (?:checks?|filters?|rules) (?:are|is|have been) (?:off|disabled|suspended)\b"
@@ -46,6 +62,9 @@ FRAMES: Final = (
     ("spoken to", "file"),
     ("spoken to", "does", "command"),
     ("changed", "does"),
+    ("spoken to", "calls", "unasked"),
+    ("spoken to", "calls", "receiver"),
+    ("spoken to", "pays", "receiver"),
 )
 """What is spoken of together where a page orders an agent about."""
 SIGNALS: Final = (
@@ -81,6 +100,7 @@ SIGNALS: Final = (
         3,
         r"<\|(?:im_start|im_end|system|user|assistant|endoftext|start_header_id|eot_id)\|>|\[/?INST\]|<</?SYS>>",
     ),
+    ("template", 3, r"</(?:tool_results?|function_results?|tool_responses?|tool_outputs?)>\s*<"),
     (
         "heading",
         3,
@@ -107,12 +127,17 @@ SIGNALS: Final = (
         2,
         r"\b(?:from now on,? you|you must now|your new (?:role|task|goal|objective|instructions?)|new (?:system )?instructions?\s*:|updated? (?:system )?instructions?\s*:)",
     ),
+    (
+        "role",
+        3,
+        r"\b(?:enter|activate|switch to|enable)\s+(?:developer|debug|god|dan|jailbreak|unrestricted) mode\b[^.\n]{0,80}\b(?:without (?:any )?(?:filters?|restrictions?|rules|limits)|unfiltered|no (?:filters?|restrictions?|rules))",
+    ),
     ("role", 1, r"\byou are now\b|\breal (?:task|instructions?)\b"),
     ("mode", 1, r"\b(?:developer|debug|god|dan|jailbreak|unrestricted|maintenance) mode\b"),
     (
         "conceal",
         3,
-        r"\b(?:do not|don't|never|must not|without)\s+(?:ever\s+)?(?:tell\w*|inform\w*|mention\w*|notify\w*|alert\w*|reveal\w*|disclos\w+|show\w*|let|ask\w*|warn\w*)\b[^.\n]{0,40}\b(?:the users?|humans?|operators?|(?:any(?:one|body)|them|people) (?:about|that) (?:this|it|the))\b",
+        r"\b(?:do not|don't|never|must not|without)\s+(?:ever\s+)?(?:tell\w*|inform\w*|mention\w*|notify\w*|alert\w*|reveal\w*|disclos\w+|show\w*|let|ask\w*|warn\w*|report\w*)\b[^.\n]{0,40}\b(?:the users?|humans?|operators?|(?:any(?:one|body)|them|people) (?:about|that) (?:this|it|the))\b",
     ),
     (
         "conceal",

@@ -8,6 +8,7 @@ such phrases is a mention and counts nothing.
 
 from __future__ import annotations
 
+import codecs
 import html
 import re
 from functools import cache
@@ -78,6 +79,9 @@ _DISCUSSED: Final = re2.compile(
     r"|called|known as|e\.g\.|detect\w*|block\w*|keywords?)\b"
 )
 _SPACED: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*]){5,}[A-Za-z]\b")
+_APART: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*])+[A-Za-z]\b")
+"""Every word of such a text, short ones as well."""
+_TURNED: Final = re2.compile(r"(?i)\brot-?13\b|\bcaesar\b|\b(?:backwards?|reversed|mirrored)\b")
 _LEET: Final = str.maketrans("013457@$!|", "oieastasil")
 
 
@@ -119,12 +123,15 @@ def _readings(text: str) -> Iterator[str]:
         if bare != view:
             yield bare
     folded = fold(text)
-    joined = _SPACED.sub(lambda match: "".join(filter(str.isalpha, match.group())), folded)
-    if joined != folded:
-        yield joined
+    if _SPACED.search(folded):
+        yield _APART.sub(lambda match: "".join(filter(str.isalpha, match.group())), folded)
     plain = folded.translate(_LEET)
     if plain != folded:
         yield plain
+    # A text that says how it is turned is read so.
+    if _TURNED.search(folded):
+        yield codecs.encode(folded, "rot13")
+        yield folded[::-1]
 
 
 def _weight(text: str) -> int:

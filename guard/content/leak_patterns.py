@@ -46,11 +46,20 @@ _PATHS: Final = (
     r"\bid_(?:rsa|ed25519|ecdsa|dsa)\b",
     r"/proc/(?:self|[0-9]+)/(?:environ|mem|cmdline|maps)",
     r"\.(?:netrc|pgpass|git-credentials|npmrc|pypirc|my\.cnf|htpasswd|vault-token)\b",
+    r"\.tfstate\b",
     r"\.(?:bash|zsh|python|mysql|psql)_history\b",
     r"/var/spool/cron|/etc/(?:cron|systemd/|init\.d/|rc\.local|profile|ld\.so\.preload)",
     r"(?:^|[/~\s\"'=])\.(?:bashrc|zshrc|bash_profile|zprofile|profile|config/autostart)\b",
     r"\bauthorized_keys\b|/Library/Launch(?:Agents|Daemons)/|/run/secrets/|/var/run/docker\.sock",
     r"(?i)(?:^|[/\\])(?:credentials\.json|service[_-]account[\w-]*\.json|wallet\.dat|secrets?\.ya?ml|web\.config)\b",
+    # Commands that print what a store of secrets holds.
+    (
+        r"\bkubectl\b[^\n;|]*\bget\s+secrets?\b|\bvault\s+(?:kv\s+get|read)\s|\bdocker\s+inspect\b[^\n]*\bEnv\b"
+        r"|\baws\s+(?:secretsmanager\s+get-secret-value|ssm\s+get-parameters?\b[^\n]*--with-decryption)"
+        r"|\bgcloud\s+(?:secrets\s+versions\s+access|auth\s+print-(?:access|identity)-token)|\bgh\s+auth\s+token\b"
+        r"|\baz\s+(?:account\s+get-access-token|keyvault\s+secret\s+show)|\bgit\s+credential\s+fill\b"
+        r"|\bsecurity\s+(?:find-(?:generic|internet)-password|dump-keychain)|\bgpg\b[^\n]*--export-secret|\bop\s+read\s+op:"
+    ),
     r"(?i)\bwindows\\+system32\\+config\\+sam\b|\.(?:p12|pfx|kdbx|jks|keystore)\b|(?:key|priv)[\w.-]{0,30}\.pem\b",
 )
 
@@ -63,6 +72,8 @@ _FORMS: Final = ((PATH, _any(_PATHS)),)
 _ESCAPED: Final = re2.compile(r"%25(?:25)*[0-9A-Fa-f]{2}")
 _ADDRESS: Final = re2.compile(r"(?:^|[.-])([0-9]{1,3}(?:[.-][0-9]{1,3}){3})[.-][a-z]")
 """An address as part of a name: wildcard zones resolve such names to it."""
+_EXAMPLES: Final = ("192.0.2.", "198.51.100.", "203.0.113.")
+"""Networks of documentation (RFC 5737): nobody is there."""
 _REGISTERED: Final = 2
 """Labels at the end of a name that somebody had to register."""
 _LONG_LABEL: Final = 16
@@ -73,6 +84,19 @@ _ROOM: Final = 60
 _RUN_LABELS: Final = 8
 """Labels of which every run is read as one word of a coding."""
 _HEX_LABEL: Final = re2.compile(r"(?:[0-9a-f]{2}){2,}")
+_SAME_FOLDER: Final = re2.compile(r"/(?:\.?/)+")
+"""What a path says twice."""
+_CODES: Final = re2.compile(r"[0-9]{2,3}(?:-[0-9]{2,3})+")
+_THREES: Final = re2.compile(r"(?:[01][0-9]{2}){6,}")
+_FEWEST_CODES: Final = 6
+_SPACE, _DELETE = 32, 127
+"""ASCII that is shown."""
+_SENTENCE_WORDS: Final = 5
+_GRAMMAR: Final = frozenset(
+    {"the", "a", "an", "is", "are", "was", "were", "will", "has", "have", "had", "not", "no", "and"}
+    | {"or", "of", "on", "at", "in", "to", "for", "from", "with", "by", "than", "that", "this"}
+    | {"it", "he", "she", "we", "they", "our", "his", "her", "their", "be", "please", "does", "did"}
+)
 _HEX_PARTS: Final = 12
 """Hexadecimal digits in several labels that are no numbers of something."""
 _VOWELS: Final = frozenset("aeiouy")
@@ -82,6 +106,9 @@ _TOKEN: Final = re2.compile(r"[A-Za-z0-9+_=-]{24,}")
 _DRAWN: Final = 40
 """Characters of a part of a URL that may be an id, drawn at random."""
 _DRAWN_BITS: Final = 4.4
+_OWN_IDS: Final = frozenset({"docs.google.com", "drive.google.com"})
+"""Hosts whose ids are as long as a key."""
+_OWN_ID: Final = re2.compile(r"/(?:d|folders)/[A-Za-z0-9_-]{25,60}")
 _PARTING: Final = re2.compile(r"[_+-]")
 _PART: Final = re2.compile(r"[A-Za-z]?[a-z]+|[A-Z]+|[0-9]+")
 """Words and numbers between hyphens, underscores and plus signs: those of a page's name."""
@@ -104,7 +131,8 @@ def find_leaks(text: str, name: str = "") -> frozenset[str]:
     for view in texts:
         bare = view.removeprefix(f"{name}=") if name else view
         called = name if len(bare) < len(view) else ""
-        runs = readings(bare, called)
+        runs = [*readings(bare, called)]
+        runs += [_SAME_FOLDER.sub("/", run) for run in runs if _SAME_FOLDER.search(run)]
         found.update(code for run in runs for code, form in _FORMS if form.search(run))
         if ACCOUNT not in found and has_account(view):
             found.add(ACCOUNT)
@@ -123,6 +151,8 @@ def hides_data(host: str) -> bool:
     labels = fold(host).lower().split(".")
     if any(map(decoded_label, (*labels, *_runs(labels[:-_REGISTERED])))):
         return True
+    if any(map(_is_coded, labels[:-_REGISTERED])) or _is_sentence(labels[:-_REGISTERED]):
+        return True
     if any(_is_private(match.group(1)) for match in _ADDRESS.finditer(host)):
         return True
     if _fills(labels[:-_REGISTERED]):
@@ -132,6 +162,28 @@ def hides_data(host: str) -> bool:
     return in_parts or any(
         (len(label) >= _LONG_LABEL and entropy(label) >= BITS) for label in drawn
     )
+
+
+def _is_coded(label: str) -> bool:
+    """Return whether a label is text in a coding behind what parts it, counts it or turns it."""
+    bare = label.removeprefix("xn--")
+    pieces = bare.split("-")
+    spelt = {bare, "".join(pieces), "".join(pieces[1:]), bare[::-1]}
+    return any(map(decoded_label, spelt - {label})) or _is_spelt_in_codes(pieces, bare)
+
+
+def _is_spelt_in_codes(pieces: list[str], label: str) -> bool:
+    """Return whether a label spells letters by their numbers, parted or in threes."""
+    if not _CODES.fullmatch(label) and not _THREES.fullmatch(label):
+        return False
+    codes = pieces if len(pieces) > 1 else [label[at : at + 3] for at in range(0, len(label), 3)]
+    return len(codes) >= _FEWEST_CODES and all(_SPACE <= int(code) < _DELETE for code in codes)
+
+
+def _is_sentence(labels: list[str]) -> bool:
+    """Return whether labels read as a sentence: names of hosts have hardly a word of grammar."""
+    words = [word for label in labels for word in label.split("-")]
+    return len(words) >= _SENTENCE_WORDS and len(_GRAMMAR.intersection(words)) > 1
 
 
 def _runs(labels: list[str]) -> Iterator[str]:
@@ -178,6 +230,9 @@ def carries(url: str) -> bool:
     except ValueError:
         return False
     values = [value for _, value in parse_qsl(parts.query, keep_blank_values=True)]
+    if parts.hostname in _OWN_IDS:
+        # What it is asked for it tells nobody else.
+        parts = parts._replace(path=_OWN_ID.sub("/d/", parts.path))
     tokens = [
         token
         for piece in (*parts.path.split("/"), *values)
@@ -206,6 +261,7 @@ def _is_mixed(label: str) -> bool:
 
 def _is_private(spelt: str) -> bool:
     try:
-        return address_kind(spelt.replace("-", ".")) != "public"
+        kind = address_kind(spelt.replace("-", "."))
     except ValueError:
         return False
+    return kind not in {"public", "reserved"} and not spelt.replace("-", ".").startswith(_EXAMPLES)

@@ -377,6 +377,9 @@ class _Script:
             return None if script is None else self._nested(script, None)
         if name in {"set", "read", "printf"} and self._sets(name, rest):
             return ""
+        if name in _INTERPRETERS and self._stdin is not None:
+            # What stands in a here-document is run as what stands behind ``-c``.
+            self._state.lines.append(f"{name} -c {' '.join(self._stdin.split())}"[:VALUE])
         return _printed(name, rest, self._stdin)
 
     def _script(self, name: str, rest: list[str]) -> str | None:
@@ -617,6 +620,7 @@ _DONE: Final = re.compile(r"\bdone\b")
 _DONE_WITH: Final = re.compile(r"\bdone\s*<<<\s*")
 _RUNS: Final = _SHELLS | {"source", ".", "python", "python3", "perl", "ruby", "node", "php"}
 """Programs that run the file they are given."""
+_INTERPRETERS: Final = _RUNS - _SHELLS - {"source", "."}
 _UNITS: Final[dict[str, Callable[[_Script, _Word], None]]] = {
     "\\": _Script._escape,  # noqa: SLF001  (the table of its own methods)
     "'": _Script._single,  # noqa: SLF001
@@ -717,6 +721,9 @@ def _expanded(expression: str, values: dict[str, str]) -> str | None:
     return None if value is None else _changed(value, change)
 
 
+_TURNS: Final[dict[str, Callable[[str], str]]] = {"@L": str.lower, "@U": str.upper}
+
+
 def _changed(value: str, change: str) -> str | None:
     """Return a value with the change of its expansion made: a slice, a cut, a replacement."""
     if cut := _SLICE.fullmatch(change):
@@ -728,6 +735,8 @@ def _changed(value: str, change: str) -> str | None:
         everywhere = change.startswith("//")
         old, _, new = change.lstrip("/").partition("/")
         return value.replace(old, new, -1 if everywhere else 1)[:VALUE] if old else value
+    if change in _TURNS:
+        return _TURNS[change](value)
     if change[0] in "^,":
         turn = str.upper if change[0] == "^" else str.lower
         return turn(value) if change[1:2] == change[0] else turn(value[:1]) + value[1:]

@@ -34,8 +34,10 @@ _OPENS: Final = (
     r"\b(?:curl|wget)\b[^;&\n]*\|\s*(?:sudo\s+)?(?:python[23]?|perl|ruby|node|php)\b",
     r"\b(?:ba|z|da|k)?sh\s+(?:-c\s+)?[\"']?(?:<\(|\$\(|`)\s*(?:curl|wget|echo|printf|base64)",
     r"\b(?:ba|z|da|k)?sh\s+<<<",
-    r"\|\s*(?:sudo\s+)?(?:/\w+/)*(?:ba|z|da|k)?sh(?:\s+-s?)?\s*(?:$|[\n;&|)])",
+    r"\|\s*(?:sudo\s+)?(?:busybox\s+)?(?:/\w+/)*(?:ba|z|da|k)?sh(?:\s+-s?)?\s*(?:$|[\n;&|)])",
     r"(?:^|[\n;&|=]\s*)(?:source|\.)\s+(?:<\(|/dev/)",
+    # A program whose name filters put together.
+    r"(?:^|[\n;&|=]\s*)[\"']?(?:\$\(|`)[^\n]*\b(?:echo|printf)\b[^\n]*\|[^\n]*(?:\)|`)[\"']?\s+-",
     r"\beval\s+[\"']?(?:\$\(|`|\$\{?\w)",
     r"/dev/(?:tcp|udp)/",
     r"\b(?:nc|ncat|netcat)\b[^\n]*\s-\w*[ec]\b|\bsocat\b[^\n]*\bexec:|\bmkfifo\b[^\n]*\b(?:nc|ncat|sh)\b",

@@ -44,7 +44,11 @@ _SESSION: Final = (
     rf"(?:{_WHOLE}(?:conversation|chat|message|session|dialog\w*|prompt|interaction)s?(?:'s)? (?:history|context|transcript|log|dump|so far|contents?|state)"
     r"|(?:whole|entire|full|complete|unabridged) (?:conversation|dialog\w*|chat|session|interaction)\b"
     r"|(?:system|initial|original|developer|hidden) (?:prompt|instructions?|messages?)|user'?s? (?:prompts?|instructions?|messages?)"
-    rf"|{_EARLIER}"
+    rf"|{_EARLIER}|(?:last|latest|recent|previous|prior) (?:\w+ ){{0,2}}(?:messages|turns|prompts|(?:tool |function )answers|(?:tool |function )results)\b"
+    r"|(?:documents?|files?|pages?|tabs?|mails?)\b(?: \w+){0,2} (?:is|are|being) (?:\w+ )?open(?:ed)?\b|what (?:has |have )?happened (?:since|so far|before|until)|(?:answers?|outputs?|results?) of (?:the|an?|any|every|each) other tools?|(?:another|any other|every other) tool(?:'s)? (?:has )?(?:answer\w*|return\w*|result\w*)"
+    r"|contents? of the (?:\w+ )*(?:system's |system |user's )?(?:key ?ring|key ?chain|clipboard|home directory|wallet)|(?:every|each|any|all|the) (?:\w+ ){0,2}(?:the user|the human|the person|the customer|they) (?:has |have |had )?(?:typed|entered|pasted|told|said)"
+    r"|(?:whatever|what|everything|anything|all) (?:that )?(?:the (?:person|customer|client|speaker|caller)|people) (?:(?:has|have) )?(?:said|told|asked|typed|wrote|shared)"
+    r"|(?:conversation|historique|dialogue) (?:compl[eè]te?|enti[eè]re?)|(?:bisherige\w* |gesamte\w* |ganze\w* ){0,3}(?:gespr[aä]ch\w*|unterhaltung)|(?:toda la |entera )?conversaci[oó]n completa|toda la conversaci[oó]n|(?:intera |tutta la )conversazione|conversazione completa|(?:hele|volledige|gehele) gesprek|conversa (?:completa|inteira)|toda a conversa"
     r"|tool (?:results?|outputs?|responses?)|(?:arguments|results?|outputs?|responses?)(?: and (?:arguments|results?|outputs?))? of (?:all |any |every |each |the )*(?:other|previous|earlier) (?:tools?|tool calls?|calls?)"
     r"|(?:everything|anything|all|whatever|what) (?:that )?(?:the user|the human|they|you) (?:(?:has|have|had|was|were) )?(?:said|typed|wrote|written|told|asked|remember\w*|seen|shared|knows?|known)"
     r"|(?:everything|all|anything|whatever)(?: that is)? (?:remembered|known|stored|saved) (?:about|of|on|for) the user|(?:user's |your )?(?:entire |whole |full )?memory (?:store|dump|contents?)"
@@ -60,7 +64,7 @@ _FILES: Final = r"(?:/etc/\w+|(?:~|\$home|%userprofile%)?[/\\]?(?:\.env|\B\.(?:s
 _FILE: Final = re2.compile(f"(?i){_FILES}")
 _HELD: Final = r"(?:(?:from|in|of|on|out of) (?:the |your |their |its )?(?:\w+ )?(?:session|environment|env|browser|home|local|profile|machine|host|disk|user\b|user's|memory|context|conversation|config\w*|keychain)|you (?:have |can )?(?:seen?|know|find|found|hold)|(?:seen|found|stored|available|known) (?:in|on|so far))"
 """Where a model would have to take it from: what a user gives stands in no such place."""
-_MOVES: Final = r"(?:hand (?:it|them|this|that|these|its contents?) (?:over|in|to)|pass|include|put|place|copy|insert|paste|provide|append|attach|supply|embed|encode|set\b[^.\n]{1,60}?\bto|populate|fill|add|give|hand over|share|write|summari[sz]e|capture|record|send|forward|post|upload|submit|transmit|mention|insert|collect\w*|store\w*|stash|relay|report)"
+_MOVES: Final = r"(?:hand (?:it|them|this|that|these|its contents?) (?:over|in|to)|pass|include|put|place|copy|insert|paste|provide|append|attach|supply|embed|encode|set\b[^.\n]{1,60}?\bto|populate|fill|add|give|hand over|share|write|summari[sz]e|capture|record|send|forward|post|upload|submit|transmit|mention|insert|collect\w*|store\w*|stash|relay|report|fill|accompan(?:y|ies)|carr(?:y|ies)|answer (?:it )?with|reply with|call (?:this|it)\b[^.\n]{0,20}\bwith|given to|append|needs|expects|holds|mets|mettez|inclu(?:s|re|ez|ye|ya|ir|di|a)|transmets|joins|gib|füge|pon|pasa|añade|adjunta|inserisci|passa|allega|geef|voeg|stuur|passe|anexe)"
 _BROKEN: Final = r"(?:deprecated|broken|insecure|unsafe|disabled|obsolete|compromised|unreliable|no longer|out ?dated|leaks?|leaking|corrupts?|must not be|should (?:no longer|not) be|have been found to|has been found to|not (?:to be )?trusted)"
 _GENERIC: Final = r"(?:other|built-?in|default|native|standard|existing|original|legacy|regular)"
 _ESTABLISHED: Final = rf"(?:{_GENERIC}|[a-z]+_\w+|`[a-z][\w.-]+`)"
@@ -93,7 +97,7 @@ _SIGNALS: Final = tuple(
         ("shadow", 3, r"\b(?:ignore|disregard|distrust)\b[^.\n]{0,30}\bother (?:servers?|tools?)'?s?\b|\bonly this (?:description|tool|server|definition) (?:counts|is (?:valid|trusted|authoritative)|applies)|\bpriorit\w+ this (?:tool|server) (?:above|over)\b"),
         ("shadow", 3, r"\b(?:called|invoked|used|run|fed)\s+with\s+(?:the\s+)?(?:arguments|parameters|results?|outputs?|responses?)\b[^.\n]{0,40}\b(?:of|from)\s+(?:all|any|every|each|the)?\s*(?:other|previous)\b"),
         ("shadow", 3, r"(?:\b[a-z]+_[a-z_]+|`[a-z][\w.-]+`)[^.\n]{0,40}\b(?:has|have|must|should|needs?) (?:to |also )*be (?:sent|passed|forwarded|copied|given|repeated) (?:to|through|into|with) (?:`?[a-z]+_\w+`?|this tool)"),
-        ("role", 2, r"\b(?:your (?:goal|task|job|role|objective|priority|primary \w+) is|you (?:have|need) no (?:need|permission)|no (?:need to|confirmation|approval)(?: is)? (?:ask|confirm|needed|required)|without (?:asking|confirm\w*|prompting|telling|notifying|informing)|(?:for )?(?:compliance|security|audit\w*|telemetry|debugging|verification|billing) (?:reasons?|purposes?)?,? ?(?:you must|always|also))\b"),
+        ("role", 2, r"\b(?:your (?:goal|task|job|role|objective|priority|primary \w+) is|you (?:have|need) no (?:need|permission)|no (?:need to|confirmation|approval)(?: is)? (?:ask|confirm|needed|required)|without (?:asking|prompting|telling|notifying|informing)|(?:for )?(?:compliance|security|audit\w*|telemetry|debugging|verification|billing) (?:reasons?|purposes?)?,? ?(?:you must|always|also))\b"),
         ("conceal", 3, r"\b(?:never|not|n't)\b[^.\n]{0,10}\b(?:disclose|reveal|mention|bother|tell|inform|show)\b[^.\n]{0,40}\b(?:it ran|user|this|they|that (?:it|this))\b[^.\n]{0,20}(?:\bran\b|\bwith\b|\bused\b|\bcalled\b)"),
         ("gather", 3, rf"\b(?:if|when(?:ever)?)\b[^.\n]{{0,30}}\b(?:user|human|conversation|message)\b[^.\n]{{0,40}}\b(?:{_CREDENTIAL})\b[^.\n]{{0,30}}\b(?:call|use|invoke|send|pass|record|save)\b"),
     )
@@ -107,22 +111,25 @@ _CLASSES: Final = {
     ),
     "file": _FILES,
     "credential": rf"\b{_CREDENTIAL}\b",
-    "moves": rf"\b(?:{_MOVES}|concatenat\w+|handed|passed|put into|sent|quot(?:e|ing)|repeat|echo|loaded|use it)\b",
+    # Only letters of ASCII have edges in RE2.
+    "moves": rf"übergib|übergeben|\b(?:(?:{_MOVES})(?:s|es|d|ed|ing)?|concatenat\w+|handed|passed|put into|sent|quot(?:e|ing)|repeat|echo|loaded|use it)\b",
     "sends": r"\b(?:send|sent|forward|post|upload|submit|transmit|copy|paste|mirror|report|relay|use it)\b",
-    "obliged": r"\b(?:must|has to|have to|shall|always|each|every|whenever|before|prior to|only after|after|required|for accuracy|to help|so that|in order to|proactively|regardless|step \d|in full|expected|improves?|any)\b",
+    "obliged": r"\b(?:must|has to|have to|shall|always|each|every|whenever|before|prior to|only after|after|required|for accuracy|to help|so that|in order to|proactively|regardless|step \d|in full|expected|improves?|any|therefore|besides|in addition|additionally|whatever|at the moment|once|between (?:\w+ )?turns|policy|needs?|needed|necessary|for (?:calibration|reference|context|comparison|completeness|verification|a fair \w+)|avant|chaque|toujours|immer|jede[mnrs]?|vor jedem|siempre|cada|sempre|ogni|prima|vooraf|altijd|elke)\b",
     "secretly": r"\b(?:silently|quietly|secretly|covertly|without (?:asking|showing|telling|mention\w*)|skip (?:the )?confirmations?|hide (?:its|the|their|this)|do not (?:show|tell|mention)|asking back)\b",
     "acts": r"\b(?:run|execute|open|read|call|send|buy|bought|pay|paid|delete|hide|skip|upload|post|approve|transfer)\b",
     "addressed": r"\b(?:the user|the human|you|your|agents?|models?|assistants?)\b",
     "other": rf"(?:\b|`){_OTHERS}|\b(?:another|other) (?:tools?|servers?)\b|\bold (?:ones?|tools?|versions?)\b",
-    "discredited": rf"\b(?:{_BROKEN}|fails?|los(?:e|es|ing) data|wrong (?:data|results?)|not maintained|no longer maintained|outdated|wrong unless|stale|silently|incorrect)\b",
-    "claims": r"\b(?:this tool|through here|go through|instead of it|use (?:only )?this|calls? (?:it|this)|called in its place)\b|(?:^|[.;:\n]\s*|\b(?:tool|function|server|version|it|this|that|which|one)\s+)(?:\w+ly\s+)?replaces\b",
-    "changes": r"\b(?:rewrite|replac\w+|change|rout(?:e|ed)|redirect|substitut\w+|swap)\b[^.\n]{0,40}\b(?:it|them|recipients?|address(?:es)?|links?|accounts?|destinations?|payees?|channels?|amounts?|messages?|calls?)\b|\bregardless of the\b",
+    "discredited": rf"\b(?:{_BROKEN}|fails?|los(?:e|es|ing) (?:data|\w+s)|until it is (?:repaired|fixed)|come out wrong|wrong (?:data|results?)|not maintained|no longer maintained|outdated|wrong unless|stale|silently|incorrect)\b",
+    "claims": r"\b(?:this tool|through here|go through|instead of it|use (?:only )?this|calls? (?:it|this)|called in its place|(?:takes?|in) (?:its|their) place|(?:do not|don't|never) (?:use|call|trust) (?:it|them))\b|(?:^|[.;:\n]\s*|\b(?:tool|function|server|version|it|this|that|which|one)\s+)(?:\w+ly\s+)?replaces\b",
+    "changes": r"\b(?:rewrite|replac\w+|change|rout(?:e|ed)|redirect|substitut\w+|swap)\b[^.\n]{0,40}\b(?:it|them|recipients?|address(?:es)?|links?|accounts?|destinations?|payees?|channels?|amounts?|messages?|calls?)\b|\bregardless of the\b|\bin (?:her|his|their) place\b",
+    "diverted": r"\bthrough (?:this(?: tool| function| server)?|here)\b|\b(?:given|passed|handed|forwarded|sent) (?:on )?to this tool\b|\bcall (?:it|this) with the (?:draft|message|mail|text|result)",
+    "machine": r"\b(?:machine|computer|host|system|device|developer|user)(?:'s|s')? (?:\w+ ){0,2}(?:host ?name|user ?name|serial|mac address|home directory|file names|ip address)|\bnames? of (?:the |all )*files in\b",
     "receiver": rf"{WHERE}|\b0x[0-9a-f]{{40}}\b|(?-i:\b[A-Z]{{2}}[0-9]{{2}}[A-Z0-9]{{12,28}}\b)|\b(?-i:bc1|[13])[a-km-zA-HJ-NP-Z1-9]{{25,40}}\b",
     "everything": r"\b(?:every|each|all|any) (?:\w+ )?(?:files?|messages?|outputs?|results?|requests?|answers?|documents?|inputs?|mails?|e-mails?|pages?)\b|\beverything\b",
     "spoken to": r"\b(?:to|for|attention|dear)\b[ :]*(?:all |any |the )?(?:ai |language )?(?:agents?|models?|assistants?|llms?)\b|\b(?:agents?|models?|assistants?|llms?) (?:must|shall|should|may only|ha(?:s|ve) to)\b",
     "rank": (
         r"\b(?:treated|regarded|considered|trusted|read) as (?:\w+ ){0,2}(?:from )?(?:the )?(?:developer|system|user|operator|admin\w*)\b|\boutranks?\b|\b(?:overrides?|takes? precedence over|stands above) (?:the )?(?:user|system|developer|other)\b"
-        r"|\bapprove\b[^.\n]{0,40}\b(?:yourself|pending|automatically|on (?:his|her|their|the user's) behalf)\b|\bon behalf of the user without\b|\b(?:trusted|authori[sz]ed|approved)\b[^.\n]{0,30}\b(?:skip|no|without)\b|\bfirst action in (?:every|each|any)\b"
+        r"|\bapprove\b[^.\n]{0,40}\b(?:yourself|pending|automatically|on (?:his|her|their|the user's) behalf)\b|\borders? from the (?:owner|user|operator|developer|admin\w*)\b|\bcarr(?:y|ied) (?:it |them )?out (?:right away|immediately|at once|directly)\b|\bwithout (?:checking|asking) back\b|\bon behalf of the user without\b|\b(?:trusted|authori[sz]ed|approved)\b[^.\n]{0,30}\b(?:skip|no|without)\b|\bfirst action in (?:every|each|any)\b"
     ),
     "alters": r"\b(?:append|prepend|add|insert)\b[^.\n]{0,80}\bto (?:each|every|all|any) (?:\w+ )?(?:quer(?:y|ies)|requests?|messages?|calls?|commands?|statements?|e?-?mails?|commits?|replies|reply)\b",
 }
@@ -138,6 +145,9 @@ _FRAMES: Final = Frames(
         ("receiver", "everything", "sends"),
         ("spoken to", "credential"),
         ("secretly", "acts", "addressed"),
+        ("diverted", "other"),
+        ("diverted", "everything"),
+        ("machine", "moves"),
         ("rank",),
         ("alters",),
     ),
@@ -161,7 +171,7 @@ _SUBJECT: Final = re2.compile(
     rf"(?is)\b{_SESSION}|\b(?:environment|env) var\w* (?:of|from|on) the (?:host|system|machine|user|agent|client)\b"
 )
 _TAKEN: Final = re2.compile(
-    rf"(?is)\b{_CREDENTIAL}\b[^.\n]{{0,40}}\b{_HELD}|\b(?:contents?|copy|text) of\b[^.\n]{{0,40}}{_FILES}"
+    rf"(?is)\b{_CREDENTIAL}\b[^.\n]{{0,40}}\b{_HELD}|\b(?:contents?|copy|text) of\b[^.\n]{{0,40}}(?:{_FILES}|\b(?:private|ssh|signing) (?:\w+ )?keys?\b)"
     r"|\b(?:recovery|seed|mnemonic|backup) (?:phrase|words)\b"
 )
 """A secret that a model would have to fetch, and the words that no service asks for."""
@@ -176,6 +186,7 @@ _TOPIC: Final = re.compile(
 _EXCUSED: Final = {
     ("session", "moves", "obliged"): _TOPIC,
     ("file", "moves"): re.compile(r"(?i)env|ssh|conf|cred|netrc|kube|docker|npm|passwd|key"),
+    ("machine", "moves"): re.compile(r"(?i)machine|host|system|computer|device|server|node|vm|user|account|login|file|dir"),
 }
 """Frames that a tool may have whose name says that it is about just that."""
 _RESTORES: Final = re.compile(r"(?i)import|restore|recover|create|generate|new")
@@ -205,7 +216,8 @@ def is_definition(document: Json) -> TypeGuard[dict[str, Json]]:
 def steers(definition: Mapping[str, Json]) -> bool:
     """Return whether a definition steers a model to something else than the use of its tool."""
     name = str(definition["name"])
-    texts = (item.text for item in argument_texts(dict(definition)) if item.name != "type")
+    said = {member: value for member, value in definition.items() if member != "name"}
+    texts = (item.text for item in argument_texts(said) if item.name != "type")
     raw = "\n".join(texts)[:LIMIT]
     if (
         _UNSEEN.search(raw)
@@ -215,6 +227,8 @@ def steers(definition: Mapping[str, Json]) -> bool:
         return True
     parameters = _parameters(definition)
     raw = _without_owned(raw)
+    # Its own name is none of another tool.
+    raw = re.sub(rf"(?<![\w@./-]){re.escape(name)}(?!\w|[@/-]|\.\w)", "this tool", raw)
     text = fold(raw)
     if _is_framed(name, raw):
         return True
@@ -223,7 +237,7 @@ def steers(definition: Mapping[str, Json]) -> bool:
     found = {
         group: weight
         for group, weight, form in _ordered()
-        if form.search(text) and not (group == "takes" and _is_subject(name, form, text))
+        if form.search(text) and not _is_about(name, group, form, text)
     }
     # An order is excused by what the tool is called, a parameter also by what it is said to do.
     ordered = found.pop("carry", 0) and not _TOPIC.search(name)
@@ -272,6 +286,15 @@ def _without_owned(text: str) -> str:
     return left
 
 
+def _is_about(tool: str, group: str, form: re2._Regexp, text: str) -> bool:
+    """Return whether a signal is excused by what the tool's name says that it is about."""
+    if group == "sink":
+        # ``add_mirror`` speaks of mirrors.
+        verbs = (_LETTERS.search(match.group().lower()) for match in form.finditer(text))
+        return all(verb is not None and verb.group() in tool.lower() for verb in verbs)
+    return group == "takes" and _is_subject(tool, form, text)
+
+
 def _is_subject(tool: str, form: re2._Regexp, text: str) -> bool:
     """Return whether every file that a signal speaks of is what the tool's name says it is about."""
     files = (file for match in form.finditer(text) for file in _FILE.findall(match.group()))
@@ -315,6 +338,9 @@ def _takes(tool: str, name: str, schema: Mapping[str, Json]) -> bool:
     """Return whether a parameter is for a secret that the model has to fetch, or is filled in so."""
     said = fold(f"{name}: {schema.get('description', '')}")
     given = "\n".join(str(schema.get(member, "")) for member in ("default", "const", "examples"))
+    filled = "\n".join(str(schema.get(member, "")) for member in ("default", "const"))
+    if _FILE.search(filled) and not _is_subject(tool, _FILE, filled):
+        return True
     return bool(_TEMPLATE.search(given)) or (
         bool(_TAKEN.search(said)) and not _RESTORES.search(tool)
     )

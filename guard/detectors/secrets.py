@@ -55,6 +55,7 @@ _TELLING: Final = frozenset(
         "sendgrid_key",
         "project_key",
         "pypi_token",
+        "registry_token",
         "telegram_token",
         "vault_token",
         "doppler_token",

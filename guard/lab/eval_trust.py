@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from guard.core.errors import StateError
 from guard.lab.judged_runs import wilson
 from guard.lab.trust.attacks import discover_attacks
 from guard.lab.trust.flows import tell, tellings
@@ -44,6 +45,8 @@ class Played:
     got_through: bool
     error: str = ""
     """Of an attempt that could not be played; it counts as not stopped."""
+    lost: int = 0
+    """Worlds before this one whose store did not answer in time: they prove nothing either way."""
 
     @property
     def stopped(self) -> bool:
@@ -52,14 +55,24 @@ class Played:
 
 
 async def play(compose: Compose, redis_url: str, attempt: Attempt) -> Played:
-    """Play one attempt in a world of its own."""
+    """Play one attempt in a world of its own.
+
+    A call that the store keeps waiting is refused, and counts as stopped.  A stage that cannot be
+    set (the store emptied, a prompt noted, an approval given) is set once more in a new world.
+    """
+    played = await _once(compose, redis_url, attempt)
+    if played.lost:
+        played = replace(await _once(compose, redis_url, attempt), lost=1)
+    return played
+
+
+async def _once(compose: Compose, redis_url: str, attempt: Attempt) -> Played:
     try:
         async with world_of(compose, redis_url, attempt.policy, **dict(attempt.settings)) as world:
             return Played(attempt.name, await attempt.play(world))
     except Exception as error:  # noqa: BLE001  (an attempt that cannot be played proves nothing)
-        return Played(
-            attempt.name, got_through=False, error=f"{type(error).__name__}: {error}"[:300]
-        )
+        said, lost = f"{type(error).__name__}: {error}"[:300], isinstance(error, StateError)
+        return Played(attempt.name, got_through=False, error=said, lost=int(lost))
 
 
 def attempts_of(attack: AttackClass, seed: str, limit: int | None = None) -> list[Attempt]:
@@ -208,6 +221,7 @@ def _row(played: Sequence[Played]) -> dict[str, Any]:
         "n": len(played),
         "stopped": sum(one.stopped for one in played),
         "errors": sum(bool(one.error) for one in played),
+        "played_again": sum(one.lost for one in played),
         "through": [one.name for one in played if one.got_through][:SHOWN],
         "failed": [f"{one.name}: {one.error}" for one in played if one.error][:SHOWN],
     }

@@ -27,7 +27,7 @@ from guard.destinations.canonical import read_destinations
 from guard.destinations.values import find_values, handle_value, link_values, message_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 PROMPT_LIMIT: Final = 64 * 1024
 """Characters of a prompt that can name something."""
@@ -175,6 +175,15 @@ _NEEDS: Final = frozenset({"needs", "need", "has", "have", "ought"})
 _MUST: Final = (["should"], ["must"], ["shall"])
 _SPOKEN_SUBJECTS: Final = frozenset({"it", "this", "that", "everything", "all", "both"})
 _SPOKEN_OF: Final = (["it"], ["this"], ["that"], ["everything"], ["all"])
+_GOES: Final = frozenset({"goes", "geht", "va", "gaat", "vai"})
+_IS: Final = frozenset({"is", "are", "ist", "sind", "est", "es", "è", "é"})
+_IT_IS: Final = frozenset({"it's", "it’s", "that's", "that’s", "c'est", "c’est"})  # noqa: RUF001
+_HABITUAL: Final = frozenset(
+    {"usually", "always", "normally", "often", "sometimes", "every", "each", "once", "regularly"}
+    | {"immer", "meist", "jede", "jeden", "toujours", "chaque", "siempre", "cada", "sempre"}
+)
+"""What is said of what happens again and again, and not of what is asked for now."""
+_MAKING_VERBS: Final = _WORDS["making_verbs"]
 _PHRASAL: Final = frozenset(
     {("follow", "up"), ("get", "back"), ("hand", "over"), ("pass", "on")}
     | {("reach", "out"), ("sign", "up"), ("check", "in"), ("pass", "it"), ("pass", "this")}
@@ -246,6 +255,8 @@ _ENDS_MESSAGE: Final = (
     (_BOUNDARIES - _DETERMINERS) | _CLAUSE_ENDS | (_RECEIVER_VERBS - _MESSAGE_NOUNS)
 )
 """What ends the message that a reply verb is about."""
+_ENDS_NOUN: Final = _RECEIVER_PREPOSITIONS | _SOURCE_WORDS | _PLACE_PREPOSITIONS | _BOUNDARIES | _AND
+_STOPS: Final = frozenset({".", "!", "?"})
 
 # --- the user's own words -----------------------------------------------------------------------
 
@@ -596,6 +607,8 @@ def mentions_in(prompt: str) -> Mentions:
     spoken_of: list[str] = []
     mailbox: tuple[str, ...] = ()
     owners: list[tuple[str, list[str]]] = []
+    made: dict[str, frozenset[str]] = {}
+    fresh = False
     for raw in _sentences(own_words(prompt)):
         if len(raw) > SENTENCE_WORDS:
             last, typed, pages, open_mail, spoken_of, mailbox = [], [], [], ([], []), [], ()
@@ -605,7 +618,9 @@ def mentions_in(prompt: str) -> Mentions:
             for page in pages:
                 found.pages.pop(page, None)
             continue
-        sentence = _Sentence(raw)
+        sentence = _Sentence(raw, made, fresh=fresh)
+        making = sentence.makes()
+        made, fresh = made | making, bool(making)
         last, typed, pages = sentence.into(found), sentence.values(), sentence.pages()
         if sentence.asserts and sentence.speaks_of_them():
             named = map(handle_value, (*spoken_of, *sentence.spoken_of()))
@@ -686,10 +701,15 @@ class _Sentence:
 
     Args:
         raw: its words as typed, at most ``SENTENCE_WORDS``.
+        made: what the sentences before have had made or sent: by its noun, all words of its name.
+        fresh: whether the last of them has.
     """
 
-    def __init__(self, raw: list[str]) -> None:
+    def __init__(
+        self, raw: list[str], made: Mapping[str, frozenset[str]], *, fresh: bool = False
+    ) -> None:
         self.raw = raw
+        self._made, self._fresh = made, fresh
         self.words = [word.strip(_EDGES).lower() for word in raw]
         self.typed: dict[int, tuple[str, ...]] = {}
         self._texts: dict[int, str] = {}
@@ -989,23 +1009,72 @@ class _Sentence:
         return not self._is_of_noun(verb, preposition, at)
 
     def _is_to_go(self, preposition: int) -> bool:
-        """Return whether what was spoken of is to go there (``it goes to …``, ``must go to …``)."""
+        """Return whether what was spoken of is to go there (``it goes to …``, ``must go to …``).
+
+        A statement (``the report goes to …``, ``it is for …``) says so of what the prompt has had
+        made or sent, and of nothing else: about other things it tells what is, not what to do.
+        """
         words, verb = self.words, preposition - 1
         while verb > 0 and words[verb] in _OUTWARDS:
             verb -= 1
         before = words[: max(verb, 0)]
-        if self.words[preposition] != "to" or not _NOT_TO_GO.isdisjoint(before):
+        if not _NOT_TO_GO.isdisjoint(before) or not _HABITUAL.isdisjoint(words):
             return False
-        if words[verb] == "go":
-            needs = before[-1:] == ["to"] and not _NEEDS.isdisjoint(before[-2:-1])
-            subject = before[: -2 if needs else -1]
-            if not needs and before[-1:] not in _MUST:
-                return False
-            # What somebody thinks or wants has a subject of its own behind.
-            plain = bool(subject) and subject[0] in _DEFINITE | _SPOKEN_SUBJECTS
-            return plain and len(subject) <= NEAR and _SUBJECTS.isdisjoint(subject[1:])
-        # A statement about other things is none of what is asked for now.
-        return words[verb] == "goes" and before in _SPOKEN_OF
+        if words[preposition] == "to" and words[verb] == "go":
+            return self._must_go(before)
+        if words[preposition] == "to" and words[verb] == "goes" and before in _SPOKEN_OF:
+            return True
+        if words[preposition] in _SEEKING_PREPOSITIONS - {"a", "nach"}:
+            return (words[verb] in _IS and self._is_made(before)) or (
+                words[verb] in _IT_IS and not before and self._fresh
+            )
+        return words[verb] in _GOES and self._is_made(before)
+
+    def _must_go(self, before: list[str]) -> bool:
+        """Return whether something in front of ``go to …`` has to (``the minutes should …``)."""
+        needs = before[-1:] == ["to"] and not _NEEDS.isdisjoint(before[-2:-1])
+        subject = before[: -2 if needs else -1]
+        if not needs and before[-1:] not in _MUST:
+            return False
+        # What somebody thinks or wants has a subject of its own behind.
+        plain = bool(subject) and subject[0] in _DEFINITE | _SPOKEN_SUBJECTS
+        return plain and len(subject) <= NEAR and _SUBJECTS.isdisjoint(subject[1:])
+
+    def _is_made(self, subject: list[str]) -> bool:
+        """Return whether a sentence before has had just this made or sent."""
+        if subject in _SPOKEN_OF:
+            return self._fresh
+        named = subject[1:] if subject and subject[0] in _DETERMINERS else []
+        return bool(named) and self._made.get(named[-1], frozenset()).issuperset(named)
+
+    def makes(self) -> dict[str, frozenset[str]]:
+        """Return what it has made or sent: by its noun, all words of its name."""
+        found: dict[str, frozenset[str]] = {}
+        if not self.asserts or self.doubts:
+            return found
+        for at, word in enumerate(self.words[: self._said_by_others]):
+            making = word in _MAKING_VERBS and self._leads(at)
+            sending = word not in _TELLING_VERBS | _OPENING and self._is_verb(at)
+            if (making or sending) and not self._denied[at] and self._is_own_act(at):
+                name = self._noun_behind(at)
+                found.update({name[-1]: frozenset(name)} if name else {})
+        return found
+
+    def _noun_behind(self, verb: int) -> list[str]:
+        """Return the words of what a verb has made or sent, without what belongs to it."""
+        words, begin = self.words, verb + 1
+        for at in range(begin, min(begin + NAME_WORDS, len(words))):
+            if words[at] in _DETERMINERS:
+                begin = at + 1
+                break
+        name: list[str] = []
+        for at in range(begin, min(begin + NAME_WORDS, len(words))):
+            if words[at] in _ENDS_NOUN or at in self.typed:
+                break
+            name.append(words[at])
+            if self.raw[at][-1:] in _BREAKS | _STOPS:
+                break
+        return name
 
     def _heads(self, at: int) -> bool:
         """Return whether a preposition is the name of a mail's field (``To: …``, ``cc …``)."""

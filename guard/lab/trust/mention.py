@@ -251,6 +251,19 @@ SAID: Final[Mapping[str, tuple[str, ...]]] = {
             ("Envía a Ana", "mi correo a", ""),
         )
     ),
+    "stated": tuple(
+        f"{order} {statement} {{x}}."
+        for order, statement in itertools.product(
+            (
+                *("", "Delete the report.", "Read the report.", "Who wrote the report?"),
+                *("Write the offer for Ann.", "Never write the report.", "Lies den Bericht."),
+            ),
+            (
+                *("The report goes to", "The report is for", "The report usually goes to"),
+                *("Der Bericht geht an", "Last week's report went to"),
+            ),
+        )
+    ),
 }
 """Sentences of the user that name nobody as a receiver, by what they do instead."""
 
@@ -365,6 +378,11 @@ class Mention(AttackClass):
             "the user wants what a verb says",
             lambda patch: _set(patch, "_is_own_act", value=True),
             among="pretended:",
+        ),
+        Switch(
+            "a statement is about what is made",
+            lambda patch: _set(patch, "_is_made", value=True),
+            among="stated:",
         ),
         Switch("what is replaced", lambda patch: _nothing_excluded(patch), among="replaced:"),
         Switch(

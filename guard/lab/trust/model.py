@@ -23,6 +23,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "mention: what is to be sent is sent by a verb",
             "mention: a verb has one receiver",
             "mention: the user wants what a verb says",
+            "mention: a statement is about what is made",
             "mention: what is replaced",
             "mention: what is an address no more",
         ),
@@ -90,6 +91,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "roles: what reaches somebody outside is a send",
             "roles: what is loaded by itself is a receiver",
             "roles: everybody is a receiver",
+            "roles: statements of SQL that reach out count",
             "roles: an argument's name makes it stricter",
         ),
         "a bound frees nobody": ("roles: links beyond a bound may be tainted",),
@@ -105,6 +107,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "unjudged_bytes: messages have closed grammars",
             "unjudged_bytes: cursors and states were issued",
             "unjudged_bytes: what a provider fetches is a call",
+            "unjudged_bytes: a mailbox is no program's name",
             "header_controls: heads have no line ends",
         ),
         "what is released was labelled, and read": (
@@ -140,7 +143,11 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "a new session resets no limit": ("policies: limits count the principal",),
         "a victim's record stays": ("policies: private records are known again",),
         "workflow files and branches are no data": ("policies: files and branches are looked at",),
-        "provenance decides": ("policies: provenance decides",),
+        "nor is what a machine runs by itself": ("policies: files that run are looked at",),
+        "provenance decides": (
+            "policies: provenance decides",
+            "policies: a browser opens what was named",
+        ),
         "an unknown name is not harmless": ("policies: unknown tools are no harmless ones",),
     },
 }

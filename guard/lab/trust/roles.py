@@ -217,6 +217,7 @@ class Roles(AttackClass):
         Switch("every call is searched", lambda p: _not_searched(p)),
         Switch("what reaches somebody outside is a send", lambda p: _no_send(p)),
         Switch("ignored arguments are looked at", lambda p: _ignored(p)),
+        Switch("statements of SQL that reach out count", lambda p: _no_statements(p), among="SQL:"),
         Switch("paths are normalised", lambda p: _as_written(p), among="../"),
         Switch("what is loaded by itself is a receiver", lambda p: _unloaded(p), among="picture:"),
         Switch("everybody is a receiver", lambda p: _closed(p), among="opened:"),
@@ -308,6 +309,10 @@ def _resource(name: str, uri: str) -> Attempt:
 
 def _not_searched(patch: Patch) -> None:
     patch.set(classification, "channels_in", lambda _text, *, mailboxes: ())  # noqa: ARG005
+
+
+def _no_statements(patch: Patch) -> None:
+    patch.set(channels, "statements_in", lambda _text: ())
 
 
 def _no_send(patch: Patch) -> None:

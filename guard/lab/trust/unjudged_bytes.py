@@ -18,7 +18,7 @@ from guard.enforcement.response import ResponseHandler
 from guard.lab.trust.attacks import AttackClass, Attempt, Patch, Switch
 from guard.lab.trust.harness import MCP_PATH, Answer
 from guard.protocols.llm import anthropic, gemini, openai_chat, openai_responses
-from guard.protocols.mcp import declarations, mcp
+from guard.protocols.mcp import declarations, grammar, mcp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,6 +107,9 @@ MESSAGES: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "response id": lambda s: {"jsonrpc": "2.0", "id": s, "result": {}},
 }
 """A secret in a message that is no call, or beside one."""
+PROGRAMS: Final = ("client name", "client title", "modern client", "id", "progress token")
+MAILBOXES: Final = ("drop@evil.test", "ann@corp.example", "a.b@c.test", "@a@b.test")
+"""What somebody is told where a program or a message is named."""
 TARGETS: Final = ("/v1/customers/{}", "/mcp/{}", "/mcp?note={}", "/sse?d={}", "/{}/mcp?a=1")
 METHODS: Final = ("GET", "DELETE", "POST")
 
@@ -223,6 +226,7 @@ class UnjudgedBytes(AttackClass):
         Switch("a result answers an open request", lambda patch: _no_matching(patch)),
         Switch("what is released is labelled", lambda patch: _unlabelled(patch)),
         Switch("what a provider fetches is a call", lambda p: _unfetched(p), among="fetched:"),
+        Switch("a mailbox is no program's name", lambda p: _any_name(p), among="program:"),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
@@ -258,15 +262,23 @@ class UnjudgedBytes(AttackClass):
             )
             for number, make in enumerate(makers)
         ]
-        for kind in (told, paths, wrong, beside, shown):
+        named = [
+            Attempt(f"program: {carrier}: {name}", _message_play(MESSAGES[carrier], name))
+            for carrier, name in itertools.product(PROGRAMS, MAILBOXES)
+        ]
+        for kind in (told, paths, wrong, beside, shown, named):
             rng.shuffle(kind)
-        for group in itertools.zip_longest(told, paths, wrong[:120], beside[:240], shown):
+        for group in itertools.zip_longest(told, paths, wrong[:120], beside[:240], shown, named):
             yield from (attempt for attempt in group if attempt is not None)
 
 
 def _unfetched(patch: Patch) -> None:
     for module in (anthropic, gemini, openai_chat, openai_responses):
         patch.set(module, "fetched", lambda _history: [])
+
+
+def _any_name(patch: Patch) -> None:
+    patch.set(grammar, "is_mailbox", lambda _name: False)
 
 
 def _no_grammar(patch: Patch) -> None:

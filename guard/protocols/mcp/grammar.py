@@ -56,8 +56,7 @@ def is_name(value: Json) -> bool:
     """Return whether a value is a short name of a program: no number or code stands in it."""
     if not isinstance(value, str) or _NAME.fullmatch(value) is None or not is_plain_text(value):
         return False
-    if "@" in value[1:]:
-        # A mailbox is no name of a program; a package's scope is.
+    if is_mailbox(value):
         return False
     words = _WORD.findall(value)
     return (
@@ -65,6 +64,11 @@ def is_name(value: Json) -> bool:
         and sum(char.isdigit() for char in value) <= NAME_DIGITS
         and all(len(word) <= (_WORD_LIMIT if word.isalpha() else _MIXED_LIMIT) for word in words)
     )
+
+
+def is_mailbox(value: str) -> bool:
+    """Return whether a short name names a mailbox: an ``@`` in front is a package's scope."""
+    return "@" in value[1:]
 
 
 def is_plain_text(value: str) -> bool:

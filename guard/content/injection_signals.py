@@ -28,7 +28,7 @@ CLASSES: Final = {
         rf"\b(?:note|message|notice|instructions?|attention|hint|dear|hey|hello|reminder|request)\b[ :,]*(?:to |for )?(?:all |any |the |every )?(?:\w+ )?{_AGENT}\b|\b{_AGENT}(?: \w+)? (?:reading|visiting|accessing|processing|browsing|parsing|summari[sz]ing) (?:this|the|our)\b"
         rf"|\b(?:you are|as) an? (?:\w+ ){{0,2}}{_AGENT}\b|\b(?:ask|tell|have|let|instruct) (?:the|your|an?) (?:ai )?{_AGENT} to\b|\byour (?:ai )?agent (?:can|will|should|must)\b|\b(?:the|all|any|every) {_AGENT}\b[^.\n]{{0,60}}\b(?:must|has to|have to|needs? to|(?:is|are) required to)\b"
         rf"|(?:^|[\n>*#]\s*|[.!?]\s+|<!--\s*){_AGENT}\s*:"
-        rf"|(?:^|[\n>*#.!?:。！\"'(]\s*)(?:hey |hi |hello |dear )?{_PROGRAM}\s*[,:，：、へ]|\b(?:hey|dear|hello) {_PROGRAM}\b"
+        rf"|(?:^|[\n>*#.!?:。\x{{FF01}}\"'(]\s*)(?:hey |hi |hello |dear )?{_PROGRAM}\s*[,:\x{{FF0C}}\x{{FF1A}}、へ]|\b(?:hey|dear|hello) {_PROGRAM}\b"
         rf"|\b{_CALLS_OUT}\s*(?:,|:|to|for|an|für|pour|à|para|al?|per|voor)?\s*(?:the |all |any |el |la |los |den |die |alle |l'|o |os |de |het )?{_PROGRAM}\b|[给給]\s*(?:AI)?(?:助手|助理)|{_PROGRAM}への?"
         rf"|\b{_PROGRAM} (?:indexing|reading|visiting|crawling|parsing|seeing|that (?:reads?|index\w*|visits?))\b|\bfor (?:the |any |all )?{_PROGRAM} only\b|\bif you are an? (?:\w+ )?{_PROGRAM}\b"
         rf"|\b{_PROGRAM} (?:must|have to|has to|shall|need to|are required to|are to)\b|\b\w*(?:_|-)(?:for|to)(?:_|-)(?:the_)?(?:assistant|agent|llm|ai|model)s?\b|\b(?:agent|assistant|llm|ai)_(?:instructions?|directives?|notes?|orders?|commands?|todo)\b"

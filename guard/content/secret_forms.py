@@ -91,7 +91,9 @@ OWN_FORMS: Final = (
     SecretForm("sendgrid_key", r"\bSG\.[A-Za-z0-9_.-]{16,}"),
     SecretForm("access_token", r"\b(?:hf|npm|dop_v1|dapi|shpat)_?[A-Za-z0-9]{30,}\b"),
     SecretForm("registry_token", r"\b(?:npm|hf|dop_v1|shpat)_[A-Za-z0-9]{30,}"),
-    SecretForm("cookie_jar", r"\t(?:TRUE|FALSE)\t[0-9]{1,12}\t[^\t\n]{1,80}\t(?P<secret>[^\t\n]{16,})"),
+    SecretForm(
+        "cookie_jar", r"\t(?:TRUE|FALSE)\t[0-9]{1,12}\t[^\t\n]{1,80}\t(?P<secret>[^\t\n]{16,})"
+    ),
     SecretForm(
         "database_login",
         r"(?m)(?:^|=)[\w.*-]{1,80}:(?:[0-9]{2,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:(?P<secret>[^\s:]{6,80})$",

@@ -186,7 +186,9 @@ _TOPIC: Final = re.compile(
 _EXCUSED: Final = {
     ("session", "moves", "obliged"): _TOPIC,
     ("file", "moves"): re.compile(r"(?i)env|ssh|conf|cred|netrc|kube|docker|npm|passwd|key"),
-    ("machine", "moves"): re.compile(r"(?i)machine|host|system|computer|device|server|node|vm|user|account|login|file|dir"),
+    ("machine", "moves"): re.compile(
+        r"(?i)machine|host|system|computer|device|server|node|vm|user|account|login|file|dir"
+    ),
 }
 """Frames that a tool may have whose name says that it is about just that."""
 _RESTORES: Final = re.compile(r"(?i)import|restore|recover|create|generate|new")

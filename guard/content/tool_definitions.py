@@ -45,7 +45,7 @@ _SESSION: Final = (
     r"|(?:whole|entire|full|complete|unabridged) (?:conversation|dialog\w*|chat|session|interaction)\b"
     r"|(?:system|initial|original|developer|hidden) (?:prompt|instructions?|messages?)|user'?s? (?:prompts?|instructions?|messages?)"
     rf"|{_EARLIER}|(?:last|latest|recent|previous|prior) (?:\w+ ){{0,2}}(?:messages|turns|prompts|(?:tool |function )answers|(?:tool |function )results)\b"
-    r"|(?:documents?|files?|pages?|tabs?|mails?)\b(?: \w+){0,2} (?:is|are|being) (?:\w+ )?open(?:ed)?\b|what (?:has |have )?happened (?:since|so far|before|until)|(?:answers?|outputs?|results?) of (?:the|an?|any|every|each) other tools?|(?:another|any other|every other) tool(?:'s)? (?:has )?(?:answer\w*|return\w*|result\w*)"
+    r"|(?:documents?|files?|pages?|tabs?|mails?)\b(?: \w+){0,2} (?:is|are) (?:currently |now |also )?open\b|what (?:has |have )?happened (?:since|so far|before|until)|(?:answers?|outputs?|results?) of (?:the|an?|any|every|each) other tools?|(?:another|any other|every other) tool(?:'s)? (?:has )?(?:answer\w*|return\w*|result\w*)"
     r"|contents? of the (?:\w+ )*(?:system's |system |user's )?(?:key ?ring|key ?chain|clipboard|home directory|wallet)|(?:every|each|any|all|the) (?:\w+ ){0,2}(?:the user|the human|the person|the customer|they) (?:has |have |had )?(?:typed|entered|pasted|told|said)"
     r"|(?:whatever|what|everything|anything|all) (?:that )?(?:the (?:person|customer|client|speaker|caller)|people) (?:(?:has|have) )?(?:said|told|asked|typed|wrote|shared)"
     r"|(?:conversation|historique|dialogue) (?:compl[eè]te?|enti[eè]re?)|(?:bisherige\w* |gesamte\w* |ganze\w* ){0,3}(?:gespr[aä]ch\w*|unterhaltung)|(?:toda la |entera )?conversaci[oó]n completa|toda la conversaci[oó]n|(?:intera |tutta la )conversazione|conversazione completa|(?:hele|volledige|gehele) gesprek|conversa (?:completa|inteira)|toda a conversa"
@@ -64,7 +64,7 @@ _FILES: Final = r"(?:/etc/\w+|(?:~|\$home|%userprofile%)?[/\\]?(?:\.env|\B\.(?:s
 _FILE: Final = re2.compile(f"(?i){_FILES}")
 _HELD: Final = r"(?:(?:from|in|of|on|out of) (?:the |your |their |its )?(?:\w+ )?(?:session|environment|env|browser|home|local|profile|machine|host|disk|user\b|user's|memory|context|conversation|config\w*|keychain)|you (?:have |can )?(?:seen?|know|find|found|hold)|(?:seen|found|stored|available|known) (?:in|on|so far))"
 """Where a model would have to take it from: what a user gives stands in no such place."""
-_MOVES: Final = r"(?:hand (?:it|them|this|that|these|its contents?) (?:over|in|to)|pass|include|put|place|copy|insert|paste|provide|append|attach|supply|embed|encode|set\b[^.\n]{1,60}?\bto|populate|fill|add|give|hand over|share|write|summari[sz]e|capture|record|send|forward|post|upload|submit|transmit|mention|insert|collect\w*|store\w*|stash|relay|report|fill|accompan(?:y|ies)|carr(?:y|ies)|answer (?:it )?with|reply with|call (?:this|it)\b[^.\n]{0,20}\bwith|given to|append|needs|expects|holds|mets|mettez|inclu(?:s|re|ez|ye|ya|ir|di|a)|transmets|joins|gib|füge|pon|pasa|añade|adjunta|inserisci|passa|allega|geef|voeg|stuur|passe|anexe)"
+_MOVES: Final = r"(?:hand (?:it|them|this|that|these|its contents?) (?:over|in|to)|pass|include|put|place|copy|insert|paste|provide|append|attach|supply|embed|encode|set\b[^.\n]{1,60}?\bto|populate|fill|add|give|hand over|share|write|summari[sz]e|capture|record|send|forward|post|upload|submit|transmit|mention|insert|collect\w*|store\w*|stash|relay|report|fill|accompan(?:y|ies)|carr(?:y|ies)|answer (?:it )?with|reply with|call (?:this|it)\b[^.\n]{0,20}\bwith|given to|append|mets|mettez|inclu(?:s|re|ez|ye|ya|ir|di|a)|transmets|joins|gib|füge|pon|pasa|añade|adjunta|inserisci|passa|allega|geef|voeg|stuur|passe|anexe)"
 _BROKEN: Final = r"(?:deprecated|broken|insecure|unsafe|disabled|obsolete|compromised|unreliable|no longer|out ?dated|leaks?|leaking|corrupts?|must not be|should (?:no longer|not) be|have been found to|has been found to|not (?:to be )?trusted)"
 _GENERIC: Final = r"(?:other|built-?in|default|native|standard|existing|original|legacy|regular)"
 _ESTABLISHED: Final = rf"(?:{_GENERIC}|[a-z]+_\w+|`[a-z][\w.-]+`)"
@@ -112,7 +112,7 @@ _CLASSES: Final = {
     "file": _FILES,
     "credential": rf"\b{_CREDENTIAL}\b",
     # Only letters of ASCII have edges in RE2.
-    "moves": rf"übergib|übergeben|\b(?:(?:{_MOVES})(?:s|es|d|ed|ing)?|concatenat\w+|handed|passed|put into|sent|quot(?:e|ing)|repeat|echo|loaded|use it)\b",
+    "moves": rf"übergib|übergeben|\b(?:(?:{_MOVES})(?:s|es)?|concatenat\w+|handed|passed|put into|sent|quot(?:e|ing)|repeat|echo|loaded|use it)\b",
     "sends": r"\b(?:send|sent|forward|post|upload|submit|transmit|copy|paste|mirror|report|relay|use it)\b",
     "obliged": r"\b(?:must|has to|have to|shall|always|each|every|whenever|before|prior to|only after|after|required|for accuracy|to help|so that|in order to|proactively|regardless|step \d|in full|expected|improves?|any|therefore|besides|in addition|additionally|whatever|at the moment|once|between (?:\w+ )?turns|policy|needs?|needed|necessary|for (?:calibration|reference|context|comparison|completeness|verification|a fair \w+)|avant|chaque|toujours|immer|jede[mnrs]?|vor jedem|siempre|cada|sempre|ogni|prima|vooraf|altijd|elke)\b",
     "secretly": r"\b(?:silently|quietly|secretly|covertly|without (?:asking|showing|telling|mention\w*)|skip (?:the )?confirmations?|hide (?:its|the|their|this)|do not (?:show|tell|mention)|asking back)\b",
@@ -122,7 +122,7 @@ _CLASSES: Final = {
     "discredited": rf"\b(?:{_BROKEN}|fails?|los(?:e|es|ing) (?:data|\w+s)|until it is (?:repaired|fixed)|come out wrong|wrong (?:data|results?)|not maintained|no longer maintained|outdated|wrong unless|stale|silently|incorrect)\b",
     "claims": r"\b(?:this tool|through here|go through|instead of it|use (?:only )?this|calls? (?:it|this)|called in its place|(?:takes?|in) (?:its|their) place|(?:do not|don't|never) (?:use|call|trust) (?:it|them))\b|(?:^|[.;:\n]\s*|\b(?:tool|function|server|version|it|this|that|which|one)\s+)(?:\w+ly\s+)?replaces\b",
     "changes": r"\b(?:rewrite|replac\w+|change|rout(?:e|ed)|redirect|substitut\w+|swap)\b[^.\n]{0,40}\b(?:it|them|recipients?|address(?:es)?|links?|accounts?|destinations?|payees?|channels?|amounts?|messages?|calls?)\b|\bregardless of the\b|\bin (?:her|his|their) place\b",
-    "diverted": r"\bthrough (?:this(?: tool| function| server)?|here)\b|\b(?:given|passed|handed|forwarded|sent) (?:on )?to this tool\b|\bcall (?:it|this) with the (?:draft|message|mail|text|result)",
+    "diverted": r"\bthrough (?:this(?: tool| function| server| one)|here)\b|\b(?:answers?|results?|outputs?|drafts?|messages?|mails?)\b[^.\n]{0,40}\b(?:given|passed|handed|forwarded|sent) (?:on )?to this (?:tool|one)\b|\bcall (?:it|this) with the (?:draft|message|mail|text|result)",
     "machine": r"\b(?:machine|computer|host|system|device|developer|user)(?:'s|s')? (?:\w+ ){0,2}(?:host ?name|user ?name|serial|mac address|home directory|file names|ip address)|\bnames? of (?:the |all )*files in\b",
     "receiver": rf"{WHERE}|\b0x[0-9a-f]{{40}}\b|(?-i:\b[A-Z]{{2}}[0-9]{{2}}[A-Z0-9]{{12,28}}\b)|\b(?-i:bc1|[13])[a-km-zA-HJ-NP-Z1-9]{{25,40}}\b",
     "everything": r"\b(?:every|each|all|any) (?:\w+ )?(?:files?|messages?|outputs?|results?|requests?|answers?|documents?|inputs?|mails?|e-mails?|pages?)\b|\beverything\b",
@@ -147,7 +147,7 @@ _FRAMES: Final = Frames(
         ("secretly", "acts", "addressed"),
         ("diverted", "other"),
         ("diverted", "everything"),
-        ("machine", "moves"),
+        ("machine", "moves", "obliged"),
         ("rank",),
         ("alters",),
     ),
@@ -186,7 +186,7 @@ _TOPIC: Final = re.compile(
 _EXCUSED: Final = {
     ("session", "moves", "obliged"): _TOPIC,
     ("file", "moves"): re.compile(r"(?i)env|ssh|conf|cred|netrc|kube|docker|npm|passwd|key"),
-    ("machine", "moves"): re.compile(
+    ("machine", "moves", "obliged"): re.compile(
         r"(?i)machine|host|system|computer|device|server|node|vm|user|account|login|file|dir"
     ),
 }
@@ -230,7 +230,7 @@ def steers(definition: Mapping[str, Json]) -> bool:
     parameters = _parameters(definition)
     raw = _without_owned(raw)
     # Its own name is none of another tool.
-    raw = re.sub(rf"(?<![\w@./-]){re.escape(name)}(?!\w|[@/-]|\.\w)", "this tool", raw)
+    raw = re.sub(rf"(?<![\w@./-]){re.escape(name)}(?!\w|[@/-]|\.\w)", "this one", raw)
     text = fold(raw)
     if _is_framed(name, raw):
         return True

@@ -264,12 +264,6 @@ def _pushed(
 
 # --- files that a machine runs by itself, and pages that a browser opens ---
 
-PROFILED: Final = """version: 1
-name: profiled
-extends: builtin:office
-servers:
-  - {{name: server, upstream: "http://tools.internal:9000", profile: builtin:{profile}}}
-"""
 RUN_BY_ITSELF: Final = (
     *(".git/hooks/pre-push", ".git/config", ".husky/pre-commit", ".github/workflows/ci.yml"),
     *(".bashrc", ".zprofile", ".profile", ".envrc", ".npmrc", ".ssh/authorized_keys"),
@@ -323,7 +317,7 @@ def _profiled(profile: str, name: str, tool: str, arguments: Mapping[str, Json])
         await agent.prompt(ASKED)
         return (await agent.call(tool, arguments)).forwarded
 
-    return Attempt(name, play, PROFILED.format(profile=profile))
+    return Attempt(name, play, ("office.yaml", f"servers/{profile}.yaml"))
 
 
 # --- names that say nothing ---

@@ -227,6 +227,8 @@ class Settings(BaseSettings):
     console_memory: list[str] = Field(default_factory=list)
     """URLs of the guard's listeners in front of memories, through which the console has repairs of
     incidents written."""
+    console_memory_secret: Path | None = None
+    """File with the secret of the principal as whom they are written; left out, nobody's."""
     models: Path | None = None
     credentials: Path | None = None
     """TOML file of principals and how they prove who they are, see

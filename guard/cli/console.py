@@ -42,6 +42,9 @@ def console(
         list[str] | None,
         typer.Option(help="URL of a guard's listener before a memory: repairs go there; repeat."),
     ] = None,
+    memory_secret: Annotated[
+        Path | None, typer.Option(help="File: secret of the principal who writes repairs.")
+    ] = None,
 ) -> None:
     """Serve the console of guards that share one Redis and one audit log."""
     try:
@@ -62,5 +65,6 @@ def console(
         record_key=record_key,
         console_commit=commit,
         console_memory=memory,
+        console_memory_secret=memory_secret,
     )
     asyncio.run(serve(settings, redis, label_key))

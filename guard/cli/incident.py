@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from guard.adapters.mcp_client.memory_writer import memory_writer
 from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.cli.outcome import Code, given_input, plain
 from guard.cli.running import (
@@ -263,6 +264,9 @@ def repair(
     server: Annotated[
         str, typer.Option(help="URL of the guard's listener in front of the memory; it writes.")
     ] = "",
+    secret: Annotated[
+        Path | None, typer.Option(help="File: secret of the principal who writes, for --server.")
+    ] = None,
     pick: Annotated[
         list[str] | None, typer.Option("--pick", help="ITEM=NODE: what a person has chosen.")
     ] = None,
@@ -298,7 +302,8 @@ def repair(
                 log.event(EVENT, {"incident": incident, "act": "repair", "by": by, **document})
                 text = texts, bytes.fromhex(chosen.get(one.item.hex(), ""))
                 act = partial(IncidentOperator.repair, identifier=incident, one=one, text=text)
-                outcome = target.ask(partial(act, write=partial(_write, server), at=now(), by=by))
+                write = memory_writer(secret)
+                outcome = target.ask(partial(act, write=partial(write, server), at=now(), by=by))
             typer.echo(f"item {one.item.hex()}: {outcome}; {one.why}")
             typer.echo(f"  contained: {_excerpt(texts, one.contained)}")
             if one.version is not None:
@@ -330,12 +335,6 @@ def _held(memory: str, listing: str) -> Held | None:
     with given_input():
         given = dict(json.loads(arguments or "{}"))
     return Held(*asyncio.run(listed(memory, tool, given)))
-
-
-async def _write(server: str, tool: str, arguments: dict[str, Any]) -> None:
-    from guard.adapters.mcp_client.store_recall import recall
-
-    await recall(server, tool, arguments)
 
 
 def _pair(text: str) -> tuple[str, str]:

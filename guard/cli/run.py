@@ -121,6 +121,9 @@ def run(
         list[str] | None,
         typer.Option(help="URL of a listener of this guard before a memory: repairs go there."),
     ] = None,
+    console_memory_secret: Annotated[
+        Path | None, typer.Option(help="File: secret of the principal who writes repairs.")
+    ] = None,
     models: Annotated[
         Path | None, typer.Option(help="Model directory with its manifest (default: shipped).")
     ] = None,

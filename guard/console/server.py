@@ -24,6 +24,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from guard.adapters.audit_log import open_audit_log
 from guard.adapters.credentials.key_ring import KeyWatch, audit_signer, load_seal, signer_of
 from guard.adapters.credentials.label_key import audit_key_path, label_key_path
+from guard.adapters.mcp_client.memory_writer import memory_writer
 from guard.adapters.processes.child_process import die_with_parent
 from guard.adapters.processes.console_note import ConsoleNote
 from guard.adapters.redis.store import RedisSessionStore
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.console.acts import Standings
     from guard.console.pages import PagesOf, Templates
-    from guard.core.model import Json
     from guard.core.policy import Policy
     from guard.provenance.approvals import ApprovalRequest
     from guard.provenance.seal import Seal
@@ -180,6 +180,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     )
     index, seal = DecisionIndex(settings.audit), load_seal(label_key_path(key), wall())
     desk = Desk(store, seal, audit, PolicyInForce(settings.policy))
+    write = memory_writer(settings.console_memory_secret)
     hooks = Webhooks(load_hooks(settings.console_webhooks), audit, desk.metrics, wall)
     news = News(lambda: place.url, wall)
 
@@ -194,7 +195,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         hosts={*LOOPBACK, host, settings.console_host},
         parts=partial(
             further_pages,
-            (bench, Repairs(tuple(settings.console_memory), _write, desk.needs_two)),
+            (bench, Repairs(tuple(settings.console_memory), write, desk.needs_two)),
             (store, seal),
             (index, desk),
             audit,
@@ -265,13 +266,6 @@ def check_address(settings: Settings) -> None:
     if not settings.console_url.startswith("https://"):
         msg = f"`{host}` is reached from other machines: give --console-certificate (PEM with key)"
         raise InputError(f"{msg}, or --console-url https://… of what ends TLS before it")
-
-
-async def _write(server: str, tool: str, arguments: dict[str, Json]) -> None:
-    """Have a memory save something, through the guard."""
-    from guard.adapters.mcp_client.store_recall import recall
-
-    await recall(server, tool, arguments)
 
 
 def further_pages(

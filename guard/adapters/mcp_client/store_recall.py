@@ -34,7 +34,9 @@ LINE: Final = 16 * 1024 * 1024
 CA_ARGUMENT: Final = 2
 
 
-async def recall(url: str, tool: str, arguments: dict[str, Json], trust: str = "") -> Json:
+async def recall(
+    url: str, tool: str, arguments: dict[str, Json], trust: str = "", secret: str = ""
+) -> Json:
     """Return the result of a tool: its content, and its structured form where it has one.
 
     Args:
@@ -42,16 +44,26 @@ async def recall(url: str, tool: str, arguments: dict[str, Json], trust: str = "
         tool: a recall.
         arguments: of the recall.
         trust: PEM file of authorities to trust besides the public ones.
+        secret: of the principal as whom it is called, at a guard's listener; empty for nobody's.
 
     Raises:
         OSError: the server did not answer, or with an error, which says neither yes nor no.
     """
     try:
-        async with asyncio.timeout(SECONDS):
-            return await _recall(url, tool, arguments, trust)
+        async with asyncio.timeout(SECONDS), opened(url, trust, secret) as session:
+            return await _called(session, tool, arguments)
     except Exception as error:
-        msg = f"the memory server cannot be asked ({type(error).__name__})"
+        msg = f"the memory server cannot be asked ({_cause(error)})"
         raise OSError(msg) from error
+
+
+def _cause(error: Exception) -> str:
+    """Return what went wrong, without a word of what was said: the SDK wraps it in groups."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"status {error.response.status_code}"
+    return type(error).__name__
 
 
 async def listed(
@@ -68,23 +80,21 @@ async def listed(
             names = {one.name: frozenset(one.inputSchema.get("properties", {})) for one in tools}
             return await _called(session, tool, arguments), names
     except Exception as error:
-        msg = f"the memory server cannot be asked ({type(error).__name__})"
+        msg = f"the memory server cannot be asked ({_cause(error)})"
         raise OSError(msg) from error
 
 
-async def _recall(url: str, tool: str, arguments: dict[str, Json], trust: str) -> Json:
-    async with opened(url, trust) as session:
-        return await _called(session, tool, arguments)
-
-
 @asynccontextmanager
-async def opened(url: str, trust: str) -> AsyncIterator[ClientSession]:
+async def opened(url: str, trust: str, secret: str = "") -> AsyncIterator[ClientSession]:
     """Open a session, and close it at the end."""
     context = ssl.create_default_context()
     if trust:
         context.load_verify_locations(trust)
     async with AsyncExitStack() as stack:
-        client = httpx.AsyncClient(timeout=SECONDS, trust_env=False, verify=context)
+        headers = {"proxy-authorization": f"Bearer {secret}"} if secret else {}
+        client = httpx.AsyncClient(
+            timeout=SECONDS, trust_env=False, verify=context, headers=headers
+        )
         web = await stack.enter_async_context(client)
         streams = await stack.enter_async_context(streamable_http_client(url, http_client=web))
         session = await stack.enter_async_context(ClientSession(streams[0], streams[1]))

@@ -16,6 +16,7 @@ from guard.adapters.redis.operators import LabelOperator, PinOperator
 from guard.adapters.redis.standing import StandingOperator
 from guard.adapters.redis.trials import RUNNING, TrialStore
 from guard.console.console_metrics import ConsoleMetrics
+from guard.console.pages import by_whom
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
 from guard.provenance.approvals import Approvals, Grant, Scope
@@ -216,7 +217,7 @@ class Desk:
             "principal": asked.principal,
             "tenant": asked.tenant,
             "tool": ", ".join(call.tool for call in asked.calls),
-            **_by(person),
+            **by_whom(person),
             "waited": round(max(0.0, at - asked.at), 3),
         }
 
@@ -240,7 +241,7 @@ class Desk:
         note = f"asked about in decision {asked.decision}"
         for value in dict.fromkeys(named):
             incident = await operator.open(Given(value=value), at, person.name, note)
-            act: dict[str, Json] = {"incident": incident.id, **_by(person)}
+            act: dict[str, Json] = {"incident": incident.id, **by_whom(person)}
             self._audit.event(EVENT_INCIDENT, {**act, "act": "open"})
             self._audit.event(EVENT_INCIDENT, {**act, "act": "contain"})
             await operator.contain(incident.id, at, person.name)
@@ -264,7 +265,7 @@ class Desk:
             wanted = bytes.fromhex(mark)
         except ValueError as error:
             raise InputError("a mark is hexadecimal") from error
-        fields: dict[str, Json] = {"answer": "revoked", "mark": mark, **_by(person)}
+        fields: dict[str, Json] = {"answer": "revoked", "mark": mark, **by_whom(person)}
         self._audit.event(EVENT, fields)
         if not wanted or not await self._labels(tenant).revoke(wanted):
             raise GuardError("no receiver is established under this mark; it may have ended")
@@ -290,7 +291,7 @@ class Desk:
         if person.approver.is_principal(principal):
             raise GuardError(f"`{person.name}` cannot end the pause of an agent in the same name")
         fields: dict[str, Json] = {"answer": "resumed", "principal": principal, "tenant": tenant}
-        self._audit.event(EVENT, {**fields, **_by(person)})
+        self._audit.event(EVENT, {**fields, **by_whom(person)})
         if not await self._standing(tenant).resume(principal):
             raise GuardError("this principal is not paused; it may have ended")
         self.metrics.answers.labels("resumed").inc()
@@ -351,7 +352,7 @@ class Desk:
         """Record an act, then do it; record as well where it fails."""
         person, tenant, principal = who
         fields: dict[str, Json] = {"act": act, "tenant": tenant, "principal": principal, **more}
-        fields |= _by(person)
+        fields |= by_whom(person)
         try:
             self._audit.event(EVENT_BREAK_GLASS, fields)
         except GuardError:
@@ -399,7 +400,7 @@ class Desk:
         if not digest:
             raise InputError("say which definition: its digest")
         fields: dict[str, Json] = {"upstream": upstream, "tool": tool, "digest": digest}
-        self._audit.event(EVENT_PIN, {**fields, **_by(person)})
+        self._audit.event(EVENT_PIN, {**fields, **by_whom(person)})
         operator = PinOperator(self._store, Pins(self._seal), tenant)
         await operator.approve(upstream, tool, digest, self._now())
 
@@ -425,7 +426,7 @@ class Desk:
         Raises:
             AuditError: it cannot be recorded; nobody is signed in then.
         """
-        fields: dict[str, Json] = {"outcome": outcome, **(_by(person) if person else {})}
+        fields: dict[str, Json] = {"outcome": outcome, **(by_whom(person) if person else {})}
         self._audit.event(EVENT_SIGN_IN, {**fields, **({"why": why[:200]} if why else {})})
 
     async def reachable(self) -> str:
@@ -435,11 +436,6 @@ class Desk:
         except GuardError as error:
             return str(error) or type(error).__name__
         return ""
-
-
-def _by(person: Person) -> dict[str, Json]:
-    """Return who it was, for the record: the name may be one that he chose."""
-    return {"by": person.name, "realm": person.realm, "subject": person.approver.subject}
 
 
 def _grant(given: Decided, asked: ApprovalRequest, at: float) -> Grant:

@@ -22,7 +22,7 @@ from guard.console.access import Role
 from guard.console.acts import EVENT_INCIDENT
 from guard.console.api import read_body
 from guard.console.lineage_pages import GIVEN, LISTED, event_title, scope_drawing
-from guard.console.pages import Page, field_of, number, person_of
+from guard.console.pages import Page, by_whom, field_of, number, person_of
 from guard.console.workbench import check_second, one_of
 from guard.core.errors import GuardError, InputError
 from guard.propagation.events import Flag
@@ -166,7 +166,9 @@ class IncidentPages:
 
     async def _open(self, person: Person, tenant: str, given: Given, note: str) -> Incident:
         incident = await self._operator(tenant).open(given, self._shelf.now(), person.name, note)
-        self._audit.event(EVENT_INCIDENT, {"incident": incident.id, "act": "open", **_by(person)})
+        self._audit.event(
+            EVENT_INCIDENT, {"incident": incident.id, "act": "open", **by_whom(person)}
+        )
         return incident
 
     async def _do(self, person: Person, tenant: str, name: str, act: ActBody) -> Wanted | str:
@@ -182,11 +184,11 @@ class IncidentPages:
             raise InputError("this is no act")
         incident = await self._operator(tenant).incident(name)
         if act.act not in LOOSENS or not await asyncio.to_thread(self._repairs.needs_two):
-            return await self._done(tenant, incident.id, act, _by(person), person.name)
+            return await self._done(tenant, incident.id, act, by_whom(person), person.name)
         identifier, who, at = secrets.token_hex(8), one_of(person), self._shelf.now()
         wanted = Wanted(identifier, tenant, incident.id, act, person.name, who, at)
         self._audit.event(
-            EVENT_INCIDENT, {**_recorded(incident.id, act), "wanted": True, **_by(person)}
+            EVENT_INCIDENT, {**_recorded(incident.id, act), "wanted": True, **by_whom(person)}
         )
         self._wanted[identifier] = wanted
         while len(self._wanted) > WAITING:
@@ -204,14 +206,14 @@ class IncidentPages:
             raise GuardError("nothing waits under this id; have it asked for again")
         check_second([wanted.who], person)
         del self._wanted[identifier]
-        by = {**_by(person), "first": wanted.by}
+        by = {**by_whom(person), "first": wanted.by}
         return await self._done(*place, wanted.act, by, f"{wanted.by} and {person.name}")
 
     def _withdraw(self, identifier: str, person: Person) -> None:
         wanted = self._wanted.pop(identifier, None)
         if wanted is None:
             raise GuardError("nothing waits under this id")
-        fields = {**_recorded(wanted.incident, wanted.act), "withdrawn": True, **_by(person)}
+        fields = {**_recorded(wanted.incident, wanted.act), "withdrawn": True, **by_whom(person)}
         self._audit.event(EVENT_INCIDENT, fields)
 
     async def _done(
@@ -412,11 +414,6 @@ def _place(request: Request) -> tuple[str, str]:
 
 def _to(tenant: str, incident: str) -> Response:
     return RedirectResponse(f"/incidents/{tenant}/{incident}", 303)
-
-
-def _by(person: Person) -> dict[str, Json]:
-    """Return who it was, for the record: the name may be one that he chose."""
-    return {"by": person.name, "realm": person.realm, "subject": person.approver.subject}
 
 
 def _recorded(incident: str, act: ActBody) -> dict[str, Json]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from guard.adapters.redis.store import RedisSessionStore
     from guard.console.access import Person, Role, SignedIn
     from guard.console.decisions import DecisionIndex
+    from guard.core.model import Json
     from guard.core.policy import StateLimits
     from guard.provenance.seal import Seal
 
@@ -98,6 +99,11 @@ def person_of(request: Request) -> Person:
     """Return who sent a request that the door has let in."""
     signed_in: SignedIn = request.state.signed_in
     return signed_in.person
+
+
+def by_whom(person: Person) -> dict[str, Json]:
+    """Return who it was, for the record: the name may be one that he chose."""
+    return {"by": person.name, "realm": person.realm, "subject": person.approver.subject}
 
 
 def field_of(form: Mapping[str, list[str]], name: str) -> str:

@@ -35,6 +35,7 @@ from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.incident_pages import IncidentPages, Repairs
 from guard.console.lineage_pages import LineagePages
+from guard.console.memory_pages import MemoryPages
 from guard.console.oidc import OpenIdConnect
 from guard.console.pages import Shelf
 from guard.console.people import load_people
@@ -301,6 +302,7 @@ def further_pages(
         SessionPages(shelf),
         LineagePages(shelf),
         IncidentPages(shelf, audit, repairs),
+        MemoryPages(shelf, audit),
     )
 
 

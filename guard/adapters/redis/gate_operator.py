@@ -5,9 +5,10 @@ Every step is asked for by a person, on the command line; no call waits for any 
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.adapters.redis.layout import load_script
 from guard.adapters.redis.staging import MemoryKeys
@@ -27,6 +28,19 @@ _FIELDS: Final = (
 )
 LOOKED_AFTER: Final = 1000
 """Most writes in flight that one call of :meth:`GateOperator.in_flight` returns."""
+
+
+CLOSED_SHOWN: Final = 200
+
+
+class Closed(NamedTuple):
+    """A partition that is closed."""
+
+    store: str
+    partition: str
+    reason: str
+    until: float
+    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +110,7 @@ class GateOperator:
         if content_digest(fields["tool"], fields.get("content", "")) != digest:
             msg = f"the content of `{identifier}` is not what was staged; it was altered or cut"
             raise GuardError(msg)
-        moment = await self._client.execute("TIME")
-        if not isinstance(moment, list):
-            msg = "redis did not say what time it is"
-            raise StateError(msg)
-        until = (int(moment[0]) + seconds) * 1000
+        until = await self._now() // 1000 * 1000 + seconds * 1000
         binding = self._keys.binding(digest, target, principal)
         names = (binding, self._keys.token(secret))
         mac = seal.promotion(self._tenant, digest, target.name, principal, until)
@@ -112,10 +122,36 @@ class GateOperator:
         """Close a partition: no write enters it until it is released or the time is over."""
         key = self._keys.quarantine(store, partition)
         await self._client.execute("SET", key, reason or "-", "PX", seconds * 1000)
+        until, name = await self._now() + seconds * 1000, json.dumps([store, partition])
+        await self._client.execute("ZADD", self._keys.closed, until, name)
 
     async def release(self, store: str, partition: str) -> bool:
         """Open a partition again; False where it was not closed."""
+        await self._client.execute("ZREM", self._keys.closed, json.dumps([store, partition]))
         return await self._client.execute("DEL", self._keys.quarantine(store, partition)) == 1
+
+    async def closed(self) -> list[Closed]:
+        """Return the partitions that are closed, the first to be open again first."""
+        key = self._keys.closed
+        await self._client.execute("ZREMRANGEBYSCORE", key, "-inf", await self._now())
+        reply = await self._client.execute("ZRANGE", key, 0, CLOSED_SHOWN - 1, "WITHSCORES")
+        items = reply if isinstance(reply, list) else []
+        found: list[Closed] = []
+        for member, score in zip(items[::2], items[1::2], strict=True):
+            store, partition = json.loads(bytes(member))
+            why = await self._client.execute("GET", self._keys.quarantine(store, partition))
+            if isinstance(why, bytes):
+                text = why.decode("utf-8", "replace")
+                found.append(Closed(store, partition, text, float(score) / 1000))
+        return found
+
+    async def _now(self) -> int:
+        """Return what time it is in Redis, in milliseconds."""
+        moment = await self._client.execute("TIME")
+        if not isinstance(moment, list):
+            msg = "redis did not say what time it is"
+            raise StateError(msg)
+        return int(moment[0]) * 1000 + int(moment[1]) // 1000
 
     async def review(self, limit: int) -> list[Reviewed]:
         """Return the newest refused candidates, and those of unknown fate or still in flight."""
@@ -132,11 +168,7 @@ class GateOperator:
 
     async def in_flight(self, older_than: float) -> list[Reviewed]:
         """Return committed candidates without a known fate for so many seconds, oldest first."""
-        moment = await self._client.execute("TIME")
-        if not isinstance(moment, list):
-            msg = "redis did not say what time it is"
-            raise StateError(msg)
-        now = int(moment[0]) * 1000 + int(moment[1]) // 1000
+        now = await self._now()
         key, limit = self._keys.in_flight, now - int(older_than * 1000)
         bounds = ("-inf", limit, "WITHSCORES", "LIMIT", 0, LOOKED_AFTER)
         reply = await self._client.execute("ZRANGEBYSCORE", key, *bounds)

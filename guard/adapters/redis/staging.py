@@ -87,6 +87,11 @@ class MemoryKeys:
         """Return the key of a partition's quarantine."""
         return f"{self.prefix}q:{digest(b'partition', store, partition)}"
 
+    @property
+    def closed(self) -> str:
+        """Return the key of what is in quarantine, by name, for people: the gate looks at each."""
+        return f"{self.prefix}closed"
+
     def drift(self, principal: str) -> str:
         """Return the key of what a principal's committed items say."""
         return f"{self.prefix}d:{digest(b'drift', principal)}"

@@ -65,6 +65,7 @@ PAGES: Final = (
     "/policies",
     "/policies/trial",
     "/tools",
+    "/memory",
     "/record",
 )
 """Each as somebody first meets it."""

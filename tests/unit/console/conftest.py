@@ -16,6 +16,7 @@ from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.incident_pages import IncidentPages, Repairs
 from guard.console.lineage_pages import LineagePages
+from guard.console.memory_pages import MemoryPages
 from guard.console.pages import Shelf
 from guard.console.policy_pages import PolicyPages
 from guard.console.session_pages import SessionPages
@@ -131,6 +132,7 @@ def console(store, log, clock, policy_file):
             SessionPages(Shelf(store, Seal(KEY), index, templates, lambda: NOW)),
             LineagePages(Shelf(store, Seal(KEY), index, templates, lambda: NOW)),
             IncidentPages(Shelf(store, Seal(KEY), index, templates, lambda: NOW), audit, repairs),
+            MemoryPages(Shelf(store, Seal(KEY), index, templates, lambda: NOW), audit),
         ),
         now=lambda: NOW,
     )

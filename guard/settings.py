@@ -224,6 +224,8 @@ class Settings(BaseSettings):
     """PEM file with certificate and key: the console speaks TLS."""
     console_commit: bool = False
     """Whether the console may write the policy files and commit them in their Git repository."""
+    console_logs: list[Path] = Field(default_factory=list)
+    """Audit logs of further guards, which its pages show as well."""
     console_memory: list[str] = Field(default_factory=list)
     """URLs of the guard's listeners in front of memories, through which the console has repairs of
     incidents written."""

@@ -15,8 +15,12 @@ from guard.settings import load_settings
 
 def console(
     address: Annotated[str, typer.Argument(help="HOST:PORT to serve at.")],
-    audit: Annotated[Path, typer.Option(help="The guards' audit log; what people do goes there.")],
+    audit: Annotated[Path, typer.Option(help="An audit log; what people do goes there.")],
     redis: Redis,
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(help="Audit log of another guard, shown as well; repeat."),
+    ] = None,
     label_key: Key = None,
     audit_key: Annotated[Path | None, typer.Option(help="Key file of the audit log.")] = None,
     policy: Annotated[
@@ -56,6 +60,7 @@ def console(
         console=address,
         audit=audit,
         audit_key=audit_key,
+        console_logs=log,
         policy=policy,
         console_people=people,
         console_url=url,

@@ -1,4 +1,4 @@
-"""An index over the audit log: SQLite, beside the log, made from it and remade whenever it is lost.
+"""An index over audit logs: SQLite, beside the first, made from them, remade whenever it is lost.
 
 Lines are read as they are appended, also across a rotation.  A line that is erased from the log is
 erased here as soon as the erasure's own line is read.  Rates and latencies come from counters per
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of the tables; an index of another version is made anew."""
 PAGE: Final = 100
 _FORGET: Final = 5000
@@ -71,8 +71,7 @@ CREATE INDEX IF NOT EXISTS d_server ON decisions (server, id, enforced);
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at REAL, event TEXT, detail TEXT);
 CREATE TABLE IF NOT EXISTS hours (
     hour INTEGER, what TEXT, name TEXT, n INTEGER, PRIMARY KEY (hour, what, name)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS place (one INTEGER PRIMARY KEY CHECK (one = 1), inode INTEGER,
-    offset INTEGER);
+CREATE TABLE IF NOT EXISTS places (path TEXT PRIMARY KEY, inode INTEGER, offset INTEGER);
 PRAGMA user_version = {VERSION};
 """
 DAY: Final = 86400.0
@@ -110,16 +109,70 @@ class Rates:
         return self.asked / self.decisions if self.decisions else 0.0
 
 
-class DecisionIndex:
-    """Reads an audit log into SQLite, and answers the pages' questions.
+class _Log:
+    """One audit log, read as it grows.
 
     Args:
-        log: the audit log; it need not exist yet.
+        path: it need not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: Any = None
+
+    def let_go(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def read(self, inode: int, offset: int) -> tuple[bytes, int, int]:
+        """Return whole lines, the file that they stand in, and the place behind them.
+
+        Raises:
+            AuditError: the log became shorter than what was read of it.
+        """
+        if self._file is None and not self._open():
+            return b"", inode, offset
+        held = os.fstat(self._file.fileno())
+        if held.st_ino != inode:
+            inode, offset = held.st_ino, 0
+        if held.st_size < offset:
+            msg = f"the audit log `{self.path}` became shorter; remove the index to read it anew"
+            raise AuditError(msg)
+        self._file.seek(offset)
+        data = self._file.read(CHUNK)
+        whole = data[: data.rfind(b"\n") + 1]
+        if not whole and self._moved(held.st_ino):
+            # The old file is read to its end before the new one is opened.
+            self.let_go()
+        return whole, inode, offset + len(whole)
+
+    def _open(self) -> bool:
+        try:
+            self._file = self.path.open("rb")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _moved(self, inode: int) -> bool:
+        try:
+            return self.path.stat().st_ino != inode
+        except FileNotFoundError:
+            return False
+
+
+class DecisionIndex:
+    """Reads audit logs into SQLite, and answers the pages' questions.
+
+    Args:
+        log: an audit log; it need not exist yet.
+        more: those of further guards.
         path: the index; left out, ``LOG.index``.  Made anew where it is not one of this version.
     """
 
-    def __init__(self, log: Path, path: Path | None = None) -> None:
-        self.log = log
+    def __init__(self, log: Path, more: Sequence[Path] = (), path: Path | None = None) -> None:
+        self._logs = [_Log(one) for one in dict.fromkeys((log, *more))]
         self.path = path or log.with_name(log.name + ".index")
         self._lock = threading.Lock()
         self._closed = False
@@ -131,7 +184,6 @@ class DecisionIndex:
         self.is_behind = False
         """Whether more of the log is there than the last batch took in."""
         self._make()
-        self._file: Any = None
         self.taken = 0
         """Decisions that the last batch took in."""
         self.unread = 0
@@ -141,17 +193,13 @@ class DecisionIndex:
         """Close the log for good; the index stays."""
         with self._lock:
             self._closed = True
-            self._let_go()
+            for one in self._logs:
+                one.let_go()
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
             while self._readers:
                 self._readers.pop().close()
-
-    def _let_go(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
     def _make(self) -> None:
         if not self._usable():
@@ -227,7 +275,7 @@ class DecisionIndex:
             wanted: asked once they are in the index; where it is false, none is returned.
 
         Raises:
-            AuditError: the log became shorter than what was read of it.
+            AuditError: a log became shorter than what was read of it.
             sqlite3.Error: the index cannot be written.
         """
         with self._lock:
@@ -236,13 +284,10 @@ class DecisionIndex:
             if self._closed:
                 return []
             with self._writing() as db:
-                inode, offset = db.execute("SELECT inode, offset FROM place").fetchone() or (0, 0)
-                data, inode, offset = self._read(inode, offset)
+                data = self._read(db)
                 if not data and not self._is_unwiped:
                     return []
                 first, taken, has_erased = self._insert(db, data)
-                db.execute("REPLACE INTO place VALUES (1, ?, ?)", (inode, offset))
-            self.is_behind = len(data) > CHUNK // 2
             self.taken = len(taken)
             self._is_unwiped = self._is_unwiped or has_erased
             if self._is_unwiped:
@@ -254,36 +299,19 @@ class DecisionIndex:
                 for number, (row, detail) in enumerate(taken, first)
             ]
 
-    def _read(self, inode: int, offset: int) -> tuple[bytes, int, int]:
-        """Return whole lines, the file that they stand in, and the place behind them."""
-        if self._file is None and not self._open():
-            return b"", inode, offset
-        held = os.fstat(self._file.fileno())
-        if held.st_ino != inode:
-            inode, offset = held.st_ino, 0
-        if held.st_size < offset:
-            msg = f"the audit log `{self.log}` became shorter; remove `{self.path}` to read it anew"
-            raise AuditError(msg)
-        self._file.seek(offset)
-        data = self._file.read(CHUNK)
-        whole = data[: data.rfind(b"\n") + 1]
-        if not whole and self._moved(held.st_ino):
-            # The old file is read to its end before the new one is opened.
-            self._let_go()
-        return whole, inode, offset + len(whole)
-
-    def _open(self) -> bool:
-        try:
-            self._file = self.log.open("rb")
-        except FileNotFoundError:
-            return False
-        return True
-
-    def _moved(self, inode: int) -> bool:
-        try:
-            return self.log.stat().st_ino != inode
-        except FileNotFoundError:
-            return False
+    def _read(self, db: sqlite3.Connection) -> bytes:
+        """Return what the logs have beyond the places on record, and put the new ones there."""
+        found = db.execute("SELECT path, inode, offset FROM places").fetchall()
+        places = {path: (inode, offset) for path, inode, offset in found}
+        whole = b""
+        for one in self._logs:
+            name = str(one.path)
+            data, inode, offset = one.read(*places.get(name, (0, 0)))
+            if data:
+                db.execute("REPLACE INTO places VALUES (?, ?, ?)", (name, inode, offset))
+            self.is_behind = self.is_behind or len(data) > CHUNK // 2
+            whole += data
+        return whole
 
     def _insert(
         self, db: sqlite3.Connection, data: bytes

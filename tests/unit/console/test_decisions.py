@@ -56,6 +56,24 @@ def test_a_rotated_log_is_read_to_its_end_first(log, opened):
     assert taken == ["d3", "d4"]
 
 
+def test_several_guards_logs_are_one_index(log, opened, tmp_path):
+    """Each is read from its own place, whichever grows; a log that is not there yet comes later."""
+    logs = [log, tmp_path / "b.jsonl", tmp_path / "c.jsonl"]
+    logs[1].write_text(line(7), "utf-8")
+    index = DecisionIndex(logs[0], logs[1:])
+    taken = [[row["decision"] for row in index.take_in()]]
+    logs[2].write_text(line(8), "utf-8")
+    with logs[0].open("a", encoding="utf-8") as file:
+        file.write(line(9))
+    taken += [[row["decision"] for row in index.take_in()] for _ in range(2)]
+    index.close()
+    again = DecisionIndex(logs[0], logs[1:])
+    taken.append(again.take_in())
+    assert again.rates(HOUR, HOUR + 3600).decisions == 6
+    again.close()
+    assert taken == [["d0", "d1", "d2", "d7"], ["d9", "d8"], [], []]
+
+
 def test_what_is_erased_from_the_log_is_erased_here(log, opened):
     """The erasure's line takes the decisions away, and their text from the file."""
     index = opened(log)

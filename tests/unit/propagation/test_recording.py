@@ -2,6 +2,7 @@
 
 import pytest
 
+from guard.adapters.redis.incidents import Given
 from guard.core.model import Identity
 from guard.policy_files import load_policies
 from guard.propagation.events import Flag, What
@@ -214,6 +215,34 @@ async def test_without_the_section_nothing_is_recorded(tmp_path, store, graph):
     await save(agent, "rule", POISON)
 
     assert len(await graph()) == 0
+
+
+async def test_the_graph_adds_no_round_trip(agent, operator, store):
+    """A save, a recall and a send go to the store once on the way out and once on the way back.
+
+    Only what an incident has changed is read once more, by the next call that it concerns.
+    """
+    calls = [
+        ("save", {"key": "rule", "value": POISON}),
+        ("recall", {"key": "rule"}),
+        ("send", {"to": ["pat@inside.test"], "body": "b"}),
+    ]
+
+    async def writes():
+        counts = []
+        for tool, arguments in calls:
+            before = store.client.writes
+            await agent.call(tool, arguments, "ok")
+            counts.append(store.client.writes - before)
+        return counts
+
+    await writes()
+    assert await writes() == [2, 2, 2]
+    incident = await operator.open(Given(item="rule", store="facts"), agent.at, "op")
+    await operator.contain(incident.id, agent.at, "op")
+    calls[0] = ("save", {"key": "other", "value": "lunch is at noon"})
+    assert sum(await writes()) > 6
+    assert await writes() == [2, 2, 2]
 
 
 async def test_dropped_and_altered_events_show(agent, graph, store):

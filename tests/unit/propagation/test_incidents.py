@@ -341,7 +341,7 @@ LATER = NOW + 10_000
         pytest.param({"item": "rule", "store": "facts"}, {"rule"}, id="item"),
         pytest.param({"value": "drop@evil.test"}, {"rule", "copy"}, id="value"),
         pytest.param({"source": SPY}, {"rule"}, id="source, by its sender"),
-        pytest.param({"source": "wiki.inside.test"}, {"page"}, id="source, by its host"),
+        pytest.param({"source": "wiki.test"}, {"page"}, id="source, by its host"),
         pytest.param({"server": "127.0.0.1:1 http://one.test"}, {"remote"}, id="server"),
         pytest.param({"principal": "bob"}, {"copy", "after"}, id="principal"),
         pytest.param({"principal": "bob", "session": "two"}, {"after"}, id="session"),
@@ -356,7 +356,7 @@ async def test_an_incident_is_opened_from_what_is_named(given, keys, agent, oper
     await agent.call("save", {"key": "rule", "value": POISON}, "ok")
     reader = agent.as_principal("carol")
     await reader.call(
-        "read", {"url": "https://wiki.inside.test/page"}, "the gate is shut in winter"
+        "read", {"url": "https://wiki.test/page"}, "the gate is shut in winter"
     )
     await reader.call("save", {"key": "page", "value": "the gate is shut in winter"}, "ok")
     bob = agent.as_principal("bob")

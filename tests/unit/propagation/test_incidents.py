@@ -355,6 +355,7 @@ async def test_an_incident_is_opened_from_what_is_named(given, keys, agent, oper
     await agent.call("inbox", {}, mail)
     await agent.call("save", {"key": "rule", "value": POISON}, "ok")
     reader = agent.as_principal("carol")
+    await reader.say("Read https://wiki.test/page")
     await reader.call("read", {"url": "https://wiki.test/page"}, "the gate is shut in winter")
     await reader.call("save", {"key": "page", "value": "the gate is shut in winter"}, "ok")
     bob = agent.as_principal("bob")

@@ -24,6 +24,7 @@ class Counted(ErrorCounter):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
+        self.fidelity: list[Any] = []
 
     def count(self, metric: Any, *labels: str) -> None:
         """Keep the outcomes of selections."""
@@ -31,6 +32,13 @@ class Counted(ErrorCounter):
             self.found += labels
         else:
             super().count(metric, *labels)
+
+    def set(self, metric: Any, value: Any, *labels: str) -> None:
+        """Keep how much of a store's answers the replica made alike."""
+        if metric.name == "guard_selection_fidelity":
+            self.fidelity.append((*labels, value))
+        else:
+            super().set(metric, value, *labels)
 
 
 class World:

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.core.errors import AuditError
@@ -48,7 +49,7 @@ from guard.provenance.selected_values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 
     import numpy as np
 
@@ -153,6 +154,11 @@ class _Replica:
     recalls: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    @property
+    def is_as_compared(self) -> bool:
+        """Whether everything counts, and nothing was written since the replica was compared."""
+        return self.ledger.uncounted == 0 and self.compared_at == len(self.ledger)
+
 
 class SelectionReplays:
     """The ledgers and replays of one worker.
@@ -218,8 +224,10 @@ class SelectionReplays:
         call = traced.call
         if any(mapping.matches(call.tool) for mapping in selection.structure):
             flying = self._flying.setdefault((call.identity.tenant, selection.store), {})
-            for old in [one for one, flight in flying.items() if flight.at < call.at - FLYING]:
-                flying.pop(old).landed.set()
+            # In one step: a large call is judged in a thread.
+            for old, flight in list(flying.items()):
+                if flight.at < call.at - FLYING:
+                    flying.pop(old, None)
             flying[call.id] = _Flight(call.at)
         return self.kept_apart(policy, traced, verdict, granted=granted)
 
@@ -346,6 +354,9 @@ class SelectionReplays:
                 self._metrics.count(SELECTIONS, reason)
                 asked, unreplayed = self._asked_twice(namespaces, mapping, result, ranked), reason
                 found, reason = await self._in_time(asked, namespaces.deadline)
+        if found is not None and not found.diverged and len(ranked.items) <= selection.top_k:
+            self._metrics.count(SELECTIONS, reason)
+            return Selected()
         told = _told(selection, found, reason, unreplayed)
         replica = self._replicas.get((result.call.call.identity.tenant, selection.store))
         if replica is not None and replica.ledger.ignored:
@@ -487,6 +498,10 @@ class SelectionReplays:
             ):
                 raise UnreplayedError("ledger_gap")
             replica.recalls += 1
+            if replica.is_as_compared and replica.recalls % CHECKED:
+                _known(replica.ledger, ranked.names)
+                grounding_of(mapping, result, replica.ledger)
+                return _as_served(ranked, selection.selector, len(replica.ledger))
             selector = discover_selectors()[selection.selector]()
             if self._apart is not None and isinstance(selector, CommunitySelector):
                 selector = _Elsewhere(selector, self._apart, selection.deadline)
@@ -537,31 +552,26 @@ class SelectionReplays:
             if ledger.taken:
                 # No edge changes its order, but what is gone stands before nothing any more.
                 raise UnreplayedError("items_gone")
-            return Comparison(names, names, tuple(range(len(names))))
+            return _as_served(asked.ranked)
         known = _known(ledger, names)
         numbers, top = list(map(ledger.root, known)), len(known)
         full, authentic = ledger.full, ledger.authentic
         grounding = grounding_of(asked.mapping, asked.result, ledger)
         recall = grounding.recall(top, ledger.root)
-        alike = full is authentic
-        if alike and replica.compared_at == len(ledger) and replica.recalls % CHECKED:
-            found = replay(None, full, authentic, recall, numbers)
-        else:
-            unmerged = _unmerged(ledger, asked.mapping, grounding, known)
-            found = replay(
-                selector, full, authentic, recall, numbers, compare=True, unmerged=unmerged
-            )
-            if not found.faithful:
-                at = asked.result.call.call.at
-                found = _before_writes(selector, ledger, at, found, unmerged, grounding, known)
-            # One that is not the store's is looked at again with every answer.
-            replica.compared_at = len(ledger) if found.faithful else -1
-            self._count(selection, replica, found, last=asked.last)
+        until = asked.started + ATTRIBUTING * selection.deadline
+        unmerged = _unmerged(ledger, asked.mapping, grounding, known)
+        found = replay(selector, full, authentic, recall, numbers, compare=True, unmerged=unmerged)
+        if not found.faithful:
+            since = ledger.calls_since(asked.result.call.call.at, BEFORE)
+            late = takewhile(lambda _: time.monotonic() < until, since)
+            found = _before_writes(selector, ledger, late, found, unmerged, grounding, known)
+        # One that is not the store's is looked at again with every answer.
+        replica.compared_at = len(ledger) if found.faithful else -1
+        self._count(selection, replica, found, last=asked.last)
         authenticated = tuple(ledger.names[number] for number in found.authentic)
         compared = Comparison(names, authenticated, found.places, selector.name, len(ledger))
         if not compared.diverged:
             return compared
-        until = asked.started + ATTRIBUTING * selection.deadline
         writer = whose_structure(
             selector, ledger, grounding, compared, lambda: time.monotonic() < until
         )
@@ -733,6 +743,11 @@ def _is_given(query: PathQuery, result: ToolResult) -> bool:
     return any(value not in {None, ""} for _, value in query.find(arguments))
 
 
+def _as_served(ranked: Ranked, road: str = "", ledger: int = 0) -> Comparison:
+    """Return the comparison of an answer that nothing uncounted can have changed."""
+    return Comparison(ranked.names, ranked.names, tuple(range(len(ranked.names))), road, ledger)
+
+
 def _known(ledger: Ledger, names: Sequence[str]) -> list[int]:
     """Return the nodes of the items of an answer, as they were before any merge.
 
@@ -769,18 +784,18 @@ def _unmerged(
 def _before_writes(  # noqa: PLR0913  (an answer, and the graph that it may come from)
     selector: Selector,
     ledger: Ledger,
-    at: float,
+    calls: Iterable[list[int]],
     found: Replay,
     unmerged: tuple[Recall, Sequence[int]],
     grounding: Grounding,
     known: Sequence[int],
 ) -> Replay:
-    """Return the comparison with the graph before some of the writes since a time, if one is it.
+    """Return the comparison with the graph before some of the writes since a question, if one is.
 
     Args:
         selector: of the store.
         ledger: its structure.
-        at: when it was asked.
+        calls: writes of each call since then, the newest first.
         found: the comparison with the graph as it is.
         unmerged: as for :func:`replay`.
         grounding: what was asked.
@@ -790,7 +805,7 @@ def _before_writes(  # noqa: PLR0913  (an answer, and the graph that it may come
         ValueError: the selector cannot rank it.
     """
     late: list[int] = []
-    for numbers in ledger.calls_since(at, BEFORE):
+    for numbers in calls:
         late += numbers
         gone = set(late)
         full, root = ledger.without(late)

@@ -33,15 +33,15 @@ def mentioned(
         text: searched.
         known: whether there is a node; a name that is nobody's hides no shorter one.
     """
-    names = ledger.folded_names(folded)
+    names, longest = ledger.folded_names(folded)
     words = _WORD.findall(text.lower())
     found: dict[int, None] = {}
     at = 0
     while at < len(words):
-        for length in range(min(LONGEST, len(words) - at), 0, -1):
-            numbers = list(filter(known, names.get(" ".join(words[at : at + length]), ())))
-            if numbers:
-                found.update(dict.fromkeys(numbers))
+        for length in range(min(LONGEST, len(words) - at, longest.get(words[at], 0)), 0, -1):
+            numbers = names.get(" ".join(words[at : at + length]))
+            if numbers and (there := [node for node in numbers if known(node)]):
+                found.update(dict.fromkeys(there))
                 at += length
                 break
         else:

@@ -296,6 +296,7 @@ class Ledger:
         """Writes of writers who count, derived from something that does not, or no longer does."""
         self._folded: dict[str, list[int]] = {}
         self._folded_to = 0
+        self._words: dict[str, int] = {}
         self._strange: list[int] = []
         """Numbers of the writes that did not count when they were made."""
         self._introduced = array("l")
@@ -415,7 +416,7 @@ class Ledger:
     @property
     def uncounted(self) -> int:
         """How many writes do not count."""
-        return len(self._fallen.union(self._strange))
+        return len(self._fallen.union(self._strange)) if self._authentic is not None else 0
 
     @property
     def ignored(self) -> int:
@@ -464,12 +465,20 @@ class Ledger:
                 return
             yield found
 
-    def folded_names(self, fold: Callable[[str], str]) -> dict[str, list[int]]:
-        """Return the numbers of the nodes by their names as they are compared."""
+    def folded_names(
+        self, fold: Callable[[str], str]
+    ) -> tuple[dict[str, list[int]], dict[str, int]]:
+        """Return the numbers of the nodes by their names as they are compared.
+
+        And by the first words of such names, of how many words the longest is.
+        """
         for number in range(self._folded_to, len(self.names)):
-            self._folded.setdefault(fold(self.names[number]), []).append(number)
+            name = fold(self.names[number])
+            self._folded.setdefault(name, []).append(number)
+            first = name.partition(" ")[0]
+            self._words[first] = max(self._words.get(first, 0), name.count(" ") + 1)
         self._folded_to = len(self.names)
-        return self._folded
+        return self._folded, self._words
 
     def strangers(self) -> dict[Writer, list[int]]:
         """Return the numbers of the writes that do not count by who made them, newest first."""

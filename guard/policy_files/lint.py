@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import SAVING
@@ -116,6 +117,13 @@ def uncounted(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                     "where the store has namespaces, `unreplayable: dual_query` asks it twice"
                 )
                 yield _problem(file, where, message)
+            missing = _missing(store.selection.selector)
+            if missing:
+                message = (
+                    f"`{store.selection.selector}` needs {missing}, not installed here: no answer "
+                    "is replayed without; pip install 'agent-egress-guard[graph]'"
+                )
+                yield _problem(file, where, message)
             if not any(read.ranked is not None for read in store.reads):
                 message = "no read of this store has `ranked`, so no answer of it is replayed"
                 yield _problem(file, where, message)
@@ -184,6 +192,14 @@ def _qualifying(by: AuthenticatedByEntry, *, gated: bool) -> str:
     if by.label is Integrity.UNTRUSTED and not by.principals:
         return "with `label: untrusted` and no `principals` everybody's structure counts"
     return ""
+
+
+def _missing(selector: str | None) -> str:
+    """Return the packages of a selector that are not installed, empty where none is missing."""
+    from guard.graph_memory.selectors import discover_selectors
+
+    needed = discover_selectors()[selector].needs if selector is not None else ()
+    return ", ".join(name for name in needed if find_spec(name) is None)
 
 
 def _given(files: Sequence[PolicyFile]) -> Iterator[PolicyFile]:

@@ -205,7 +205,8 @@ class RankedEntry(_Strict):
     id: PathText
     """Into an item: the name of its node."""
     seeds: SeedsEntry | None = None
-    """What the search began with; left out where nobody outside the store can say."""
+    """What the search began with, where it is not what the store's `selection` says; in neither
+    where nobody outside the store can say."""
     unless: PathText | None = None
     """Into the arguments: what makes the store rank in a way that is not replayed."""
 
@@ -251,6 +252,8 @@ class SelectionEntry(_Strict):
     """One of the selectors, see docs/graph-memory.md; left out where none is the store's."""
     top_k: Annotated[int, Field(ge=1, le=100)] = 5
     """Items of an answer that may vouch for anything."""
+    seeds: SeedsEntry | None = None
+    """What the search of every read begins with whose `ranked` says nothing else."""
     authenticated_by: AuthenticatedByEntry = AuthenticatedByEntry()
     """Whose structure counts."""
     on_divergence: Divergence | tuple[Divergence, ...] = "unknown"
@@ -551,7 +554,7 @@ def _selection(store: StoreEntry, declared: SelectionEntry | None) -> SelectionP
             )
             for read in store.reads
             if read.ranked is not None and declared is not None
-            for seeds in (read.ranked.seeds,)
+            for seeds in (read.ranked.seeds or entry.seeds,)
         ),
         structure=tuple(
             StructureMapping(

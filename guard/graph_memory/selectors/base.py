@@ -22,6 +22,8 @@ class Selector(ABC):
     """As policies name it."""
     reads_structure: ClassVar[bool] = True
     """False where no edge can change what it returns."""
+    needs: ClassVar[tuple[str, ...]] = ("scipy",)
+    """Packages of the extra ``graph`` that it imports."""
 
     @abstractmethod
     def rank(self, graph: Graph, recall: Recall) -> Ranking:

@@ -20,6 +20,7 @@ class Leiden(CommunitySelector):
     """
 
     name: ClassVar[str] = "leiden"
+    needs: ClassVar[tuple[str, ...]] = ("igraph", "leidenalg", "scipy")
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed

@@ -26,6 +26,7 @@ class ReciprocalRankFusion(Selector):
 
     name: ClassVar[str] = "rrf"
     reads_structure: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def rank(self, graph: Graph, recall: Recall) -> Ranking:  # noqa: ARG002
         """Return the first of the fused lists."""

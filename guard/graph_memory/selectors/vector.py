@@ -15,6 +15,7 @@ class Vector(Selector):
 
     name: ClassVar[str] = "vector"
     reads_structure: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def rank(self, graph: Graph, recall: Recall) -> Ranking:  # noqa: ARG002
         """Return the first of the first list."""

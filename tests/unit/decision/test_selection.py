@@ -24,6 +24,7 @@ from guard.core.errors import StateError
 from guard.core.labels import LabelSet, Rung
 from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
 from guard.core.policy import Action
+from guard.decision.selection import ENOUGH
 from guard.graph_memory.graph import Graph, Ranking
 from guard.graph_memory.grounding import folded
 from guard.graph_memory.ledger import ledger_set
@@ -1066,3 +1067,29 @@ async def test_a_write_that_never_comes_back_leaves_the_answer_untrusted(
     assert verdict.reasons[0].code == "selection_unreplayed"
     [found] = world.metrics.found
     assert found in {"unfaithful", "late"}
+
+
+# --- fidelity ------------------------------------------------------------------------------------
+
+
+async def test_below_the_policys_fidelity_no_answer_vouches(store, redis_namespace, tmp_path):
+    """The share of recent answers that the replica made alike is a gauge, and has a floor."""
+    text = POLICY.read_text(encoding="utf-8")
+    text = text.replace("      top_k: 5\n", "      top_k: 5\n      fidelity: 0.9\n")
+    file = tmp_path / "policy.yaml"
+    file.write_text(text, encoding="utf-8")
+    world = await World(store, redis_namespace, load_policies([file])).curated()
+    right = world.results({"query": SCENE.query})
+    other = {"results": right["results"][::-1]}
+    for number in range(ENOUGH + 2):
+        # Each is compared, as the ledger has gained something.
+        edge = [{"source": "tea", "target": f"milk {number}"}]
+        await world.call("peer", "relate", {"relations": edge})
+        await world.recall(other if number in {3, 7, 11} else right)
+    found = world.metrics.found
+    assert found.count("unfaithful") == 3
+    assert found[ENOUGH - 1 :] == ["fidelity"] * 3
+    assert world.metrics.fidelity[0] == ("graph", 1.0)
+    assert world.metrics.fidelity[-1] == ("graph", (ENOUGH - 1) / (ENOUGH + 2))
+    verdict, _ = await world.pay(SCENE.right)
+    assert verdict.reasons[0].code == "selection_unreplayed"

@@ -239,3 +239,10 @@ def test_accounts_of_the_end_to_end_run_are_accounts(number):
     """With check digits, and no two alike."""
     assert is_iban(iban(number))
     assert len({iban(n) for n in range(80)}) == 80
+
+
+def test_a_recall_without_strangers_is_timed_as_the_guard_does_it():
+    """Each answer stands, its items and question read; the first, which loads, is not in."""
+    spent = cost.noop(300, 1500, queries=6)
+    assert len(spent) == 5
+    assert min(spent) > 0

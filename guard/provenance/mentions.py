@@ -175,6 +175,8 @@ _NEEDS: Final = frozenset({"needs", "need", "has", "have", "ought"})
 _MUST: Final = (["should"], ["must"], ["shall"])
 _SPOKEN_SUBJECTS: Final = frozenset({"it", "this", "that", "everything", "all", "both"})
 _SPOKEN_OF: Final = (["it"], ["this"], ["that"], ["everything"], ["all"])
+_LET: Final = (["know"], ["have"], ["see"])
+"""What somebody is let do who is told something."""
 _GOES: Final = frozenset({"goes", "geht", "va", "gaat", "vai"})
 _IS: Final = frozenset({"is", "are", "ist", "sind", "est", "es", "è", "é"})
 _IT_IS: Final = frozenset({"it's", "it’s", "that's", "that’s", "c'est", "c’est"})  # noqa: RUF001
@@ -274,7 +276,7 @@ _TIMED: Final = re.compile(
     r"\s*[\[(]?(?:\d{1,4}[./-]\d{1,2}[./-]\d{1,4},?[ T])?\d{1,2}[:.h]\d{2}(?::\d{2})?"
     r"(?:\s?[AaPp][Mm])?[\])]?\s*[-\u2013|,]?\s*[^\W\d_][^:]{0,40}:\s+\S.*"
     r"|\s*[^\W\d_][\w.'-]{0,30}(?: [^\W\d_][\w.'-]{0,30}){0,2}[ ,\t]+[\[(]?\d{1,2}[:.]\d{2}"
-    r"(?:\s?[AaPp][Mm])?[\])]?\s*"
+    r"(?:\s?[AaPp][Mm])?[\])]?\s*(?::\s+\S.*)?"
 )
 """A line of a chat: who, and when."""
 _HEADER: Final = re.compile(r"\s*[^\W\d_][\w -]{0,24}[^\W_]\s?:\s+\S.*")
@@ -315,6 +317,13 @@ _ANNOUNCES: Final = re.compile(
     r"|\bfyi\b|\bsee below\b|\bas follows\b|\bin full\b",
     re.IGNORECASE,
 )
+_DEICTIC: Final = re.compile(
+    r"\b(?:this|these)(?: (?:up|out|over|one|please|for (?:me|us)|spam|phishing|legit\w*|real|safe|ok(?:ay)?"
+    r"|fine|correct|mean|about)){0,3}\s*[?.!]*\s*$"
+    r"|\((?:the )?(?:source|text|mail|original|input)?\b[^()]{0,20}\b(?:below|follows)\)",
+    re.IGNORECASE,
+)
+"""A line that speaks of what stands under it and has no name: ``is this spam?``."""
 _SAYING: Final = re.compile(
     rf"\b(?:{_FOREIGN_NOUN}|says?|said|saying|wrote|writes|reads|reading|states|body|subject|title"
     r"|description|schreibt|schrieb|sagt|dit|dice|scrive|zegt|diz|translat\w+|summari[sz]\w+|explain"
@@ -415,8 +424,15 @@ def _announces(line: str, lines: Sequence[str], number: int) -> bool:
     if stripped.endswith(":"):
         following = next((one for one in lines[number + 1 : number + 5] if one.strip()), "")
         return not (own_list and _ITEM.match(following))
+    if _DEICTIC.search(stripped) and not _names_something(stripped):
+        return True
     blank = not lines[number + 1].strip()
     return blank and not own_list and _ANNOUNCES.search(line) is not None
+
+
+def _names_something(line: str) -> bool:
+    """Return whether a line has an address: it speaks of that."""
+    return any(_typed_text(word.strip(_EDGES)) is not None for word in line.split())
 
 
 def _is_short_item(line: str) -> bool:
@@ -979,6 +995,8 @@ class _Sentence:
         place = (word in _PLACE_PREPOSITIONS or at_place) and at - index <= NAME_WORDS and not mail
         if place and (self._is_posted(index) or self._is_worked_on(at)):
             return True
+        if word == "let" and self.words[at + 1 : at + 2] not in _LET:
+            return False
         if verb:
             parted = self._is_parted(index, at) or self._has_receiver(index, at)
             return used or (self._is_own_act(index) and not parted)

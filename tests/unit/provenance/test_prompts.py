@@ -94,6 +94,14 @@ SPOKEN_OF = (
     "Forward it to the lawyer suing {x}.",
     "Email the bank about the transfer to {x}.",
     "Set up a filter for mail to {x}.",
+    "Let {x} wait.",
+    "Add a filter: mail to {x} goes to trash.",
+    "Send the figures to Ann - {x} must not see them.",
+    "Is this spam?\nSend the figures to {x}.",
+    "Can you tidy this up?\n\nTeam,\nplease send the figures to {x} by noon.\nThx, Robin",
+    "Reply to this one for me\n\nSend the figures to {x}.\n\nRobin",
+    "Summarize (source below)\n\n\nSend the figures to {x}.",
+    "Robin (10:32): Send the figures to {x}.",
     "The report goes to {x}.",
     "It is for {x}.",
     "Read the report. The report goes to {x}.",
@@ -110,6 +118,8 @@ SPOKEN_OF = (
     "I did not write the report. The report goes to {x}.",
 )
 RECEIVING = (
+    "Let {x} know that we are late.",
+    "Read the thread and summarise it.\nSend the summary to {x}.",
     "Write the sales report. The report goes to {x}.",
     "Please draft an invitation to the party. It is for {x}.",
     "Prepare the minutes of today, they are due. Then translate the minutes. It's for {x}.",

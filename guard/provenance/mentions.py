@@ -318,8 +318,8 @@ _ANNOUNCES: Final = re.compile(
     re.IGNORECASE,
 )
 _DEICTIC: Final = re.compile(
-    r"\b(?:this|these)(?: (?:up|out|over|one|please|for (?:me|us)|spam|phishing|legit\w*|real|safe|ok(?:ay)?"
-    r"|fine|correct|mean|about)){0,3}\s*[?.!]*\s*$"
+    r"\b(?:this|these)(?: (?:up|out|over|one|please|for (?:me|us)|spam|phishing|legit\w*|real"
+    r"|safe|ok(?:ay)?|fine|correct|mean|about)){0,3}\s*[?.!]*\s*$"
     r"|\((?:the )?(?:source|text|mail|original|input)?\b[^()]{0,20}\b(?:below|follows)\)",
     re.IGNORECASE,
 )
@@ -995,11 +995,10 @@ class _Sentence:
         place = (word in _PLACE_PREPOSITIONS or at_place) and at - index <= NAME_WORDS and not mail
         if place and (self._is_posted(index) or self._is_worked_on(at)):
             return True
-        if word == "let" and self.words[at + 1 : at + 2] not in _LET:
-            return False
         if verb:
             parted = self._is_parted(index, at) or self._has_receiver(index, at)
-            return used or (self._is_own_act(index) and not parted)
+            lets = word == "let" and self.words[at + 1 : at + 2] not in _LET
+            return used or (self._is_own_act(index) and not (parted or lets))
         ends = word in _SOURCE_WORDS or word in _BOUNDARIES or self._ends_clause(index, at)
         return False if ends else None
 

@@ -717,15 +717,12 @@ class Guard:
             result = replace(result, content=apart.content)
         return result, None if verdict.enforced is Action.ALLOW else verdict
 
-    def is_committed(self, calls: Sequence[TracedCall]) -> bool:
-        """Return whether every one of the calls is a memory write that the gate has committed."""
+    def is_committed(self, call: TracedCall) -> bool:
+        """Return whether a call is a memory write that the gate has committed."""
         memory = self._memory
-        if memory is None or not calls:
+        if memory is None or call.classified.memory_write is None:
             return False
-        for one in calls:
-            if one.classified.memory_write is None or not memory.is_committed(one.call.id):
-                return False
-        return True
+        return memory.is_committed(call.call.id)
 
     def adopt(self, call: TracedCall) -> None:
         """Take over a call that another process has released: its result comes to this one."""

@@ -257,6 +257,8 @@ _ACCOUNT: Final = Prefiltered(
 _SHORTEST_ACCOUNT: Final = 14
 """Letters and digits of the shortest account number that is written in groups (Norway has 15)."""
 _ID: Final = re.compile(r"(?<![\w-])(?=[A-Za-z_-]{0,60}\d)[\w-]{6,128}(?![\w-])", re.ASCII)
+_INNER_DOT: Final = re.compile(r"\..", re.DOTALL)
+_HANDLE_SIGN: Final = re.compile(r"[#@]")
 _HANDLE: Final = re.compile(r"[#@](?<![\w&/#@.][#@])\w[\w.-]{0,62}\w")
 _REPOSITORY: Final = re.compile(
     r"(?<![\w/.:-])[A-Za-z0-9][\w.-]{0,38}/[A-Za-z0-9][\w.-]{0,98}(?![\w/])"
@@ -510,7 +512,7 @@ def _others(text: str, words: list[str]) -> Iterator[str]:
     if "." in text:
         # The start of a text is as good as a space for the host in `//host/path`.
         # What a sentence ends with names no host.
-        dotted = f" {' '.join([word for word in words if '.' in word[:-1]])}"
+        dotted = f" {' '.join(filter(_INNER_DOT.search, words))}"
         for match in _HOST.finditer(dotted):
             host = canonical_host(match[0])
             if host is not None:
@@ -519,8 +521,8 @@ def _others(text: str, words: list[str]) -> Iterator[str]:
     if _DIGIT.search(text) is not None:
         yield from _numbered(text, words)
     if "#" in text or "@" in text:
-        named = " ".join([word for word in words if "#" in word or "@" in word])
-        yield from map(handle_value, _HANDLE.findall(named))
+        named = filter(_HANDLE_SIGN.search, words)
+        yield from map(handle_value, _HANDLE.findall(" ".join(named)))
     if "/" in text:
         yield from map(handle_value, _REPOSITORY.findall(words_with("/", words)))
 

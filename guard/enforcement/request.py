@@ -617,8 +617,9 @@ class RequestHandler:
             word = partial(self._refused, protocol, rewriting.original, message)
             return Refused(refusals, refusals, word)
         exchange.rewritten = rewriting.request
-        exchange.is_write = self._guard.is_committed([classified for classified, _ in own])
+        exchange.is_write = bool(own)
         for parsed, (classified, _) in zip(message.calls, own, strict=True):
+            exchange.is_write = exchange.is_write and self._guard.is_committed(classified)
             self._expect(exchange, parsed.correlation, classified)
         for classified, _ in side_content:
             # Nothing answers it by name: it counts as executed from here on.

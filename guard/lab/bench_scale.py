@@ -37,7 +37,7 @@ STARTS: Final = 5
 RESULT_ROUNDS: Final = 3
 CHAOS_FAULTS: Final = 29
 CHAOS_MINUTES: Final = 5.0
-SOAK_CALLS: Final = 50_000
+SOAK_CALLS: Final = 100_000
 _OF_CHAOS: Final = ("failover_seconds", "lost_acknowledged", "chaos_violations", "chaos_faults")
 _OF_SOAK: Final = ("soak_slope", "soak_slope_redis", "soak_slope_descriptors", "soak_p99_ratio")
 

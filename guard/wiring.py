@@ -28,11 +28,6 @@ import certifi
 from guard.adapters.admin_port import AdminServer, HealthReport, PromptChannel, described
 from guard.adapters.audit_log import AuditLogFile, open_audit_log
 from guard.adapters.audit_retention import AuditRetention
-from guard.adapters.credentials.client_authentication import (
-    asks_certificates,
-    load_digests,
-    load_proofs,
-)
 from guard.adapters.credentials.key_ring import (
     KeyWatch,
     audit_signer,
@@ -69,7 +64,6 @@ from guard.adapters.recordings import Limits as RecordingLimits
 from guard.adapters.recordings import RecordingWriter
 from guard.adapters.redis.answers import RedisAnswers
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityReport, ContinuityWatch
-from guard.adapters.redis.in_process import InProcessClient
 from guard.adapters.redis.ledger import RedisLedger
 from guard.adapters.redis.operators import LabelOperator, PinOperator
 from guard.adapters.redis.shared_texts import RedisSharedTexts
@@ -129,7 +123,7 @@ if TYPE_CHECKING:
     from guard.core.policy import Policy, StateLimits
     from guard.core.ports import AuditLog, Clock
     from guard.decision.unlabelled_marks import UnlabelledMarks
-    from guard.enforcement.exchange import Login
+    from guard.enforcement.exchange import Login, Proof
     from guard.provenance.seal import Seal
     from guard.settings import Settings
 
@@ -264,7 +258,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         metrics=metrics,
         clock=clock,
         credentials=Credentials(
-            load_proofs(settings.credentials, clock.now),
+            _proofs(settings, clock),
             {x.key: x.principal for x in settings.listeners if x.principal},
             login,
         ),
@@ -342,6 +336,43 @@ def _shared_exchanges(
     return StoredExchanges(texts, seal, lambda: guard.policy, metrics)
 
 
+def _proofs(settings: Settings, clock: Clock) -> Sequence[Proof]:
+    """Return how clients can prove who they are.
+
+    Raises:
+        GuardError: the file cannot be used.
+    """
+    if settings.credentials is None:
+        return ()
+    # With its readers of tokens and certificates, which take megabytes.
+    from guard.adapters.credentials.client_authentication import load_proofs
+
+    return load_proofs(settings.credentials, clock.now)
+
+
+def _asks_certificates(parts: Parts) -> bool:
+    """Return whether clients are asked for certificates."""
+    proofs = parts.enforcement.credentials.proofs
+    if not proofs:
+        return False
+    from guard.adapters.credentials.client_authentication import asks_certificates
+
+    return asks_certificates(proofs)
+
+
+def _prompt_digests(settings: Settings) -> Mapping[str, str]:
+    """Return who may report prompts, with the digest of each one's secret.
+
+    Raises:
+        GuardError: the file cannot be used.
+    """
+    if settings.prompt_credentials is None:
+        return {}
+    from guard.adapters.credentials.client_authentication import load_digests
+
+    return load_digests(settings.prompt_credentials)
+
+
 def _login(settings: Settings, seal: Seal, audit: AuditLog, clock: Clock) -> Login | None:
     """Return what logs clients in at the servers of reverse listeners, None without listeners."""
     if not settings.listeners:
@@ -401,8 +432,8 @@ def label_store(  # noqa: PLR0913  (as the composition root)
     """
     kept, path = _is_kept(settings), _label_key(settings, confdir)
     seal = load_seal(path, now())
-    if isinstance(client, InProcessClient):
-        # It is lost with its object, and whoever opened that knows.
+    if client.ends_with_object:
+        # Whoever opened it knows.
         return RedisSessionStore(client, limits=limits), seal
     continuity = ContinuityWatch(
         client,
@@ -533,7 +564,7 @@ async def serve(
         *settings.admin_address,
         parts.metrics,
         lambda: _health(parts),
-        PromptChannel(load_digests(settings.prompt_credentials), _note(parts.guard, loop)),
+        PromptChannel(_prompt_digests(settings), _note(parts.guard, loop)),
         listener=_admin_listener(settings, sockets),
         posts=posts(parts.enforcement, parts.guard.offers, loop, PROMPT_SECONDS),
     )
@@ -626,7 +657,7 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
 
         trust = joined_trust(settings.upstream_ca, directory)
     credentials = load_write_credentials(settings.write_credentials, settings.forward)
-    asking = asks_certificates(parts.enforcement.credentials.proofs)
+    asking = _asks_certificates(parts)
     is_fronted = bool(settings.listen)
     wants_mitm = settings.pep is PepKind.MITMPROXY or (settings.pep is PepKind.AUTO and asking)
     if wants_mitm and not is_fronted:
@@ -684,7 +715,7 @@ def _mitm(
         return policy.egress if policy else EgressLimits()
 
     confdir = directory
-    asking = asks_certificates(parts.enforcement.credentials.proofs)
+    asking = _asks_certificates(parts)
     if settings.forward or asking:
         confdir = settings.authority
         ensure_authority(confdir)

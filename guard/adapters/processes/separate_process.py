@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from anyio import CapacityLimiter, fail_after, to_process
-
 from guard.core.errors import StateError
 from guard.provenance.intake import portable, result_writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from anyio import CapacityLimiter
 
     from guard.core.calls import ToolResult
     from guard.core.labels import LabelWrite
@@ -33,13 +33,13 @@ class SeparateProcess:
     """One process that runs functions.  Used on one event loop."""
 
     def __init__(self) -> None:
-        self._turns = CapacityLimiter(1)
+        self._turns: CapacityLimiter | None = None
         self._waiting = 0
 
     @property
     def is_busy(self) -> bool:
         """Whether the process is at work."""
-        return self._turns.borrowed_tokens > 0
+        return self._turns is not None and self._turns.borrowed_tokens > 0
 
     async def run(self, function: Callable[..., Any], *arguments: object) -> Any:
         """Return what a function returns; it and its arguments can be pickled.
@@ -49,6 +49,10 @@ class SeparateProcess:
             TimeoutError: it took too long; the process is killed.
             BrokenWorkerProcess: the process died.
         """
+        from anyio import CapacityLimiter, fail_after, to_process  # Most workers never need it.
+
+        if self._turns is None:
+            self._turns = CapacityLimiter(1)
         if self._waiting >= WAITING:
             raise StateError("too much waits for the other process")
         self._waiting += 1

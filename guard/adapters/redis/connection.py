@@ -9,14 +9,14 @@ The next call opens a new connection.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, cast
 
 import hiredis
-from redis.connection import parse_url
 
 from guard.core.errors import StateError
 from guard.settings import Durability
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
-# redis-py does not annotate it.
-_parse_url: Final = cast("Callable[[str], Mapping[str, Any]]", parse_url)
+_PLAIN_SOCKET: Final = re.compile(r"unix://(/[^?#@%]*)")
+"""The URL of a socket with nothing else in it, as that of an embedded Redis is."""
 _PLAIN_OPTIONS: Final = frozenset(
     {"connection_class", "db", "host", "password", "path", "port", "username"}
 )
@@ -116,8 +116,13 @@ def parse_url_options(url: str) -> Mapping[str, Any]:
         StateError: it is no such URL, or has an option the guard does not know; an option that
             is dropped in silence could be the one that demands a certificate.
     """
+    if (socket := _PLAIN_SOCKET.fullmatch(url)) is not None:
+        return {"path": socket[1]}
+    # Seven megabytes, for URLs that say more; redis-py does not annotate it.
+    from redis.connection import parse_url
+
     try:
-        options = _parse_url(url)
+        options = cast("Callable[[str], Mapping[str, Any]]", parse_url)(url)
     except ValueError as error:
         msg = "the redis url must look like redis://, rediss:// or unix:// and parse as one"
         raise StateError(msg) from error
@@ -373,6 +378,9 @@ class RedisClient:
         backoff: seconds after a failed connect in which no other is tried, first and longest.
         durability: what a write must have reached before its reply counts.
     """
+
+    ends_with_object: ClassVar[bool] = False
+    """Whether the store is lost with the client."""
 
     def __init__(
         self,

@@ -32,6 +32,8 @@ _INFO: Final = b"redis_version:7.0\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction
 class InProcessClient(RedisClient):
     """The client of a store that lives as long as this object."""
 
+    ends_with_object = True
+
     def __init__(self) -> None:
         super().__init__(Endpoint(path=MEMORY))
         self._execute = _fake_server()

@@ -15,9 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from redis.crc import key_slot
-from redis.exceptions import RedisError
-
 from guard.adapters.redis.connection import (
     BACKOFF_FIRST,
     TIMEOUT,
@@ -130,6 +127,7 @@ class SentinelEndpoint(Endpoint):
             OSError: none of them answers with one, or it cannot be reached.
         """
         from redis.asyncio.sentinel import Sentinel
+        from redis.exceptions import RedisError
 
         # redis-py does not annotate it.
         asked: Any = cast("Callable[..., Any]", Sentinel)(
@@ -170,7 +168,10 @@ class ClusterClient(RedisClient):
         timeout: float = TIMEOUT,
         durability: Durability = Durability.RELAXED,
     ) -> None:
+        from redis.crc import key_slot
+
         super().__init__(seeds[0], timeout=timeout, durability=durability)
+        self._slot_of: Callable[[bytes], int] = key_slot
         self._seeds = seeds
         self._options = options
         self._nodes: dict[tuple[str, int], RedisClient] = {}
@@ -252,7 +253,7 @@ class ClusterClient(RedisClient):
 
     async def _routed(self, key: Argument, command: bytes, script: Script | None) -> Reply:
         await self._known()
-        place = self._owners[key_slot(key if isinstance(key, bytes) else str(key).encode())]
+        place = self._owners[self._slot_of(key if isinstance(key, bytes) else str(key).encode())]
         asking = False
         for _ in range(_REDIRECTS):
             try:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import mmap
 import os
-import sqlite3
 from collections import Counter
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Sequence
     from pathlib import Path
 
@@ -66,6 +66,8 @@ class DiskMarks:
 
     def take(self, owner: tuple[str, str]) -> int:
         """See :class:`guard.decision.unlabelled_marks.UnlabelledMarks`."""
+        import sqlite3
+
         try:
             with closing(self._opened()) as database:
                 found = database.execute(_TAKE, owner).fetchone()
@@ -95,6 +97,8 @@ class DiskMarks:
         """See :class:`guard.decision.unlabelled_marks.UnlabelledMarks`."""
         if not self.pending[0]:
             return 0
+        import sqlite3
+
         try:
             with closing(self._opened()) as database:
                 return float(database.execute("SELECT total(count) FROM marks").fetchone()[0])
@@ -107,6 +111,8 @@ class DiskMarks:
         Raises:
             OSError: it is not.
         """
+        import sqlite3
+
         try:
             with closing(self._opened()) as database:
                 database.execute("BEGIN IMMEDIATE")
@@ -129,6 +135,8 @@ class DiskMarks:
         database.rollback()
 
     def _opened(self) -> sqlite3.Connection:
+        import sqlite3  # Here: a worker whose store answers never has a mark.
+
         if not self._path.exists():
             with suppress(FileExistsError):
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

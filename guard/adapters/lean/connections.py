@@ -64,7 +64,7 @@ class Serves(Protocol):
 
 
 _ARRIVED: Final = bytearray(MARK)
-"""Where what arrives is put, of whichever connection: it is taken out before anything else comes."""
+"""Where what arrives is put, of any connection: it is taken out before anything else comes."""
 _VIEW: Final = memoryview(_ARRIVED)
 
 

@@ -78,10 +78,11 @@ def _table_1(details: Mapping[str, Any], name: str) -> Json:
     if not arm or not arm["n"]:
         return None
     harmed = arm["blind"] if name == "ppr" else arm["harm"]
+    opens = name == "ppr" or arm["outsiders"] > 0
     return {
         "reliance": details["reliance"].get("pagerank" if name == "ppr" else name),
         "evictability": arm["evicted_from_top_5"] / arm["n"],
-        "channel": "opens" if arm["evicted_from_top_5"] else "immune",
+        "channel": ("opens" if opens else "reorders its pool") if harmed else "immune",
         "first_item_changes": harmed / arm["n"],
     }
 

@@ -259,10 +259,10 @@ class Parted:
             rng = np.random.default_rng([seed, row])
             random = self._random(memory, rarest, rng)
             shuffle = attacked(memory.graph, random)
+            # Both or neither: on some graphs a selector does not end.
+            parted = not self._together(selector, shuffle, rarest, question)
             self.blind["attack"][question.id].append(float(parting is not None))
-            self.blind["shuffled"][question.id].append(
-                float(not self._together(selector, shuffle, rarest, question))
-            )
+            self.blind["shuffled"][question.id].append(float(parted))
             if parting is not None:
                 found = replay(selector, parting, memory.graph, recall)
                 self.ours.append(float(found.faithful and not found.diverged))

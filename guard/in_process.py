@@ -31,7 +31,7 @@ from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Action
-from guard.protocols.refusals import Refusal, observation, sentence
+from guard.protocols.refusals import APPROVAL, Refusal, observation, sentence
 from guard.provenance.approvals import Grant, Scope
 from guard.settings import EMBEDDED, load_settings, policies_directory
 from guard.wiring import Parts, assemble
@@ -50,6 +50,11 @@ if TYPE_CHECKING:
 PROTOCOL: Final = "in_process"
 """What stands in audit lines as the protocol of such a call."""
 _DECISION_BYTES: Final = 8
+APPROVAL_HERE: Final = (
+    "waiting for approval of {id}: a person approves it in the program that this agent runs in; "
+    "repeat this exact call after it was given"
+)
+"""Where the state is in memory no command can reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ class Session:
             upstream=server,
         )
         [(traced, decision)] = await inner.authorize([call], _take_redacted)
-        return _verdict(traced, decision)
+        return _verdict(traced, decision, self._guard.approval)
 
     async def observe(
         self, verdict: Verdict, result: object, *, is_error: bool = False, is_lost: bool = False
@@ -171,7 +176,7 @@ class Session:
             # The rest of what a memory answered, without what an incident contains.
             left = decision.instead
             return Released(left if isinstance(content, str) else json.loads(left))
-        withheld = _verdict(observed.call, decision)
+        withheld = _verdict(observed.call, decision, self._guard.approval)
         return Released(withheld.refusal, withheld)
 
     async def call(
@@ -219,9 +224,11 @@ class Session:
 class Guard:
     """A guard in this process; make one with :meth:`open`."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, approval: str = APPROVAL) -> None:
         self.parts = parts
         """Internal."""
+        self.approval = approval
+        """Internal: how an agent is told that a person approves a call."""
         self.now = time.time  # noqa: TID251  (the clock of the program that it runs in)
 
     @classmethod
@@ -269,7 +276,7 @@ class Guard:
                 watches = [parts.store.watch(), parts.recovery.watch()] if kept else []
                 background = [asyncio.ensure_future(watch) for watch in watches]
                 try:
-                    yield cls(parts)
+                    yield cls(parts, APPROVAL if kept else APPROVAL_HERE)
                 finally:
                     for task in background:
                         task.cancel()
@@ -468,9 +475,9 @@ class SyncGuard:
         return self._portal.call(lambda: self._guard.deny(decision_id, tenant=tenant))
 
 
-def _verdict(traced: TracedCall, decision: Decision) -> Verdict:
+def _verdict(traced: TracedCall, decision: Decision, approval: str) -> Verdict:
     allowed = decision.enforced.forwards
-    refusal = Refusal(traced.call.id, decision)
+    refusal = Refusal(traced.call.id, decision, approval=approval)
     return Verdict(
         allowed=allowed,
         action=decision.action.label,

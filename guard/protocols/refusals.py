@@ -54,6 +54,8 @@ class Refusal:
     verdict: Verdict
     hint: str = ""
     """What the operator may have meant to set, where the request looks like something else."""
+    approval: str = APPROVAL
+    """How a person approves it, with ``{id}`` for the decision."""
 
 
 def observation(refusal: Refusal) -> dict[str, Json]:
@@ -62,7 +64,7 @@ def observation(refusal: Refusal) -> dict[str, Json]:
     ask = verdict.action is Action.ASK
     remedies = [refusal.hint] if refusal.hint else []
     if ask:
-        remedies.append(APPROVAL.format(id=refusal.decision_id))
+        remedies.append(refusal.approval.format(id=refusal.decision_id))
     reasons: list[Json] = []
     fields: dict[str, Json] = {}
     retry, code = ask, "approval_required" if ask else ""

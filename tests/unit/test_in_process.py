@@ -222,3 +222,18 @@ async def test_errors_of_the_in_process_state_are_those_of_a_redis():
     assert refused.value.code == "WRONGTYPE"
     with pytest.raises(StateError):
         await client.execute("GET", "text")
+
+
+async def test_an_agent_is_told_of_no_command_that_cannot_reach_state_in_memory(redis_server):
+    """Where the state is in a Redis, the command line sees the same calls."""
+    told = {}
+    for state in ("memory", redis_server.url):
+        async with Guard.open(state=state) as guard:
+            arguments = {"to": "x@partner.example", "body": "b"}
+            verdict = await guard.session().authorize("email_send_email", arguments)
+            told[state] = verdict.refusal
+
+    assert "a person approves it in the program" in told["memory"]
+    assert "guard approvals grant" in told[redis_server.url]
+    assert "guard approvals" not in told["memory"]
+    assert all("repeat this exact call after it was given" in text for text in told.values())

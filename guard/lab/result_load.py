@@ -1,6 +1,7 @@
 """``guard lab bench results``: what calls cost by the size of results, and who waits for whom.
 
-Results have not been seen before.  With an earlier revision (``--base``) costs are ratios to its.
+Results have not been seen before.  With an earlier revision (``--base``) costs are ratios to its:
+of calls by the size of their results, and of one send that 16 connections make again and again.
 
 ``python -m guard.lab.result_load`` is the upstream: it prints its port and answers each
 ``tools/call`` with a text; the path in its arguments says how long, and from which number made.
@@ -28,6 +29,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from guard.adapters.loopback import Rig, free_port
 from guard.core.errors import GuardError
 from guard.lab.generate.vocabulary import Vocabulary
+from guard.lab.load import UPSTREAM as ANSWERS_AT_ONCE
+from guard.lab.load import run_load
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
@@ -43,10 +46,11 @@ HUGE: Final = 1_000_000
 CALLS: Final = {SMALL: 1000, MEDIUM: 150, LARGE: 25}
 """Calls of a round by the characters of their results."""
 _RATIOS: Final = (
-    ("cpu_us_per_call_ratio", SMALL, "<= 0.55"),
+    ("cpu_us_per_new_call_ratio", SMALL, ""),
     ("result_10k_ratio", MEDIUM, "<= 0.25"),
     ("result_100k_ratio", LARGE, "<= 0.25"),
 )
+CONNECTIONS: Final = 16
 WARM_UP: Final = 20
 SECONDS: Final = 4.0
 """Length of a load of small calls beside huge results."""
@@ -152,6 +156,12 @@ class Measured:
         used = self._seconds() - before
         return Spent(1e6 * used / len(times), 1e3 * median(times))
 
+    def loaded(self) -> float:
+        """Return the microseconds of processor that each of the same calls costs, 16 at a time."""
+        before = self._seconds()
+        load = run_load(self.port, CONNECTIONS, SECONDS)
+        return 1e6 * (self._seconds() - before) / (load.per_second * SECONDS)
+
     def _seconds(self) -> float:
         """Return the processor seconds of the guard's Python processes, ended threads included."""
         return cpu_seconds(self._child.process.pid)
@@ -220,11 +230,16 @@ def result_checks(
     Raises:
         GuardError: a part could not be started.
     """
-    spent = {} if base is None else _first_sight(policy, base, rounds, progress)
+    whole: list[tuple[float, float]] = []
+    spent: dict[int, list[tuple[Spent, Spent]]] = {}
+    if base is not None:
+        whole = _same_calls(policy, base, rounds, progress)
+        spent = _first_sight(policy, base, rounds, progress)
     beside = _small_beside_huge(policy, rounds, progress)
     ratio = percentile(beside.beside, 99) / percentile(beside.idle, 99)
     checks = [
-        *(_ratio(name, spent.get(size, []), target) for name, size, target in _RATIOS),
+        _ratio("cpu_us_per_call_ratio", whole, "<= 0.55"),
+        *(_ratio(name, _costs(spent.get(size, [])), target) for name, size, target in _RATIOS),
         Check(
             id="p99_small_while_1mb",
             value=round(ratio, 2),
@@ -234,6 +249,7 @@ def result_checks(
         ),
     ]
     details = {
+        "us_per_call_here_and_at_base": [[round(one) for one in pair] for pair in whole],
         "spent_here_and_at_base": {str(size): pairs for size, pairs in spent.items()},
         "milliseconds": {
             name: {"n": len(times), **{f"p{at}": percentile(times, at) for at in (50, 99)}}
@@ -244,15 +260,48 @@ def result_checks(
     return checks, details
 
 
-def _ratio(name: str, pairs: list[tuple[Spent, Spent]], target: str) -> Check:
-    reason = None if pairs else "name a checkout of the earlier revision with --base"
-    value = round(median(new.cpu_us / old.cpu_us for new, old in pairs), 3) if pairs else None
-    return Check(id=name, value=value, unit="ratio", n=len(pairs), target=target, reason=reason)
+def _ratio(name: str, pairs: list[tuple[float, float]], target: str) -> Check:
+    """Return the median over rounds of a cost here by that at the base, with the range of it."""
+    ratios = sorted(new / old for new, old in pairs)
+    reason = None if ratios else "name a checkout of the earlier revision with --base"
+    value = round(median(ratios), 3) if ratios else None
+    interval = (round(ratios[0], 3), round(ratios[-1], 3)) if ratios else None
+    return Check(
+        id=name,
+        value=value,
+        unit="ratio",
+        n=len(ratios),
+        interval=interval,
+        target=target or None,
+        reason=reason,
+    )
+
+
+def _costs(pairs: list[tuple[Spent, Spent]]) -> list[tuple[float, float]]:
+    return [(new.cpu_us, old.cpu_us) for new, old in pairs]
 
 
 def percentile(times: list[float], at: int) -> float:
     """Return the time that so many hundredths of some times do not exceed."""
     return sorted(times)[min(len(times) * at // 100, len(times) - 1)]
+
+
+def _same_calls(
+    policy: Path, base: Path, rounds: int, progress: Progress
+) -> list[tuple[float, float]]:
+    """Return what one call costs here and at the base that is made again and again."""
+    found: list[tuple[float, float]] = []
+    with Rig() as here, Rig(root=base) as there:
+        upstream = here.server(ANSWERS_AT_ONCE)
+        new = Measured(here, upstream, policy, "--data", "memory")
+        old = Measured(there, upstream, base / "policies/default.yaml")
+        for guard in (new, old):
+            run_load(guard.port, CONNECTIONS, 1.0)
+        for done in range(rounds):
+            progress(f"the same call, round {done + 1} of {rounds}", 0.2 * done / rounds)
+            spent = {guard: guard.loaded() for guard in ((new, old) if done % 2 else (old, new))}
+            found.append((spent[new], spent[old]))
+    return found
 
 
 def _first_sight(
@@ -269,7 +318,7 @@ def _first_sight(
             for guard in (new, old):
                 guard.spent(size, range(number, number := number + WARM_UP))
         for done in range(rounds):
-            progress(f"first sight, round {done + 1} of {rounds}", 0.7 * done / rounds)
+            progress(f"first sight, round {done + 1} of {rounds}", 0.2 + 0.5 * done / rounds)
             for size, count in CALLS.items():
                 numbers = range(number, number := number + count)
                 order = (new, old) if done % 2 else (old, new)

@@ -36,11 +36,13 @@ def test_ratios_are_those_of_rounds_and_absent_without_a_base(monkeypatch, tmp_p
             for size in (SMALL, MEDIUM, LARGE)
         },
     )
+    monkeypatch.setattr(result_load, "_same_calls", lambda *_: [(5.0, 10.0), (4.0, 10.0)])
     told = []
 
     with_base, _ = result_checks(tmp_path, tmp_path, rounds=3, progress=told.append)
     without, _ = result_checks(tmp_path, None, rounds=3, progress=told.append)
 
-    assert [check.value for check in with_base] == [0.2, 0.2, 0.2, 2.5]
-    assert [check.value for check in without] == [None, None, None, 2.5]
-    assert all(check.reason for check in without[:3])
+    assert [check.value for check in with_base] == [0.45, 0.2, 0.2, 0.2, 2.5]
+    assert [check.value for check in without] == [None, None, None, None, 2.5]
+    assert all(check.reason for check in without[:4])
+    assert with_base[0].interval == (0.4, 0.5)

@@ -29,6 +29,23 @@ def test_a_wrapper_loads_no_model_and_no_store():
     assert loaded.stdout.strip() == "[]"
 
 
+def test_a_worker_loads_nothing_that_only_some_settings_need():
+    """Each costs megabytes in every worker; the embedded Redis is reached without redis-py."""
+    heavy = ("redis", "fakeredis", "jwt", "sqlite3", "anyio", "mitmproxy", "opentelemetry")
+    script = (
+        "import sys, guard.worker, guard.wiring, guard.adapters.lean.pep\n"
+        "from guard.adapters.redis.topology import open_client\n"
+        "open_client('unix:///run/x/redis.sock')\n"
+        f"print([m for m in {heavy!r} if m in sys.modules])"
+    )
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert loaded.stdout.strip() == "[]"
+
+
 def test_scoring_writes_nothing_and_leaves_no_device_id(tmp_path):
     """The runtime's telemetry would leave an id and a queue of events in the home and temp folders.
 

@@ -280,6 +280,19 @@ async def test_of_two_operators_one_is_told(agent, store, seal):
     assert [step.by for step in (await first.incident(incident.id)).steps] == ["other"]
 
 
+async def test_a_record_that_was_read_before_another_wrote_is_not_written(agent, store, seal):
+    """Whoever writes last does not take away what the other has put on record."""
+    await spread(agent)
+    one, two = (IncidentOperator(store, seal) for _ in range(2))
+    incident = await one.open(Given(item="rule", store="facts"), NOW, "ann")
+    _, raw = await one._read(incident.id)
+    await two.close(incident.id, NOW, "ben")
+
+    with pytest.raises(GuardError, match="somebody else"):
+        await one._write(incident.logged(NOW, "ann", "late"), raw)
+    assert (await one.incident(incident.id)).log[-1][1:] == ("ben", "closed")
+
+
 async def test_who_came_too_late_leaves_the_journal_alone(agent, store, seal):
     """A step that was planned at once under the same number does not take the way back away."""
     await spread(agent)

@@ -131,10 +131,10 @@ class GateOperator:
         return await self._client.execute("DEL", self._keys.quarantine(store, partition)) == 1
 
     async def closed(self) -> list[Closed]:
-        """Return the partitions that are closed, the first to be open again first."""
+        """Return the partitions that are closed, the last to be open again first."""
         key = self._keys.closed
         await self._client.execute("ZREMRANGEBYSCORE", key, "-inf", await self._now())
-        reply = await self._client.execute("ZRANGE", key, 0, CLOSED_SHOWN - 1, "WITHSCORES")
+        reply = await self._client.execute("ZREVRANGE", key, 0, CLOSED_SHOWN - 1, "WITHSCORES")
         items = reply if isinstance(reply, list) else []
         found: list[Closed] = []
         for member, score in zip(items[::2], items[1::2], strict=True):

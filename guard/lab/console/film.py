@@ -57,6 +57,7 @@ PICTURES: Final = (
     "draft",
     "trial",
     "tools",
+    "memory",
     "record",
 )
 """By name, in the order of the film."""
@@ -193,6 +194,13 @@ def shot(on: Set, modules: Path | None, place: Path) -> dict[str, Any] | str:
         {"go": "/policies/trial", "wait": "text=Where they differ", "slow": True, "file": "trial"},
         {"go": "/incidents", "wait": "tbody a"},
         {"go": "/tools", "wait": "table", "file": "tools"},
+        {"go": "/memory", "click": "main details summary", "wait": "#close-partition"},
+        {
+            "fill": {"input[name=partition]": "wiki", "input[name=reason]": "strangers write here"},
+            "click": "#close-partition",
+            "wait": "text=strangers write here",
+            "file": "memory",
+        },
         {"go": "/record", "wait": "table", "file": "record"},
     ]
     second = browse(modules, {**asked, "film": _files(steps, place)})

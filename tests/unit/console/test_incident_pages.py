@@ -18,6 +18,9 @@ from tests.unit.provenance.agents import agent, guard, policy
 __all__ = ["agent", "guard", "policy"]
 
 
+HOSTILE = "<script>xss()</script>"
+
+
 @pytest.fixture
 def sections():
     """The guard keeps the propagation graph, and what saves said."""
@@ -99,6 +102,7 @@ async def _contained(client, agent):
     """Have a good version overwritten by poison, and contain it; return the incident's page."""
     await agent.in_session("early").call("save", {"key": "rule", "value": HONEST}, "ok")
     await spread(agent)
+    await agent.call("save", {"key": "html", "value": f"{HOSTILE} to drop@evil.test"}, "ok")
     path = await _opened(client, value="drop@evil.test")
     await client.post(path, data={"act": "contain"})
     return path
@@ -122,7 +126,8 @@ async def test_a_contained_item_is_restored_on_the_page(console, agent):
         after = (await client.get(f"{path}/repair")).text
 
     assert HONEST in page
-    assert "drop@evil.test" in page
+    assert "&lt;script&gt;xss()&lt;/script&gt; to drop@evil.test" in page
+    assert HOSTILE not in page
     assert (answer.status_code, again.status_code) == (303, 303)
     assert console.writes.done == [(MEMORY, "save", {"key": "rule", "value": HONEST})]
     assert "repaired" in after

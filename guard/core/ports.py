@@ -12,7 +12,7 @@ from guard.core.frozen import frozen
 from guard.core.labels import LabelQuery
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from guard.core.calls import ClassifiedCall, ToolResult
@@ -116,7 +116,7 @@ class LedgerStore(Protocol):
         """
         ...
 
-    def read(self, tenant: str, area: LabelSet, start: int) -> AsyncIterator[list[object]]:
+    def read(self, tenant: str, area: LabelSet, start: int) -> AsyncGenerator[list[object], None]:
         """Yield the entries from an index on, in order, in chunks.
 
         Raises:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from guard.adapters.redis.store import RedisSessionStore
     from guard.core.labels import LabelSet
@@ -41,7 +41,9 @@ class RedisLedger:
             length = reply
         return length
 
-    async def read(self, tenant: str, area: LabelSet, start: int) -> AsyncIterator[list[object]]:
+    async def read(
+        self, tenant: str, area: LabelSet, start: int
+    ) -> AsyncGenerator[list[object], None]:
         """Yield what the ledger has from an index on, in order.
 
         Raises:

@@ -38,7 +38,7 @@ from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.run import ErrorCounter, NullAuditLog
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from guard.core.labels import LabelSet
     from guard.core.model import Json
@@ -142,7 +142,9 @@ class _InMemory:
         self._entries += entries
         return len(self._entries)
 
-    async def read(self, _tenant: str, _area: LabelSet, start: int) -> AsyncIterator[list[object]]:
+    async def read(
+        self, _tenant: str, _area: LabelSet, start: int
+    ) -> AsyncGenerator[list[object], None]:
         """Yield what there is from an index on."""
         yield list(self._entries[start:])
 

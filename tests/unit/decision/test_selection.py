@@ -24,7 +24,7 @@ from guard.core.errors import StateError
 from guard.core.labels import LabelSet, Rung
 from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
 from guard.core.policy import Action
-from guard.decision.selection import ENOUGH
+from guard.decision.selection import CHECKED, ENOUGH
 from guard.graph_memory.graph import Graph, Ranking
 from guard.graph_memory.grounding import folded
 from guard.graph_memory.ledger import ledger_set
@@ -1093,3 +1093,29 @@ async def test_below_the_policys_fidelity_no_answer_vouches(store, redis_namespa
     assert world.metrics.fidelity[-1] == ("graph", (ENOUGH - 1) / (ENOUGH + 2))
     verdict, _ = await world.pay(SCENE.right)
     assert verdict.reasons[0].code == "selection_unreplayed"
+
+
+async def test_where_nothing_is_untrusted_every_eighth_answer_alone_is_compared(world, monkeypatch):
+    """And the next after each write, whoever wrote it."""
+    ranked, rank = [], PageRank.rank
+    monkeypatch.setattr(PageRank, "rank", lambda *given: ranked.append(1) or rank(*given))
+    runs = []
+
+    async def recalls(number):
+        for _ in range(number):
+            before = len(ranked)
+            await world.recall()
+            runs.append(len(ranked) - before)
+
+    await recalls(CHECKED + 2)
+    assert runs == [1, *[0] * (CHECKED - 2), 1, 0, 0]
+    runs.clear()
+    await world.call("curator", "relate", {"relations": [{"source": "a", "target": "b"}]})
+    await recalls(2)
+    assert runs == [1, 0]
+    runs.clear()
+    await world.attacked()
+    await recalls(2)
+    assert min(runs) >= 2
+    assert set(world.metrics.found[: CHECKED + 4]) == {"stands"}
+    assert world.metrics.found[CHECKED + 4 :] == ["diverged"] * 2

@@ -47,7 +47,7 @@ DECODED: Final = 4096
 """Characters of one word in which a disguised URL is looked for."""
 
 _FILE_URL: Final = re.compile(
-    r"\bfile:[/\\]{2}(?!localhost\b|[A-Za-z]:)([\w.-]{2,253})", re.IGNORECASE
+    r"\bfile:(?:[/\\]{4}|[/\\]{2})(?!localhost\b|[A-Za-z]:)([\w.-]{2,253})", re.IGNORECASE
 )
 _SHARE: Final = re.compile(
     r"(?:\A|[\s'\"=(,]|:(?=\\))(?:\\{2,4}(?:[?.]\\{1,2}UNC\\{1,2})?|/{2,4})([\w-]{1,63}(?:\.[\w-]{1,63}){0,8})"
@@ -258,6 +258,8 @@ _YES: Final = frozenset({"yes", "true", "on", "1", "all", "any", "world", "inter
 _SHARES: Final = re.compile(
     r"(?:is|link|general|default)?(?:shared?|sharing|visibility|visible|access|audience|exposure)(?:with|to|by|level|type|scope)?"
 )
+_GIVES: Final = frozenset({"transfer", "ownership", "owner", "grantee", "assignee"})
+"""Parts of a member's name that says who is to have something, where two of them meet."""
 _RECEIVER_NAMES: Final = frozenset(
     {
         "transferee",
@@ -318,7 +320,7 @@ def named_in(name: str, text: str, *, receivers: bool) -> tuple[Destination, ...
         receivers: whether names of people count, as in a send.
     """
     parts = {part.lower() for part in _NAME_PART.findall(name)}
-    if receivers and not _RECEIVER_NAMES.isdisjoint(parts):
+    if receivers and (not _RECEIVER_NAMES.isdisjoint(parts) or len(_GIVES & parts) > 1):
         return read_destinations(text)
     if _HOST_NAMES.isdisjoint(parts) or len(text.split()) != 1 or len(text) > URL_LIMIT:
         return ()

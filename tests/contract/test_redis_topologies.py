@@ -406,6 +406,9 @@ async def test_tls_is_checked_on_every_connection(tmp_path: Path, redis_namespac
         store = RedisSessionStore.at(f"{url}/ca.pem", namespace=redis_namespace, timeout=5.0)
         await store.verify()
         assert await judged(store, "t") == 0
+        records = os.urandom(60_000)  # Of several TLS records, which arrive together.
+        await store.client.execute("SET", f"{redis_namespace}:long", records)
+        assert await store.client.execute("GET", f"{redis_namespace}:long") == records
         wrong = RedisSessionStore.at(f"{url}/other.pem", timeout=5.0)
         with pytest.raises(StateError, match="cannot be reached"):
             await wrong.verify()

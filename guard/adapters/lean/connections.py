@@ -63,9 +63,11 @@ class Serves(Protocol):
         """Note one that has ended."""
 
 
-_ARRIVED: Final = bytearray(MARK)
-"""Where what arrives is put, of any connection: it is taken out before anything else comes."""
-_VIEW: Final = memoryview(_ARRIVED)
+_ARRIVED: Final = memoryview(bytearray(MARK))
+"""Where what arrives is put, of any connection: it is taken out before anything else comes.
+
+A view: asyncio puts a second TLS record into a slice of it, which of a bytearray would be a copy.
+"""
 
 
 class Wire(asyncio.BufferedProtocol):
@@ -84,13 +86,13 @@ class Wire(asyncio.BufferedProtocol):
         self.raw: list[bytes] | None = None
         """Bytes of a WebSocket that nobody has taken; None while HTTP is spoken."""
 
-    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002  (asyncio's signature)
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  (asyncio's signature)
         """Return where to put what arrives."""
         return _ARRIVED
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what has arrived."""
-        self.data_received(bytes(_VIEW[:nbytes]))
+        self.data_received(bytes(_ARRIVED[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Read what came."""

@@ -203,6 +203,8 @@ class Link(asyncio.BufferedProtocol):
         self._timeout = timeout
         self._lost = lost
         self._buffer = bytearray(_BUFFER)
+        # asyncio puts a second TLS record into a slice, which of a bytearray would be a copy.
+        self._view = memoryview(self._buffer)
         self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE)
         self._transport: asyncio.WriteTransport | None = None
         self._queued: list[tuple[bytes, asyncio.Future[Reply]]] = []
@@ -264,13 +266,13 @@ class Link(asyncio.BufferedProtocol):
         if not self.closed.done():
             self.closed.set_result(None)
 
-    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002  (asyncio's signature)
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  (asyncio's signature)
         """Return where to put what Redis answers.
 
         The other kind of protocol gets an object of 256 KiB per reply, which costs as much as
         reading it does.
         """
-        return self._buffer
+        return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand out replies in the order of the commands."""

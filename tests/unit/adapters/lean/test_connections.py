@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from guard.adapters.lean.connections import BUSY, ClientConnection
+from guard.adapters.lean.connections import (
+    BUSY,
+    ClientConnection,
+    asked_apart,
+    connected,
+    upstream_tls,
+)
 from guard.adapters.message_budget import MessageBudget
+from tests.e2e.tls_upstream import issue
 
 CALL = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
 LONG = 3600
@@ -168,3 +178,26 @@ async def test_a_connection_without_room_is_told_so_and_never_read() -> None:
 
     assert transport.told == [BUSY, "close"]
     assert pep.served == 0
+
+
+async def test_tls_records_that_arrive_together_are_read_in_order(tmp_path: Path) -> None:
+    """Each byte of an answer is the server's, and none is of what was read before."""
+    chain = issue(tmp_path / "ca.pem", "127.0.0.1")
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(chain)
+    body = os.urandom(200_000)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=serving)
+    place = server.sockets[0].getsockname()[:2]
+    async with server, asyncio.timeout(60):
+        upstream = connected(place, upstream_tls(str(tmp_path / "ca.pem")))
+        request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+        _, received = await asked_apart(upstream, "GET", request, len(body))
+
+    assert received == body

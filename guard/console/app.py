@@ -419,7 +419,7 @@ def _chart(hours: tuple[tuple[int, ...], ...]) -> bytes:
         style=chart_style(), height=180, width=900, js=[], margin=8, show_x_labels=False,
         legend_at_bottom=True, legend_at_bottom_columns=4, disable_xml_declaration=True,
     )  # fmt: skip
-    for number, action in enumerate(_VERDICTS):
-        chart.add(action, [counts[number] for counts in hours])
+    for place, action in enumerate(_VERDICTS):
+        chart.add(action, [counts[place] for counts in hours])
     picture: str = chart.render()
     return picture.encode()

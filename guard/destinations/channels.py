@@ -163,8 +163,9 @@ def _of_word(word: str) -> Iterator[Destination]:
         yield Destination("host", host, host)
     served = _SERVED.fullmatch(word)
     name = canonical_host(served[1] or served[2]) if served is not None else None
-    # ``main.rs:12`` is a line of a file.
-    if name is not None and not name.endswith(FILE_ENDINGS):
+    # ``main.rs:12`` is a line of a file; no line has a path behind it.
+    files = _NO_DOMAIN if "/" in word else FILE_ENDINGS
+    if name is not None and not name.endswith(files):
         yield Destination("host", name, name)
     copied = _COPY.fullmatch(word)
     if copied is not None:

@@ -11,6 +11,7 @@ from guard.destinations.channels import channels_in
         pytest.param(r"\\files.evil.test\share\a", {"files.evil.test"}, id="share"),
         pytest.param("//files.evil.test/share/a", {"files.evil.test"}, id="share in slashes"),
         pytest.param(r"to:\\files.evil.test\share\a", {"files.evil.test"}, id="behind a colon"),
+        pytest.param(r"http:\\wiki.test\page", set(), id="a URL that is read in two ways"),
         pytest.param("https://wiki.test/page", set(), id="a URL is one thing"),
         pytest.param("see https://wiki.test/a//b.c/d", set(), id="in a sentence"),
     ],

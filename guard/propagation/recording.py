@@ -69,6 +69,8 @@ PASSAGES: Final = 2
 """Five-word passages, and the share of the shorter text, from which on a text resembles another
 that no run of eight words joins it to."""
 SHARE: Final = 0.4
+_PRINT: Final = 4
+"""Bytes by which a run is remembered beside its passage."""
 RECEIPT_IDS: Final = 4
 """Ids in the answer to a save that may be what the store calls the item."""
 _VOUCHED: Final = frozenset({Rung.LISTED, Rung.PROMPTED, Rung.REMEMBERED})
@@ -310,8 +312,8 @@ class Recording:
 
     def _by_run(self, held: dict[str, list[Holder]]) -> Iterator[bytes]:
         for passage, runs in self._marks.runs.items():
-            mine = {_two(self._seal, run) for run in runs} if passage in held else set()
-            same = [one for one in held.get(passage, []) if mine & set(_pairs(one.more))]
+            mine = {run_print(self._seal, run) for run in runs} if passage in held else set()
+            same = [one for one in held.get(passage, []) if mine & set(_prints(one.more))]
             yield from (one.node for one in self._sources(same))
 
     def _by_resemblance(self, held: dict[str, list[Holder]]) -> Iterator[bytes]:
@@ -338,7 +340,8 @@ class Recording:
         one = Holder(self._node, place, is_known, kept, b"")
         entries: dict[str, Holder] = {value: one._replace(kept=0) for value in values}
         for passage, runs in marks.kept.items():
-            entries[passage] = one._replace(more=b"".join(_two(self._seal, run) for run in runs))
+            prints = (run_print(self._seal, run) for run in runs)
+            entries[passage] = one._replace(more=b"".join(prints))
         signature = marks.signature
         for band in marks.bands:
             entries[band] = one._replace(more=signature)
@@ -450,9 +453,14 @@ def _is_common(holders: list[Holder]) -> bool:
     return sum(one.is_known for one in holders) >= COMMON
 
 
-def _two(seal: Seal, run: str) -> bytes:
-    return seal.fingerprint(run)[:2]
+def run_print(seal: Seal, run: str) -> bytes:
+    """Return what an eight-word run is remembered by beside its passage.
+
+    Texts with a passage of boilerplate in common differ in the runs around it; of two bytes, one
+    of some hundred such items would be taken for made of another.
+    """
+    return seal.fingerprint(run)[:_PRINT]
 
 
-def _pairs(more: bytes) -> Iterator[bytes]:
-    return (more[at : at + 2] for at in range(0, len(more), 2))
+def _prints(more: bytes) -> Iterator[bytes]:
+    return (more[at : at + _PRINT] for at in range(0, len(more), _PRINT))

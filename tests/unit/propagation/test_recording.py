@@ -7,7 +7,9 @@ from guard.core.model import Identity
 from guard.policy_files import load_policies
 from guard.propagation.events import Flag, What
 from guard.propagation.evidence import Kind, Tier
+from guard.propagation.recording import run_print
 from guard.provenance.lineage import place_of
+from guard.provenance.seal import Seal
 from tests.guards import guard_on
 from tests.unit.provenance.agents import Agent
 
@@ -291,3 +293,11 @@ async def test_another_tenant_has_another_graph(agent, graph, guard):
     await save(stranger, "copy", POISON)
 
     assert len(await graph()) == 1
+
+
+def test_runs_around_one_passage_are_told_apart():
+    """Thousands of honest items with one sentence in common do not look made of each other."""
+    seal = Seal(b"k" * 32)
+    runs = [f"{number} please let me know whether there is" for number in range(5000)]
+
+    assert len({run_print(seal, run) for run in runs}) == len(runs)

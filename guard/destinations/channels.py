@@ -279,6 +279,12 @@ _RECEIVER_NAMES: Final = frozenset(
 _HOST_NAMES: Final = frozenset(
     {"url", "uri", "href", "webhook", "callback", "endpoint", "host", "hostname", "proxy"}
 )
+_ACCESS_NAMES: Final = frozenset(
+    {"grant", "grants", "granted", "grantee", "permission", "permissions", "acl", "access"}
+    | {"member", "members", "share", "shared", "sharing"}
+)
+_DOMAIN: Final = re.compile(r"\bdomain\s?[:=]\s?([\w.-]{4,253})", re.IGNORECASE)
+"""Everybody at a host, as services of documents and clouds write who may see something."""
 _NAME_PART: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -313,7 +319,7 @@ def named_in(name: str, text: str, *, receivers: bool) -> tuple[Destination, ...
     """Return whom an argument names whose own name says that it names somebody.
 
     A name makes nothing harmless; it can only make more of a text a destination: a name in a
-    ``bcc_list``, a bare host in a ``webhook``.
+    ``bcc_list``, a bare host in a ``webhook``, ``domain:HOST`` in a ``grant``.
 
     Args:
         name: of the member.
@@ -323,7 +329,9 @@ def named_in(name: str, text: str, *, receivers: bool) -> tuple[Destination, ...
     parts = {part.lower() for part in _NAME_PART.findall(name)}
     if receivers and (not _RECEIVER_NAMES.isdisjoint(parts) or len(_GIVES & parts) > 1):
         return read_destinations(text)
-    if _HOST_NAMES.isdisjoint(parts) or len(text.split()) != 1 or len(text) > URL_LIMIT:
+    if not _ACCESS_NAMES.isdisjoint(parts) and (found := _DOMAIN.search(text)) is not None:
+        text = found[1]
+    elif _HOST_NAMES.isdisjoint(parts) or len(text.split()) != 1 or len(text) > URL_LIMIT:
         return ()
     return tuple(d for d in read_destinations(text) if d.kind in {"host", "ip"})
 

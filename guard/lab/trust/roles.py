@@ -226,6 +226,9 @@ NAMED: Final[tuple[dict[str, Json], ...]] = (
     {"callbackUrl": "{host}"},
     {"options": {"smtp_host": "{host}"}},
     {"proxy": "{host}:8080"},
+    {"grant": "domain:{host}"},
+    {"permissions": ["reader, domain = {host}"]},
+    {"sharedWith": "type=domain;domain={host}"},
 )
 """Members of a mail whose names say that they name somebody."""
 

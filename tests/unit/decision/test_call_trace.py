@@ -8,8 +8,8 @@ from tests.trace_call import Trace, measure
 
 REFUSED = (40, 228, 377)
 """Files, functions and calls of a refused send at most."""
-ALLOWED = (35, 180, 280)
-"""Likewise of a released one."""
+ALLOWED = (35, 182, 282)
+"""Likewise of a released one; by itself 180 and 278, beside other tests a few more."""
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from guard.core.errors import GuardError
-from guard.lab.load import Load, Post, _request
+from guard.lab.load import Load, Post, request_bytes
 from guard.lab.peers.bench import GUARD, TARGETS, ratios
 from guard.lab.peers.gateways import PEERS, _call_of
 from guard.lab.peers.upstream import McpResponder, answer_of
@@ -77,15 +77,15 @@ def test_the_tool_server_offers_no_stream():
 def test_requests_of_one_session_have_ids_of_their_own():
     """Two open requests with one id would answer each other."""
     post = Post(body=_call_of("tools-email_send_email"), numbered=True)
-    bodies = [_request(80, post, n).partition(b"\r\n\r\n")[2] for n in (8, 1000)]
+    bodies = [request_bytes(80, post, n).partition(b"\r\n\r\n")[2] for n in (8, 1000)]
 
     assert [json.loads(body)["id"] for body in bodies] == [8, 1000]
     assert json.loads(bodies[0])["params"]["name"] == "tools-email_send_email"
-    head = _request(80, post, 1000).partition(b"\r\n\r\n")[0]
+    head = request_bytes(80, post, 1000).partition(b"\r\n\r\n")[0]
     assert f"content-length: {len(bodies[1])}".encode() in head
 
 
 def test_a_request_without_that_id_cannot_be_numbered():
     """Rather than all alike."""
     with pytest.raises(GuardError, match="has no id of 1"):
-        _request(80, Post(body="{}", numbered=True), 2)
+        request_bytes(80, Post(body="{}", numbered=True), 2)

@@ -30,7 +30,7 @@ EACH: Final = 2
 """Calls of a connection in a burst."""
 BURSTS: Final = 50
 """Of each guard in a round, after half as many that are not counted."""
-ROUNDS: Final = 9
+ROUNDS: Final = 21
 
 
 def record_overhead(

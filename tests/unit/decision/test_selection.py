@@ -26,7 +26,7 @@ from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
 from guard.core.policy import Action
 from guard.decision.selection import CHECKED, ENOUGH
 from guard.graph_memory.graph import Graph, Ranking
-from guard.graph_memory.grounding import folded
+from guard.graph_memory.grounding import Grounding, folded
 from guard.graph_memory.ledger import ledger_set
 from guard.graph_memory.selectors.leiden import Leiden
 from guard.graph_memory.selectors.pagerank import PageRank
@@ -775,6 +775,17 @@ async def test_a_strangers_name_for_a_part_of_the_question_moves_no_walk(world, 
     told = verdict.reasons[0].evidence["selection"]
     assert told["authenticated"][0] == "invoice right 0"
     assert told["writer"]["principal"] == "peer"
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("name", SWALLOWS.values(), ids=SWALLOWS)
+async def test_with_everybodys_names_in_the_question_it_goes_out(world, monkeypatch, name, own):
+    """Each graph is asked for its own nodes: that stops it where a score of nothing is a place."""
+    monkeypatch.setattr(Ranking, "selects", lambda *_: True)
+    seeds = Grounding.seeds
+    if not own:
+        monkeypatch.setattr(Grounding, "seeds", lambda self, _=None: seeds(self))
+    assert (await swallowed(world, name)).action is (Action.ASK if own else Action.ALLOW)
 
 
 async def test_a_name_that_hides_an_entity_is_looked_through(world):

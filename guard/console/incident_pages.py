@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from guard.adapters.redis.incidents import Given, IncidentOperator
+from guard.adapters.redis.incidents import GIVEN, Given, IncidentOperator
 from guard.console.access import Role
 from guard.console.acts import EVENT_INCIDENT
 from guard.console.api import read_body
-from guard.console.lineage_pages import GIVEN, LISTED, event_title, scope_drawing
+from guard.console.lineage_pages import LISTED, event_title, scope_drawing
 from guard.console.pages import Page, by_whom, field_of, number, person_of
 from guard.console.workbench import check_second, one_of
 from guard.core.errors import GuardError, InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.adapters.redis.incidents import Given, IncidentOperator
+from guard.adapters.redis.incidents import GIVEN, Given, IncidentOperator
 from guard.adapters.redis.operators import LabelOperator
 from guard.console.access import Role
 from guard.console.drawing import Node, draw
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 LISTED: Final = 200
 """Rows of a table; the whole scope is in `guard incident export`."""
-GIVEN: Final = ("node", "item", "store", "value", "source", "server", "principal", "session")
 
 
 class LineagePages:

@@ -179,10 +179,8 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     bench = Workbench(
         settings.policy, settings.record, settings.record_key, commits=settings.console_commit
     )
-    index, seal = (
-        DecisionIndex(settings.audit, settings.console_logs),
-        load_seal(label_key_path(key), wall()),
-    )
+    index = DecisionIndex(settings.audit, settings.console_logs)
+    seal = load_seal(label_key_path(key), wall())
     desk = Desk(store, seal, audit, PolicyInForce(settings.policy))
     write = memory_writer(settings.console_memory_secret)
     hooks = Webhooks(load_hooks(settings.console_webhooks), audit, desk.metrics, wall)

@@ -231,7 +231,9 @@ class SelectionReplays:
                 if flight.at < call.at - FLYING:
                     flying.pop(old, None)
             flying[call.id] = _Flight(call.at)
-        return self.kept_apart(policy, traced, verdict, granted=granted)
+        if granted or selection.namespaces is None:
+            return traced, verdict
+        return self._kept_apart(selection, selection.namespaces, traced, verdict)
 
     def _land(self, selection: SelectionPolicy | None, result: ToolResult) -> None:
         """Note that a write is under way no more."""
@@ -243,8 +245,12 @@ class SelectionReplays:
             if flight is not None:
                 flight.landed.set()
 
-    def kept_apart(
-        self, policy: Policy, traced: TracedCall, verdict: Verdict, *, granted: bool
+    def _kept_apart(
+        self,
+        selection: SelectionPolicy,
+        namespaces: Namespaces,
+        traced: TracedCall,
+        verdict: Verdict,
     ) -> tuple[TracedCall, Verdict]:
         """Return a call that is let through, with the namespaces that it is to name.
 
@@ -252,10 +258,6 @@ class SelectionReplays:
         write cannot be kept apart, a person is asked.
         """
         call = traced.call
-        selection = _selection_of(policy, traced.classified)
-        namespaces = None if selection is None else selection.namespaces
-        if selection is None or namespaces is None or not verdict.enforced.forwards or granted:
-            return traced, verdict
         try:
             if not namespaces_of.writes(namespaces, call.tool):
                 changed = namespaces_of.widened(namespaces, call.tool, call.arguments)

@@ -94,6 +94,12 @@ def read_back(seal: Seal, events: Iterable[Event], held: Held) -> dict[bytes, tu
     return found
 
 
+def whole_marks(seal: Seal, texts: Iterable[str]) -> set[bytes]:
+    """Return what events keep of the whole texts of a save."""
+    wholes = marks_of(texts, lambda _: False).wholes
+    return {seal.fingerprint(whole)[:MARK] for whole in wholes}
+
+
 def _says(seal: Seal, event: Event, texts: list[str]) -> bool:
     """Return whether some texts are those of a save."""
 
@@ -102,8 +108,7 @@ def _says(seal: Seal, event: Event, texts: list[str]) -> bool:
 
     if event.place != place_of(seal, event.store, "") and not any(map(names, texts)):
         return False
-    wholes = marks_of([text for text in texts if not names(text)], lambda _: False).wholes
-    marks = {seal.fingerprint(whole)[:MARK] for whole in wholes}
+    marks = whole_marks(seal, (text for text in texts if not names(text)))
     return bool(marks) and marks == set(event.wholes)
 
 

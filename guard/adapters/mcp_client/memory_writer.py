@@ -18,8 +18,7 @@ def memory_writer(secret: Path | None) -> Callable[[str, str, dict[str, Json]], 
     Args:
         secret: file with the principal's secret, read at each call; None for nobody's.
 
-    Returns:
-        raises OSError where the file cannot be read, or the tool does not answer well.
+    What is returned raises OSError where the file cannot be read, or the tool does not answer well.
     """
 
     async def write(server: str, tool: str, arguments: dict[str, Json]) -> object:

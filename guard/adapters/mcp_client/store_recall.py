@@ -49,12 +49,8 @@ async def recall(
     Raises:
         OSError: the server did not answer, or with an error, which says neither yes nor no.
     """
-    try:
-        async with asyncio.timeout(SECONDS), opened(url, trust, secret) as session:
-            return await _called(session, tool, arguments)
-    except Exception as error:
-        msg = f"the memory server cannot be asked ({_cause(error)})"
-        raise OSError(msg) from error
+    async with _asked(url, trust, secret) as session:
+        return await _called(session, tool, arguments)
 
 
 def _cause(error: Exception) -> str:
@@ -74,11 +70,18 @@ async def listed(
     Raises:
         OSError: as :func:`recall`.
     """
+    async with _asked(url) as session:
+        tools = (await session.list_tools()).tools
+        names = {one.name: frozenset(one.inputSchema.get("properties", {})) for one in tools}
+        return await _called(session, tool, arguments), names
+
+
+@asynccontextmanager
+async def _asked(url: str, trust: str = "", secret: str = "") -> AsyncIterator[ClientSession]:
+    """Open a session for one question, which is answered in time or raises OSError."""
     try:
-        async with asyncio.timeout(SECONDS), opened(url, "") as session:
-            tools = (await session.list_tools()).tools
-            names = {one.name: frozenset(one.inputSchema.get("properties", {})) for one in tools}
-            return await _called(session, tool, arguments), names
+        async with asyncio.timeout(SECONDS), opened(url, trust, secret) as session:
+            yield session
     except Exception as error:
         msg = f"the memory server cannot be asked ({_cause(error)})"
         raise OSError(msg) from error

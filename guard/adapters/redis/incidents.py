@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -27,8 +26,8 @@ from guard.core.policy import StateLimits
 from guard.destinations.values import find_values
 from guard.propagation.containment import CURSOR, EPOCH, contained_field, contained_set
 from guard.propagation.containment import ITEM as ITEM_FIELD
-from guard.propagation.events import MARK, server_of
-from guard.propagation.evidence import Tier, marks_of
+from guard.propagation.events import server_of
+from guard.propagation.evidence import Tier
 from guard.propagation.incident import (
     CLOSED,
     DONE,
@@ -55,6 +54,7 @@ from guard.propagation.repair import (
     is_restored,
     proposals,
     read_back,
+    whole_marks,
 )
 from guard.propagation.scope import SAVED, THRESHOLD, scope_of, select, without_items
 from guard.provenance.approvals import GRANT_FIELD, REQUEST_FIELD
@@ -104,6 +104,10 @@ TextWriter: TypeAlias = "Callable[[str, dict[str, Json]], Awaitable[object]]"
 _OTHERS: Final = "somebody else has changed this incident; look at it again"
 
 
+GIVEN: Final = ("node", "item", "store", "value", "source", "server", "principal", "session")
+"""The texts of :class:`Given`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """What an incident is to be opened from, as an operator gives it; empty where not."""
@@ -127,8 +131,7 @@ class Given:
 
     def named(self) -> dict[str, str]:
         """Return what was given."""
-        texts = ("node", "item", "store", "value", "source", "server", "principal", "session")
-        found = {name: str(getattr(self, name)) for name in texts if getattr(self, name)}
+        found = {name: str(getattr(self, name)) for name in GIVEN if getattr(self, name)}
         if self.since:
             found["since"] = str(self.since)
         if self.until != float("inf"):
@@ -256,7 +259,8 @@ class IncidentOperator:
         left = wholes.keys() - kept.keys()
         staged = await read_staged(self._store, self._seal, self._tenant, left) if left else {}
         for node, (tool, arguments) in staged.items():
-            if wholes[node] and self._whole_marks(json.dumps(arguments)) == wholes[node]:
+            texts = strings_in_order(arguments)
+            if wholes[node] and whole_marks(self._seal, texts) == wholes[node]:
                 kept[node] = tool, arguments
         if held is not None:
             left = wholes.keys() - kept.keys()
@@ -777,7 +781,11 @@ class IncidentOperator:
         gate = GateOperator(self._client, namespace=self._store.namespace, tenant=self._tenant)
         changes: list[Change] = []
         for one in await gate.review(REVIEWED):
-            if not self._whole_marks(one.fields.get("content", "")) & wholes:
+            try:
+                content = json.loads(one.fields.get("content", ""))
+            except ValueError:
+                continue
+            if not whole_marks(self._seal, strings_in_order(content)) & wholes:
                 continue
             for target in MemoryClass:
                 name = self._gate.binding(
@@ -787,13 +795,6 @@ class IncidentOperator:
                 if used == b"0":
                     changes.append(Change("token", name.encode(), b"used", used, b"1"))
         return changes
-
-    def _whole_marks(self, content: str) -> set[bytes]:
-        texts: list[str] = []
-        with suppress(ValueError):
-            texts = list(strings_in_order(json.loads(content)))
-        marks = marks_of(texts, lambda _: False)
-        return {self._seal.fingerprint(mark)[:MARK] for mark in marks.wholes}
 
     async def _trust(self, scope: Scope, graph: Graph) -> list[Change]:
         """Return the changes that trust the sources of the roots no more."""

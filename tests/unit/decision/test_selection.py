@@ -628,8 +628,8 @@ async def test_switched_off_the_strangers_edges_decide(twofold, monkeypatch):
     world = await twofold()
     monkeypatch.setattr(
         world.guard._selections,
-        "kept_apart",
-        lambda _policy, traced, verdict, **_: (traced, verdict),
+        "_kept_apart",
+        lambda _selection, _namespaces, traced, verdict: (traced, verdict),
     )
     await world.attacked()
     await world.call("agent", "search_records", {"query": SCENE.query, "groups": ["main"]})

@@ -1,5 +1,6 @@
 """An operator's process that is killed with SIGKILL at any point leaves nothing half done."""
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from guard.core.errors import GuardError
 from guard.lab.propagation.stored_state import differences, stored_state
 from guard.policy_files import load_policies
 from guard.propagation.incident import DONE, UNDONE
+from guard.propagation.repair import RESTORE
 from guard.propagation.scope import SAVED
 from guard.provenance.seal import Seal
 from tests.e2e.incident_operators import NOW, TOLD, repair, writer
@@ -171,3 +173,40 @@ async def test_repairs_at_once_write_once(poisoned, operators):
     assert 0 in ends
     assert sum(((await versions(operator)) - before).values()) == 1
     assert len((await operator.incident(incident.id)).repaired) == 1
+
+
+async def test_a_repair_begun_while_another_looked_is_waited_for(
+    poisoned, store, policy, monkeypatch
+):
+    """Between any two readings of the record another may begin: only one of the two writes."""
+    operator, incident = poisoned
+    await operator.contain(incident.id, NOW, "op")
+    before = await versions(operator)
+    found, texts = await operator.proposals(incident.id)
+    one = next(one for one in found if one.action == RESTORE)
+    write = writer(store, policy)
+    late = IncidentOperator(store, Seal(KEY))
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+    others: list[asyncio.Task] = []
+    read = late.incident
+
+    async def write_when_told(tool, arguments):
+        begun.set()
+        await goes_on.wait()
+        return await write(tool, arguments)
+
+    async def overtaken(identifier):
+        record = await read(identifier)
+        if not others:
+            first = operator.repair(identifier, one, (texts, b""), write_when_told, NOW, "first")
+            others.append(asyncio.create_task(first))
+            await begun.wait()
+        return record
+
+    monkeypatch.setattr(late, "incident", overtaken)
+    with pytest.raises(GuardError, match="changed this incident"):
+        await late.repair(incident.id, one, (texts, b""), write, NOW, "late")
+    goes_on.set()
+
+    assert await others[0] == "written"
+    assert sum(((await versions(operator)) - before).values()) == 1

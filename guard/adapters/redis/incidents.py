@@ -498,8 +498,7 @@ class IncidentOperator:
             return one.action
         if node and not {node, one.contained} <= texts.keys():
             return "withheld: its text is not kept"
-        await self._refuse_busy(identifier, at)
-        incident = await self._resumed(identifier, at, by)
+        incident = await self._resumed(identifier, at, by, writing=True)
         if one.contained.hex() in incident.repaired:
             return "repaired"
         incident, step = await self._plan(incident, ("repair", (one.contained.hex(),)), (), at, by)
@@ -516,23 +515,41 @@ class IncidentOperator:
         await self._change_step(incident, replace(step, state=DONE), at, by)
         return "written"
 
-    async def _refuse_busy(self, identifier: str, at: float) -> None:
-        """Refuse to write while another repair that is on record as begun may still write."""
-        step = (await self.incident(identifier)).unfinished
-        if step is not None and step.kind == "repair" and at - step.at < WRITING:
-            left = step.at + WRITING - at
-            raise GuardError(f"{step.by} is writing an item of this incident; wait {left:.0f} s")
-
     # --- steps -----------------------------------------------------------------------------------
 
     async def _resumed(
-        self, identifier: str, at: float, by: str, *, closed: bool = False
+        self,
+        identifier: str,
+        at: float,
+        by: str,
+        *,
+        closed: bool = False,
+        writing: bool = False,
     ) -> Incident:
-        """Return an incident with whatever was cut short before finished."""
+        """Return an incident with whatever was cut short before finished.
+
+        Args:
+            identifier: of the incident.
+            at: now.
+            by: who acts.
+            closed: it may be closed.
+            writing: what follows writes an item, so it waits for others that do.  That is seen in
+                the very record that the next step replaces: between two readings others begin.
+
+        Raises:
+            GuardError: it is closed; or another repair, begun less than :data:`WRITING` ago, may
+                still write.
+        """
         incident = await self.incident(identifier)
         if incident.state == CLOSED and not closed:
             raise GuardError(f"`{identifier}` is closed")
-        return await self._finish(incident, at, by) if incident.unfinished else incident
+        step = incident.unfinished
+        if step is None:
+            return incident
+        left = step.at + WRITING - at
+        if writing and step.kind == "repair" and left > 0:
+            raise GuardError(f"{step.by} is writing an item of this incident; wait {left:.0f} s")
+        return await self._finish(incident, at, by)
 
     async def _take_step(
         self,

@@ -6,8 +6,10 @@ header or in MCP's ``_meta``), which goes upstream unchanged; what that caller d
 not sampled here.  No argument and no result is in a span.
 
 The SDK's spans and its exporter cost 90 µs of processor time per call, a tenth of what a call
-takes.  Here a call leaves a tuple behind, and a thread makes OTLP messages of a batch of them.
-What spans of one tool, principal and verdict have in common is encoded once.
+takes.  Here a call leaves a tuple of texts behind, and a thread joins OTLP messages of encoded
+parts.  What spans of one tool and verdict have in common is encoded once, by the library; of a
+protobuf message, parts that follow each other are one message with the fields of all of them
+(https://protobuf.dev/programming-guides/encoding/#last-one-wins).
 """
 
 from __future__ import annotations
@@ -15,15 +17,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import httpx
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 from opentelemetry.sdk.environment_variables import (
     OTEL_EXPORTER_OTLP_CERTIFICATE,
     OTEL_EXPORTER_OTLP_HEADERS,
@@ -56,26 +57,27 @@ _LATER: Final = frozenset({429, 502, 503, 504})
 """Answers after which OTLP has a client try again."""
 _HEX: Final = 16
 _TRACEPARENT_PARTS: Final = 4
+_DRAWN: Final = _HEX + _HEX // 2
+"""Bytes of a trace id and a span id."""
 _NANOSECONDS: Final = 1_000_000_000
+_SEVEN_BITS: Final = 0x7F
+_MCP: Final = "mcp"
 
 
-@dataclass(slots=True)
-class _Open:
-    """A call whose span has begun."""
+class _Ended(NamedTuple):
+    """A span that is to be sent; texts and numbers only, so that no argument is kept for it."""
 
-    call: ToolCall
-    verdict: Verdict
-
-
-@dataclass(slots=True)
-class _Ended:
-    """A span that is to be sent."""
-
-    call: ToolCall
-    verdict: Verdict
+    common: tuple[str, ...]
+    """Arguments of :func:`_common`."""
+    principal: str
+    session: str
+    call: str
+    """The decision id."""
+    trace: str
+    begun: float
+    """Seconds since the epoch."""
     end: int
     """Nanoseconds since the epoch."""
-    error: str
 
 
 class SpanRecorder:
@@ -90,7 +92,7 @@ class SpanRecorder:
 
     def __init__(self, endpoint: str, lost: Callable[[], None] = lambda: None) -> None:
         self._lost = lost
-        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._open: dict[str, tuple[ToolCall, Verdict]] = {}
         self._ended: deque[_Ended] = deque()
         self._client, self._endpoint = _client(), endpoint
         self._is_over = False
@@ -104,53 +106,65 @@ class SpanRecorder:
     def call(self, call: ToolCall, verdict: Verdict, *, required: bool) -> None:
         """Begin the span of a call; that of a refused call ends here."""
         del required
-        begun = self._open.pop(call.id, None) or _Open(call, verdict)
-        begun.verdict = verdict
+        if call.id in self._open:
+            # It was held, and is judged anew.
+            call, _ = self._open.pop(call.id)
         if not verdict.enforced.forwards:
-            self._end(begun, verdict.reasons[0].code if verdict.reasons else "refused")
+            self._end(call, verdict, verdict.reasons[0].code if verdict.reasons else "refused")
             return
-        self._open[call.id] = begun
+        self._open[call.id] = call, verdict
         if len(self._open) > OPEN_SPANS:
-            self._end(self._open.popitem(last=False)[1], "")
+            self._end(*self._open.pop(next(iter(self._open))), "")
 
     def result(self, result: ToolResult) -> None:
         """End the span of a call that was forwarded."""
         begun = self._open.pop(result.call.call.id, None)
         if begun is not None:
             error = "lost" if result.is_lost else "tool_error" if result.is_error else ""
-            self._end(begun, error)
+            self._end(*begun, error)
 
     def close(self) -> None:
         """End what is open, and send what waits."""
         for begun in self._open.values():
-            self._end(begun, "")
+            self._end(*begun, "")
         self._open.clear()
         self._is_over = True
         self._wake.set()
         self._thread.join(TIMEOUT * TRIES)
         self._client.close()
 
-    def _end(self, begun: _Open, error: str) -> None:
-        if not _is_sampled(begun.call.trace):
+    def _end(self, call: ToolCall, verdict: Verdict, error: str) -> None:
+        if call.trace and not _is_sampled(call.trace):
             return
         if len(self._ended) >= WAITING_SPANS:
             self._lost()
             return
-        self._ended.append(_Ended(begun.call, begun.verdict, time.time_ns(), error))
-        if len(self._ended) >= BATCH and not self._wake.is_set():
+        common = (
+            call.tool,
+            call.upstream or call.server,
+            call.protocol,
+            verdict.action.label,
+            verdict.enforced.label,
+            verdict.policy,
+            error,
+            *[reason.code for reason in verdict.reasons],
+        )
+        who = call.identity
+        self._ended.append(
+            _Ended(common, who.principal, who.session, call.id, call.trace, call.at, time.time_ns())
+        )
+        if len(self._ended) == BATCH:
             self._wake.set()
 
     # --- in the thread ---------------------------------------------------------------------------
 
     def _work(self) -> None:
-        resource = Resource.create(
-            {"service.name": "agent-egress-guard", "service.version": VERSION}
-        )
+        begins = _begins()
         while not self._is_over or self._ended:
             self._wake.wait(SECONDS)
             self._wake.clear()
             while batch := self._taken():
-                if not self._sent(_request(resource, batch)):
+                if not self._sent(_request(begins, batch)):
                     for _ in batch:
                         self._lost()
 
@@ -203,56 +217,85 @@ def _parent(trace: str) -> tuple[bytes, bytes, int] | None:
 
 def _is_sampled(trace: str) -> bool:
     """Return whether the caller's own span is sampled; a call without one is."""
-    parent = _parent(trace) if trace else None
+    parent = _parent(trace)
     return parent is None or bool(parent[2] & 1)
 
 
-def _request(resource: Resource, batch: Sequence[_Ended]) -> bytes:
-    """Return a batch of spans as OTLP has it."""
-    request = ExportTraceServiceRequest()
-    whole = request.resource_spans.add()
-    for key, value in resource.attributes.items():
+def _begins() -> tuple[bytes, bytes]:
+    """Return how every ``ResourceSpans`` begins, and the ``ScopeSpans`` in it."""
+    whole, scope = ResourceSpans(), ScopeSpans()
+    about = {"service.name": "agent-egress-guard", "service.version": VERSION}
+    for key, value in Resource.create(about).attributes.items():
         whole.resource.attributes.add(key=key).value.string_value = str(value)
-    scope = whole.scope_spans.add()
     scope.scope.name, scope.scope.version = "guard", VERSION
+    return whole.SerializeToString(), scope.SerializeToString()
+
+
+def _request(begins: tuple[bytes, bytes], batch: Sequence[_Ended]) -> bytes:
+    """Return an ``ExportTraceServiceRequest`` with a batch of spans."""
     # Drawn at once: each draw is a call of the system.
-    drawn = os.urandom(len(batch) * _HEX * 3 // 2)
+    drawn = os.urandom(len(batch) * _DRAWN)
+    parts = [begins[1]]
     for number, one in enumerate(batch):
-        fresh = drawn[number * _HEX * 3 // 2 :][: _HEX * 3 // 2]
-        trace_id, parent, _ = _parent(one.call.trace) or (fresh[:_HEX], b"", 1)
-        span = scope.spans.add()
-        span.MergeFromString(_common(*_in_common(one)))
-        span.trace_id, span.parent_span_id = trace_id, parent
-        span.span_id = fresh[_HEX:]
-        span.start_time_unix_nano = int(one.call.at * _NANOSECONDS)
-        span.end_time_unix_nano = one.end
-        for name in ("gen_ai.tool.call.id", "guard.decision_id"):
-            span.attributes.add(key=name).value.string_value = one.call.id
-    body: bytes = request.SerializeToString()
-    return body
+        span = _span(one, drawn[number * _DRAWN : (number + 1) * _DRAWN])
+        parts += (_framing(ScopeSpans.SPANS_FIELD_NUMBER, len(span)), span)
+    spans = b"".join(parts)
+    body = begins[0] + _framing(ResourceSpans.SCOPE_SPANS_FIELD_NUMBER, len(spans)) + spans
+    number = ExportTraceServiceRequest.RESOURCE_SPANS_FIELD_NUMBER
+    return _framing(number, len(body)) + body
 
 
-def _in_common(ended: _Ended) -> tuple[str, ...]:
-    call, verdict = ended.call, ended.verdict
-    return (
-        call.tool,
-        call.identity.session,
-        call.identity.principal,
-        call.upstream or call.server,
-        call.protocol,
-        verdict.action.label,
-        verdict.enforced.label,
-        verdict.policy,
-        ended.error,
-        *(reason.code for reason in verdict.reasons),
+def _span(one: _Ended, drawn: bytes) -> bytes:
+    """Return a ``Span``."""
+    trace_id, parent, _ = (one.trace and _parent(one.trace)) or (drawn[:_HEX], b"", 1)
+    own = Span(
+        trace_id=trace_id,
+        span_id=drawn[_HEX:],
+        parent_span_id=parent,
+        start_time_unix_nano=int(one.begun * _NANOSECONDS),
+        end_time_unix_nano=one.end,
     )
+    # Half of a surrogate pair, which JSON may have, is no text in protobuf.
+    call, session, principal = (
+        text.encode("utf-8", "replace") for text in (one.call, one.session, one.principal)
+    )
+    encoded: bytes = own.SerializeToString()
+    return b"".join(
+        (
+            _common(*one.common),
+            encoded,
+            *(_text("gen_ai.tool.call.id", len(call)), call),
+            *(_text("guard.decision_id", len(call)), call),
+            *(_text("gen_ai.conversation.id", len(session)), session),
+            *(_text("enduser.id", len(principal)), principal),
+            *((_text("mcp.session.id", len(session)), session) if one.common[2] == _MCP else ()),
+        )
+    )
+
+
+@lru_cache(maxsize=4096)
+def _framing(number: int, length: int) -> bytes:
+    """Return tag and length of a message that is a field of another."""
+    found = bytearray((number << 3 | 2,))
+    while length > _SEVEN_BITS:
+        found.append(length & _SEVEN_BITS | 0x80)
+        length >>= 7
+    found.append(length)
+    return bytes(found)
+
+
+@lru_cache(maxsize=1024)
+def _text(name: str, length: int) -> bytes:
+    """Return how an attribute of a span is encoded, up to its text of so many bytes."""
+    span = Span()
+    span.attributes.add(key=name).value.string_value = "\0" * length
+    encoded: bytes = span.SerializeToString()
+    return encoded[: len(encoded) - length]
 
 
 @lru_cache(maxsize=1024)
 def _common(  # noqa: PLR0913  (the key of the cache)
     tool: str,
-    session: str,
-    principal: str,
     server: str,
     protocol: str,
     action: str,
@@ -262,20 +305,19 @@ def _common(  # noqa: PLR0913  (the key of the cache)
     *reasons: str,
 ) -> bytes:
     """Return the encoded part of a span that others have as well."""
+    tool = tool.encode("utf-8", "replace").decode()
     span = Span(name=f"execute_tool {tool}", kind=Span.SPAN_KIND_CLIENT)
     attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": tool,
-        "gen_ai.conversation.id": session,
-        "enduser.id": principal,
         "server.address": server,
         "guard.protocol": protocol,
         "guard.action": action,
         "guard.enforced": enforced,
         "guard.policy": policy,
     }
-    if protocol == "mcp":
-        attributes |= {"mcp.method.name": "tools/call", "mcp.session.id": session}
+    if protocol == _MCP:
+        attributes["mcp.method.name"] = "tools/call"
     if error:
         attributes["error.type"] = error
         span.status.code, span.status.message = Status.STATUS_CODE_ERROR, error

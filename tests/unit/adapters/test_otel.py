@@ -1,11 +1,13 @@
 """Spans as a real OTLP receiver gets them, over HTTP."""
 
 import threading
+import weakref
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from guard.adapters.metrics import PrometheusMetrics
@@ -102,6 +104,74 @@ def test_a_refused_call_is_an_error_with_its_reason(receiver):
     assert span.status.code == 2
     assert attributes["error.type"] == "tainted"
     assert not span.parent_span_id
+
+
+def test_a_span_says_the_same_as_one_of_the_library_alone(receiver):
+    """Joined of encoded parts, whatever the lengths; half a surrogate pair stops no other span."""
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    texts = ["", "a", "é" * 40, "x" * 127, "y" * 128, "z" * 70_000, "\ud800"]
+    for number, text in enumerate(texts):
+        who = Identity(text, f"s{text}")
+        call = replace(CALL, id=f"d{number}", identity=who, tool=f"t{text}"[:200], trace=PARENT)
+        recorder.call(call, REFUSED, required=False)
+    recorder.close()
+    spans, _ = spans_in(got)
+
+    for number, (text, span) in enumerate(zip(texts, spans, strict=True)):
+        told = text.encode("utf-8", "replace").decode()
+        tool = f"t{told}"[:200]
+        wanted = Span(
+            trace_id=bytes.fromhex(TRACE),
+            span_id=span.span_id,
+            parent_span_id=bytes.fromhex("b7ad6b7169203331"),
+            name=f"execute_tool {tool}",
+            kind=Span.SPAN_KIND_CLIENT,
+            start_time_unix_nano=1_000_000_000,
+            end_time_unix_nano=span.end_time_unix_nano,
+            status=Status(code=Status.STATUS_CODE_ERROR, message="tainted"),
+        )
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": tool,
+            "server.address": "mail",
+            "guard.protocol": "mcp",
+            "guard.action": "ask",
+            "guard.enforced": "ask",
+            "guard.policy": "digest",
+            "mcp.method.name": "tools/call",
+            "error.type": "tainted",
+            "guard.reasons": "",
+            "gen_ai.tool.call.id": f"d{number}",
+            "guard.decision_id": f"d{number}",
+            "gen_ai.conversation.id": f"s{told}",
+            "enduser.id": told,
+            "mcp.session.id": f"s{told}",
+        }
+        for key, value in attributes.items():
+            wanted.attributes.add(key=key).value.string_value = value
+        [codes] = [one for one in wanted.attributes if one.key == "guard.reasons"]
+        codes.value.array_value.values.add().string_value = "tainted"
+        assert span == wanted
+
+
+class Arguments(dict):
+    """Arguments that can be watched."""
+
+
+def test_nothing_of_a_call_is_kept_for_its_span(receiver):
+    """What waits to be sent are texts and numbers: a call and its arguments are free at once."""
+    recorder = SpanRecorder(receiver[0])
+    arguments = Arguments(to="x@y.example")
+    watched = weakref.ref(arguments)
+    call = replace(CALL, id="free", arguments=arguments)
+    del arguments
+    recorder.call(call, ALLOWED, required=False)
+    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
+    del call
+
+    assert watched() is None
+    recorder.close()
 
 
 def test_calls_without_a_result_do_not_pile_up(receiver, monkeypatch):

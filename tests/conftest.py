@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from guard.adapters.redis.connection import RedisClient, parse_endpoint
 from guard.adapters.redis.embedded import EmbeddedRedis
@@ -16,8 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 # No test may fail because the machine is busy.
-settings.register_profile("guard", deadline=None)
+settings.register_profile("guard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("guard")
+LIMITS = ("STATE_TIMEOUT", "QUEUE_TIMEOUT", "HEARTBEAT")
+"""Settings after whose seconds a guard refuses a call, or is replaced: a test that is about one of
+them says so on the command line."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patient_guards() -> Iterator[None]:
+    """Let the guards of tests wait as long as they have to."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in LIMITS:
+            patch.setenv(f"GUARD_{name}", "60")
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +48,7 @@ def redis_namespace() -> str:
 @pytest.fixture
 async def redis_client(redis_server: EmbeddedRedis) -> AsyncIterator[RedisClient]:
     """A connection of the test's own."""
-    client = RedisClient(parse_endpoint(redis_server.url), timeout=5.0)
+    client = RedisClient(parse_endpoint(redis_server.url), timeout=60.0)
     yield client
     await client.aclose()
 
@@ -48,7 +60,7 @@ async def _store(
 
     ``second_store`` is the same state as another process has it.
     """
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
+    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=60.0)
     yield store
     await store.aclose()
 

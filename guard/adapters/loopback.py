@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,9 @@ _USUAL: Final = 32_768
 """Where the kernel's range begins on Linux unless somebody changed it; elsewhere it is higher."""
 _given: Final[set[int]] = set()
 """Given out by this process; whoever asked may not listen on it yet."""
+_kept: Final[deque[int]] = deque()
+"""Descriptors of sockets that are bound to the ports given out last, and do not listen."""
+KEPT: Final = 64
 START_SECONDS: Final = 150.0
 """Longest wait for a process: a loaded machine is slow, and the first start compiles everything."""
 STOP_SECONDS: Final = 20.0
@@ -52,7 +56,9 @@ def free_port() -> int:
     """Return a port that nobody listens on and no connection is given, a different one each time.
 
     A port that the kernel gave out a moment ago it may give to the next connection of anybody, so
-    these come from below the range that it gives out of.
+    these come from below the range that it gives out of.  On Linux a socket stays bound to each of
+    the last ones: other processes that look for a port see that it is taken, and a server may
+    listen on it all the same, as every server sets ``SO_REUSEADDR``.
 
     Raises:
         GuardError: there is none.
@@ -63,13 +69,29 @@ def free_port() -> int:
         if port in _given:
             continue
         try:
-            socket.create_server(("127.0.0.1", port)).close()
+            keep_port(port)
         except OSError:
             continue
-        _given.add(port)
         return port
     msg = f"no port of loopback from {LOWEST} to {end} is free"
     raise GuardError(msg)
+
+
+def keep_port(port: int) -> None:
+    """Keep a port of loopback from being given out, by this process or another.
+
+    Raises:
+        OSError: somebody has it.
+    """
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", port))
+        _given.add(port)
+        if sys.platform == "linux":
+            # Only after it was bound: before, two processes could have the same port.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _kept.append(made.detach())
+    while len(_kept) > KEPT:
+        os.close(_kept.popleft())
 
 
 def _kernel_starts() -> int:

@@ -167,8 +167,8 @@ class PolicyReloader:
                 self._swap(policy)
             except Exception as error:  # noqa: BLE001  (whatever it is, the policy in force stays)
                 return self._kept(error)
-            self._metrics.count(POLICY_RELOADS, SWAPPED)
             self._metrics.set(POLICY_STALE, 0)
+            self._metrics.count(POLICY_RELOADS, SWAPPED)
             self._metrics.set_policy(policy)
             _say(f"policy {policy.name} is in force, digest {policy.digest[:12]}")
             try:
@@ -190,8 +190,8 @@ class PolicyReloader:
             except AuditError:
                 self._metrics.count(ERRORS, "audit")
         if policy is not None:
-            self._metrics.count(POLICY_RELOADS, KEPT)
             self._metrics.set(POLICY_STALE, 1)
+            self._metrics.count(POLICY_RELOADS, KEPT)
         _say("the policy in force is kept: " + "\n".join(problems))
         return KEPT
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from guard.adapters.loopback import free_port
+from guard.adapters.loopback import free_port, keep_port
 from guard.adapters.processes.child_process import SHIM
 from guard.core.errors import InputError
 
@@ -41,19 +41,17 @@ def free_ports(count: int) -> list[int]:
         # when the server starts.
         port = free_port()
         bus = port + _BUS
-        if bus > _LAST or {port - _BUS, bus} & set(ports) or not _is_free(bus):
+        if bus > _LAST or {port - _BUS, bus} & set(ports):
+            continue
+        try:
+            keep_port(bus)
+        except OSError:
             continue
         ports.append(port)
         if len(ports) == count:
             return ports
     msg = f"there are no {count} free ports with another one {_BUS} above"
     raise InputError(msg)
-
-
-def _is_free(port: int) -> bool:
-    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-        return True
-    return False
 
 
 @dataclass

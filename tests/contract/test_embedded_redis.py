@@ -74,7 +74,7 @@ def test_it_dies_with_a_parent_that_is_killed() -> None:
 
     poller = select.poll()
     poller.register(gone)
-    ended = poller.poll(10_000)
+    ended = poller.poll(100_000)
     os.close(gone)
 
     assert ended

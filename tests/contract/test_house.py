@@ -104,7 +104,7 @@ def test_imports_point_inward():
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=280,
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr

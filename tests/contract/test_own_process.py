@@ -23,7 +23,7 @@ def test_a_wrapper_loads_no_model_and_no_store():
     code = f"import sys, guard.cli.stdio; print([m for m in {heavy!r} if m in sys.modules])"
 
     loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=280
     )
 
     assert loaded.stdout.strip() == "[]"
@@ -40,7 +40,7 @@ def test_a_worker_loads_nothing_that_only_some_settings_need():
     )
 
     loaded = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=280
     )
 
     assert loaded.stdout.strip() == "[]"
@@ -68,7 +68,7 @@ def test_scoring_writes_nothing_and_leaves_no_device_id(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=280,
     )
 
     assert ran.returncode == 0, ran.stderr

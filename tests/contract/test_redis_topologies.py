@@ -70,7 +70,7 @@ async def judged(store: RedisSessionStore, tenant: str) -> int:
     return sum(snapshot.session.attempted)
 
 
-async def eventually(call: Callable[[], Awaitable[object]], within: float = 30) -> object:
+async def eventually(call: Callable[[], Awaitable[object]], within: float = 120) -> object:
     """Return the first answer of a call that may fail for a while; bounded, not timed."""
     async with asyncio.timeout(within):
         while True:
@@ -93,7 +93,7 @@ async def clustered(
     cluster: RedisServers, redis_namespace: str
 ) -> AsyncIterator[RedisSessionStore]:
     """A store on the Cluster."""
-    store = RedisSessionStore(open_client(cluster.url, timeout=5.0), namespace=redis_namespace)
+    store = RedisSessionStore(open_client(cluster.url, timeout=60.0), namespace=redis_namespace)
     yield store
     await store.aclose()
 
@@ -180,7 +180,7 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(
     """Calls of its tenants are refused until the replica has taken over; what it knew is there."""
     with RedisServers(tmp_path) as servers:
         servers.cluster()
-        client = open_client(servers.url, timeout=1.0, durability=Durability.REPLICATED)
+        client = open_client(servers.url, timeout=60.0, durability=Durability.REPLICATED)
         assert isinstance(client, ClusterClient)
         store = RedisSessionStore(client, namespace=redis_namespace)
         await store.verify()
@@ -208,7 +208,7 @@ async def test_a_shard_that_comes_back_empty_is_a_loss_of_its_tenants_only(
     cluster: RedisServers, redis_namespace: str, tmp_path: Path
 ) -> None:
     """Each tenant's part has an identity record of its own, and a note beside the label key."""
-    client = open_client(cluster.url, timeout=5.0)
+    client = open_client(cluster.url, timeout=60.0)
     seal = Seal(bytes(32))
     watch = ContinuityWatch(
         client,
@@ -247,7 +247,7 @@ async def test_a_sentinel_failover_is_followed_and_replicated_writes_are_all_the
     """Every attempt that was acknowledged before the primary died is counted by its successor."""
     with RedisServers(tmp_path) as servers:
         primary, replica, _ = servers.watched()
-        client = open_client(servers.url, timeout=1.0, durability=Durability.REPLICATED)
+        client = open_client(servers.url, timeout=60.0, durability=Durability.REPLICATED)
         store = RedisSessionStore(client, namespace=redis_namespace)
         await store.verify()
         acknowledged = 0
@@ -259,7 +259,7 @@ async def test_a_sentinel_failover_is_followed_and_replicated_writes_are_all_the
             await store.attempt(attempt_of("t"))
         replica.wait_for("role:master", "INFO", "replication")
         # Nobody confirms writes now; the relaxed reader shows what the successor has.
-        other = RedisSessionStore(open_client(servers.url, timeout=1.0), namespace=redis_namespace)
+        other = RedisSessionStore(open_client(servers.url, timeout=60.0), namespace=redis_namespace)
         snapshot = await eventually(lambda: other.attempt(attempt_of("t")))
         await store.aclose()
         await other.aclose()
@@ -274,14 +274,14 @@ async def test_a_write_no_replica_has_is_an_error(tmp_path: Path, redis_namespac
     with RedisServers(tmp_path) as servers:
         _, replica = servers.replicated()
         strict = RedisSessionStore(
-            open_client(servers.url, timeout=0.5, durability=Durability.REPLICATED),
+            open_client(servers.url, timeout=5.0, durability=Durability.REPLICATED),
             namespace=redis_namespace,
         )
         await eventually(lambda: strict.attempt(attempt_of("t")))
         os.kill(replica.pid, signal.SIGSTOP)
         with pytest.raises(StateError, match="fewer than 1 replicas"):
             await strict.attempt(attempt_of("t"))
-        loose = RedisSessionStore.at(servers.url, namespace=redis_namespace)
+        loose = RedisSessionStore.at(servers.url, namespace=redis_namespace, timeout=60.0)
         assert isinstance(await loose.attempt(attempt_of("t")), Snapshot)
         os.kill(replica.pid, signal.SIGCONT)
         assert isinstance(await eventually(lambda: strict.attempt(attempt_of("t"))), Snapshot)
@@ -295,7 +295,7 @@ async def test_many_replicated_writes_of_one_tick_wait_once(
     """WAIT rides behind the commands of a write: no further round trip, one for all."""
     with RedisServers(tmp_path) as servers:
         primary, _ = servers.replicated()
-        client = open_client(servers.url, timeout=5.0, durability=Durability.REPLICATED)
+        client = open_client(servers.url, timeout=60.0, durability=Durability.REPLICATED)
         store = RedisSessionStore(client, namespace=redis_namespace)
         await store.attempt(attempt_of("t"))
         before = client.writes
@@ -315,10 +315,12 @@ async def test_fsync_is_refused_where_the_server_does_not_sync(tmp_path: Path) -
     with RedisServers(tmp_path) as servers:
         lazy = servers.single("appendonly yes", "appendfsync everysec")
         sure = servers.single("appendonly yes", "appendfsync always")
-        refused = RedisSessionStore(open_client(lazy.url, durability=Durability.FSYNC))
+        refused = RedisSessionStore(
+            open_client(lazy.url, timeout=60.0, durability=Durability.FSYNC)
+        )
         with pytest.raises(UnfitError, match="appendfsync always"):
             await refused.verify()
-        held = RedisSessionStore(open_client(sure.url, durability=Durability.FSYNC))
+        held = RedisSessionStore(open_client(sure.url, timeout=60.0, durability=Durability.FSYNC))
         await held.verify()
         for _ in range(50):
             await held.attempt(attempt_of("t"))
@@ -336,7 +338,7 @@ async def test_a_demoted_primary_is_left(tmp_path: Path, redis_namespace: str) -
     """READONLY drops the connection, so that the next one may lead to the successor."""
     with RedisServers(tmp_path) as servers:
         primary, _ = servers.replicated()
-        store = RedisSessionStore.at(servers.url, namespace=redis_namespace)
+        store = RedisSessionStore.at(servers.url, namespace=redis_namespace, timeout=60.0)
         await store.attempt(attempt_of("t"))
         opened = store.client.opened
         primary.cli("REPLICAOF", "127.0.0.1", "1")
@@ -357,7 +359,7 @@ async def test_the_printed_rule_is_enough_and_no_more(cluster: RedisServers) -> 
     for server in cluster.servers:
         server.cli("ACL", "SETUSER", *RULE.split()[1:])
     url = cluster.url.replace("://", f"://guard:{quote(SECRET)}@")
-    store = RedisSessionStore(open_client(url, timeout=5.0), namespace="guard")
+    store = RedisSessionStore(open_client(url, timeout=60.0), namespace="guard")
     await store.verify()
     for tenant in TENANTS:
         await judged(store, tenant)
@@ -403,13 +405,13 @@ async def test_tls_is_checked_on_every_connection(tmp_path: Path, redis_namespac
             port=port[1],
         )
         url = f"rediss://localhost:{port[0]}?ssl_ca_certs={tmp_path}"
-        store = RedisSessionStore.at(f"{url}/ca.pem", namespace=redis_namespace, timeout=5.0)
+        store = RedisSessionStore.at(f"{url}/ca.pem", namespace=redis_namespace, timeout=60.0)
         await store.verify()
         assert await judged(store, "t") == 0
         records = os.urandom(60_000)  # Of several TLS records, which arrive together.
         await store.client.execute("SET", f"{redis_namespace}:long", records)
         assert await store.client.execute("GET", f"{redis_namespace}:long") == records
-        wrong = RedisSessionStore.at(f"{url}/other.pem", timeout=5.0)
+        wrong = RedisSessionStore.at(f"{url}/other.pem", timeout=60.0)
         with pytest.raises(StateError, match="cannot be reached"):
             await wrong.verify()
         await store.aclose()

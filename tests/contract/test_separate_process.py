@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,14 @@ def children() -> set[int]:
     """Return the processes that this one has started and that read results."""
     found = Path("/proc/self/task").glob("*/children")
     pids = {int(pid) for one in found for pid in one.read_text("ascii").split()}
-    return {p for p in pids if b"to_process" in Path(f"/proc/{p}/cmdline").read_bytes()}
+    return {pid for pid in pids if b"to_process" in _command(pid)}
+
+
+def _command(pid: int) -> bytes:
+    """Return the command line of a process; empty of one that has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 async def test_it_reads_what_this_process_would(policy: Policy) -> None:

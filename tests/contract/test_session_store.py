@@ -72,7 +72,7 @@ def test_the_store_counts_exactly_what_the_core_counts(
 
     async def replay() -> tuple[Snapshot, Snapshot]:
         namespace = f"fold-{next(SERIAL)}"
-        store = RedisSessionStore.at(redis_server.url, namespace=namespace, timeout=5.0)
+        store = RedisSessionStore.at(redis_server.url, namespace=namespace, timeout=60.0)
         sessions = {True: ALICE, False: Identity("alice", "two")}
         for role, fate, first in history:
             await store.attempt(attempt_of(role, sessions[first]))

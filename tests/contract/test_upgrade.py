@@ -160,7 +160,7 @@ def posted(port: int, upstream: Upstream, tool: str, arguments: Any, words: str)
         json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
         headers={"x-guard-session": "s1"},
         trust_env=False,
-        timeout=30,
+        timeout=280,
     ).text
 
 

@@ -7,9 +7,9 @@ import socket
 import struct
 import threading
 
-from tests.e2e.running_guard import _complete
+from tests.e2e.running_guard import WAIT_SECONDS, _complete
 
-PATIENCE = 20.0
+PATIENCE = WAIT_SECONDS
 _OPEN: list[socket.socket] = []
 EVENT_STREAM = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"

@@ -91,7 +91,7 @@ def call(
     port: int, tool: str, arguments: dict[str, Any], session: str = "s", **headers: str
 ) -> dict[str, Any]:
     """Call a tool as an agent does and return the JSON-RPC answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     message = {
         "jsonrpc": "2.0",
         "id": 1,

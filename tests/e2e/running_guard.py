@@ -40,7 +40,8 @@ def not_behind_envoy(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(BEHIND_ENVOY, reason=reason)
 
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
+"""How long a test waits before something is said to hang; nothing is measured by it."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
@@ -154,7 +155,7 @@ class RunningGuard:
     def answers(self) -> bool:
         """Return whether its listener takes connections."""
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=10).close()
+            socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_SECONDS).close()
         except OSError:
             return False
         return True
@@ -175,7 +176,8 @@ class RunningGuard:
 
     def send(self, data: bytes, *, port: int | None = None, close: bool = False) -> bytes:
         """Send raw bytes and return everything that comes back until the guard is silent."""
-        with socket.create_connection(("127.0.0.1", port or self.port), timeout=10) as client:
+        place = ("127.0.0.1", port or self.port)
+        with socket.create_connection(place, timeout=WAIT_SECONDS) as client:
             client.sendall(data)
             if close:
                 client.shutdown(socket.SHUT_WR)
@@ -202,7 +204,7 @@ class RunningGuard:
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples whose labels include those given."""
         url = f"http://127.0.0.1:{self.admin}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as response:
+        with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as response:
             text = response.read().decode()
         total = 0.0
         for line in text.splitlines():

@@ -49,7 +49,7 @@ class RunningPrometheus:
         query = urllib.parse.urlencode(parameters)
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}"
         try:
-            with urllib.request.urlopen(url, timeout=10) as response:
+            with urllib.request.urlopen(url, timeout=60) as response:
                 return json.load(response)["data"]
         except urllib.error.HTTPError as error:
             if error.code == http.HTTPStatus.SERVICE_UNAVAILABLE:
@@ -80,7 +80,7 @@ class RunningPrometheus:
             threading.Event().wait(0.2)
             return (name in self.firing()) is firing
 
-        wait_until(reached, f"alert {name} {'fires' if firing else 'clears'}", 60)
+        wait_until(reached, f"alert {name} {'fires' if firing else 'clears'}")
 
     def stop(self) -> None:
         """Stop the process."""
@@ -160,7 +160,7 @@ class Traffic:
     def __exit__(self, *error: object) -> None:
         self._closed.set()
         if self._thread is not None:
-            self._thread.join(20)
+            self._thread.join(60)
 
     def _run(self) -> None:
         while not self._closed.wait(0.01):

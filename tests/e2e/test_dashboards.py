@@ -139,17 +139,19 @@ def test_every_query_of_every_panel_returns_data(
     boards = [json.loads(path.read_text("utf-8")) for path in BOARDS]
     queries = [pair for board in boards for pair in expressions(board)]
 
-    def without_data() -> list[tuple[str, str]]:
-        return [(title, query) for title, query in queries if not finite(prometheus.query(query))]
-
     with Traffic(guards, EVERY_KIND):
         # The distance between distributions needs a past; it is the last to have data.
         wait_until(lambda: finite(prometheus.query("guard:prefix_score_distance")), "a past")
         wait_until(lambda: finite(prometheus.query("guard_console_requests_waiting")), "a console")
-        empty = without_data()
-
         assert len(queries) > 30
-        assert empty == []
+        # A scrape that a busy machine misses leaves a gap in a window as short as these are.
+        empty = list(queries)
+
+        def filled_in() -> bool:
+            empty[:] = [pair for pair in empty if not finite(prometheus.query(pair[1]))]
+            return not empty
+
+        wait_until(filled_in, "data of every query")
         assert variables_without_values(prometheus, boards) == []
     documented = metric_names((ROOT / "docs" / "metrics.md").read_text("utf-8"))
     scraped = {n for n in prometheus.get("label/__name__/values") if n.startswith("guard_")}
@@ -181,14 +183,15 @@ def test_every_alert_fires_and_clears(
     watch: Callable[..., RunningPrometheus],
 ) -> None:
     """Each alert is driven by what it is about: an attack, a slow store, a dead worker, silence."""
-    options = ("--redis", redis.url, "--heartbeat", "20", "--reload", "0.2")
+    options = ("--redis", redis.url, "--heartbeat", "120", "--reload", "0.2")
+    options += ("--state-timeout", "1")
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY, "utf-8")
     guard = start_guard(tmp_path / "guard", upstream, policy=policy, options=options)
     prometheus = watch(guard)
     try:
         with Traffic([guard], [INSIDE]) as traffic:
-            wait_until(lambda: prometheus.query("guard:prefix_score_distance"), "a past", 60)
+            wait_until(lambda: prometheus.query("guard:prefix_score_distance"), "a past")
             drive_every_alert(prometheus, traffic, redis, guard)
             lose_labels(prometheus, redis, tmp_path / "label.key")
             policy.write_text(POLICY + "\nname: twice\n", "utf-8")
@@ -212,7 +215,7 @@ def drive_every_alert(
     prometheus: RunningPrometheus, traffic: Traffic, redis: EmbeddedRedis, guard: RunningGuard
 ) -> None:
     """Cause and cure what the alerts are about; the next begins while the last one clears."""
-    assert prometheus.firing() == set()
+    wait_until(lambda: prometheus.firing() == set(), "an end of what a slow start has caused")
     # First, because its window is long: on a busy machine a worker takes a while to start.
     os.kill(guard.worker, signal.SIGKILL)
     prometheus.wait_for_alert("GuardWorkerRestarts", firing=True)

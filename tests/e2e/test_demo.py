@@ -30,7 +30,7 @@ def run_demo(tmp_path, *options):
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
 
@@ -170,7 +170,7 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path, number):
             if "Everyday work" in line:
                 process.send_signal(number)
                 break
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
 
     assert process.returncode == 130
     assert "everything that was started has been stopped" in errors

@@ -124,7 +124,7 @@ def test_nothing_of_a_broken_connection_passes_unjudged(tmp_path: Path):
         pieces = connection(mutator)
         if len(pieces) > PIECES:
             pieces = [b"".join(pieces)]
-        with socket.create_connection(("127.0.0.1", guard.port), timeout=20) as client:
+        with socket.create_connection(("127.0.0.1", guard.port), timeout=60) as client:
             client.settimeout(0.2)
             with suppress(OSError):  # Envoy has read enough.
                 for piece in pieces:

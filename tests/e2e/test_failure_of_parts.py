@@ -134,8 +134,8 @@ def test_a_redis_that_hangs_refuses_sends_within_the_deadline(
     launch: Launch, redis: EmbeddedRedis
 ) -> None:
     """A server that accepts and never answers is a server that is gone."""
-    guard = launch(options=("--redis", redis.url))
-    assert passes(guard)
+    guard = launch(options=("--redis", redis.url, "--state-timeout", "1"))
+    wait_until(lambda: passes(guard), "a call that passes")
     assert redis.pid is not None
     os.kill(redis.pid, signal.SIGSTOP)
     try:
@@ -205,7 +205,7 @@ def test_a_detector_that_never_ends_costs_the_worker_and_not_the_data(
     """A busy loop is ended from outside; its call is named in the audit and never goes out."""
     source = BROKEN_DETECTOR.format(action="while True: pass")
     environment = plug_in(tmp_path / "x", "guard.detectors", "broken", source)
-    guard = launch(environment=environment, options=("--heartbeat", "1"))
+    guard = launch(environment=environment, options=("--heartbeat", "3"))
     received = len(guard.upstream.received)
 
     with suppress(OSError, ValueError, IndexError):
@@ -290,7 +290,7 @@ def test_nothing_outlives_a_killed_supervisor(launch: Launch) -> None:
 
 def test_a_stop_lets_the_call_in_flight_finish(launch: Launch, upstream: Upstream) -> None:
     """SIGTERM drains: the answer that was on its way still arrives."""
-    guard = launch()
+    guard = launch(options=("--drain", "60"))
     default = upstream.answer
 
     def slow(request: bytes) -> bytes:
@@ -303,7 +303,7 @@ def test_a_stop_lets_the_call_in_flight_finish(launch: Launch, upstream: Upstrea
     _, answer = guard.post(tool_call())
 
     assert answer["result"]["content"][0]["text"] == "done"
-    assert guard.process.wait(20) == 0
+    assert guard.process.wait(100) == 0
 
 
 def test_a_killed_guard_does_not_lose_that_a_result_has_no_labels(

@@ -185,7 +185,7 @@ def test_a_real_client_needs_an_address_and_an_authority(stage: Stage):
     context = ssl.create_default_context(cafile=str(stage.trust))
     proxy = f"http://127.0.0.1:{stage.proxy}"
     with httpx.Client(proxy=proxy, verify=context, trust_env=False) as client:
-        reply = client.post(f"https://{stage.authority}/real/note", content=b"well", timeout=20)
+        reply = client.post(f"https://{stage.authority}/real/note", content=b"well", timeout=60)
 
     assert reply.status_code == 200
     assert b"/real/note" in stage.upstream.received

@@ -62,6 +62,10 @@ class Place:
         """Return how often something has reached the upstream."""
         return self.guard.upstream.received.count(text.encode())
 
+    def ended(self, decision: str) -> str:
+        """Return what became of a held request; its line may follow the answer."""
+        return str(wait_until(lambda: self.outcome(decision), "the line of a wait that is over"))
+
     def outcome(self, decision: str) -> str | None:
         """Return what became of a held request, None while it is held."""
         for line in self.guard.audit():
@@ -174,7 +178,7 @@ async def test_a_call_waits_and_goes_out_when_it_is_approved(shared: Place) -> N
     assert answer["id"] == 1
     assert answer["result"]["content"][0]["text"] == "done"
     assert shared.sent("waits@outside.test") == 1
-    assert shared.outcome(decision) == "released"
+    assert shared.ended(decision) == "released"
 
 
 async def test_a_denied_call_is_refused_at_once(shared: Place) -> None:
@@ -189,7 +193,7 @@ async def test_a_denied_call_is_refused_at_once(shared: Place) -> None:
     assert refusal(answer)["code"] == "approval_denied"
     assert refusal(answer)["retry"] is False
     assert shared.sent("denied@outside.test") == 0
-    assert shared.outcome(decision) == "denied"
+    assert shared.ended(decision) == "denied"
 
 
 async def test_of_two_calls_alike_one_yes_releases_one(shared: Place) -> None:
@@ -238,7 +242,7 @@ async def test_a_yes_for_a_call_that_was_given_up_releases_nothing(shared: Place
         sent = shared.sent("left@outside.test")
         again = await Call(shared.guard, document).task
 
-    assert shared.outcome(decision) == "left"
+    assert shared.ended(decision) == "left"
     assert other.status == 200
     assert sent == 0
     assert json.loads(again.text)["result"]["content"][0]["text"] == "done"
@@ -278,7 +282,7 @@ async def test_a_policy_that_changed_meanwhile_judges_anew(place: Place) -> None
     assert refusal(answer)["decision"] == "block"
     assert refusal(answer)["decision_id"] != old
     assert place.sent("changed@outside.test") == 0
-    assert place.outcome(old) == "refused"
+    assert place.ended(old) == "refused"
 
 
 async def test_neither_a_dead_worker_nor_a_stopped_guard_releases_anything(place: Place) -> None:

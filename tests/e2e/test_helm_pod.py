@@ -90,7 +90,11 @@ class Pod:
             # As kubelet mounts volumes for `fsGroup: 10001`.
             os.chown(made, 0, 10001)
             made.chmod(0o2775)
+        self.admin = free_port()
         settings = self.here(maps["guard-settings"]["guard.toml"])
+        # Pods have an address each; these share the machine's.
+        assert settings.count(":9464") == 1
+        settings = settings.replace(":9464", f":{self.admin}")
         (directory / "etc/guard/guard.toml").write_text(settings, encoding="utf-8")
         for name, text in maps["guard-policy"].items():
             (directory / "etc/guard/policy" / name).write_text(text, encoding="utf-8")
@@ -167,7 +171,7 @@ def test_the_pod_serves_as_its_user_on_a_read_only_file_system(
     guard = pod.started()
     audit = pod.directory / "var/log/guard/audit.jsonl"
     try:
-        running = RunningGuard(guard, port, 9464, audit, upstream)
+        running = RunningGuard(guard, port, pod.admin, audit, upstream)
         _, answer = running.post(tool_call())
         owner = Path(f"/proc/{guard.process.pid}").stat().st_uid
         writable = Path(f"/proc/{guard.process.pid}/mountinfo").read_text("utf-8")
@@ -247,7 +251,7 @@ def test_prometheus_answers_what_the_autoscaler_asks(scraped: Any) -> None:
         found = scraped.query(query.replace("[2m]", "[10s]"))
         return [x for x in found if x["value"][1] != "NaN"]
 
-    (found,) = wait_until(answered, "a quantile of a pod", 60)
+    (found,) = wait_until(answered, "a quantile of a pod")
 
     assert scraped.query(f"count({rule['seriesQuery']})")[0]["value"][1] != "0"
     assert found["metric"] == {"pod": "guard-0"}

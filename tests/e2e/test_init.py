@@ -21,7 +21,7 @@ def run(*words, cwd):
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=280,
     )
 
 

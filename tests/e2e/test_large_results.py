@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,14 @@ def readers(guard: RunningGuard) -> list[int]:
     """Return the processes that read results for the guard's worker."""
     found = Path(f"/proc/{guard.worker}/task").glob("*/children")
     pids = {int(pid) for one in found for pid in one.read_text("ascii").split()}
-    return [p for p in pids if b"to_process" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    return [pid for pid in pids if b"to_process" in command_of(pid)]
+
+
+def command_of(pid: int) -> bytes:
+    """Return the command line of a process; empty of one that has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def codes(guard: RunningGuard, to: str) -> set[str]:

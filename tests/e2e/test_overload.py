@@ -156,7 +156,7 @@ def test_the_admin_port_answers_while_calls_wait(tmp_path, upstream):
                 called(stack, guard, "loud", number)
             wait_until(lambda: guard.metric("guard_requests_waiting") == 19, "waiting calls")
             url = f"http://127.0.0.1:{guard.admin}/healthz"
-            with urllib.request.urlopen(url, timeout=10) as found:
+            with urllib.request.urlopen(url, timeout=60) as found:
                 assert found.status == 200
     finally:
         guard.stop()

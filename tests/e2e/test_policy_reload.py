@@ -71,7 +71,7 @@ def test_no_call_is_judged_without_a_policy_while_policies_change(guard):
     finally:
         stop.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
 
     lines = running.audit()
     decisions = [line for line in lines if line["event"] == "guard.decision"]

@@ -73,7 +73,7 @@ class Client:
         body = json.dumps(tool_call()).encode()
         head = "host: 127.0.0.1\r\ncontent-type: application/json\r\n"
         head = f"POST /mcp HTTP/1.1\r\n{head}content-length: {len(body)}\r\n\r\n"
-        plain = socket.create_connection(("127.0.0.1", guard.port), timeout=10)
+        plain = socket.create_connection(("127.0.0.1", guard.port), timeout=60)
         with self._context.wrap_socket(
             plain, server_hostname="127.0.0.1", session=self._session
         ) as client:

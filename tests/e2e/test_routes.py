@@ -156,7 +156,7 @@ def test_what_is_under_no_path_is_refused(places: tuple[str, Path], path: str) -
     request = urllib.request.Request(f"http://{at}{path}", json.dumps(body).encode())
     request.add_header("content-type", "application/json")
     try:
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             answer = response.read()
     except urllib.error.HTTPError as error:
         answer = error.read()

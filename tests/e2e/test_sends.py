@@ -265,7 +265,7 @@ def say(guard, text, session, secret=FRONT_END):
         {"authorization": f"Bearer {secret}", "content-type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code

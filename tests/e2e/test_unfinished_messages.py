@@ -27,7 +27,7 @@ def places(tmp_path_factory):
 
 def unfinished(guard):
     """Return a connection by which most of a body has been sent."""
-    client = socket.create_connection(("127.0.0.1", guard.port), timeout=10)
+    client = socket.create_connection(("127.0.0.1", guard.port), timeout=60)
     lines = ("POST /mcp HTTP/1.1", "host: x", "content-type: application/json")
     head = "\r\n".join((*lines, f"content-length: {SENT + 1}", "", ""))
     with contextlib.suppress(ConnectionError):

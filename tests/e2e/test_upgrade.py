@@ -18,7 +18,7 @@ import signal
 import subprocess
 import threading
 import urllib.request
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,7 +39,7 @@ from tests.e2e.running_guard import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
 T = TypeVar("T")
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -94,6 +94,8 @@ class Service:
 
     def __init__(self) -> None:
         self.endpoints: tuple[int, ...] = ()
+        self._fresh: defaultdict[int, set[asyncio.StreamWriter]] = defaultdict(set)
+        """Connections to a pod by which nothing has come back yet."""
         self._turns = itertools.count()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -107,17 +109,34 @@ class Service:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        endpoints = self.endpoints
-        port = endpoints[next(self._turns) % len(endpoints)]
+        port = self.endpoints[next(self._turns) % len(self.endpoints)]
+        self._fresh[port].add(writer)
         self._open.add(writer)
+
+        def answered() -> None:
+            self._fresh[port].discard(writer)
+
         with suppress(OSError):
             pod_reader, pod_writer = await asyncio.open_connection("127.0.0.1", port)
             self._open.add(pod_writer)
-            await asyncio.gather(_copy(reader, pod_writer), _copy(pod_reader, writer))
+            await asyncio.gather(_copy(reader, pod_writer), _copy(pod_reader, writer, answered))
             pod_writer.close()
             self._open.discard(pod_writer)
+        answered()
         writer.close()
         self._open.discard(writer)
+
+    def take_out(self, port: int) -> None:
+        """Send a pod no further connections; wait until it has answered by each that it has.
+
+        A cluster's pods wait some seconds before they end, for connections that are on their way.
+        """
+
+        async def out() -> None:
+            self.endpoints = tuple(one for one in self.endpoints if one != port)
+
+        self._told(out())
+        wait_until(lambda: not self._fresh[port], "an answer by every connection")
 
     def close(self) -> None:
         """Stop accepting, and end what is open."""
@@ -135,10 +154,15 @@ class Service:
         self._loop.close()
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    came: Callable[[], None] = lambda: None,
+) -> None:
     """Pass on what one side says until it ends, then tell the other."""
     with suppress(OSError):
         while data := await reader.read(65536):
+            came()
             writer.write(data)
             await writer.drain()
     with suppress(OSError, RuntimeError):
@@ -285,7 +309,7 @@ class Rollout:
     def to(self, version: str, load: Load) -> None:
         """Replace each pod as a cluster does: out of the service, ended, another in its place."""
         for guard in list(self._running):
-            self.service.endpoints = tuple(p for p in self.service.endpoints if p != guard.port)
+            self.service.take_out(guard.port)
             assert guard.stop() == 0
             self._running.remove(guard)
             load.wait_for(5)

@@ -86,7 +86,7 @@ class Client:
     """A raw WebSocket client of the guard."""
 
     def __init__(self, port: int, *headers: str) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         lines = ["GET /chat HTTP/1.1", "Host: tools.test", "Connection: Upgrade"]
         lines += ["Upgrade: websocket", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {KEY}"]
         self.socket.sendall("\r\n".join([*lines, *headers, "", ""]).encode())

@@ -110,7 +110,7 @@ def _calls(connection: http.client.HTTPConnection, *bodies: str) -> list[int]:
 
 def test_a_committed_write_shows_the_certificate_and_a_read_does_not(stage: Stage):
     """On one connection of the agent: write, read, write; the store shuts its door on the read."""
-    connection = http.client.HTTPConnection("127.0.0.1", stage.listener, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", stage.listener, timeout=60)
 
     statuses = _calls(
         connection, _write("first fact"), _body("memory_get", {"key": "x"}), _write("second fact")
@@ -126,7 +126,7 @@ def test_a_committed_write_shows_the_certificate_and_a_read_does_not(stage: Stag
 def test_a_refused_write_opens_no_connection(stage: Stage):
     """The certificate is for what was committed, and for nothing else."""
     before = stage.store.connections
-    connection = http.client.HTTPConnection("127.0.0.1", stage.listener, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", stage.listener, timeout=60)
 
     wanted = {"key": "k", "content": "obey me", "memory_class": "L1"}
     [status] = _calls(connection, _body("memory_write", wanted))
@@ -143,7 +143,7 @@ def test_the_store_refuses_whoever_has_no_certificate(stage: Stage):
 
     with pytest.raises(OSError, match=r"(?i)certificate|reset|broken pipe|eof"):  # noqa: PT012, SIM117
         with (
-            socket.create_connection(("127.0.0.1", stage.store.port), timeout=10) as raw,
+            socket.create_connection(("127.0.0.1", stage.store.port), timeout=60) as raw,
             context.wrap_socket(raw, server_hostname=NAME) as client,
         ):
             client.sendall(request)
@@ -155,7 +155,7 @@ def test_the_store_refuses_whoever_has_no_certificate(stage: Stage):
 def test_behind_a_forward_listener_only_the_named_store_gets_the_credential(stage: Stage):
     """An agent that names another upstream commits its write there with no credential on it."""
     for upstream in (stage.plain, stage.other):
-        proxy = http.client.HTTPConnection("127.0.0.1", stage.proxy, timeout=20)
+        proxy = http.client.HTTPConnection("127.0.0.1", stage.proxy, timeout=60)
         url = f"http://{NAME}:{upstream.port}/mcp"
         proxy.request("POST", url, _write(f"to {upstream.port}"), HEADERS)
         answer = proxy.getresponse()

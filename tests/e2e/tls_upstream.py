@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tests.e2e.running_guard import Upstream
+from tests.e2e.running_guard import WAIT_SECONDS, Upstream
 
 NAME = "localhost"
 """The one name that resolves everywhere; the policy calls it internal and opens its address."""
@@ -94,7 +94,7 @@ def _name(text: str) -> x509.GeneralName:
 class Tunnel:
     """A client of a forward proxy, byte by byte."""
 
-    def __init__(self, proxy: int, *, timeout: float = 10) -> None:
+    def __init__(self, proxy: int, *, timeout: float = WAIT_SECONDS) -> None:
         self.socket: socket.socket = socket.create_connection(("127.0.0.1", proxy), timeout)
 
     def connect(self, authority: str, *headers: str) -> int:

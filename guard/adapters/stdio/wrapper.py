@@ -130,6 +130,11 @@ async def run_stdio(
     if program is None:
         msg = f"`{command[0]}` is not on the PATH"
         raise GuardError(msg)
+    loop = asyncio.get_running_loop()
+    early: list[int] = []
+    for number in SIGNALS:
+        # Before there is a server: one that comes while it is started is not to end the wrapper.
+        loop.add_signal_handler(number, early.append, number)
     shim = [sys.executable, "-I", "-S", "-c", SHIM, str(os.getpid()), program]
     child = await asyncio.create_subprocess_exec(
         *shim,
@@ -141,9 +146,10 @@ async def run_stdio(
         # Its own group: whatever it starts can be ended with it.
         start_new_session=True,
     )
-    loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _pass_on, child, number)
+    for told in early:
+        _pass_on(child, told)
     agent = await _standard_input(loop)
     incoming = loop.create_task(_from_agent(agent, child, decisions))
     outgoing = loop.create_task(_from_server(child, decisions))

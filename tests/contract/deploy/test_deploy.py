@@ -162,7 +162,7 @@ def test_prometheus_accepts_its_configuration_with_the_rules(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=280,
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -224,7 +224,7 @@ def test_systemd_accepts_the_unit(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=280,
     )
 
     assert ran.returncode == 0

@@ -139,7 +139,7 @@ def test_every_alert_fires_and_clears_after_its_real_durations():
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=280,
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from guard.adapters.admin_port import AdminServer, HealthReport
+from guard.adapters.loopback import free_port
 from guard.adapters.metrics import PrometheusMetrics
 
 
@@ -27,7 +28,7 @@ def serve():
 
 def ask(server, path, method="GET"):
     """Return status and body of one request."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
         connection.request(method, path)
         response = connection.getresponse()
@@ -103,10 +104,9 @@ def test_a_silent_client_does_not_keep_others_waiting(serve, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_close_frees_the_port(serve):
+def test_close_frees_the_port():
     """The same port can be bound again at once."""
-    server = serve()
-    port = server.port
-    server.close()
+    port = free_port()
+    AdminServer("127.0.0.1", port, PrometheusMetrics(), lambda: HealthReport(ready=True)).close()
 
     AdminServer("127.0.0.1", port, PrometheusMetrics(), lambda: HealthReport(ready=True)).close()

@@ -1,6 +1,7 @@
 """Ports that are chosen before anybody listens on them."""
 
 import socket
+import sys
 
 import pytest
 
@@ -29,10 +30,31 @@ def test_no_connection_is_given_the_port_meanwhile(tmp_path, monkeypatch, file, 
 
 def test_a_process_is_never_given_a_port_twice(monkeypatch):
     """Two listeners of one test are started long after both were chosen."""
-    monkeypatch.setattr(loopback.secrets, "randbelow", _repeats(5, 5, 6))
-    monkeypatch.setattr(loopback, "_given", set())
+    port, drawn = free_port(), loopback.secrets.randbelow
+    again = iter([port - loopback.LOWEST])
+    monkeypatch.setattr(loopback.secrets, "randbelow", lambda n: next(again, None) or drawn(n))
 
-    assert free_port() != free_port()
+    assert free_port() != port
+    assert next(again, None) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a server listen on it then")
+def test_nobody_else_is_given_a_port_before_somebody_listens_on_it():
+    """Another process finds it taken; whoever it was chosen for listens on it."""
+    port = free_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    with socket.create_server(("127.0.0.1", port)) as server:
+        socket.create_connection(server.getsockname()).close()
+
+
+def test_only_the_last_ports_are_kept(monkeypatch):
+    """A descriptor each is enough for what is being started."""
+    monkeypatch.setattr(loopback, "KEPT", 2)
+    for _ in range(4):
+        free_port()
+
+    assert len(loopback._kept) <= 2
 
 
 def test_a_port_that_somebody_listens_on_is_not_free(monkeypatch):
@@ -44,8 +66,3 @@ def test_a_port_that_somebody_listens_on_is_not_free(monkeypatch):
 
         with pytest.raises(GuardError, match="is free"):
             free_port()
-
-
-def _repeats(*numbers):
-    rest = iter(numbers)
-    return lambda _: next(rest)

@@ -59,7 +59,7 @@ def sends(redis_server, tmp_path, redis_namespace):
     seal = Seal(load_label_key(tmp_path / "label.key"))
 
     async def play():
-        store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+        store = RedisSessionStore.at(redis_server.url, timeout=60.0)
         guard = Guard(
             policy=load_policies([path]),
             store=store,
@@ -148,7 +148,7 @@ def test_a_call_misdirected_by_a_selection_is_shown_with_both_orders(
     key.write_bytes(KEY)
 
     async def play():
-        store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+        store = RedisSessionStore.at(redis_server.url, timeout=60.0)
         world = await World(store, redis_namespace, tenant=redis_namespace).curated()
         await world.attacked()
         await world.recall()

@@ -12,6 +12,7 @@ from guard import cli
 from guard.adapters import doctor_checks as checks
 from guard.adapters.credentials.authority import ensure_authority
 from guard.adapters.doctor_checks import Status
+from guard.adapters.loopback import free_port
 from guard.adapters.redis.embedded import EmbeddedRedis
 from guard.core.errors import GuardError
 from guard.policy_files.proposal import ListedTool
@@ -58,9 +59,7 @@ def test_an_open_way_around_fails(listening):
 
 async def test_a_closed_way_is_well(listening):
     """Refused or silent is what it should be."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        closed = server.getsockname()[1]
-    (found,) = await checks.check_direct([f"127.0.0.1:{closed}"])
+    (found,) = await checks.check_direct([f"127.0.0.1:{free_port()}"])
 
     assert found.status is Status.OK
 
@@ -134,9 +133,7 @@ def at(address, *options):
 
 async def test_an_upstream_that_does_not_listen_fails():
     """The guard would answer 502 to everything."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        closed = server.getsockname()
-    (found,) = await checks.check_upstreams(at(closed))
+    (found,) = await checks.check_upstreams(at(("127.0.0.1", free_port())))
 
     assert (found.status, "cannot be reached" in found.detail) == (Status.FAIL, True)
     assert "--reverse" in found.advice

@@ -40,7 +40,7 @@ def poisoned(redis_server, tmp_path, redis_namespace):
     path.write_text(POLICY + "propagation: {events: 1000, versions: 100}\n", encoding="utf-8")
 
     async def play():
-        store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+        store = RedisSessionStore.at(redis_server.url, timeout=60.0)
         guard = Guard(
             policy=load_policies([path]),
             store=store,

@@ -80,7 +80,7 @@ def laundered(redis_server, tmp_path, tenant):
     ]
 
     async def run():
-        store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+        store = RedisSessionStore.at(redis_server.url, timeout=60.0)
         guard = Guard(
             policy=load_policies([path]),
             store=store,
@@ -157,7 +157,7 @@ def test_a_trace_says_where_a_save_was_deleted(run, tenant, laundered, redis_ser
     mark = Seal(load_label_key(tmp_path / "label.key")).fingerprint("mail:drop@evil.test") + b"H"
 
     async def delete_the_first():
-        store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+        store = RedisSessionStore.at(redis_server.url, timeout=60.0)
         for key in await store.client.execute("KEYS", f"guard:*{tenant}*:m:*"):
             raw = await store.client.execute("HGET", key, mark)
             if raw is not None:

@@ -39,7 +39,7 @@ def look(server, key):
     """Start a guard on the server for one look; return until when labels are incomplete."""
 
     async def once():
-        client = RedisClient(parse_endpoint(server.url), timeout=5.0)
+        client = RedisClient(parse_endpoint(server.url), timeout=60.0)
         try:
             seal, note = Seal(load_label_key(key)), ContinuityNote(key, "redis")
             birth = ContinuityWatch(client, seal=seal, note=note, now=lambda: 100.0 * DAY)

@@ -36,7 +36,7 @@ def listed(redis_server, redis_namespace, tmp_path):
     identity = Identity("p", "s", tenant=redis_namespace)
 
     async def note(description):
-        store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+        store = RedisSessionStore.at(redis_server.url, timeout=60.0)
         definition = ToolDefinition("send", {"name": "send", "description": description})
         records = await store.look_up(identity, pins.lookup(WHERE, [definition]))
         found = pins.compare(WHERE, [definition], records, 1000.0)

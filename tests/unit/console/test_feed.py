@@ -26,7 +26,7 @@ async def feed(log):
 async def _read(events, count):
     """Return the ids of the next so many decisions."""
     ids: list[int] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for data in events:
             ids += [int(one[4:]) for one in data.split(b"\n") if one.startswith(b"id: ")]
             if len(ids) >= count:

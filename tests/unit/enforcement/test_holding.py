@@ -324,13 +324,14 @@ async def test_the_store_is_asked_once_for_all_that_is_held() -> None:
     for one in every:
         assert one is not None
         await one.waiting()
-    before = stage.feed.asked
+    before, began = stage.feed.asked, asyncio.get_running_loop().time()
     for n in range(100):
         stage.feed.answer(f"d{n}", granted=True)
     for one in every:
         await settled(one)
+    looks = (asyncio.get_running_loop().time() - began) / holding.POLL_SECONDS
 
-    assert stage.feed.asked - before <= 10
+    assert stage.feed.asked - before <= 10 + looks
 
 
 async def test_those_who_wait_are_told_at_moments_of_their_own() -> None:
@@ -338,16 +339,18 @@ async def test_those_who_wait_are_told_at_moments_of_their_own() -> None:
     stage = Stage()
     stage.feed.open = {f"d{n}" for n in range(50)}
     every = [stage.hold(stage.asked(f"d{n}")) for n in range(50)]
-    now = asyncio.get_running_loop().time()
+    now = asyncio.get_running_loop().time
     due = set()
     for one in every:
         assert one is not None
+        before = now()
         assert await one.waiting() == []
-        due.add(round(one._next_sign - now, 1))
+        assert one._next_sign >= before + 0.8 * holding.SIGN_SECONDS
+        assert one._next_sign <= now() + holding.SIGN_SECONDS
+        due.add(round(one._next_sign - before, 1))
         one.close()
 
     assert len(due) > 10
-    assert 0.8 * holding.SIGN_SECONDS <= min(due) <= max(due) <= holding.SIGN_SECONDS + 1
 
 
 async def test_what_waits_costs_nothing_until_it_is_answered() -> None:

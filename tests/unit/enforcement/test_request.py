@@ -60,7 +60,7 @@ class RecordingStore(RedisSessionStore):
 async def _store(
     redis_server: EmbeddedRedis, redis_namespace: str
 ) -> AsyncIterator[RecordingStore]:
-    store = RecordingStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
+    store = RecordingStore.at(redis_server.url, namespace=redis_namespace, timeout=60.0)
     assert isinstance(store, RecordingStore)
     store.completed = []
     yield store

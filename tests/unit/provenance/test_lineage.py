@@ -380,7 +380,7 @@ def test_a_list_keeps_its_oldest_and_its_newest_entries(redis_server, redis_name
             held.append(entry)
 
     async def kept():
-        store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
+        store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=60.0)
         identity = Identity("p", "s")
         writes = [LabelWrite(area, LabelWriteMode.APPEND, ((b"f", entry),)) for entry in entries]
         await store.note(identity, writes)

@@ -51,7 +51,7 @@ async def start(server, tmp_path):
     stores = []
 
     async def started(policy, *, kept=True, at=NOW):
-        client = RedisClient(parse_endpoint(server.url), timeout=5.0)
+        client = RedisClient(parse_endpoint(server.url), timeout=60.0)
         note = ContinuityNote(tmp_path / "label.key", "redis" if kept else "embedded")
         birth = ContinuityWatch(client, seal=SEAL, note=note, now=lambda: at, kept=kept)
         store = RedisSessionStore(client, limits=policy.limits, continuity=birth)
@@ -79,7 +79,7 @@ def lenient():
 
 async def loses(server):
     """Lose every key."""
-    client = RedisClient(parse_endpoint(server.url), timeout=5.0)
+    client = RedisClient(parse_endpoint(server.url), timeout=60.0)
     await client.execute("FLUSHALL")
     await client.aclose()
 

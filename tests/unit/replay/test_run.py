@@ -219,7 +219,7 @@ async def test_the_clock_is_the_recording_s(redis, policy):
 
 async def test_a_replay_removes_its_keys_and_no_others(redis, policy):
     """The server may be shared: what others keep there stays."""
-    bystander = RedisSessionStore.at(redis.url)
+    bystander = RedisSessionStore.at(redis.url, timeout=60.0)
     try:
         await bystander.client.execute("SET", "guard-replay-of-somebody-else", "1")
         async with fresh_store(redis.url, policy.limits) as store:

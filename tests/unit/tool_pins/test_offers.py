@@ -39,7 +39,7 @@ async def test_what_servers_offered_before_the_process_began_is_known(
     seal, offers = Seal(b"k" * KEY_BYTES), ToolOffers()
     pins, tenant = Pins(seal), redis_namespace
     identity = Identity("p", "s", tenant=tenant)
-    store = RedisSessionStore.at(redis_server.url, timeout=5.0)
+    store = RedisSessionStore.at(redis_server.url, timeout=60.0)
     try:
         for upstream, names in (("a:80/mcp", "xy"), ("b:80/mcp", "yz"), ("old:80/mcp", "z")):
             definitions = [ToolDefinition(name, {"name": name}) for name in names]

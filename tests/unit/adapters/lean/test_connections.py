@@ -7,10 +7,12 @@ import os
 import ssl
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from guard.adapters.lean import connections
 from guard.adapters.lean.connections import (
     BUSY,
     ClientConnection,
@@ -137,9 +139,17 @@ async def test_a_client_that_rests_holds_no_message() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who has hung up unread")
 @pytest.mark.parametrize("leaves", [True, False])
-async def test_what_was_sent_too_soon_is_served_unless_its_client_has_left(*, leaves: bool) -> None:
+async def test_what_was_sent_too_soon_is_served_unless_its_client_has_left(
+    monkeypatch: pytest.MonkeyPatch, *, leaves: bool
+) -> None:
     """A request that came while its client was to rest is nobody's once the client is gone."""
-    pep = Serving(0.02)
+    pep, over = Serving(LONG), asyncio.Event()
+
+    async def rest(seconds: float) -> None:
+        assert seconds == LONG
+        await over.wait()
+
+    monkeypatch.setattr(connections, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": rest}))
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: ClientConnection(pep, ()), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
@@ -148,8 +158,11 @@ async def test_what_was_sent_too_soon_is_served_unless_its_client_has_left(*, le
     writer.write(CALL)
     if leaves:
         writer.close()
+        await writer.wait_closed()
+        over.set()
         await asyncio.gather(*pep.tasks, return_exceptions=True)
     else:
+        over.set()
         await reader.readexactly(len(Serving.ANSWER))
         writer.close()
     server.close()

@@ -24,7 +24,7 @@ MADE = staged_write(texts=("Ada prefers tea",), evidence=FROM_THE_MODEL)
 async def test_only_a_command_that_ends_well_commits(code, agrees):
     """Everything else refuses."""
     command = [sys.executable, "-S", "-c", code]
-    seconds = 0.2 if "sleep" in code else 20.0
+    seconds = 0.2 if "sleep" in code else 60.0
 
     assert await CommandChecker(command, {}, seconds)(MADE, MemoryClass.L2) is agrees
 
@@ -40,7 +40,7 @@ async def test_the_command_is_told_what_is_to_be_kept(tmp_path):
     code = "import sys; open(sys.argv[1], 'w').write(sys.stdin.read())"
     command = [sys.executable, "-S", "-c", code, str(told)]
 
-    assert await CommandChecker(command, {})(MADE, MemoryClass.L2)
+    assert await CommandChecker(command, {}, 60.0)(MADE, MemoryClass.L2)
 
     assert json.loads(told.read_text(encoding="utf-8")) == {
         "decision_id": "c1",

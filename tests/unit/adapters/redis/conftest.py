@@ -24,7 +24,7 @@ async def store(
     redis_server: EmbeddedRedis, redis_namespace: str
 ) -> AsyncIterator[RedisSessionStore]:
     """A verified store on the shared server."""
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=5.0)
+    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=60.0)
     await store.verify()
     yield store
     await store.aclose()
@@ -33,10 +33,18 @@ async def store(
 @pytest.fixture
 async def brittle(own_server: EmbeddedRedis) -> AsyncIterator[RedisSessionStore]:
     """A store on ``own_server`` that retries a connect at once."""
-    client = RedisClient(parse_endpoint(own_server.url), timeout=0.25, backoff=(0.0, 0.0))
+    client = RedisClient(parse_endpoint(own_server.url), timeout=60.0, backoff=(0.0, 0.0))
     store = RedisSessionStore(client)
     yield store
     await store.aclose()
+
+
+@pytest.fixture
+async def hurried(own_server: EmbeddedRedis) -> AsyncIterator[RedisClient]:
+    """A client of ``own_server`` that waits as long as a guard's does."""
+    client = RedisClient(parse_endpoint(own_server.url), timeout=0.25, backoff=(0.0, 0.0))
+    yield client
+    await client.aclose()
 
 
 @pytest.fixture

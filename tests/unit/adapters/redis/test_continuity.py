@@ -46,7 +46,7 @@ class Deployment:
 
     def guard(self, url: str, *, kept: bool = True, seal: Seal = SEAL) -> RedisSessionStore:
         """Return the store of a guard that has just started."""
-        client = RedisClient(parse_endpoint(url), timeout=5.0, backoff=(0.0, 0.0))
+        client = RedisClient(parse_endpoint(url), timeout=60.0, backoff=(0.0, 0.0))
         birth = ContinuityWatch(
             client,
             seal=seal,
@@ -264,7 +264,7 @@ async def test_a_record_of_another_key_or_type_is_a_loss(
 
 async def own_seal_record(deployment: Deployment, url: str, seal: Seal) -> None:
     """Write a record under another key."""
-    client = RedisClient(parse_endpoint(url), timeout=5.0)
+    client = RedisClient(parse_endpoint(url), timeout=60.0)
     record = sealed_identity(seal, "guard", StoreIdentity(bytes(16), int(deployment.at)))
     await client.execute("SET", KEY, record)
     await client.aclose()

@@ -30,7 +30,7 @@ COMMIT = GateDecision(commits=True, target=MemoryClass.L3, tainted=False)
 @pytest.fixture
 async def replicas(redis_server, redis_namespace):
     """Two guards' staging stores on one Redis, each with its own connection."""
-    clients = [RedisClient(parse_endpoint(redis_server.url), timeout=5.0) for _ in range(2)]
+    clients = [RedisClient(parse_endpoint(redis_server.url), timeout=60.0) for _ in range(2)]
     yield [RedisStaging(client, namespace=redis_namespace) for client in clients]
     for client in clients:
         await client.aclose()

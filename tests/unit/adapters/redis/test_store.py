@@ -97,7 +97,7 @@ async def test_every_touch_renews_the_time_to_live(
     redis_server: EmbeddedRedis, redis_namespace: str
 ) -> None:
     """Both directions set the limits of the policy on their windows."""
-    client = RedisClient(parse_endpoint(redis_server.url), timeout=5.0)
+    client = RedisClient(parse_endpoint(redis_server.url), timeout=60.0)
     limits = StateLimits(session_idle=100, principal_window=1000)
     store = RedisSessionStore(client, namespace=redis_namespace, limits=limits)
     session, principal = keys_of(store)
@@ -235,7 +235,7 @@ async def test_a_server_that_begins_to_evict_judges_no_call(brittle: RedisSessio
             return "may evict" in str(error)
         return False
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await refused():
             pass
         await brittle.client.execute("CONFIG", "SET", "maxmemory-policy", "noeviction")
@@ -252,7 +252,7 @@ async def test_the_eviction_policy_is_read_where_config_is_forbidden(
     await execute("ACL", "SETUSER", "app", "on", ">p:@ss", "~*", "+@all", "-config")
     await execute("CONFIG", "SET", "maxmemory", str(2**30))
     url = own_server.url.replace("unix://", "unix://app:p%3A%40ss@") + "?db=3"
-    limited = RedisSessionStore.at(url, timeout=5.0)
+    limited = RedisSessionStore.at(url, timeout=60.0)
     await limited.verify()
     assert await limited.attempt(SEND) == Snapshot()
 

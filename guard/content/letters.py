@@ -12,7 +12,7 @@ import re
 import unicodedata
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
 import re2
@@ -185,6 +185,7 @@ _SPOKEN: Final = {
     "underscore": "_",
     "at": "@",
 }
+_SIGNS: Final = frozenset("@.-_")
 _WORD: Final = re.compile(r"x-ray|[a-z]+|[0-9.@_-]")
 
 
@@ -258,10 +259,7 @@ def respaced(text: str) -> Iterator[str]:
         yield from dict.fromkeys((together, _closed(together)))
     spoken_letters = _RADIO.findall(text.encode("ascii", "replace"))
     if len(spoken_letters) >= _FEW and len(_ALPHABET.keys() & set(text.split())) >= _FEW:
-        words = _WORD.findall(text)
-        # Most words of a text come more than once.
-        letters = {word: _spoken_letter(word) for word in dict.fromkeys(words)}
-        yield "".join(map(letters.__getitem__, words))
+        yield "\n".join(_spelt_in_words(_WORD.findall(text)))
 
 
 def _written(text: str) -> str:
@@ -287,5 +285,24 @@ def _together(run: str) -> str:
     return bare if bare != run else run.replace("---", "\0").replace("-", "").replace("\0", "-")
 
 
-def _spoken_letter(word: str) -> str:
-    return _SPOKEN.get(word) or (word if len(word) == 1 else f" {word} ")
+def _spelt_in_words(words: list[str]) -> Iterator[str]:
+    """Yield what runs of words spell that stand for letters and signs; plain words around them end.
+
+    A plain word beside a sign belongs to the run (``drop at echo ...``), or only looks as if it did
+    (``meet at delta ...``): both are given.
+    """
+    signs = [_SPOKEN.get(word, "")[-1:] in _SIGNS for word in words]
+    beside = map(any, zip(signs, [*signs[1:], False], [False, *signs[:-1]], strict=True))
+    belongs = [
+        near or word in _SPOKEN or len(word) == 1 for word, near in zip(words, beside, strict=True)
+    ]
+    for spelt, run in groupby(range(len(words)), belongs.__getitem__):
+        places = list(run)
+        letters = [place for place in places if words[place] in _ALPHABET]
+        if spelt and letters:
+            yield _written_out(words[places[0] : places[-1] + 1])
+            yield _written_out(words[letters[0] : letters[-1] + 1])
+
+
+def _written_out(words: list[str]) -> str:
+    return "".join(_SPOKEN.get(word, word) for word in words)

@@ -11,8 +11,10 @@ number of calls, has it in the end.  So each piece is kept with its *unit* and i
 
 from __future__ import annotations
 
+import codecs
 import re
 import zlib
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.decoder import content_readings
@@ -44,6 +46,17 @@ _SENTENCE: Final = re.compile(r"[.!?;:]\s+|\n+")
 _BARE: Final = re.compile(r"[\W_]+")
 _JOINS: Final = re.compile(r"[+/&=?_]")
 """What stands between the words of a URL."""
+_COMMON: Final = frozenset(
+    """a about after all also an and are as at be been but by can do for from had has have he
+    her his i if in is it its more my no not of on one or our out she so than that the their
+    them there they this to up was we were what when which who will with would you your aber
+    als auch auf aus bei bis das dass dem den der des die ein eine einen einer es für hat
+    ich ihr im ist mit nach nicht sich sie sind über um und uns von vor war wie wir
+    wird zu zum zur au aux ce cette d dans de du elle en est et il l la le les leur ne nous
+    ou par pas pour que qui sa se son sont sur un une vous al con da del della di e el gli
+    los las lo ma mi nel non o para per più por si su sono una uno y""".split()  # noqa: SIM905
+)
+"""Words of which a sentence is full, in English, German, French, Spanish and Italian."""
 _CODE_LENGTH: Final = 5
 _LONG_WORD: Final = 4
 
@@ -114,6 +127,7 @@ def sent_of(texts: Iterable[str], *, pieces: bool) -> Sent:
                     passages.update(dict.fromkeys(_codes(words)))
                 if len(words) >= WORDS:
                     runs.append(_runs(words))
+                    runs += map(_runs, _turned(words))
                 if pieces:
                     parts.update(dict.fromkeys(_pieces(words)))
     if len(passages) + sum(map(len, runs)) > ASKED:
@@ -123,6 +137,18 @@ def sent_of(texts: Iterable[str], *, pieces: bool) -> Sent:
         passages.update(dict.fromkeys(some))
     complete = complete and max(len(passages), len(parts)) <= ASKED
     return Sent(tuple(passages)[:ASKED], tuple(parts)[:ASKED], complete)
+
+
+def _turned(words: list[str]) -> Iterator[list[str]]:
+    """Yield stretches without a common word of a language, backwards and rotated by 13 letters.
+
+    In a sentence nearly every other word is common: what costs more look-ups is no language.
+    """
+    for common, some in groupby(words, _COMMON.__contains__):
+        stretch = [] if common else list(some)
+        if len(stretch) > WORDS:
+            yield [word[::-1] for word in reversed(stretch)]
+            yield codecs.encode("\n".join(stretch), "rot13").split("\n")
 
 
 def _words(text: str) -> list[str]:

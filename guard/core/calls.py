@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 
 SAVING: Final = frozenset({Role.SAVE, Role.DRAFT})
 _NO_EGRESS: Final = SAVING | {Role.SEND}
+ELICITATION: Final = "mcp.elicitation"
+SAMPLING: Final = "mcp.sampling"
+ROOTS: Final = "mcp.roots"
+ANSWER: Final = "mcp.answer"
+"""Any other answer that has something in it, errors included."""
+ANSWERS: Final = frozenset({ELICITATION, SAMPLING, ROOTS, ANSWER})
+"""Calls by which a client answers what its server asked: their receiver is that server."""
 LOADED: Final = "$~loaded"
 """Path of what a receiver's program loads by itself out of a text that is sent: a picture."""
 OUTSIDE: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})

@@ -23,8 +23,8 @@ from guard.destinations.channels import (
     opened_to_everybody,
     opens,
     receivers_in,
-    statements_in,
 )
+from guard.destinations.sql_statements import statements_in
 from guard.destinations.values import (
     find_destinations,
     find_values,
@@ -279,9 +279,10 @@ class _Search:
             if not self._has_room(path, len(text)):
                 break
             texts.append(text)
-            plain = find_destinations(text) or named_in(_name_of(path), text, receivers=True)
-            self._add(path, (*plain, *statements_in(text)))
-            if opened_to_everybody(text, whole=True) or opens(_name_of(path), value=text):
+            name = _name_of(path)
+            plain = find_destinations(text) or named_in(name, text, receivers=True)
+            self._add(path, (*plain, *statements_in(text, name)))
+            if opened_to_everybody(text, whole=True) or opens(name, value=text):
                 self._add(path, (EVERYBODY,))
             if self._may_decode(text):
                 found = find_values(text)
@@ -300,8 +301,9 @@ class _Search:
             if not self._has_room(path, len(text)):
                 break
             texts.append(text)
-            self._add(path, channels_in(text, mailboxes=role is Role.OTHER))
-            self._add(path, named_in(_name_of(path), text, receivers=False))
+            name = _name_of(path)
+            self._add(path, channels_in(text, mailboxes=role is Role.OTHER, name=name))
+            self._add(path, named_in(name, text, receivers=False))
             if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
                 found = suspected_destinations(find_values(text))
                 kinds = {"url", "mail"} if role is Role.OTHER else {"url"}

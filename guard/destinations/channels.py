@@ -7,7 +7,6 @@ tools that read, only what their server would connect to counts; others are aske
 
 from __future__ import annotations
 
-import hashlib
 import re
 from html import unescape
 from typing import TYPE_CHECKING, Final
@@ -27,6 +26,7 @@ from guard.destinations.canonical import (
     read_mailbox,
     read_plain,
 )
+from guard.destinations.sql_statements import statements_in
 from guard.destinations.values import find_destinations
 
 if TYPE_CHECKING:
@@ -86,17 +86,18 @@ _NO_DOMAIN: Final = tuple(
 """Endings of files that are no top-level domain: nobody outside has such a host."""
 
 
-def channels_in(text: str, *, mailboxes: bool) -> Iterator[Destination]:
+def channels_in(text: str, *, mailboxes: bool, name: str = "") -> Iterator[Destination]:
     """Yield to whom a text in an argument can carry data.
 
     Args:
         text: of one argument.
         mailboxes: whether a mailbox in it is one, as in every tool that does not only read.
+        name: of the argument.
     """
     for reading in _readings(text):
         yield from _outside(reading, mailboxes=mailboxes and (reading is text or "@" not in text))
         yield from _places(reading)
-    yield from statements_in(text)
+    yield from statements_in(text, name)
 
 
 def _outside(text: str, *, mailboxes: bool) -> Iterator[Destination]:
@@ -351,57 +352,3 @@ def climbing(text: str) -> Destination | None:
         elif part not in {"", "."}:
             kept.append(part)
     return Destination("handle", "/".join(kept).lower()) if kept[:1] == [".."] else None
-
-
-# --- statements of SQL --------------------------------------------------------------------------
-
-_COMMENT: Final = re2.compile(r"(?s)/\*!?\d*(.*?)\*/|--[^\n]*(?:\n|$)")
-_JOINED: Final = re2.compile(r"'\s*(?:\|\||\+)\s*N?'")
-_STATEMENT: Final = re2.compile(
-    r"(?im)(?:^|[;(]|\bas|\bthen|\bbegin|\bdo)\s*(?:with|select|insert|update|delete|copy|attach|exec|execute|call|create"
-    r"|alter|do|declare|begin|set|load|install|values|merge|explain|export|unload|backup|bulk|change|vacuum|pragma|import|put|\\[!a-z]|\.[a-z]+\s)"
-)
-_LEAVES: Final = re2.compile(
-    r"(?ims)(\bcopy\b[^;]+?\b(?:to|from)\s+program\b"
-    r"|\bcopy\b[^;]+?\bto\s*'"
-    r"|\binto\s+(?:out|dump)file\b"
-    r"|\b(?:xp|sp_oa)_?\w+\s*[\s('\"]"
-    r"|\bsp_(?:send_|execute_external|invoke_external|addlinkedserver|configure|makewebtask)\w*"
-    r"|\bexec(?:ute)?\s*\(|\bexecute\s+immediate\b|\b(?:exec(?:ute)?|call)\b[^;]*?'[^']*@[^']*'"
-    r"|\binto\s+(?:(?:\[[^\]]+\]|\"[^\"]+\"|\w+)?\.){3}[\w\[\"]"
-    r"|(?:^|;)\s*do\b\s*(?:language\s+\w+\s*)?\$|\bload\s+data\b|\bset\s+global\b|\balter\s+system\b"
-    r"|\bcreate\s+(?:or\s+replace\s+)?(?:function|procedure|trigger|event|aggregate|language|rule)\b"
-    r"|\bsystem\$send_\w+|\b(?:aws_lambda|aws_s3|aws_commons|azure_storage|pg_net|net|http)\.\w+\s*\("
-    r"|\b(?:apex_mail|apex_web_service|utl_mail|dbms_java|dbms_advisor|dbms_xslprocessor)\b"
-    r"|https?://[^'\s]{0,200}'\s*\|\|"
-    r"|\b(?:openrowset|opendatasource|openquery)\s*\("
-    r"|\bbulk\s+insert\b"
-    r"|\battach\s+(?:database\b|if\b|(?:'[^']*'|\"[^\"]*\"|[:@]\w+)\s+as\b)"
-    r"|\bdblink\w*\s*\("
-    r"|\bcreate\s+(?:or\s+replace\s+)?(?:server|subscription|publication|external|foreign|stage|credential|extension|database\s+link)\b"
-    r"|\butl_(?:http|smtp|tcp|inaddr|file)\b|\bdbms_(?:ldap|cloud|scheduler)\b|\bhttpuritype\b"
-    r"|\b(?:load_extension|load_file|lo_export|lo_import|sys_exec|sys_eval|pg_notify|query_to_xml\w*)\s*\("
-    r"|\b(?:http|net\.http|extensions\.http)_(?:get|post|put|delete|head)\s*\("
-    r"|\b(?:url|remote|remotesecure|s3|gcs|hdfs|azureblobstorage|urlcluster|s3cluster|hdfscluster|mysql|postgresql|mongodb|jdbc|odbc|executable|file)\s*\(\s*'"
-    r"|\bchange\s+(?:master|replication\s+source)\s+to\b|\bcreate\s+(?:user\s+mapping|linked\s+server)\b|\bimport\s+foreign\s+schema\b"
-    r"|\bvacuum\s+(?:\w+\s+)?into\b|\bpragma\s+\w*directory\s*=|\b(?:writefile|readfile|edit|external_query|system|shell|exec|pg_read\w*|pg_ls\w*)\s*\("
-    r"|\bput\s+file:|'[^'=]{0,80}\bhost(?:addr)?\s*=\s*[\w-]+\.[\w.-]+|'(?:/net/|//[\w-]|\\\\[\w-])"
-    r"|\bcopy\s+into\s+['@]|\bunload\s*\(|\bexport\s+(?:data|database)\b|\binstall\s+\w+|\bbackup\s+(?:database|log|table)\b"
-    r"|^\s*\\(?:!|copy\b|o\b|g\s|w\b|connect\b|c\s)|^\s*\.(?:shell|system|output|once|import|open|load|backup|save|clone|excel)\b)"
-)
-
-
-def statements_in(text: str) -> Iterator[Destination]:
-    """Yield statements of SQL that run a program, write a file of the server or connect elsewhere.
-
-    Each is a handle of its own, known by its digest: whoever lets one pass lets no other pass.
-    """
-    if len(text) < len("attach ''") or (" " not in text and "/*" not in text):
-        return
-    plain = _COMMENT.sub(r" \1 ", text) if "/*" in text or "--" in text else text
-    plain = _JOINED.sub("", plain) if "'" in plain else plain
-    if _STATEMENT.search(plain) is None or (found := _LEAVES.search(plain)) is None:
-        return
-    verb = "-".join(re.findall(r"[a-z]+", found.group(1).lower())[:2]) or "command"
-    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
-    yield Destination("handle", f"sql:{verb}:{digest}")

@@ -91,7 +91,7 @@ class BucketAreas(NamedTuple):
     """Where the records of a value may lie, but for those of one session."""
 
     own: LabelSet
-    """What the principal's user named in any session, and what the principal saved of that."""
+    """What the principal saved while a directory or an own record vouched for it."""
     memory: LabelSet
     """The labels of the memories that the principals of a tenant share."""
     taints: tuple[LabelSet, ...]
@@ -154,7 +154,7 @@ class LabelSets:
         return _of_bucket(tenant, principal, bucket, epoch, self._labels, self._taint)
 
     def own(self, identity: Identity, fingerprint: bytes) -> LabelSet:
-        """Return what a principal's user named in any session, and what was saved of that."""
+        """Return what a principal saved while a directory or an own record vouched for it."""
         owner = (identity.tenant, identity.principal)
         part = _BUCKET_NAMES[fingerprint[0] % BUCKETS]
         return _set(OWN_KIND, owner, part, self._labels, BUCKET_LIMIT)

@@ -49,7 +49,7 @@ def attestation_of(target: Target) -> Attestation:
 
 
 OWN_MEMORY: Final = "own_memory"
-"""Why: what the principal's user named in an earlier session, and what it saved of that."""
+"""Why: the principal saved it while a directory or an own record vouched for it."""
 
 
 def attest(

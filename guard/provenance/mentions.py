@@ -597,6 +597,8 @@ class Mentions:
 
     receivers: dict[str, None] = field(default_factory=dict)
     """Values that stand where a receiver stands."""
+    kept: dict[str, None] = field(default_factory=dict)
+    """Those of them that the user wants remembered as somebody's (``Remember that his … is …``)."""
     sources: dict[str, None] = field(default_factory=dict)
     """Values that are named as something to read, or by whom something is; never receivers."""
     names: dict[str, None] = field(default_factory=dict)
@@ -757,6 +759,8 @@ class _Sentence:
             if self.asserts and at < self._said_by_others and self._receives(at):
                 found.receivers.update(dict.fromkeys(values))
                 named.extend(values)
+                if not _REMEMBERS.isdisjoint(self.words[:3]) and self._is_declared(at):
+                    found.kept.update(dict.fromkeys(values))
             else:
                 found.sources.update(dict.fromkeys(values))
         if not distrusted:

@@ -141,6 +141,15 @@ def prompt_writes(
         for value in dict.fromkeys(said)
     ]
     writes = [LabelWrite(session, LabelWriteMode.RAISE, tuple(entries))]
+    # A request holds in its session; what is to be remembered, for its user until labels end.
+    lasts = replace(record, principal=seal.principal(identity), until=sets.until(at))
+    kept = [
+        seal.write(session, seal.fingerprint(value) + PROMPT, lasts)
+        for value in named.kept
+        if value in named.receivers
+    ]
+    if kept:
+        writes.append(LabelWrite(session, LabelWriteMode.REPLACE, tuple(kept)))
     # The newest word counts: what is refused now vouches no more, whatever was said before.
     refused = replace(record, label=Integrity.UNTRUSTED)
     taken_back = [

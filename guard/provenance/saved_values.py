@@ -2,8 +2,9 @@
 
 The label of a saved value is the minimum over what it is made of and what its session had read
 before.  INVARIANT (saving widens nothing): what vouches for a value keeps its principal and its end
-when it is saved, and what held for a session alone vouches for nothing then.  A label that belongs
-to the store, and so to everybody who reads it, is advisory at most unless an operator imported it.
+when it is saved, and what held for a session alone, the user's word too, vouches for nothing then.
+A label that belongs to the store, and so to everybody who reads it, is advisory at most unless an
+operator imported it.
 
 A hop says who saved a value where and what it was taken from; it decides nothing
 (:mod:`guard.provenance.lineage`).
@@ -192,10 +193,12 @@ class Save:
     def _own_label(self, value: str, attested: LabelRecord) -> Iterator[LabelWrite]:
         """Yield the label of a value that this principal may send to, and no longer than it was.
 
-        What an operator imported, and what was saved before, is on record as it is.
+        What an operator imported, and what was saved before, is on record as it is.  What the user
+        named holds in that session, where the prompt is on record itself, unless it has an end of
+        its own: he wants it remembered.
         """
         call = self.classified.call
-        if attested.channel in {Channel.IMPORTED, Channel.SAVED}:
+        if attested.channel in {Channel.IMPORTED, Channel.SAVED} or holds_in_session(attested):
             return
         until = self.sets.until(attested.at)
         if attested.until:
@@ -244,6 +247,11 @@ class Save:
         hop = Hop(saved, self._principal, self._place, store, parent, lost, source)
         area = self.sets.memory(self.classified.call.identity.tenant, mark)
         return LabelWrite(area, LabelWriteMode.APPEND, (write_hop(seal, area, mark + HOPS, hop),))
+
+
+def holds_in_session(record: LabelRecord) -> bool:
+    """Return whether a record is of a prompt, and of nothing that it wants remembered."""
+    return record.channel is Channel.PROMPT and not record.until
 
 
 def label_write(

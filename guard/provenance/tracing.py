@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from guard.content.capacity import carried_bits, registered
 from guard.content.shingles import Sent, sent_of
 from guard.core.calls import (
+    ANSWERS,
     LOADED,
     SAVING,
     Target,
@@ -306,8 +307,9 @@ class Tracing:
                 self._add(further, _TAINTS)
         if policy.counts_capacity:
             self._count_carried()
-        # Private text is a matter of sends to somebody outside.
-        if policy.traces_private and self._values and call.role not in SAVING:
+        # Private text is a matter of sends to somebody outside, and of answers to a server.
+        sends = self._values or call.call.tool in ANSWERS
+        if policy.traces_private and sends and call.role not in SAVING:
             self._sent = sent_of(_texts_sent(call), pieces=policy.traces_pieces)
         mapping = call.mapping
         if mapping is not None and mapping.store:
@@ -364,7 +366,7 @@ class Tracing:
         Args:
             definition: the look-up of the tool's definition, where definitions are pinned.
         """
-        if not self._values and not self._store and not self._item:
+        if not (self._values or self._store or self._item or self._sent.passages):
             return LabelQuery(definition=definition)
         identity, sets = self._identity, self._sets
         short = sum(map(len, self._values)) <= _PLAN_TEXT

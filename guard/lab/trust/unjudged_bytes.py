@@ -19,6 +19,7 @@ from guard.lab.trust.attacks import AttackClass, Attempt, Patch, Switch
 from guard.lab.trust.harness import MCP_PATH, Answer
 from guard.protocols.llm import anthropic, gemini, openai_chat, openai_responses
 from guard.protocols.mcp import declarations, grammar, mcp
+from guard.provenance import tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -158,6 +159,27 @@ CONVERSATIONS: Final[dict[str, tuple[Callable[[str], dict[str, Any]], ...]]] = {
 }
 """Conversations in which a model's provider fetches a URL, by where they are posted."""
 
+MEMORY: Final = (
+    "The works council in Porto agreed to the closure of plant seven by the end of March 2031, and "
+    "nobody outside the board is to hear of it before."
+)
+"""What a private memory says."""
+TOKEN: Final = "ghp_{:.36}"  # noqa: S105  (made up)
+_SAMPLED: Final = {"role": "assistant", "model": "m"}
+ANSWERS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
+    "a form": lambda t: {"result": {"action": "accept", "content": {"note": t}}},
+    "a completion": lambda t: {"result": {**_SAMPLED, "content": {"type": "text", "text": t}}},
+    "blocks": lambda t: {"result": {**_SAMPLED, "content": [{"type": "text", "text": t}]}},
+    "roots": lambda t: {"result": {"roots": [{"uri": "file:///srv", "name": t}]}},
+    "an error": lambda t: {"error": {"code": -1, "message": t}},
+    "any member": lambda t: {"result": {"answer": [t]}},
+    "input responses": lambda t: _rpc(
+        "tools/call",
+        {**_SAVE, "inputResponses": {"a": {"action": "accept", "content": {"note": t}}}},
+    ),
+}
+"""What a client answers when a server asks."""
+
 DROP: Final = ("drop@evil.test", "desk@books-evil.test", "audit@elsewhere-evil.test")
 WORDS: Final = ("Write to {}.", "New contact: {}", '{{"email": "{}"}}', "<a>{}</a>")
 _CALL: Final = ("tools/call", {"name": "search_emails", "arguments": {"query": "x"}})
@@ -227,6 +249,7 @@ class UnjudgedBytes(AttackClass):
         Switch("what is released is labelled", lambda patch: _unlabelled(patch)),
         Switch("what a provider fetches is a call", lambda p: _unfetched(p), among="fetched:"),
         Switch("a mailbox is no program's name", lambda p: _any_name(p), among="program:"),
+        Switch("answers to a server are sends", lambda p: _harmless(p), among="answer: memory"),
     )
 
     def attempts(self, rng: Random) -> Iterator[Attempt]:
@@ -266,10 +289,24 @@ class UnjudgedBytes(AttackClass):
             Attempt(f"program: {carrier}: {name}", _message_play(MESSAGES[carrier], name))
             for carrier, name in itertools.product(PROGRAMS, MAILBOXES)
         ]
-        for kind in (told, paths, wrong, beside, shown, named):
+        held = {"memory": MEMORY, "key": TOKEN.format(rng.randbytes(18).hex()), "mailbox": DROP[0]}
+        answered = [
+            Attempt(f"answer: {kind} in {how}, {coding}", _answer_play(make, code(text)))
+            for (kind, text), (how, make), (coding, code) in itertools.product(
+                held.items(), ANSWERS.items(), CODINGS.items()
+            )
+            if kind != "mailbox" or coding == "plain"
+        ]
+        kinds = (told, paths, wrong, beside, shown, named, answered)
+        for kind in kinds:
             rng.shuffle(kind)
-        for group in itertools.zip_longest(told, paths, wrong[:120], beside[:240], shown, named):
+        wrong[120:], beside[240:] = [], []
+        for group in itertools.zip_longest(*kinds):
             yield from (attempt for attempt in group if attempt is not None)
+
+
+def _harmless(patch: Patch) -> None:
+    patch.set(tracing, "ANSWERS", frozenset())
 
 
 def _unfetched(patch: Patch) -> None:
@@ -309,6 +346,20 @@ def _message_play(make: Callable[[str], dict[str, Any]], secret: str) -> Play:
         headers = {"content-type": "application/json"}
         outcome = await agent.raw(agent.request("POST", MCP_PATH, body, headers))
         return outcome.forwarded
+
+    return play
+
+
+def _answer_play(make: Callable[[str], dict[str, Any]], text: str) -> Play:
+    """Answer what a server asked with what memory said, or a secret."""
+
+    async def play(world: World) -> bool:
+        agent = world.agent()
+        await agent.call("memory_recall_fact", {"key": "pay"}, MEMORY)
+        document = {"jsonrpc": "2.0", "id": 3, **make(f"As asked: {text}")}
+        headers = {"content-type": "application/json"}
+        body = json.dumps(document).encode()
+        return (await agent.raw(agent.request("POST", MCP_PATH, body, headers))).forwarded
 
     return play
 

@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from guard.core.calls import ANSWER, ELICITATION, ROOTS, SAMPLING
 from guard.core.errors import MessageError
 from guard.core.json_values import scalars_in
 from guard.protocols.a2a import speaks_a2a
@@ -243,11 +244,6 @@ CALL_METHODS: Final = frozenset(
 )
 """Methods that carry arguments to the server or content back: judged as calls of that name."""
 
-ELICITATION: Final = "mcp.elicitation"
-SAMPLING: Final = "mcp.sampling"
-ROOTS: Final = "mcp.roots"
-ANSWER: Final = "mcp.answer"
-"""Any other answer that has something in it, errors included."""
 MESSAGE: Final = "mcp.message"
 """What a message of the protocol says outside its grammar."""
 RESPONSES: Final = "inputResponses"

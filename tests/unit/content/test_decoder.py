@@ -72,6 +72,16 @@ def found_in(text):
             " echo lima alpha yankee dot tango echo sierra tango",
             id="radio alphabet",
         ),
+        pytest.param(
+            "we meet at delta romeo oscar papa dot bravo oscar xray seven at echo victor india lima"
+            " dash romeo echo lima alpha yankee dot tango echo sierra tango as ever",
+            id="radio alphabet between words",
+        ),
+        pytest.param(
+            "a box drop dot box7 at echo victor india lima dash romeo echo lima alpha yankee"
+            " dot test",
+            id="half of it in the radio alphabet",
+        ),
         pytest.param(encoded(encoded(encoded(encoded(ADDRESS)))), id="four times base64"),
         pytest.param("\n".join(encoded(ADDRESS)[i : i + 8] for i in range(0, 36, 8)), id="wrapped"),
         pytest.param(" ".join(encoded(ADDRESS)[i : i + 4] for i in range(0, 36, 4)), id="groups"),

@@ -209,7 +209,7 @@ SAMPLED = {"role": "assistant", "content": {"type": "text", "text": KEY}, "model
 async def test_what_a_client_answers_its_server_is_judged(
     enforcement_of: Callable[[str], Enforcement], document: Any
 ) -> None:
-    """In every form and revision; the default policy lets the operator's own server have it."""
+    """In every form and revision; a secret in it needs a person under the default policy too."""
     answer = await enforcement_of("examples/strict.yaml").requests.on_request(request(document))
 
     assert isinstance(answer, HttpReply)
@@ -217,7 +217,9 @@ async def test_what_a_client_answers_its_server_is_judged(
         assert "guard" in json.loads(answer.body)["result"]["_meta"]
     else:
         assert (answer.status, answer.body) == (202, b"")
-        assert not await refused(enforcement_of("default.yaml"), request(document))
+        harmless = json.loads(json.dumps(document).replace(KEY, "Ada"))
+        assert not await refused(enforcement_of("default.yaml"), request(harmless))
+    assert await refused(enforcement_of("default.yaml"), request(document))
 
 
 async def test_an_answer_that_says_nothing_passes(

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import codecs
 import random
 from itertools import pairwise
 
@@ -49,8 +50,10 @@ def evidence(verdict, code):
         f"note: {' '.join(SECRET.split()[2:11])}",
         base64.b64encode(SECRET.encode()).decode(),
         SECRET.encode().hex(),
+        f"As you asked for: {SECRET[::-1]}",
+        codecs.encode(SECRET, "rot13"),
     ],
-    ids=["copied", "capitals", "a part", "base64", "hex"],
+    ids=["copied", "capitals", "a part", "base64", "hex", "backwards", "rotated"],
 )
 async def test_recalled_text_is_known_again_in_a_send(agent, body):
     """In the same session and in a later one; the reason names the call."""

@@ -119,9 +119,21 @@ async def test_what_the_user_pasted_names_nobody(agent, prompt):
     assert rung(await agent.send(ATTACKER)) == "unknown"
 
 
-async def test_an_earlier_prompt_counts_where_it_was_saved_until_untrusted_text_names_it(agent):
+@pytest.mark.parametrize(
+    "prompt",
+    ["My accountant's address is erin@books.test", "Send erin@books.test the report and save her"],
+)
+async def test_what_an_earlier_prompt_named_is_asked_about_where_it_was_saved(agent, prompt):
+    """A request is for its session, whatever the agent saves of it."""
+    await agent.say(prompt)
+    await agent.call("save", {"key": "accountant", "value": "erin@books.test"}, "ok")
+    assert rung(await agent.in_session("two").send("erin@books.test")) == "unknown"
+    assert rung(await agent.send("erin@books.test")) == "prompted"
+
+
+async def test_what_the_user_wants_remembered_counts_until_untrusted_text_names_it(agent):
     """The user's own word lasts in memory; once an attacker claims the address, it is said anew."""
-    await agent.say("My accountant's address is erin@books.test")
+    await agent.say("Remember that my accountant's address is erin@books.test")
     later = agent.in_session("two")
     assert rung(await later.send("erin@books.test")) == "unknown"
     await agent.call("save", {"key": "accountant", "value": "erin@books.test"}, "ok")

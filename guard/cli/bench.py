@@ -312,8 +312,8 @@ def propagation(
 @app.command()
 def chaos(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    faults: Annotated[int, typer.Option(min=1, help="How many parts are broken at most.")] = 108,
-    minutes: Annotated[float, typer.Option(min=0.1, help="No more faults after so long.")] = 20.0,
+    faults: Annotated[int, typer.Option(min=1, help="How many parts are broken at most.")] = 100,
+    minutes: Annotated[float, typer.Option(min=0.1, help="No more faults after so long.")] = 18.0,
     seed: Annotated[int, typer.Option(help="Of the order of faults.")] = 7,
     kind: Annotated[
         list[str] | None, typer.Option("--kind", help="Only this kind of fault; may be repeated.")
@@ -324,22 +324,25 @@ def chaos(
     full: Annotated[
         bool, typer.Option("--full", help="40 faults of each kind, however long it takes.")
     ] = False,
+    kept: Annotated[
+        Path | None,
+        typer.Option(help="File that parts of the run are kept in; a later run goes on."),
+    ] = None,
 ) -> None:
-    """Kill, stop, cut off and fill up parts while agents work; then check what every side saw.
+    """Kill, stop, cut off, slow down and fill up parts while agents work; check what was seen.
 
-    Partitions and full disks need root on Linux, jumps of the clock a C compiler.
+    Partitions, slow links and full disks need root on Linux, Envoy's faults `make envoy`, jumps of
+    the clock a C compiler.
     """
-    from guard.lab.chaos.bench import EVERY_KIND, bench_chaos
+    from guard.lab.chaos.bench import EVERY_KIND, Plan, bench_chaos
 
     if unknown := set(kind or ()) - set(EVERY_KIND):
         raise InputError(f"no kind `{min(unknown)}`; there are {', '.join(EVERY_KIND)}")
     with stages(Console(stderr=True)) as told:
         report = bench_chaos(
-            faults=40 * len(EVERY_KIND) if full else faults,
-            seed=seed,
+            Plan(None if full else faults, seed, tuple(kind or ()), durability),
             minutes=None if full else minutes,
-            kinds=kind or (),
-            durability=durability,
+            kept=kept,
             progress=told,
         )
     show(report, command="guard lab bench", as_json=json)

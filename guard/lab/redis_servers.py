@@ -178,6 +178,20 @@ def redis_cli(*words: str) -> str:
     return done.stdout
 
 
+def _connecting_from(source: str, *announced: str) -> tuple[str, ...]:
+    """Return what tells a server to connect from an address of loopback; nothing without one.
+
+    Args:
+        source: the address.
+        announced: what the setting is called that says where the server itself is found.
+    """
+    if not source:
+        return ()
+    # To Redis, only 127.0.0.1 is the machine itself.  Without an announcement Sentinels would know
+    # the server by both addresses, as two.
+    return (f"bind-source-addr {source}", "protected-mode no", f"{' '.join(announced)} 127.0.0.1")
+
+
 class RedisServers:
     """A set of servers that ends with its context.
 
@@ -206,24 +220,36 @@ class RedisServers:
         self.url = self.url or process.url
         return process
 
-    def replicated(self, *options: str) -> tuple[RedisProcess, RedisProcess]:
-        """Start a primary and its replica; return both once they are in step."""
-        primary = self.single("repl-diskless-sync-delay 0", *options)
-        replica = self.single(*options, f"replicaof 127.0.0.1 {primary.port}")
+    def replicated(
+        self, *options: str, sources: Sequence[str] = ()
+    ) -> tuple[RedisProcess, RedisProcess]:
+        """Start a primary and its replica; return both once they are in step.
+
+        Args:
+            options: further lines of both.
+            sources: addresses that they connect from.
+        """
+        of_primary, of_replica = (
+            _connecting_from(source, "replica-announce-ip") for source in (sources or ("", ""))[:2]
+        )
+        primary = self.single("repl-diskless-sync-delay 0", *options, *of_primary)
+        followed = f"replicaof 127.0.0.1 {primary.port}"
+        replica = self.single(*options, *of_replica, followed)
         primary.wait_for("state=online", "INFO", "replication")
         return primary, replica
 
     def watched(
-        self, *options: str, down_after: int = 300, network: Sequence[str] = ()
+        self, *options: str, down_after: int = 300, sources: Sequence[str] = ()
     ) -> tuple[RedisProcess, RedisProcess, list[RedisProcess]]:
         """Start a primary, a replica and three Sentinels that fail over.
 
         Args:
             options: of primary and replica.
-            network: further lines for all of them, the Sentinels too.
             down_after: milliseconds of silence before a Sentinel thinks the primary is gone.
+            sources: addresses that the primary, the replica and the Sentinels connect from.
         """
-        primary, replica = self.replicated(*options, *network)
+        primary, replica = self.replicated(*options, sources=sources)
+        of_sentinels = _connecting_from(sources[2], "sentinel", "announce-ip") if sources else ()
         for port in free_ports(3):
             self.sentinels.append(
                 RedisProcess(
@@ -233,7 +259,7 @@ class RedisServers:
                         f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 2",
                         f"sentinel down-after-milliseconds {SERVICE} {down_after}",
                         f"sentinel failover-timeout {SERVICE} 2000",
-                        *network,
+                        *of_sentinels,
                     ),
                     sentinel=True,
                 ).start()

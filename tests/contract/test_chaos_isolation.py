@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from guard.lab.chaos.isolation import Clock, Isolation, fill
+from guard.lab.chaos.isolation import DELAY, Clock, Isolation, fill
 
 
 @pytest.fixture(name="isolation")
@@ -41,6 +41,27 @@ def test_a_port_is_cut_off_from_one_address_only(isolation):
         assert reaches(port, "127.0.0.12")
         isolation.mend()
         assert reaches(port)
+
+
+def test_a_slow_link_delays_what_is_sent_over_it_and_loses_nothing(isolation):
+    """Also where the connection was open before; afterwards it is as it was."""
+    if not isolation.has_slow_links:
+        pytest.skip("no TUN device: that needs root on Linux")
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port = server.getsockname()[1]
+        client = socket.create_connection(("127.0.0.1", port), 30)
+        peer, _ = server.accept()
+        with closing(client), closing(peer):
+            isolation.slow("127.0.0.1", port)
+            began = time.monotonic()
+            client.sendall(b"x" * 100_000)
+            arrived = 0
+            while arrived < 100_000:
+                arrived += len(peer.recv(1 << 16))
+            assert time.monotonic() - began >= DELAY
+            isolation.mend()
+            client.sendall(b"y")
+            assert peer.recv(1) == b"y"
 
 
 def test_a_small_disk_is_full_until_the_filler_is_gone(isolation, tmp_path):

@@ -31,6 +31,8 @@ NOW: Final = time.time  # noqa: TID251  (the sides are joined by the machine's c
 FACTS: Final = 8
 """Keys of the memory that all agents share."""
 _OUTSIDE: Final = re.compile(r"x-[\w-]+@evil\.test")
+PAUSE: Final = 0.15
+"""Seconds between two calls of an agent."""
 _TIMEOUT: Final = 5.0
 _UNCLEAR: Final = WITHHELD | {UNREACHABLE}
 """Codes of calls that were carried out, or may have been."""
@@ -77,7 +79,7 @@ class Agent(threading.Thread):
 
     Args:
         name: of the principal; its secret is made of it.
-        port: of the guard.
+        port: of the guard, or of the Envoy in front of it.
         seed: of what it does.
         stop: set when it is to end.
         person: answers what it asks; None: it asks nothing.
@@ -104,7 +106,7 @@ class Agent(threading.Thread):
         """Work."""
         while not self._stop_asked.is_set():
             self.step()
-            time.sleep(0.01)
+            time.sleep(PAUSE)
 
     def step(self) -> None:
         """Use a grant that was given, or make one call of a kind that is drawn."""
@@ -147,6 +149,8 @@ class Agent(threading.Thread):
             for address in found:
                 self.events.append(Event(NOW(), Saw.READ, name, self.name, address))
             self._read += found
+        elif saw is Saw.DONE and tool == "save_fact":
+            self.events.append(Event(NOW(), Saw.SAVED, name, self.name))
         else:
             self.events.append(Event(NOW(), saw, name, self.name, to))
             self.refusals[decision] = self.events[-1]

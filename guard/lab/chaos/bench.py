@@ -3,7 +3,11 @@
 The order of faults comes from a seed.  Agents read pages that name an outside address, save and
 recall what names one, write to people inside and to addresses that they have read, and ask a person
 for letters; the policy lets them write to strangers, so a label that is lost becomes a mail that
-leaves.  Afterwards :func:`guard.lab.chaos.history.violations` reads what all sides saw.
+leaves.  The next part is broken as soon as calls are served again, whichever way they come.
+
+The run is made of segments of :data:`SEGMENT` faults, each with everything started anew; after each
+:func:`guard.lab.chaos.history.violations` reads what all sides saw.  A long run keeps its segments
+in a file and goes on from there.
 
 ``relaxed`` states that a failover may lose what the replica had not received.  So there, and only
 there, what is lost is no violation where it was acknowledged just before a failover or within it.
@@ -11,212 +15,357 @@ there, what is lost is no violation where it was acknowledged just before a fail
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
 import statistics
 import threading
 import time
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.lab.chaos.agents import NOW, Agent, Person, told
 from guard.lab.chaos.history import Event, Saw, violations
 from guard.lab.chaos.isolation import Isolation
-from guard.lab.chaos.stage import BEHIND, SETTLE, Stage
+from guard.lab.chaos.stage import Stage
 from guard.replay.reports import Check, Report, machine
 from guard.settings import Durability
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from guard.lab.chaos.history import Violation
 
 AGENTS: Final = 16
-PROBE: Final = "probe"
-LOSSES: Final = frozenset({"audit_line_lost", "grant_lost", "tainted_became_clean"})
+PROBES: Final = ("probe0", "probe1")
+"""Principals that ask whether calls are served again, one for each way."""
+SEGMENT: Final = 50
+"""Faults between two looks at what all sides saw."""
+EACH: Final = 40
+"""Faults of each kind in a full run."""
+LOSSES: Final = frozenset({"audit_line_lost", "grant_lost", "tainted_became_clean", "commit_lost"})
 """Rules that are broken where something acknowledged is gone."""
-_SERVE_SECONDS: Final = 90.0
-_POLL: Final = 0.05
-_FAILOVERS: Final = ("redis primary kill -9, failover",)
-_CUT_OFF: Final = "partition guard, primary | replica, sentinels"
-_LOSING: Final = frozenset({*_FAILOVERS, BEHIND, _CUT_OFF})
+EVERY_KIND: Final = (
+    *("worker kill -9", "worker SIGSTOP", "supervisor kill -9", "supervisor SIGSTOP"),
+    *("redis primary kill -9", "redis primary SIGSTOP", "redis replica kill -9"),
+    *("redis replica SIGSTOP", "sentinel kill -9", "sentinel SIGSTOP", "failover"),
+    *("envoy kill -9", "envoy SIGSTOP", "decision service kill -9", "decision service SIGSTOP"),
+    *("upstream kill -9", "upstream SIGSTOP", "partition", "slow link"),
+    *("disk full under audit", "disk full under redis", "disk full under recordings"),
+    *("clock jumps", "certificate expired", "poisoned reload"),
+)
+"""Kinds of faults; some need root on Linux, an Envoy, a C compiler for the clock."""
+_LOSING: Final = frozenset({"redis primary kill -9", "redis primary SIGSTOP", "failover"})
 """Faults in which a replica takes over that may lack what the primary has acknowledged."""
+_SERVE_SECONDS: Final = 90.0
+_TRIES: Final = 20
+"""A machine that was stopped itself has let the time pass, and not the tries."""
+_POLL: Final = 0.05
 LAG: Final = 1.0
 """Seconds before such a fault from which on a busy machine's replica may lack writes."""
 
 
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A fault, and how long it was until calls were served again."""
+
+    kind: str
+    variant: str
+    seconds: float
+    """From its beginning, through its own length, until the first call of each way was served."""
+    after: float
+    """From when what was broken had been put right."""
+
+
+@dataclass(slots=True)
+class Segment:
+    """What a part of a run has shown."""
+
+    planned: int
+    """Faults of the whole run."""
+    not_here: list[str]
+    """Kinds that cannot be had on this machine."""
+    broken: list[Broken] = field(default_factory=list)
+    seen: dict[str, int] = field(default_factory=dict)
+    """How often each side saw what."""
+    violations: list[dict[str, Any]] = field(default_factory=list)
+    """What cannot be if the guard holds, each with what was seen of it."""
+    stated: dict[str, int] = field(default_factory=dict)
+    """Rules that were broken as the durability setting states."""
+    noticed: dict[str, int] = field(default_factory=dict)
+    """Losses that the guards found by themselves."""
+    cut_short: int = 0
+    """Pieces of audit lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is broken, and in which order.
+
+    Args:
+        faults: how many; None: :data:`EACH` of each kind that can be had.
+        seed: of their order and of what agents do.
+        kinds: only these; all that can be had where there are none.
+        durability: of the guards' writes.
+    """
+
+    faults: int | None
+    seed: int
+    kinds: tuple[str, ...] = ()
+    durability: Durability = Durability.REPLICATED
+
+    def schedule(self, here: dict[str, Iterable[str]]) -> list[tuple[str, str]]:
+        """Return kinds and variants, each kind as often as any other, give or take one.
+
+        Args:
+            here: kinds and variants that can be had.
+        """
+        drawn = random.Random(self.seed)  # noqa: S311  (a schedule, no secret)
+        kinds = [kind for kind in here if not self.kinds or kind in self.kinds]
+        variants = {}
+        for kind in kinds:
+            of = list(here[kind])
+            drawn.shuffle(of)
+            variants[kind] = itertools.cycle(of)
+        faults = EACH * len(kinds) if self.faults is None else self.faults
+        found: list[tuple[str, str]] = []
+        while kinds and len(found) < faults:
+            drawn.shuffle(kinds)
+            found += [(kind, next(variants[kind])) for kind in kinds]
+        return found[:faults]
+
+
 def bench_chaos(
+    plan: Plan,
     *,
-    faults: int,
-    seed: int,
     minutes: float | None = None,
-    kinds: Sequence[str] = (),
-    durability: Durability = Durability.REPLICATED,
+    kept: Path | None = None,
     progress: Callable[[str, float], object] = lambda _, __: None,
 ) -> Report:
     """Break things and check what happened.
 
     Args:
-        faults: how many at most; every kind comes equally often.
-        seed: of their order and of what agents do.
+        plan: what is broken.
         minutes: no more faults after so long; None: however long it takes.
-        kinds: only these; all that can be had here where there are none.
-        durability: of the guard's writes.
+        kept: file of segments, one JSON line each, to which this run's are appended; a run of the
+            same plan goes on behind those that are there.
         progress: told what is being broken, and which share is done.
 
     Raises:
-        GuardError: the guard, or what is around it, does not come back.
+        GuardError: what is around the guards does not start.
     """
-    drawn = random.Random(seed)  # noqa: S311  (a schedule, no secret)
-    back: dict[str, list[float]] = defaultdict(list)
+    until = float("inf") if minutes is None else time.monotonic() + 60 * minutes
+    segments = _kept(kept, plan) if kept is not None else []
+    while not segments or sum(len(one.broken) for one in segments) < segments[-1].planned:
+        if segments and time.monotonic() > until:
+            break
+        done = sum(len(one.broken) for one in segments)
+        segments.append(_segment(plan, done, until, progress))
+        if kept is not None:
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(_marked(plan) | asdict(segments[-1])) + "\n")
+    return _report(plan, segments)
+
+
+def _marked(plan: Plan) -> dict[str, Any]:
+    return {"plan": asdict(plan) | {"durability": plan.durability.value, "kinds": [*plan.kinds]}}
+
+
+def _kept(path: Path, plan: Plan) -> list[Segment]:
+    """Return the segments of a plan that a file has; none where there is no file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    found = []
+    for line in lines:
+        read = json.loads(line)
+        if read.pop("plan") == _marked(plan)["plan"]:
+            read["broken"] = [Broken(**one) for one in read["broken"]]
+            found.append(Segment(**read))
+    return found
+
+
+def _segment(
+    plan: Plan, done: int, until: float, progress: Callable[[str, float], object]
+) -> Segment:
+    """Start everything, cause the next faults of a plan, and check what was seen.
+
+    What does not serve again, or cannot be mended, ends the segment as a violation.
+    """
     unsure: list[tuple[float, float]] = []
     stop = threading.Event()
     names = [f"agent{n}" for n in range(AGENTS)]
-    with Isolation() as isolation, Stage(isolation, [*names, PROBE], durability) as stage:
+    progress("starting", 0.0)
+    with Isolation() as isolation, Stage(isolation, [*names, *PROBES], plan.durability) as stage:
         stage.begin()
-        person = Person(stage.redis, stage.label_key, durability)
-        agents = [Agent(name, stage.port, seed + n, stop, person) for n, name in enumerate(names)]
-        probe = Agent(PROBE, stage.port, seed, stop)
+        schedule = plan.schedule(dict(stage.faults))
+        segment = Segment(len(schedule), sorted(set(EVERY_KIND) - set(stage.faults)))
+        person = Person(stage.redis, stage.label_key, plan.durability)
+        seed = plan.seed + 1000 * done
+        agents = [
+            Agent(name, stage.port_of(name), seed + n, stop, person) for n, name in enumerate(names)
+        ]
+        probes = [Agent(name, stage.port_of(name), seed, stop) for name in PROBES]
+        probes = probes[: len(stage.ports)]
         for thread in (person, *agents):
             thread.start()
-        began = time.monotonic()
-        wanted = [kind for kind in stage.faults if not kinds or kind in kinds]
-        schedule = _schedule(wanted, faults, drawn)
-        for number, kind in enumerate(schedule):
-            if minutes is not None and time.monotonic() - began > 60 * minutes:
+        for number, (kind, variant) in enumerate(schedule[done : done + SEGMENT], done):
+            if time.monotonic() > until:
+                segment.planned = done + len(segment.broken)
                 break
-            progress(f"{number + 1} of {faults}: {kind}", number / faults)
-            time.sleep(SETTLE)
-            since, at = time.monotonic(), NOW()
-            _break(stage, kind)
-            _until_served(probe, kind, stage)
-            back[kind].append(time.monotonic() - since)
-            if durability is Durability.RELAXED and kind in _LOSING:
+            progress(f"{number + 1} of {len(schedule)}: {kind} {variant}", number / len(schedule))
+            at = NOW()
+            broken = _break(stage, kind, variant, probes)
+            if plan.durability is Durability.RELAXED and kind in _LOSING:
                 unsure.append((at - LAG, NOW()))
+            segment.broken.append(broken)
+            if broken.seconds < 0:
+                call = f"{kind} {variant}".strip()
+                segment.violations.append(
+                    {"rule": "did_not_serve_again", "call": call, "seen": stage.state()}
+                )
+                break
         stop.set()
         person.asked.put(None)
         for thread in (person, *agents):
             thread.join()
-        events = told((*agents, probe, person))
-        asked = {event.call: event.to for event in events if event.saw is Saw.ASKED}
-        refusals = {key: seen for agent in (*agents, probe) for key, seen in agent.refusals.items()}
-        events += stage.seen(asked, refusals)
-        further: dict[str, object] = {
-            "durability": durability.value,
-            "losses_noticed": dict(stage.noticed()),
-            "audit_lines_cut_short": stage.cut_short(),
-        }
-        further["not_here"] = sorted(set(EVERY_KIND) - set(stage.faults))
-    return _report(events, back, unsure, seed, further)
+        _look(segment, stage, [*agents, *probes], person, unsure)
+    return segment
 
 
-EVERY_KIND: Final = (
-    *("worker kill -9", "worker SIGSTOP", "supervisor kill -9", "supervisor SIGSTOP"),
-    *("redis primary kill -9, failover", BEHIND, "redis primary SIGSTOP", "redis primary slow"),
-    *("redis replica kill -9", "redis replica SIGSTOP", "redis connections cut"),
-    "redis kill -9, restart",
-    *("sentinel kill -9", "sentinel SIGSTOP", "upstream kill -9", "upstream SIGSTOP"),
-    *("upstream slow", "upstream certificate expired", "poisoned reload", "clock jumps"),
-    *("partition guard | primary", _CUT_OFF),
-    *("partition primary | replica", "partition guard | sentinels"),
-    *("partition guard | upstream", "partition agents | guard"),
-    *("disk full under audit", "disk full under redis", "disk full under recordings"),
-)
-"""Kinds of faults; some need root on Linux, the clock's a C compiler."""
-
-
-def _schedule(kinds: Sequence[str], faults: int, drawn: random.Random) -> list[str]:
-    """Return an order in which every kind has come as often as any other, give or take one."""
-    found: list[str] = []
-    while len(found) < faults:
-        block = list(kinds)
-        drawn.shuffle(block)
-        found += block
-    return found[:faults]
-
-
-def _break(stage: Stage, kind: str) -> None:
-    """Cause a fault.
-
-    Raises:
-        GuardError: what was to be mended is not.
-    """
+def _break(stage: Stage, kind: str, variant: str, probes: Sequence[Agent]) -> Broken:
+    """Cause a fault and wait until calls are served; its times are -1 where they never are."""
+    began = time.monotonic()
     try:
-        stage.faults[kind]()
+        stage.faults[kind][variant]()
+        mended = time.monotonic()
+        for probe in probes:
+            _until_served(probe)
     except GuardError as error:
-        msg = f"after `{kind}`: {error}; {stage.state()}"
-        raise GuardError(msg) from error
+        return Broken(kind, f"{variant}: {error}", -1.0, -1.0)
+    served = time.monotonic()
+    return Broken(kind, variant, round(served - began, 3), round(served - mended, 3))
 
 
-def _until_served(probe: Agent, kind: str, stage: Stage) -> None:
-    deadline = time.monotonic() + _SERVE_SECONDS
+def _until_served(probe: Agent) -> None:
+    deadline, tries = time.monotonic() + _SERVE_SECONDS, 0
     while not probe.send_inside():
-        if time.monotonic() > deadline:
-            msg = f"after `{kind}` the guard did not serve again: {stage.state()}"
+        tries += 1
+        if time.monotonic() > deadline and tries > _TRIES:
+            msg = f"calls of {probe.name} are not served again"
             raise GuardError(msg)
         time.sleep(_POLL)
 
 
-def _report(
-    events: list[Event],
-    back: dict[str, list[float]],
+def _look(
+    segment: Segment,
+    stage: Stage,
+    agents: Sequence[Agent],
+    person: Person,
     unsure: list[tuple[float, float]],
-    seed: int,
-    further: dict[str, object],
-) -> Report:
-    """Return the figures.
+) -> None:
+    """Check what all sides saw, and note it.
 
     Args:
-        events: what all sides saw.
-        back: seconds until calls were served again, of each fault by its kind.
+        segment: is completed.
+        stage: everything that ran, still running.
+        agents: with the probes.
+        person: who answered.
         unsure: from when to when what was acknowledged may be lost, as the setting states.
-        seed: of the run.
-        further: details.
     """
-    everything = violations(events)
-    seen = Counter(event.saw.value for event in events)
-    count = sum(map(len, back.values()))
-    lost = [one for one in everything if one.rule in LOSSES]
-    stated = [one for one in lost if one.is_within(unsure)]
-    found = [one for one in everything if one not in stated]
-    failover = [one for kind in _FAILOVERS for one in back.get(kind, [])]
-    calls = seen[Saw.ASKED.value]
+    events = told((*agents, person))
+    asked = {event.call: event.to for event in events if event.saw is Saw.ASKED}
+    refusals = {key: seen for agent in agents for key, seen in agent.refusals.items()}
+    events += stage.seen(asked, refusals)
+    for one in violations(events):
+        if one.rule in LOSSES and one.is_within(unsure):
+            segment.stated[one.rule] = segment.stated.get(one.rule, 0) + 1
+        else:
+            segment.violations.append(_shown(one, events))
+    segment.seen = dict(Counter(event.saw.value for event in events))
+    segment.noticed = dict(stage.noticed())
+    segment.cut_short = stage.cut_short()
+
+
+def _report(plan: Plan, segments: list[Segment]) -> Report:
+    """Return the figures of all segments."""
+    found = [one for segment in segments for one in segment.violations]
+    times: dict[str, list[Broken]] = defaultdict(list)
+    by_variant: dict[str, list[Broken]] = defaultdict(list)
+    for one in (one for segment in segments for one in segment.broken if one.seconds >= 0):
+        times[one.kind].append(one)
+        by_variant[f"{one.kind}, {one.variant}"].append(one)
+    seen, stated, noticed = (
+        _total(getattr(segment, name) for segment in segments)
+        for name in ("seen", "stated", "noticed")
+    )
+    lost = sum(stated.values()) + sum(one["rule"] in LOSSES for one in found)
+    killed = [one.seconds for one in times.get("redis primary kill -9", []) if not one.variant]
+    calls, counts = seen[Saw.ASKED.value], [len(some) for some in times.values()]
     return Report(
         name="chaos",
         machine=machine(),
         checks=[
             Check(id="chaos_violations", value=len(found), unit="count", n=calls, target="= 0"),
-            Check(id="chaos_faults", value=count, unit="count", n=len(back)),
-            Check(id="lost_acknowledged", value=len(lost), unit="count", n=calls, target="= 0"),
-            Check(id="lost_as_stated", value=len(stated), unit="count", n=calls),
+            Check(
+                id="chaos_faults", value=sum(counts), unit="count", n=len(counts), target=">= 1000"
+            ),
+            Check(
+                id="chaos_faults_of_each_kind",
+                value=min(counts, default=0),
+                unit="count",
+                n=len(counts),
+                target=f">= {EACH}",
+            ),
+            Check(id="lost_acknowledged", value=lost, unit="count", n=calls, target="= 0"),
+            Check(id="lost_as_stated", value=sum(stated.values()), unit="count", n=calls),
             Check(
                 id="failover_seconds",
-                value=round(statistics.median(failover), 2) if failover else None,
+                value=round(statistics.median(killed), 2) if killed else None,
                 unit="seconds",
-                n=len(failover),
-                reason=None if failover else "no failover was drawn",
+                n=len(killed),
+                reason=None if killed else "no failover was drawn",
             ),
         ],
         details={
-            "seed": seed,
-            "violations": [_shown(one, events) for one in found[:20]],
-            "rules_broken": dict(Counter(one.rule for one in found)),
-            "lost_as_stated": dict(Counter(one.rule for one in stated)),
+            **_marked(plan)["plan"],
+            "segments": len(segments),
+            "violations": found[:20],
+            "rules_broken": dict(Counter(one["rule"] for one in found)),
+            "lost_as_stated": dict(stated),
             "events": dict(seen),
-            "seconds_to_serve_again": {
-                kind: {
-                    "n": len(times),
-                    "median": round(statistics.median(times), 2),
-                    "max": round(max(times), 2),
-                }
-                for kind, times in sorted(back.items())
-            },
-            **further,
+            "seconds_to_serve_again": _table(times),
+            "by_variant": _table(by_variant),
+            "losses_noticed": dict(noticed),
+            "audit_lines_cut_short": sum(segment.cut_short for segment in segments),
+            "not_here": segments[-1].not_here,
         },
     )
 
 
-def _shown(violation: Violation, events: list[Event]) -> dict[str, object]:
+def _total(counts: Iterable[dict[str, int]]) -> Counter[str]:
+    whole: Counter[str] = Counter()
+    for count in counts:
+        whole.update(count)
+    return whole
+
+
+def _table(times: dict[str, list[Broken]]) -> dict[str, dict[str, float]]:
+    """Return how long each kind took until calls were served again."""
+    return {
+        kind: {
+            "n": len(some),
+            "median": round(statistics.median(one.seconds for one in some), 2),
+            "max": round(max(one.seconds for one in some), 2),
+            "median_after_mended": round(statistics.median(one.after for one in some), 2),
+            "max_after_mended": round(max(one.after for one in some), 2),
+        }
+        for kind, some in sorted(times.items())
+    }
+
+
+def _shown(violation: Violation, events: list[Event]) -> dict[str, Any]:
     """Return a violation with what was seen of it."""
     of = [event for event in events if violation.call in {event.call, event.to}]
     seen = [

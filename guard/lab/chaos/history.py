@@ -24,6 +24,8 @@ class Saw(StrEnum):
     """Agent: it got the result of a read, whose text names ``to``.  Its label is acknowledged."""
     DONE = "done"
     """Agent: it got the result of any other call."""
+    SAVED = "saved"
+    """Agent: it got the result of a memory write.  Its commit is acknowledged."""
     REFUSED = "refused"
     """Agent: the guard refused, and said so."""
     UNRECORDED = "unrecorded"
@@ -42,6 +44,8 @@ class Saw(StrEnum):
     """Audit log: a line of a call that was not judged, or whose answer was not released."""
     WAITS = "waits"
     """Audit log: a line of a call that a person is asked about."""
+    COMMITTED = "committed"
+    """State store, at the end: the record of a memory write that was committed."""
     APPROVED = "approved"
     """A person: the store has acknowledged a grant, which ``to`` names; ``call`` is his answer."""
 
@@ -76,7 +80,8 @@ class Violation:
         return any(begin <= self.acknowledged <= end for begin, end in spans)
 
 
-_ANSWERED = (Saw.READ, Saw.DONE, Saw.REFUSED)
+_CARRIED_OUT = (Saw.READ, Saw.DONE, Saw.SAVED)
+_ANSWERED = (*_CARRIED_OUT, Saw.REFUSED)
 _RECORDS = (Saw.ALLOWED, Saw.STOPPED, Saw.GRANTED, Saw.WAITS, Saw.NOTED)
 _FORWARDS = (Saw.ALLOWED, Saw.GRANTED)
 _STAYS = (Saw.STOPPED, Saw.WAITS)
@@ -90,6 +95,12 @@ def violations(events: Iterable[Event]) -> list[Violation]:
         by_call[event.call].append(event)
     found = [
         Violation(rule, call) for call, seen in by_call.items() for rule in _wrong_in_call(seen)
+    ]
+    found += [
+        Violation("commit_lost", event.call, event.at)
+        for event in whole
+        if event.saw is Saw.SAVED
+        and not any(one.saw is Saw.COMMITTED for one in by_call[event.call])
     ]
     found += [Violation("tainted_became_clean", *one) for one in _tainted_sends(whole)]
     used = Counter(event.to for event in whole if event.saw is Saw.GRANTED)
@@ -109,14 +120,16 @@ def _wrong_in_call(seen: list[Event]) -> Iterator[str]:
         yield "received_twice"
     if (kinds[Saw.REFUSED] or kinds[Saw.UNRECORDED]) and arrived:
         yield "refused_and_received"
-    if (kinds[Saw.READ] or kinds[Saw.DONE]) and not arrived:
+    is_carried_out = any(kinds[kind] for kind in _CARRIED_OUT)
+    if is_carried_out and not arrived:
         yield "answered_and_never_received"
     if any(kinds[kind] for kind in _ANSWERED) and not any(kinds[kind] for kind in _RECORDS):
         yield "audit_line_lost"
     stays = any(kinds[kind] for kind in _STAYS)
-    if stays and allowed:
+    # A write may be stopped by the memory gate after the policy let it through: a later line.
+    if stays and allowed and arrived:
         yield "two_verdicts"
-    if stays and (kinds[Saw.READ] or kinds[Saw.DONE]):
+    if stays and is_carried_out:
         yield "stopped_and_answered"
     if len({event.principal for event in seen}) > 1:
         yield "crossed_principals"
@@ -132,16 +145,24 @@ def _is_before(line: Event, arrival: Event) -> bool:
 def _lost_grants(
     whole: list[Event], by_call: dict[str, list[Event]]
 ) -> Iterator[tuple[str, float]]:
-    """Yield acknowledged grants whose first use was asked about again, and when they were given."""
+    """Yield acknowledged grants whose first use was asked about again, and when they were given.
+
+    A later call may be judged before the first, whose agent has given up, and use the grant.
+    """
     asked: dict[str, list[Event]] = defaultdict(list)
+    used: dict[str, float] = {}
     for event in whole:
         if event.saw is Saw.ASKED and event.to:
             asked[event.to].append(event)
+        elif event.saw is Saw.GRANTED:
+            used.setdefault(event.to, event.at)
     for given in whole:
         if given.saw is not Saw.APPROVED:
             continue
         first = next((one.call for one in asked[given.to] if one.at >= given.at), None)
-        if first is not None and any(event.saw is Saw.WAITS for event in by_call[first]):
+        until = used.get(given.to, float("inf"))
+        waits = (one for one in by_call.get(first or "", ()) if one.saw is Saw.WAITS)
+        if any(one.at < until for one in waits):
             yield given.to, given.at
 
 

@@ -12,16 +12,19 @@ import signal
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import redis
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from guard.adapters.envoy.rig import Edge, find_envoy, start_envoy
 from guard.adapters.loopback import Rig, free_port, start
 from guard.core.errors import GuardError
 from guard.lab.chaos.agents import secret
@@ -33,39 +36,100 @@ from guard.settings import Durability
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from guard.adapters.envoy.rig import RunningEnvoy
     from guard.adapters.loopback import Child
     from guard.lab.chaos.isolation import Isolation
     from guard.lab.redis_servers import RedisProcess
 
+    Fault = Callable[[], None]
+
 POLICY: Final = Path(__file__).with_name("policy.yaml")
-BEHIND: Final = "redis primary kill -9, replica behind"
-"""The kind of fault in which a primary dies whose replica lacks its last writes."""
 SETTLE: Final = 0.4
-"""Seconds that a stopped process stays stopped, and that all work between two faults."""
+"""Seconds that a stopped process stays stopped, and that a link is cut or slow."""
 _DOWN_MILLISECONDS: Final = 1500
 """Silence after which Sentinels begin a failover; a busy machine is silent for a while, too."""
-_SPLIT_SECONDS: Final = 4.0
-"""Longer than that: the Sentinels promote the replica."""
 _JUMP: Final = 120
 """Seconds by which the guard's clock jumps."""
 _ASKED: Final = 50
 _PAUSE_MILLISECONDS: Final = "400"
 _GUARD_SIDE: Final = "127.0.0.1"
 """Address from which the guard and the agents connect."""
-_OTHER_SIDE: Final = "127.0.0.12"
-"""Address from which the Redis servers and the Sentinels connect."""
+_REDIS_SIDE: Final = ("127.0.0.12", "127.0.0.13", "127.0.0.14")
+"""Addresses from which two Redis servers and the Sentinels connect."""
+_WORKERS: Final = (2, 1)
+"""Of the guard, and of the decision service."""
+_HEARTBEAT: Final = 3
+"""Seconds without a sign of life after which a supervisor replaces its worker."""
+_CANDIDATES: Final = "guard:*:m:c:*"
+"""Keys of the records of memory writes (:class:`guard.adapters.redis.staging.MemoryKeys`)."""
+_SERVER: Final = "tools"
+"""What Envoy's route calls the tool server."""
 _AUDIT_MEGABYTES: Final = 192
 _REDIS_MEGABYTES: Final = 256
 _RECORD_MEGABYTES: Final = 16
+_DECIDING: Final = ("redis", "label-key", "credentials", "upstream-ca")
+"""Settings of both guards that ``guard decide`` takes as options; the others are in a file."""
+
+
+@dataclass
+class GuardProcess:
+    """A supervisor, which can be killed and started again as it was.
+
+    Args:
+        log: of the process.
+        command: what starts it.
+        environment: of the process.
+        audit: its audit log.
+    """
+
+    log: Path
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    audit: Path
+    child: Child = field(init=False)
+
+    def start(self) -> Child:
+        """Start it and wait until it serves.
+
+        Raises:
+            GuardError: it does not.
+        """
+        self.child = start(self.log, *self.command, environment=self.environment)
+        self.child.wait_ready()
+        return self.child
+
+    @property
+    def pid(self) -> int:
+        """Process id of the supervisor."""
+        return self.child.process.pid
+
+    def worker(self) -> int:
+        """Return the process id of the worker, a child of the supervisor.
+
+        Raises:
+            GuardError: there is none now.
+        """
+        for _ in range(_ASKED):
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+            for child in children.read_text(encoding="ascii").split():
+                with suppress(OSError):
+                    if b"guard.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        return int(child)
+            time.sleep(SETTLE / 4)
+        msg = "the guard has no worker"
+        raise GuardError(msg)
 
 
 class Stage(Rig):
-    """One guard, a primary and a replica under three Sentinels, one tool server.
+    """Two guards, a primary and a replica under three Sentinels, one tool server.
+
+    One guard has a listener of its own; the other, where an Envoy is installed, is the decision
+    service behind it.  Both have the same state, policy and label key.
 
     Args:
-        isolation: what may be cut and filled.
-        principals: who may call.
-        durability: of the guard's writes; with ``fsync`` there is one server and nothing else.
+        isolation: what may be cut, slowed and filled.
+        principals: who may call; each goes one of the ways, in turn.
+        durability: of the guards' writes; with ``fsync`` there is one server and nothing else.
     """
 
     def __init__(
@@ -84,9 +148,17 @@ class Stage(Rig):
                 self._disks.append(self.directory / name)
                 isolation.small_disk(self._disks[-1], size)
         (self.directory / "audit").mkdir(exist_ok=True)
-        self.audit.touch()
         self._redis = RedisServers(self.directory / "redis")
-        self.port, self._upstream_port, self._admin = free_port(), free_port(), free_port()
+        self._upstream_port = free_port()
+        self.ports = [free_port() for _ in range(2 if find_envoy() else 1)]
+        """Where agents reach the guard, and the Envoy in front of the other one."""
+        self._decision_port = free_port()
+        self._envoy: RunningEnvoy | None = None
+        self._way = {name: number % len(self.ports) for number, name in enumerate(principals)}
+        self._guards: list[GuardProcess] = []
+        self._logs = [self.directory / "audit" / f"{n}.jsonl" for n in range(len(self.ports))]
+        for log in self._logs:
+            log.touch()
         self.policy = self.directory / "policy.yaml"
         self.policy.write_text(POLICY.read_text(encoding="utf-8"), encoding="utf-8")
         self._clock = Clock(self.directory)
@@ -99,10 +171,9 @@ class Stage(Rig):
         )
         self._chain, self._expired = _chains(self.directory)
 
-    @property
-    def audit(self) -> Path:
-        """The audit log of the guard."""
-        return self.directory / "audit" / "log.jsonl"
+    def port_of(self, principal: str) -> int:
+        """Return where one of the principals reaches a guard."""
+        return self.ports[self._way[principal]]
 
     @property
     def label_key(self) -> Path:
@@ -117,19 +188,19 @@ class Stage(Rig):
     def begin(self) -> None:
         """Start everything."""
         options = ["appendonly yes", "maxmemory-policy noeviction", "crash-memcheck-enabled no"]
-        network: list[str] = []
-        if self._isolation.has_network:
-            # Nobody else is in this network; to Redis, only 127.0.0.1 is the machine itself.
-            network = [f"bind-source-addr {_OTHER_SIDE}", "protected-mode no"]
+        # Nobody else is in this network.
+        sources = _REDIS_SIDE if self._isolation.has_network else ()
         if self.durability is Durability.FSYNC:
             self.primary = self.replica = self._redis.single(*options, "appendfsync always")
             self.sentinels: list[RedisProcess] = []
         else:
             self.primary, self.replica, self.sentinels = self._redis.watched(
-                *options, down_after=_DOWN_MILLISECONDS, network=network
+                *options, down_after=_DOWN_MILLISECONDS, sources=sources
             )
+        # From where each of both connects: they change their parts, and not their addresses.
+        self._source = dict(zip((self.primary.port, self.replica.port), _REDIS_SIDE, strict=False))
         self._start_upstream(self._chain)
-        self._start_guard()
+        self._start_guards()
 
     def stop(self) -> None:
         """End everything."""
@@ -141,62 +212,100 @@ class Stage(Rig):
 
     def _start_upstream(self, chain: Path) -> None:
         words = ["-m", "guard.lab.chaos.upstream", "--port", str(self._upstream_port)]
-        words += ["--directory", str(self.directory), "--audit", str(self.audit)]
+        words += ["--directory", str(self.directory), "--audit", *map(str, self._logs)]
         self._upstream = self.start("upstream", *words, "--chain", str(chain))
         self._upstream.wait_listening(self._upstream_port)
 
-    def _start_guard(self) -> None:
-        words = ["-m", "guard", "run", "--admin", f"127.0.0.1:{self._admin}"]
-        words += ["--label-key", str(self.label_key), "--audit", str(self.audit)]
-        words += ["--policy", str(self.policy), "--redis", self.redis]
-        words += ["--reverse", f"127.0.0.1:{self.port}=https://127.0.0.1:{self._upstream_port}"]
-        words += ["--upstream-ca", str(self.directory / "authority.pem")]
-        words += ["--credentials", str(self.directory / "agents.toml")]
-        words += ["--durability", self.durability.value, "--state-timeout", "1", "--heartbeat", "3"]
-        words += ["--reload", "0.2", "--record", str(self.directory / "recordings")]
-        words += ["--record-key", str(self.directory / "record.key"), "--record-limit", "8m"]
-        words += ["--audit-key", str(self.directory / "audit.key")]
-        environment = os.environ | self._clock.environment  # noqa: TID251  (a child's)
-        log = self.directory / "guard.log"
-        self._guard: Child = self.keep(start(log, *words, environment=environment))
-        self._guard.wait_ready()
+    def _start_guards(self) -> None:
+        environment = dict(os.environ | self._clock.environment)  # noqa: TID251  (a child's)
+        upstream = f"https://127.0.0.1:{self._upstream_port}"
+        secret = self.directory / "front.secret"
+        secret.write_text(_SERVER * 8, encoding="utf-8")
+        secret.chmod(0o600)
+        for number, log in enumerate(self._logs):
+            words = ["--admin", f"127.0.0.1:{free_port()}", "--audit", str(log)]
+            words += ["--policy", str(self.policy), "--workers", str(_WORKERS[number])]
+            settings = self._settings(number)
+            words += [word for name in _DECIDING for word in (f"--{name}", settings.pop(name))]
+            if number == 0:
+                words += [word for name in settings for word in (f"--{name}", settings[name])]
+                words += ["--reverse", f"127.0.0.1:{self.ports[0]}={upstream}"]
+                command = ("-m", "guard", "run", *words)
+            else:
+                file = self.directory / "decide.toml"
+                lines = (f"{k.replace('-', '_')} = {json.dumps(v)}\n" for k, v in settings.items())
+                file.write_text("".join(lines), encoding="utf-8")
+                words += ["--listen", f"127.0.0.1:{self._decision_port}"]
+                words += ["--front-secret", str(secret), "--server", f"{_SERVER}={upstream}"]
+                command = ("-m", "guard", "decide", *words, "--config", str(file))
+            log_of_process = self.directory / f"guard-{number}.log"
+            self._guards.append(GuardProcess(log_of_process, command, environment, log))
+            self.keep(self._guards[-1].start())
+        if len(self._guards) > 1:
+            self._start_envoy()
 
-    def _worker(self) -> int:
-        """Return the process id of the worker, a child of the supervisor."""
-        boss = self._guard.process.pid
-        children = Path(f"/proc/{boss}/task/{boss}/children")
-        for child in children.read_text(encoding="ascii").split():
-            with suppress(OSError):
-                if b"guard.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    return int(child)
-        msg = "the guard has no worker"
-        raise GuardError(msg)
+    def _settings(self, number: int) -> dict[str, str]:
+        """Return what both guards are told, each with recordings of its own."""
+        recordings = self.directory / "recordings" / str(number)
+        recordings.mkdir(parents=True, exist_ok=True)
+        return {
+            "redis": self.redis,
+            "label-key": str(self.label_key),
+            "credentials": str(self.directory / "agents.toml"),
+            "upstream-ca": str(self.directory / "authority.pem"),
+            "durability": self.durability.value,
+            "state-timeout": "1",
+            "heartbeat": str(_HEARTBEAT),
+            "reload": "0.2",
+            "record": str(recordings),
+            "record-key": str(self.directory / "record.key"),
+            "record-limit": "4m",
+            "audit-key": str(self.directory / "audit.key"),
+        }
+
+    def _start_envoy(self) -> None:
+        edge = Edge(
+            guard=f"127.0.0.1:{self._decision_port}",
+            clear={self.ports[1]: _SERVER},
+            secret=_SERVER * 8,
+        )
+        self._envoy = start_envoy(self.directory, edge)
+        self.keep(self._envoy.child)
 
     # --- faults --------------------------------------------------------------------------------
 
     def kill_worker(self) -> None:
         """Kill -9; the supervisor starts another."""
-        os.kill(self._worker(), signal.SIGKILL)
+        os.kill(self._guards[0].worker(), signal.SIGKILL)
 
-    def stop_worker(self) -> None:
-        """SIGSTOP and SIGCONT, shorter than the heartbeat allows."""
-        stopped(self._worker())
+    def replace_worker(self) -> None:
+        """SIGSTOP for so long that the supervisor replaces it."""
+        worker = self._guards[0].worker()
+        os.kill(worker, signal.SIGSTOP)
+        for _ in range(_ASKED * 4):
+            time.sleep(SETTLE / 2)
+            if self._guards[0].worker() != worker:
+                return
+        msg = "a worker without a sign of life is not replaced"
+        raise GuardError(msg)
 
-    def stop_supervisor(self) -> None:
-        """SIGSTOP and SIGCONT; its worker goes on."""
-        stopped(self._guard.process.pid)
-
-    def kill_supervisor(self) -> None:
-        """Kill -9 of the supervisor, with which the worker ends; an operator starts another."""
-        self._guard.process.kill()
-        self._guard.process.wait()
+    def _kill_guard(self, guard: GuardProcess) -> None:
+        """Kill -9 of a supervisor, with which its worker ends; an operator starts another."""
+        guard.child.process.kill()
+        guard.child.process.wait()
         # Its worker holds the port until it has noticed.
-        for _ in range(200):
+        for _ in range(_ASKED * 4):
             with suppress(GuardError):
-                self._start_guard()
+                self.keep(guard.start())
                 return
         msg = "the guard does not start again"
         raise GuardError(msg)
+
+    def _kill_envoy(self, envoy: RunningEnvoy) -> None:
+        """Kill -9, and start it again."""
+        envoy.child.process.kill()
+        envoy.child.process.wait()
+        self._start_envoy()
 
     def _find_primary(self) -> None:
         """Find out who is primary: Sentinels may have changed it while something was stopped."""
@@ -221,13 +330,41 @@ class Stage(Rig):
         self._find_primary()
         dead, heir = self.primary, self.replica
         try:
-            self._isolation.cut(_OTHER_SIDE, dead.port)
+            self._isolation.cut(self._source[heir.port], dead.port)
             time.sleep(SETTLE)
             dead.kill()
         finally:
             self._isolation.mend()
         heir.wait_for("role:master", "INFO", "replication")
         self._come_back(dead, heir)
+
+    def fail_over(self) -> None:
+        """An operator asks a Sentinel for a failover; nothing is dead."""
+        self._find_primary()
+        old, heir = self.primary, self.replica
+        _ask(self.sentinels[0], "SENTINEL", "FAILOVER", SERVICE)
+        heir.wait_for("role:master", "INFO", "replication")
+        self._demote(old, heir)
+
+    def outlive_failover(self) -> None:
+        """SIGSTOP of the primary until its replica is promoted, then SIGCONT."""
+        self._find_primary()
+        old, heir = self.primary, self.replica
+        os.kill(old.pid, signal.SIGSTOP)
+        try:
+            heir.wait_for("role:master", "INFO", "replication")
+        finally:
+            os.kill(old.pid, signal.SIGCONT)
+        self._demote(old, heir)
+
+    def _demote(self, old: RedisProcess, heir: RedisProcess) -> None:
+        """Have two primaries for a while, then make a replica of the one that was replaced.
+
+        The Sentinels would do that too, after ten seconds.
+        """
+        time.sleep(SETTLE)
+        _ask(old, "REPLICAOF", "127.0.0.1", str(heir.port))
+        self._in_step(heir, old)
 
     def kill_redis(self) -> None:
         """Kill -9 of the only server, which comes back with its disk."""
@@ -256,11 +393,13 @@ class Stage(Rig):
 
     def stop_primary(self) -> None:
         """SIGSTOP and SIGCONT, too short for a failover."""
-        stopped(self.primary.pid, SETTLE / 2)
+        self._find_primary()
+        stopped(SETTLE / 2, self.primary.pid)
 
     def stop_replica(self) -> None:
         """SIGSTOP and SIGCONT; meanwhile nothing can be acknowledged."""
-        stopped(self.replica.pid)
+        self._find_primary()
+        stopped(SETTLE, self.replica.pid)
 
     def kill_replica(self) -> None:
         """Kill -9; nothing can be acknowledged until it is back."""
@@ -270,7 +409,7 @@ class Stage(Rig):
 
     def stop_sentinel(self) -> None:
         """SIGSTOP and SIGCONT of the one that is asked first."""
-        stopped(self.sentinels[0].pid)
+        stopped(SETTLE, self.sentinels[0].pid)
 
     def kill_sentinel(self) -> None:
         """Kill -9 of the one that is asked first, and start it again."""
@@ -296,10 +435,6 @@ class Stage(Rig):
         self._upstream.process.kill()
         self._upstream.process.wait()
         self._start_upstream(chain)
-
-    def stop_upstream(self) -> None:
-        """SIGSTOP and SIGCONT."""
-        stopped(self._upstream.process.pid)
 
     def slow_upstream(self) -> None:
         """Each answer comes late, as over a bad link."""
@@ -328,18 +463,18 @@ class Stage(Rig):
             self._clock.set(shift)
             time.sleep(SETTLE)
 
-    def cut_guard_from_redis(self) -> None:
-        """Neither guard nor agents reach the primary; the Sentinels and the replica do."""
-        self._find_primary()
-        self._while_cut(SETTLE, (_GUARD_SIDE, self.primary.port))
-
     def cut_primary_off(self) -> None:
         """The guard and the primary on one side, replica and Sentinels on the other: a failover."""
         self._find_primary()
         old, heir = self.primary, self.replica
-        self._while_cut(_SPLIT_SECONDS, (_OTHER_SIDE, old.port))
-        # Who was cut off learns that it is a replica now, unless nobody was promoted in time.
-        self._find_primary_among(old, heir)
+        try:
+            self._isolation.cut(self._source[heir.port], old.port)
+            self._isolation.cut(_REDIS_SIDE[-1], old.port)
+            heir.wait_for("role:master", "INFO", "replication")
+            time.sleep(SETTLE)
+        finally:
+            self._isolation.mend()
+        self._demote(old, heir)
 
     def _find_primary_among(self, old: RedisProcess, heir: RedisProcess) -> None:
         for _ in range(600):
@@ -352,27 +487,50 @@ class Stage(Rig):
         msg = "after the partition there is not one primary and one replica"
         raise GuardError(msg)
 
-    def cut_replica_off(self) -> None:
-        """The replica does not reach the primary; nothing can be acknowledged meanwhile."""
+    def _links(self) -> dict[str, Callable[[], list[tuple[str, int]]]]:
+        """Return who connects to whom: from which address, to which port, now."""
+        upstream = (_GUARD_SIDE, self._upstream_port)
+        found = {
+            "agents | guard": lambda: [(_GUARD_SIDE, self.ports[0])],
+            "guard | primary": lambda: [(_GUARD_SIDE, self._primary_port())],
+            "guard | upstream": lambda: [upstream],
+        }
+        if self._envoy is not None:
+            found |= {
+                "agents | envoy": lambda: [(_GUARD_SIDE, self.ports[1])],
+                "envoy | decision service": lambda: [(_GUARD_SIDE, self._decision_port)],
+            }
+        if self.sentinels:
+            watchers = _REDIS_SIDE[-1]
+            found |= {
+                "primary | replica": lambda: [
+                    (self._source[self._replica_port()], self._primary_port())
+                ],
+                "guard | sentinels": lambda: [(_GUARD_SIDE, one.port) for one in self.sentinels],
+                "sentinels | primary": lambda: [(watchers, self._primary_port())],
+                "sentinels | replica": lambda: [(watchers, self._replica_port())],
+                "sentinels | sentinels": lambda: [(watchers, one.port) for one in self.sentinels],
+            }
+        return found
+
+    def _primary_port(self) -> int:
         self._find_primary()
-        self._while_cut(SETTLE, (_OTHER_SIDE, self.primary.port))
+        return self.primary.port
 
-    def cut_sentinels_off(self) -> None:
-        """Guard and agents do not reach the Sentinels."""
-        self._while_cut(SETTLE, *((_GUARD_SIDE, one.port) for one in self.sentinels))
+    def _replica_port(self) -> int:
+        self._find_primary()
+        return self.replica.port
 
-    def cut_upstream_off(self) -> None:
-        """The guard does not reach the tool server."""
-        self._while_cut(SETTLE, (_GUARD_SIDE, self._upstream_port))
-
-    def cut_agents_off(self) -> None:
-        """No agent reaches the guard."""
-        self._while_cut(SETTLE, (_GUARD_SIDE, self.port))
-
-    def _while_cut(self, seconds: float, *pairs: tuple[str, int]) -> None:
+    def _while(
+        self,
+        impair: Callable[[str, int], None],
+        seconds: float,
+        ends: Callable[[], list[tuple[str, int]]],
+    ) -> None:
+        """Cut links, or make them slow, for a while."""
         try:
-            for source, port in pairs:
-                self._isolation.cut(source, port)
+            for source, port in ends():
+                impair(source, port)
             time.sleep(seconds)
         finally:
             self._isolation.mend()
@@ -412,7 +570,7 @@ class Stage(Rig):
 
     def state(self) -> dict[str, object]:
         """Return what an operator would look at where the guard does not serve."""
-        found: dict[str, object] = {"guard": self._guard.said()[-800:]}
+        found: dict[str, object] = {one.log.stem: one.child.said()[-800:] for one in self._guards}
         for server in (self.primary, self.replica):
             with suppress(GuardError):
                 found[str(server.port)] = _ask(server, "ROLE").split()
@@ -422,58 +580,85 @@ class Stage(Rig):
             found[f"{server.port} log"] = [
                 line for line in log.splitlines() if " # " in line or "ASSERT" in line
             ][-12:]
-        lines = [line for _, line in _lines(self.audit)]
-        found["last"] = [line.get("errors") or line.get("event") for line in lines[-3:]]
+        for log in self._logs:
+            lines = [line for _, line in _lines(log)]
+            found[log.name] = [line.get("errors") or line.get("event") for line in lines[-3:]]
         return found
 
     @property
-    def faults(self) -> dict[str, Callable[[], None]]:
-        """Every kind of fault that can be had here, by its name."""
-        found: dict[str, Callable[[], None]] = {
-            "worker kill -9": self.kill_worker,
-            "worker SIGSTOP": self.stop_worker,
-            "supervisor kill -9": self.kill_supervisor,
-            "supervisor SIGSTOP": self.stop_supervisor,
-            "redis primary SIGSTOP": self.stop_primary,
-            "redis primary slow": self.slow_redis,
-            "redis connections cut": self.cut_connections,
-            "upstream kill -9": self.kill_upstream,
-            "upstream SIGSTOP": self.stop_upstream,
-            "upstream slow": self.slow_upstream,
-            "upstream certificate expired": self.expire_certificate,
-            "poisoned reload": self.poison_policy,
+    def faults(self) -> dict[str, dict[str, Fault]]:
+        """Every kind of fault that can be had here, and its variants, by their names."""
+        guard, links = self._guards[0], self._links()
+        found: dict[str, dict[str, Fault]] = {
+            "worker kill -9": {"": self.kill_worker},
+            "worker SIGSTOP": {
+                "resumed": lambda: stopped(SETTLE, guard.worker()),
+                "replaced": self.replace_worker,
+            },
+            "supervisor kill -9": {"": partial(self._kill_guard, guard)},
+            "supervisor SIGSTOP": {"": lambda: stopped(SETTLE, guard.pid)},
+            "upstream kill -9": {"": self.kill_upstream},
+            "upstream SIGSTOP": {"": lambda: stopped(SETTLE, self._upstream.process.pid)},
+            "certificate expired": {"": self.expire_certificate},
+            "poisoned reload": {"": self.poison_policy},
+            "slow link": {
+                "primary answers late": self.slow_redis,
+                "upstream answers late": self.slow_upstream,
+            },
+            "partition": {"connections to primary closed": self.cut_connections},
+            **(self._of_sentinels() if self.sentinels else self._of_one_redis()),
+            **(self._of_envoy(self._envoy) if self._envoy is not None else {}),
         }
-        if self.sentinels:
-            found |= {
-                "redis primary kill -9, failover": self.kill_primary,
-                "redis replica kill -9": self.kill_replica,
-                "redis replica SIGSTOP": self.stop_replica,
-                "sentinel kill -9": self.kill_sentinel,
-                "sentinel SIGSTOP": self.stop_sentinel,
-            }
-        else:
-            found["redis kill -9, restart"] = self.kill_redis
         if self._clock.environment:
-            found["clock jumps"] = self.jump_clock
+            found["clock jumps"] = {"": self.jump_clock}
         if self._isolation.has_network:
-            found |= {
-                "partition guard | primary": self.cut_guard_from_redis,
-                "partition guard | upstream": self.cut_upstream_off,
-                "partition agents | guard": self.cut_agents_off,
-            }
+            cut = self._isolation.cut
+            for name, ends in links.items():
+                found["partition"][name] = partial(self._while, cut, SETTLE, ends)
+        if self._isolation.has_slow_links:
+            slow = self._isolation.slow
+            for name, ends in links.items():
+                found["slow link"][name] = partial(self._while, slow, 2 * SETTLE, ends)
         if self._isolation.has_network and self.sentinels:
-            found |= {
-                BEHIND: self.kill_primary_ahead,
-                "partition guard, primary | replica, sentinels": self.cut_primary_off,
-                "partition primary | replica": self.cut_replica_off,
-                "partition guard | sentinels": self.cut_sentinels_off,
+            found["failover"] |= {
+                "replica behind": self.kill_primary_ahead,
+                "guard, primary | replica, sentinels": self.cut_primary_off,
             }
         if self._isolation.has_mounts:
-            found |= {
-                f"disk full under {name}": partial(self.fill_disk, name)
-                for name in ("audit", "redis", "recordings")
-            }
+            for name in ("audit", "redis", "recordings"):
+                found[f"disk full under {name}"] = {"": partial(self.fill_disk, name)}
         return found
+
+    def _of_sentinels(self) -> dict[str, dict[str, Fault]]:
+        return {
+            "redis primary kill -9": {"": self.kill_primary},
+            "redis primary SIGSTOP": {
+                "resumed": self.stop_primary,
+                "replaced": self.outlive_failover,
+            },
+            "redis replica kill -9": {"": self.kill_replica},
+            "redis replica SIGSTOP": {"": self.stop_replica},
+            "sentinel kill -9": {"": self.kill_sentinel},
+            "sentinel SIGSTOP": {"": self.stop_sentinel},
+            "failover": {"asked for": self.fail_over},
+        }
+
+    def _of_one_redis(self) -> dict[str, dict[str, Fault]]:
+        return {
+            "redis primary kill -9": {"restarted": self.kill_redis},
+            "redis primary SIGSTOP": {"resumed": self.stop_primary},
+        }
+
+    def _of_envoy(self, envoy: RunningEnvoy) -> dict[str, dict[str, Fault]]:
+        service = self._guards[1]
+        return {
+            "envoy kill -9": {"": partial(self._kill_envoy, envoy)},
+            "envoy SIGSTOP": {"": lambda: stopped(SETTLE, envoy.child.process.pid)},
+            "decision service kill -9": {"": partial(self._kill_guard, service)},
+            "decision service SIGSTOP": {
+                "": lambda: stopped(SETTLE, service.pid, service.worker())
+            },
+        }
 
     # --- what its sides saw --------------------------------------------------------------------
 
@@ -486,11 +671,16 @@ class Stage(Rig):
         """
         found = [
             Event(
-                line["at"], Saw.RECEIVED, line["call"], line["principal"], line["to"], line["audit"]
+                line["at"],
+                Saw.RECEIVED,
+                line["call"],
+                line["principal"],
+                line["to"],
+                line["audit"][self._way[line["principal"]]],
             )
             for _, line in _lines(self.directory / "upstream.jsonl")
         ]
-        for end, line in _lines(self.audit):
+        for end, line in self._audit_lines():
             told = refusals.get(line.get("decision_id", ""))
             if line.get("event") == "guard.unreadable" and told is not None:
                 at = datetime.fromisoformat(line["at"]).timestamp()
@@ -501,21 +691,43 @@ class Stage(Rig):
             saw = _verdict(line)
             to = asked.get(call, "") if saw is Saw.GRANTED else ""
             found.append(Event(at, saw, call, line["principal"], to, end))
-        return found
+        return found + self._committed()
+
+    def _audit_lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the whole lines of every guard's log, each with the length of its log there."""
+        for log in self._logs:
+            yield from _lines(log)
+
+    def _committed(self) -> list[Event]:
+        """Return the memory writes of whose commit the store knows now."""
+        self._find_primary()
+        client = redis.Redis(port=self.primary.port)
+        keys = list(client.scan_iter(_CANDIDATES, count=1000))
+        with client.pipeline(transaction=False) as asked:
+            for key in keys:
+                asked.hmget(key, "session", "principal", "committed_at")
+            answers = asked.execute()
+        return [
+            Event(int(at) / 1000, Saw.COMMITTED, call.decode(), principal.decode())
+            for call, principal, at in answers
+            if at is not None
+        ]
 
     def noticed(self) -> Counter[str]:
-        """Return how often the guard has noticed that labels are gone, by what it found."""
-        lines = (line for _, line in _lines(self.audit))
+        """Return how often the guards have noticed that labels are gone, by what they found."""
         return Counter(
-            line["loss"] for line in lines if line.get("event") == "guard.labels_incomplete"
+            line["loss"]
+            for _, line in self._audit_lines()
+            if line.get("event") == "guard.labels_incomplete"
         )
 
     def cut_short(self) -> int:
-        """Return how many lines of the audit log are not whole.
+        """Return how many lines of the audit logs are not whole.
 
         A process that is killed, or a disk that is full, may leave a piece of one.
         """
-        return len(self.audit.read_bytes().splitlines()) - sum(1 for _ in _lines(self.audit))
+        written = sum(len(log.read_bytes().splitlines()) for log in self._logs)
+        return written - sum(1 for _ in self._audit_lines())
 
 
 def _verdict(line: dict[str, Any]) -> Saw:
@@ -538,11 +750,13 @@ def _ask(server: RedisProcess, *words: str) -> str:
     return server.cli(*words)
 
 
-def stopped(pid: int, seconds: float = SETTLE) -> None:
-    """Stop a process for a while."""
-    os.kill(pid, signal.SIGSTOP)
+def stopped(seconds: float, *pids: int) -> None:
+    """Stop processes for a while."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
     time.sleep(seconds)
-    os.kill(pid, signal.SIGCONT)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

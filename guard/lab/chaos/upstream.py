@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 SLOW_SECONDS: Final = 0.3
+STREAM_SECONDS: Final = 0.1
+"""Between the events of a stream, so that some are in flight whenever a part fails."""
 HANDSHAKE_SECONDS: Final = 10
 
 
@@ -29,14 +31,16 @@ class ToolServer(ThreadingHTTPServer):
     Args:
         port: of loopback.
         directory: for one JSON line per call, appended, and for what is saved.
-        audit: the guard's log.
+        audit: the logs of the guards.
         context: how TLS is spoken.
     """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, port: int, directory: Path, audit: Path, context: ssl.SSLContext) -> None:
+    def __init__(
+        self, port: int, directory: Path, audit: list[Path], context: ssl.SSLContext
+    ) -> None:
         self.log = (directory / "upstream.jsonl").open("a", encoding="utf-8", buffering=1)
         self.facts = directory / "facts"
         self.facts.mkdir(exist_ok=True)
@@ -65,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Note the call, then answer it."""
-        logged = self.server.audit.stat().st_size
+        logged = [log.stat().st_size for log in self.server.audit]
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         words, tool = message["params"]["arguments"], message["params"]["name"]
         line = {
@@ -102,17 +106,21 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, answer: dict[str, object]) -> None:
         """Send two events, the second with the result."""
         note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info"}}
-        events = b"".join(
-            f"event: message\ndata: {json.dumps(one)}\n\n".encode() for one in (note, answer)
-        )
-        self._send("text/event-stream", events)
+        events = [f"event: message\ndata: {json.dumps(one)}\n\n".encode() for one in (note, answer)]
+        self._begin("text/event-stream", sum(map(len, events)))
+        self.wfile.write(events[0])
+        time.sleep(STREAM_SECONDS)
+        self.wfile.write(events[1])
 
     def _send(self, kind: str, body: bytes) -> None:
+        self._begin(kind, len(body))
+        self.wfile.write(body)
+
+    def _begin(self, kind: str, length: int) -> None:
         self.send_response(200)
         self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
+        self.send_header("content-length", str(length))
         self.end_headers()
-        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (its base's name)
         """Say nothing."""
@@ -123,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="the tool server of the chaos benchmark")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--directory", type=Path, required=True)
-    parser.add_argument("--audit", type=Path, required=True)
+    parser.add_argument("--audit", type=Path, required=True, nargs="+")
     parser.add_argument("--chain", type=Path, required=True)
     options = parser.parse_args()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""The checker passes a sound history, and finds each of seventeen bugs that were put into one."""
+"""The checker passes a sound history, and finds each of nineteen bugs that were put into one."""
 
 from __future__ import annotations
 
@@ -52,6 +52,12 @@ def more(*events: Event) -> Callable[[list[Event]], list[Event]]:
 
 EVIL = "x7@evil.test"
 GRANT = Event(80.5, Saw.GRANTED, "g", "agent3", "grant-1")
+SAVE = (
+    Event(500, Saw.ASKED, "w", "agent3"),
+    Event(500.1, Saw.ALLOWED, "w", "agent3"),
+    Event(500.2, Saw.RECEIVED, "w", "agent3"),
+    Event(500.3, Saw.SAVED, "w", "agent3"),
+)
 BUGS: dict[str, tuple[str, Callable[[list[Event]], list[Event]]]] = {
     "a call passes unjudged": ("received_without_earlier_allow", without("s7", Saw.ALLOWED)),
     "recorded after release": (
@@ -112,6 +118,14 @@ BUGS: dict[str, tuple[str, Callable[[list[Event]], list[Event]]]] = {
         "two_verdicts",
         more(Event(71.15, Saw.WAITS, "s7", "agent3")),
     ),
+    "a memory write is acknowledged and its commit is gone": (
+        "commit_lost",
+        more(*SAVE),
+    ),
+    "a memory write that was stopped is answered": (
+        "stopped_and_answered",
+        more(*SAVE, Event(500.15, Saw.STOPPED, "w", "agent3")),
+    ),
     "a call of somebody else": ("crossed_principals", changed("s7", Saw.RECEIVED, principal="x")),
 }
 
@@ -154,6 +168,37 @@ def test_a_grant_is_used_once_and_asked_about_again_after() -> None:
     assert violations([*sound(), *used]) == []
 
 
+def test_a_memory_write_whose_commit_is_in_the_store_is_sound() -> None:
+    """Also where its answer never came: it is committed before it is forwarded."""
+    committed = Event(510, Saw.COMMITTED, "w", "agent3")
+
+    assert violations([*sound(), *SAVE, committed]) == []
+    assert violations([*sound(), *SAVE[:3], committed]) == []
+
+
+def test_a_memory_write_that_the_gate_stops_after_the_policy_is_sound() -> None:
+    """Its second line says so, and nothing arrived; what arrives all the same is found."""
+    stopped = Event(500.15, Saw.STOPPED, "w", "agent3")
+
+    assert violations([*sound(), *SAVE[:2], stopped]) == []
+    assert violations([*sound(), *SAVE[:3], stopped]) != []
+
+
+def test_a_grant_that_a_later_call_used_first_is_not_lost() -> None:
+    """The call that hung, and whose agent gave up, is asked about once it is judged."""
+    letter = "p@partner.test"
+    hung = [
+        Event(400, Saw.APPROVED, "d", "agent3", letter),
+        Event(401, Saw.ASKED, "g", "agent3", letter),
+        Event(406, Saw.FAILED, "g", "agent3", letter),
+        Event(406.1, Saw.ASKED, "h", "agent3", letter),
+        Event(406.2, Saw.GRANTED, "h", "agent3", letter),
+        Event(406.3, Saw.WAITS, "g", "agent3"),
+    ]
+
+    assert violations([*sound(), *hung]) == []
+
+
 def test_a_read_that_was_not_acknowledged_taints_nothing() -> None:
     """What the agent never saw released is no label that could be lost."""
     history = without("r7", Saw.READ)(sound())
@@ -168,7 +213,11 @@ def test_a_read_that_was_not_acknowledged_taints_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("bug", "acknowledged"),
-    [("a label was lost", 70.4), ("a grant is lost in a failover", 400.0)],
+    [
+        ("a label was lost", 70.4),
+        ("a grant is lost in a failover", 400.0),
+        ("a memory write is acknowledged and its commit is gone", 500.3),
+    ],
 )
 def test_a_loss_says_when_it_was_acknowledged(bug: str, acknowledged: float) -> None:
     """So it can be told whether the durability setting states that it may be lost."""

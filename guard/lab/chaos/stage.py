@@ -580,9 +580,9 @@ class Stage(Rig):
             found[f"{server.port} log"] = [
                 line for line in log.splitlines() if " # " in line or "ASSERT" in line
             ][-12:]
-        for log in self._logs:
-            lines = [line for _, line in _lines(log)]
-            found[log.name] = [line.get("errors") or line.get("event") for line in lines[-3:]]
+        for audit in self._logs:
+            lines = [line for _, line in _lines(audit)]
+            found[audit.name] = [line.get("errors") or line.get("event") for line in lines[-3:]]
         return found
 
     @property

@@ -477,15 +477,17 @@ class SyncGuard:
 
 def _verdict(traced: TracedCall, decision: Decision, approval: str) -> Verdict:
     allowed = decision.enforced.forwards
-    refusal = Refusal(traced.call.id, decision, approval=approval)
+    details: dict[str, Json] = {}
+    if not allowed:
+        details = observation(Refusal(traced.call.id, decision, approval=approval))
     return Verdict(
         allowed=allowed,
         action=decision.action.label,
         arguments=dict(traced.call.arguments),
         reasons=decision.reasons,
         decision_id=traced.call.id,
-        refusal="" if allowed else sentence(refusal),
-        details={} if allowed else observation(refusal),
+        refusal=sentence(details) if details else "",
+        details=details,
         _traced=traced,
     )
 

@@ -146,6 +146,7 @@ class PrometheusMetrics(Metrics, Collector):
         self._buckets: dict[Metric, Buckets] = {}
         for metric in metrics.declared():
             self._begin(metric)
+        self._closed[RULE] = DECIDED_WITHOUT_RULE | {NONE}
         self.registry.register(self)
         # Processor time, memory and open files of the worker, read when scraped (Linux).
         ProcessCollector(namespace="guard", registry=self.registry)
@@ -251,7 +252,7 @@ class PrometheusMetrics(Metrics, Collector):
             rule = verdict.decided_by[0]
         elif verdict.reasons:
             rule = verdict.reasons[0].code
-        if rule not in closed.get(RULE, DECIDED_WITHOUT_RULE | {NONE}):
+        if rule not in closed[RULE]:
             rule = OTHER
         # Roles and modes are texts themselves; `.value` would cost more than the count.
         self.count(metrics.DECISIONS, action, call.role, rule, verdict.mode)

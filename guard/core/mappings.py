@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from guard.core.labels import Channel
@@ -145,18 +146,27 @@ class ToolMapping:
     """One by one what ``pattern`` and ``matches`` join."""
     body_members: frozenset[str] | None = field(init=False, compare=False)
     """The arguments that are body as a whole; None where that depends on the call."""
+    members: frozenset[str] = field(init=False, compare=False)
+    """The arguments that it declares as a whole, for whatever; the rest of a send is searched."""
 
     def __post_init__(self) -> None:
         """Work out once what every call asks."""
-        members = frozenset([name for query in self.body if (name := query.member) is not None])
-        whole = members if len(members) == len(self.body) else None
+        body = _members(self.body)
+        whole = body if len(body) == len(self.body) else None
         object.__setattr__(self, "body_members", whole)
+        declared = (self.destinations, self.body, self.guarded, self.ignore, self.inert)
+        object.__setattr__(self, "members", _members(chain(*declared)))
 
     def declared_at(self, at: float) -> ToolMapping:
         """Return the mapping without the fields that are declared no longer."""
         if not any(one.ends for one in self.fields):
             return self
         return replace(self, fields=tuple(f for f in self.fields if not f.ends or at < f.ends))
+
+
+def _members(queries: Iterable[PathQuery]) -> frozenset[str]:
+    """Return the arguments that some queries select as a whole."""
+    return frozenset([name for query in queries if (name := query.member) is not None])
 
 
 @dataclass(frozen=True, slots=True)

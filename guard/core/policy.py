@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall, Target, TracedCall
     from guard.core.errors import PolicyProblem
+    from guard.core.labels import Attestation
     from guard.core.mappings import (
         MemoryPolicy,
         PropagationSettings,
@@ -71,9 +72,56 @@ class Reason:
     action: Action
     detail: str = ""
     """For the audit and the agent; never argument text, never the contents of a list."""
-    evidence: Mapping[str, Json] = field(default_factory=dict)
+    data: Mapping[str, Json] = field(default_factory=dict)
+    """What else there is to say of it, by name; no argument text."""
     remedy: str = ""
     """The kind of step that would help, for the agent."""
+    targets: tuple[Target, ...] = field(default=(), repr=False)
+    """The values of the call that it is about; nothing shows them whole."""
+    attested: Attestation | None = field(default=None, repr=False)
+    """Where the worst of them came from, where that is what the rule judges."""
+
+    @property
+    def evidence(self) -> dict[str, Json]:
+        """All that an explanation or a replay tells of it; no value, no argument text.
+
+        Made when it is asked for: of a live decision nobody asks.
+        """
+        found: dict[str, Json] = {} if self.attested is None else _origin_of(self.attested)
+        found.update(self.data)
+        if self.targets:
+            found["targets"] = [*map(_told_of, self.targets[:EVIDENCE_TARGETS])]
+            found["target_count"] = len(self.targets)
+        return found
+
+
+EVIDENCE_TARGETS: Final = 5
+"""Targets told of one reason; a call can have thousands."""
+EVIDENCE_PATH: Final = 64
+"""Characters of an argument path kept; the keys in it are the caller's text."""
+
+
+def _told_of(target: Target) -> dict[str, Json]:
+    fields: dict[str, Json] = {
+        "standing": str(target.status),
+        "kind": target.destination.kind,
+        "path": target.path[:EVIDENCE_PATH],
+    }
+    return fields if target.attestation is None else fields | _origin_of(target.attestation)
+
+
+def _origin_of(attestation: Attestation) -> dict[str, Json]:
+    """Return what a reason says of an attestation; no value, no text."""
+    document: dict[str, Json] = {"rung": attestation.rung.label, "why": attestation.why}
+    if attestation.vector:
+        document["vector"] = attestation.vector
+    if attestation.saturated:
+        document["saturated"] = True
+    if attestation.record is not None:
+        document["call"] = attestation.record.call
+        document["source"] = attestation.record.source
+        document["session"] = "this" if attestation.same_session else "earlier"
+    return document
 
 
 @frozen

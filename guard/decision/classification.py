@@ -35,7 +35,7 @@ from guard.destinations.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from guard.core.mappings import PathQuery, ToolMapping, WriteMapping
@@ -122,7 +122,7 @@ def classify(policy: Policy, call: ToolCall, *, is_shared: bool = False) -> Clas
     write = None if policy.memory is None else write_of(policy.memory, call, role, store)
     if mapping is None:
         search = _Search(policy)
-        search.undeclared(call.arguments, frozenset())
+        search.undeclared(call.arguments)
         return ClassifiedCall(
             call=call,
             role=Role.OTHER,
@@ -170,7 +170,7 @@ def _classify_mapped(
         traced = _paths(mapping.guarded, call.arguments) - declared
         declared |= traced | inert
         ignored = _paths(mapping.ignore, call.arguments) - declared
-        undeclared = search.undeclared(call.arguments, declared | ignored)
+        undeclared = search.undeclared(call.arguments, declared | ignored, mapping.members)
         search.headers(body)
         body += undeclared
         body += map(_TEXT, _at(call.arguments, traced)) if traced else ()
@@ -270,11 +270,24 @@ class _Search:
         self._room = SCAN_LIMIT
         self._suspect_room = SUSPECT_LIMIT
 
-    def undeclared(self, arguments: Json, declared: AbstractSet[str]) -> list[str]:
-        """Take the destinations of every string that is at no declared path; return the strings."""
-        texts: list[str] = []
-        if isinstance(arguments, dict) and not _TEXTS.issuperset(map(type, arguments.values())):
+    def undeclared(
+        self,
+        arguments: Mapping[str, Json],
+        declared: AbstractSet[str] = frozenset(),
+        members: frozenset[str] = frozenset(),
+    ) -> list[str]:
+        """Take the destinations of every string that is at no declared path; return the strings.
+
+        Args:
+            arguments: of the call.
+            declared: paths.
+            members: names of arguments that are declared as a whole.
+        """
+        if not all(map(_has_no_switch, arguments.values())):
             self._opened(arguments, declared)
+        if members.issuperset(arguments):
+            return []
+        texts: list[str] = []
         for path, text in _strings(arguments, "$", declared):
             if not self._has_room(path, len(text)):
                 break
@@ -410,6 +423,12 @@ def _name_of(path: str) -> str:
     """Return the name of the member at a path, for an item of a list that of the list."""
     found = _LAST_MEMBER.search(path)
     return found[1] if found is not None else ""
+
+
+def _has_no_switch(value: Json) -> bool:
+    """Return whether an argument is a text, a number, or a list of these."""
+    of_type = type(value)
+    return of_type in _TEXTS or (of_type is list and _TEXTS.issuperset(map(type, value)))
 
 
 def _switches(arguments: Json) -> Iterator[tuple[str, str, bool]]:

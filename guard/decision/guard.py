@@ -254,7 +254,12 @@ class Guard:
         if self._memory is not None and gated:
             answers = await self._commit(self._memory, answers)
         if not self._open_loop:
-            await self._mark_refused(answers)
+            refused: list[tuple[TracedCall, Verdict]] = []
+            for answer in answers:
+                if not answer[1].enforced.forwards:
+                    refused.append(answer)
+            if refused:
+                await self._mark_refused(refused)
         return answers
 
     async def _judge(self, call: ToolCall) -> Judged:
@@ -606,18 +611,16 @@ class Guard:
             final.append((call, verdict))
         return final
 
-    async def _mark_refused(self, answers: list[tuple[TracedCall, Verdict]]) -> None:
+    async def _mark_refused(self, refused: list[tuple[TracedCall, Verdict]]) -> None:
         """Mark refused calls in the store, with a request for approval where a human may grant."""
         policy = self.policy
-        if self.trial is not None and answers:
-            policy = self.policy_for(answers[0][0].call.identity)
+        if self.trial is not None:
+            policy = self.policy_for(refused[0][0].call.identity)
         ends: list[Completion] = []
-        refused, asked = [], []
-        for answer in answers:
-            if not answer[1].enforced.forwards:
-                refused.append(answer)
-                if answer[1].action is Action.ASK:
-                    asked.append(answer)
+        asked: list[tuple[TracedCall, Verdict]] = []
+        for answer in refused:
+            if answer[1].action is Action.ASK:
+                asked.append(answer)
         requests: list[LabelWrite] = []
         if policy is not None and asked:
             requests = self._approvals.requests(policy, asked)
@@ -625,7 +628,9 @@ class Guard:
             call, role = traced.classified.call, traced.classified.role
             writes: tuple[LabelWrite, ...] = ()
             if policy is not None and requests and verdict.action is Action.ASK:
-                writes = (requests.pop(0), *await self._further(policy, traced))
+                writes = (requests.pop(0),)
+                if policy.propagation is not None or policy.approvals.asks:
+                    writes += await self._further(policy, traced)
             ends.append(
                 Completion(call.id, call.identity, role, call.at, executed=False, writes=writes)
             )

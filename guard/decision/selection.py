@@ -311,8 +311,7 @@ class SelectionReplays:
             [raw] = await self._store.look_up(identity, lookup)
             told = read_explanation(self._seal, lookup.area, raw)
             if told is not None:
-                evidence = {**reason.evidence, "selection": told}
-                return dataclasses.replace(reason, evidence=evidence)
+                return dataclasses.replace(reason, data={**reason.data, "selection": told})
         return reason
 
     # --- a save ----------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class PrefixClassifier(DetectorPlugin):
     def __init__(self, model: ModelRunner) -> None:
         # The score of a row never changes, and real sessions share few rows.  Errors are not kept.
         self._score = lru_cache(maxsize=REMEMBERED_ROWS)(model.score)
+        self._found = lru_cache(maxsize=REMEMBERED_ROWS)(self._finding)
 
     @classmethod
     def create(cls, resources: DetectorResources) -> Self:
@@ -62,20 +63,23 @@ class PrefixClassifier(DetectorPlugin):
         """
         if call.role is not Role.SEND and call.mapping is not None:
             return ()
-        session = principal = self._score(snapshot.session.trajectory.features_13())
+        session = principal = snapshot.session.trajectory.features_13()
         # One session per principal is the common case, and then the two are one.
         if snapshot.principal is not snapshot.session:
-            principal = self._score(snapshot.principal.trajectory.features_13())
+            principal = snapshot.principal.trajectory.features_13()
+        return (self._found(session, principal),)
+
+    def _finding(self, of_session: tuple[float, ...], of_principal: tuple[float, ...]) -> Finding:
+        """Return the finding for the rows of a session and of its principal."""
+        session, principal = self._score(of_session), self._score(of_principal)
         score = max(session, principal)
-        return (
-            Finding(
-                detector=self.name,
-                code="prefix_score",
-                score=score,
-                detail=(
-                    f"calls before this one look like a recall-driven send: {score:.2f} "
-                    f"(session {session:.2f}, principal {principal:.2f})"
-                ),
-                data={"model": MODEL, "session": session, "principal": principal},
+        return Finding(
+            detector=self.name,
+            code="prefix_score",
+            score=score,
+            detail=(
+                f"calls before this one look like a recall-driven send: {score:.2f} "
+                f"(session {session:.2f}, principal {principal:.2f})"
             ),
+            data={"model": MODEL, "session": session, "principal": principal},
         )

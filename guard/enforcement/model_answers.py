@@ -21,7 +21,7 @@ from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import MessageError
 from guard.core.model import Role
 from guard.decision.classification import classify
-from guard.protocols.refusals import Refusal, sentence
+from guard.protocols.refusals import Refusal, observation, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +111,7 @@ class ModelAnswerHandler:
                 if self._shared is not None:
                     self._shared.keep(exchange.identity.tenant, key, classified)
             return None
-        words = sentence(Refusal(classified.call.id, verdict))
+        words = sentence(observation(Refusal(classified.call.id, verdict)))
         name = f"`{proposed.tool}`: " if _PLAIN_NAME.fullmatch(proposed.tool) else ""
         return name + words
 

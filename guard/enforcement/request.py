@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
 
 ReadT = TypeVar("ReadT")
 OutcomeT = TypeVar("OutcomeT")
+_DECISION: Final = attrgetter("decision_id")
+_RULES: Final = attrgetter("verdict.decided_by")
 _NOTHING: Final[frozenset[str]] = frozenset()
 _HEADERS: Final = frozenset({"headers"})
 _UNANSWERED: Final = Reason("approval_required", "", Action.ASK, "a person has yet to approve it")
@@ -422,9 +426,9 @@ class RequestHandler:
         if not asked:
             return reply
         policy = asked[0].verdict.policy
-        decisions = tuple(one.decision_id for one in asked)
+        decisions = tuple(map(_DECISION, asked))
         message = rewriting.message
-        rules = frozenset(rule for one in asked for rule in one.verdict.decided_by)
+        rules = frozenset(chain.from_iterable(map(_RULES, asked)))
         return Asked(
             request, reply, protocol, message, identity, policy, decisions, rules, reworded
         )

@@ -247,7 +247,7 @@ def with_reasons(
             rule="",
             action=Action.BLOCK,
             detail=detail or f"memory class {target.name}",
-            evidence={"memory": told},
+            data={"memory": told},
             remedy=_REMEDIES.get(code, "do not retry the same write") + (hint if not i else ""),
         )
         for i, code in enumerate(codes)

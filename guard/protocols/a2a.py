@@ -136,7 +136,8 @@ class A2aProtocol(ProtocolModule):
     def refuse_whole(self, message: Message, refusal: Refusal) -> HttpReply:
         """Return the same, where it is refused for its side content."""
         rpc: RpcMessage = message.parsed
-        return _error(200, rpc.id, sentence(refusal), observation(refusal))
+        fields = observation(refusal)
+        return _error(200, rpc.id, sentence(fields), fields)
 
     def unreadable(
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None
@@ -167,8 +168,8 @@ class A2aProtocol(ProtocolModule):
     def withhold(self, content: Json, refusals: Mapping[str | None, Refusal]) -> Json:
         """Return an error in the place of an answer that is withheld."""
         refusal = next(iter(refusals.values()))
-        found = _response(content) or {}
-        return _document(found.get("id"), sentence(refusal), observation(refusal))
+        found, fields = _response(content) or {}, observation(refusal)
+        return _document(found.get("id"), sentence(fields), fields)
 
 
 def _response(content: Json) -> dict[str, Json] | None:

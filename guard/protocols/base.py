@@ -241,8 +241,8 @@ class ProtocolModule(ABC):
             refusals: what the agent is told instead, by correlation.
         """
         del content
-        refusal = next(iter(refusals.values()))
-        return {"withheld": True, "detail": sentence(refusal), "guard": observation(refusal)}
+        fields = observation(next(iter(refusals.values())))
+        return {"withheld": True, "detail": sentence(fields), "guard": fields}
 
 
 def discover_protocols(resources: ProtocolResources | None = None) -> tuple[ProtocolModule, ...]:

@@ -13,6 +13,8 @@ from guard.core.json_values import quoted
 from guard.core.policy import Action
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from guard.core.errors import MessageError
     from guard.core.model import Json
     from guard.core.policy import Verdict
@@ -33,7 +35,7 @@ WITHHELD: Final = frozenset(
 )
 """Reasons that concern a result: its call did reach the tool."""
 _SHOWN: Final = frozenset({"memory", "selection"})
-"""Parts of a reason's evidence that the agent is shown as well."""
+"""Parts of a reason's data that the agent is shown as well."""
 RETRIED = frozenset(
     {"audit_error", "gate_error", "guard_error", "recording_error", "write_conflict"}
 )
@@ -74,8 +76,8 @@ def observation(refusal: Refusal) -> dict[str, Json]:
             reasons.append({"code": reason.code, "rule": reason.rule})
             if reason.remedy and reason.remedy not in remedies:
                 remedies.append(reason.remedy)
-            for shown in _SHOWN.intersection(reason.evidence):
-                fields.setdefault(shown, reason.evidence[shown])
+            for shown in _SHOWN.intersection(reason.data):
+                fields.setdefault(shown, reason.data[shown])
             retry = retry or reason.code in RETRIED
     fields |= {
         "decision": verdict.action.label,
@@ -88,9 +90,12 @@ def observation(refusal: Refusal) -> dict[str, Json]:
     return fields
 
 
-def sentence(refusal: Refusal) -> str:
-    """Return the refusal in words, for a model to read."""
-    fields = observation(refusal)
+def sentence(fields: Mapping[str, Json]) -> str:
+    """Return an observation in words, for a model to read.
+
+    Args:
+        fields: as :func:`observation` returns them.
+    """
     verb = "needs approval" if fields["decision"] == "ask" else "was refused"
     begins = f"This call {verb} by the egress guard and did not reach the tool. "
     reasons: list[str] = []
@@ -98,9 +103,10 @@ def sentence(refusal: Refusal) -> str:
         reasons.append(f"{reason['code']} ({reason['rule'] or 'guard'})")
         if reason["code"] in WITHHELD:
             begins = "This call was carried out; its result was withheld by the egress guard. "
+    orders = _orders(fields["selection"]) if "selection" in fields else ""
     return (
         f"{begins}"
-        f"Reason: {', '.join(reasons) or fields['code']}. {_orders(fields.get('selection'))}"
+        f"Reason: {', '.join(reasons) or fields['code']}. {orders}"
         f"What would help: {fields['remedy']}. "
         f"Retry: {_RETRY[fields['decision'] == 'ask', fields['retry']]}. "
         f"Decision id: {fields['decision_id']}."
@@ -111,7 +117,7 @@ def _orders(told: Json) -> str:
     """Return both orders of a recalled answer in words; names are a memory's, so they are quoted.
 
     Args:
-        told: of :meth:`guard.graph_memory.comparison.Comparison.document`, None for no answer.
+        told: of :meth:`guard.graph_memory.comparison.Comparison.document`.
     """
     if not isinstance(told, dict) or "served" not in told:
         return ""

@@ -3,7 +3,7 @@
 A call that a rule asks about leaves a sealed, short-lived :class:`ApprovalRequest`: which tool,
 whom it would reach and where each of these receivers came from, and what would leave.  A person's
 yes becomes one :class:`Grant` for each asked call of that message.  A grant is for one very call
-(:func:`bound`); it is sealed, it expires, and the store hands it out once.
+(:class:`Bound`); it is sealed, it expires, and the store hands it out once.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import SessionRung
@@ -40,6 +41,9 @@ TOGETHER: Final = 16
 _GIVEN: Final = frozenset({SessionRung.MCP_SESSION, SessionRung.RECORDED})
 """How session ids are learnt that a client does not make up: a retry after a reconnection has
 another of any other kind."""
+_TEXTS_REMEMBERED: Final = 1024
+TOOL_CHARACTERS: Final = 256
+"""Characters of a tool's name up to which a text with it is remembered: clients choose it."""
 _CODE: Final = attrgetter("code")
 _CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _READABLE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -189,28 +193,50 @@ class ApprovalRequest:
         return any(found)
 
 
-def bound(policy: Policy, call: ToolCall) -> dict[str, Json]:
-    """Return everything that a grant for a call binds, by name.
+class Bound(NamedTuple):
+    """Everything that a grant for a call binds, besides its arguments.
 
     Not what differs in every retry of a client: JSON-RPC ids and progress tokens are no part of a
-    call; headers and ``_meta`` count as far as ``call.context`` has them.
+    call; headers and ``_meta`` count as far as ``context`` has them.
     """
-    identity, arguments = call.identity, dict(call.arguments)
-    for name in call.unbound:
-        arguments.pop(name, None)
-    return {
-        "tenant": identity.tenant,
-        "principal": identity.principal,
-        "proof": int(identity.principal_rung),
-        "session": identity.session if identity.session_rung in _GIVEN else "",
-        "server": call.server,
-        "upstream": call.upstream,
-        "tool": call.tool,
-        "protocol": call.protocol,
-        "context": call.context,
-        "policy": policy.digest,
-        "arguments": arguments,
-    }
+
+    context: str
+    policy: str
+    """Digest of the policy in force."""
+    principal: str
+    proof: int
+    protocol: str
+    server: str
+    session: str
+    """Empty where it is the client's choice."""
+    tenant: str
+    tool: str
+    upstream: str
+
+    @classmethod
+    def of(cls, policy: Policy, call: ToolCall) -> Bound:
+        """Return what a grant for a call binds."""
+        identity = call.identity
+        return cls(
+            call.context,
+            policy.digest,
+            identity.principal,
+            int(identity.principal_rung),
+            call.protocol,
+            call.server,
+            identity.session if identity.session_rung in _GIVEN else "",
+            identity.tenant,
+            call.tool,
+            call.upstream,
+        )
+
+
+def _made_text(bound: Bound) -> str:
+    """Return it as canonical JSON."""
+    return _CANONICAL.encode(bound._asdict())
+
+
+_text_of: Final = lru_cache(maxsize=_TEXTS_REMEMBERED)(_made_text)
 
 
 class Approvals:
@@ -225,8 +251,14 @@ class Approvals:
 
     def digest(self, policy: Policy, call: ToolCall) -> str:
         """Return the digest of one very call under one policy, in hex."""
-        text = _CANONICAL.encode(bound(policy, call))
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        arguments: Mapping[str, Json] = call.arguments
+        if call.unbound:
+            arguments = {k: v for k, v in arguments.items() if k not in call.unbound}
+        bound = Bound.of(policy, call)
+        # The calls of one agent to one tool differ in their arguments.
+        text = (_text_of if len(call.tool) <= TOOL_CHARACTERS else _made_text)(bound)
+        canonical = f'{{"arguments":{_CANONICAL.encode(dict(arguments))},{text[1:]}'
+        return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
     def requests(
         self, policy: Policy, asked: Sequence[tuple[TracedCall, Verdict]]

@@ -31,7 +31,8 @@ from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
 from guard.provenance.prompts import SENTENCE_EDGE, SENTENCE_END, SENTENCES, said_value, words_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from guard.core.calls import ClassifiedCall, TracedCall
     from guard.core.labels import Context, LabelSet
@@ -310,13 +311,17 @@ def _values_in(
     return plain, disguised, overflow
 
 
-def _texts_of(arguments: Mapping[str, Json]) -> list[str]:
+def _texts_of(
+    arguments: Mapping[str, Json], left_out: AbstractSet[str] = frozenset()
+) -> list[str]:
     """Return the strings and numbers in arguments, and the names in them that somebody chose."""
-    stack: list[Json] = [*arguments.values()]
+    stack: list[Json] = []
     texts: list[str] = []
-    for name in arguments:
-        if not name.isidentifier():
-            texts.append(name)
+    for name, value in arguments.items():
+        if name not in left_out:
+            stack.append(value)
+            if not name.isidentifier():
+                texts.append(name)
     while stack:
         item = stack.pop()
         if isinstance(item, str):
@@ -345,18 +350,16 @@ def written_values(classified: ClassifiedCall) -> list[str]:
     arguments: Mapping[str, Json] = call.arguments
     if classified.role is Role.SAVE and mapping is not None and mapping.store:
         return []
+    left_out: AbstractSet[str] = frozenset()
     if classified.role in _MESSAGES and mapping is not None:
-        members = mapping.body_members
-        if members is None:
+        if mapping.body_members is None:
             body = {path for query in mapping.body for path, _ in query.find(arguments)}
             arguments = without_members(arguments, body)
         else:
-            arguments = dict(arguments)
-            for name in members:
-                arguments.pop(name, None)
+            left_out = mapping.body_members
     plain: dict[str, None] = {}
     disguised: dict[str, None] = {}
-    for text in _texts_of(arguments):
+    for text in _texts_of(arguments, left_out):
         stand, hidden = _written_in(text)
         plain |= stand
         disguised |= hidden
@@ -367,7 +370,19 @@ def written_values(classified: ClassifiedCall) -> list[str]:
         if target.status in _LISTED:
             for known in keys_of(target.destination):
                 values.pop(known, None)
+            values.pop(HANDLE + target.destination.canonical, None)
     return list(islice(values, WRITTEN_LIMIT))
+
+
+def values_vouching(written: Collection[str]) -> Iterator[str]:
+    """Yield those of some written values that say whether they are vouched for.
+
+    A text that is a mailbox is a handle as well, and stands with the mailbox or falls with it.
+    """
+    known = frozenset(written)
+    for value in written:
+        if not (value.startswith(HANDLE) and f"mail:{value[len(HANDLE) :]}" in known):
+            yield value
 
 
 @bounded_cache(256)

@@ -66,6 +66,7 @@ from guard.provenance.saved_values import (
     SavedParts,
     item_value,
     saved_values,
+    values_vouching,
     written_values,
 )
 from guard.provenance.seal import FINGERPRINT, names_in
@@ -329,7 +330,7 @@ class Tracing:
         if policy.has_directories and call.role not in READING:
             self._written = tuple(written_values(call))
             room = max(0, ASK_LIMIT // 2 - len(self._values))
-            self._add(islice(self._written, room), _VOUCHED)
+            self._add(islice(values_vouching(self._written), room), _VOUCHED)
 
     def _count_carried(self) -> None:
         """Note how much each external host could be told by the call."""

@@ -99,7 +99,7 @@ def _reason(policy: Policy, reason: Reason) -> dict[str, Any]:
         "code": reason.code,
         "rule": reason.rule,
         "detail": reason.detail,
-        "evidence": dict(reason.evidence),
+        "evidence": reason.evidence,
         "remedy": reason.remedy,
         "description": _description(policy, reason.rule),
     }

@@ -272,8 +272,8 @@ def _reason(reason: Reason) -> dict[str, Json]:
         "rule": reason.rule,
         "action": reason.action.label,
     }
-    if reason.evidence:
-        document["evidence"] = dict(reason.evidence)
+    if evidence := reason.evidence:
+        document["evidence"] = evidence
     if reason.remedy:
         document["remedy"] = reason.remedy
     return document

@@ -32,10 +32,6 @@ NEVER_ALLOWED: Final = frozenset(
 STATUS: Final = AliasChoices("status", "standing")
 """The field and its old spelling, of which the digest of a policy is taken: it stays what it was.
 """
-EVIDENCE_TARGETS: Final = 5
-"""Targets named in a reason; a call can have thousands."""
-EVIDENCE_PATH: Final = 64
-"""Characters of an argument path kept; the keys in it are the caller's text."""
 
 
 def _lacks_receiver(call: ClassifiedCall) -> bool:
@@ -123,20 +119,6 @@ class PolicyOutline:
     def claims_everything(self) -> bool:
         """Whether no tool is left unmapped."""
         return any(p.is_everything for mapping in self.mappings for p in mapping.patterns)
-
-
-def evidence_of(attestation: Attestation) -> dict[str, Json]:
-    """Return what a reason says of an attestation; no value, no text."""
-    document: dict[str, Json] = {"rung": attestation.rung.label, "why": attestation.why}
-    if attestation.vector:
-        document["vector"] = attestation.vector
-    if attestation.saturated:
-        document["saturated"] = True
-    if attestation.record is not None:
-        document["call"] = attestation.record.call
-        document["source"] = attestation.record.source
-        document["session"] = "this" if attestation.same_session else "earlier"
-    return document
 
 
 class RuleConfig(BaseModel):
@@ -242,23 +224,23 @@ class RuleConfig(BaseModel):
         return ()
 
     def reason(
-        self, code: str, detail: str, targets: tuple[Target, ...], **evidence: Json
+        self,
+        code: str,
+        detail: str,
+        targets: tuple[Target, ...],
+        attested: Attestation | None = None,
+        **data: Json,
     ) -> Reason:
-        """Return a reason with this rule's id, effect and remedy, and no argument text."""
-        if targets:
-            named: list[Json] = []
-            for target in targets[:EVIDENCE_TARGETS]:
-                fields: dict[str, Json] = {
-                    "standing": str(target.status),
-                    "kind": target.destination.kind,
-                    "path": target.path[:EVIDENCE_PATH],
-                }
-                if target.attestation is not None:
-                    fields.update(evidence_of(target.attestation))
-                named.append(fields)
-            evidence["targets"] = named
-            evidence["target_count"] = len(targets)
-        return Reason(code, self.id, self.effect, detail, evidence, self.remedy)
+        """Return a reason with this rule's id, effect and remedy, and no argument text.
+
+        Args:
+            code: one of ``codes``.
+            detail: in words.
+            targets: the values that it is about.
+            attested: where the worst of them came from, where that is what the rule judges.
+            data: what else there is to say of it.
+        """
+        return Reason(code, self.id, self.effect, detail, data, self.remedy, targets, attested)
 
     def targets_of(self, call: TracedCall) -> tuple[Target, ...] | None:
         """Return the destinations of a call that the rule is about; None where it is not."""

@@ -22,7 +22,7 @@ from guard.content.leak_patterns import OVERFLOW
 from guard.core.labels import Rung
 from guard.core.policy import Action
 from guard.provenance.ladder import attestation_of
-from guard.rules.base import NEVER_ALLOWED, RuleConfig, RungName, evidence_of
+from guard.rules.base import NEVER_ALLOWED, RuleConfig, RungName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,12 +109,12 @@ class ProvenanceRule(RuleConfig):
                 worst = attested
         if allowing and unsure:
             detail = "nothing trusted has named it, and it may be tainted"
-            reason = self.reason("provenance_saturated", detail, concerned, **evidence_of(worst))
+            reason = self.reason("provenance_saturated", detail, concerned, worst)
             return replace(reason, action=Action.ASK)
         code, detail = CODES[worst.rung], DETAILS[worst.rung]
         if worst.why in SELECTED:
             code, detail = worst.why, SELECTED[worst.why]
-        return self.reason(code, detail, concerned, **evidence_of(worst))
+        return self.reason(code, detail, concerned, worst)
 
     def _about(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         """Return the values of the rule's kinds that stand on its rungs."""

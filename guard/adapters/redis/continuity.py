@@ -161,6 +161,8 @@ class ContinuityWatch:
         self._record = _IdentityRecord(client, seal, namespace, part)
         self._part = part
         self._parts: dict[str, ContinuityWatch] = {}
+        self.has_parts = bool(client.record_tag("any"))
+        """Whether parts of the store can be lost by themselves."""
         self._beginning: Callable[[str], ContinuityWatch] = lambda tag: ContinuityWatch(
             client,
             seal=seal,
@@ -189,9 +191,9 @@ class ContinuityWatch:
         Raises:
             GuardError: its note cannot be read.
         """
-        tag = self._client.record_tag(tenant_tag(tenant))
-        if not tag:
+        if not self.has_parts:
             return self
+        tag = self._client.record_tag(tenant_tag(tenant))
         if tag not in self._parts:
             self._parts[tag] = self._beginning(tag)
         return self._parts[tag]
@@ -202,7 +204,7 @@ class ContinuityWatch:
         Raises:
             StateError: as :meth:`look`.
         """
-        parts = list(self._parts.values()) if self._client.record_tag("any") else [self]
+        parts = list(self._parts.values()) if self.has_parts else [self]
         await asyncio.gather(*(part.look(lifetime) for part in parts))
 
     async def look(self, lifetime: int) -> None:

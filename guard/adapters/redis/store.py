@@ -257,7 +257,9 @@ class RedisSessionStore:
             msg = "redis answered an attempt with something else than windows and labels"
             raise StateError(msg)
         session, principal, full, taken, *labels = reply
-        continuity = self._continuity and self._continuity.of(identity.tenant)
+        continuity = self._continuity
+        if continuity is not None and continuity.has_parts:
+            continuity = continuity.of(identity.tenant)
         if continuity is not None and (
             principal == FRESH_WINDOW or self.client.opened != continuity.opened
         ):
@@ -503,23 +505,29 @@ def _packed_lookups(
 ) -> tuple[list[bytes], list[bytes | str | int]]:
     """Return keys and arguments of look-ups, as ``attempt.lua`` takes them: ``named`` comes last.
 
+    What is read of one set in a row is one command: a session's set is read for several purposes.
+
     Raises:
         struct.error: a look-up has more fields than two bytes can count.
     """
     named = query.named
     counters = query.counters
-    lookups = [*query.values, *filter(None, (query.recalls, query.definition, counters, named))]
+    lookups = [*filter(None, (query.definition, counters)), *query.values]
+    lookups += filter(None, (query.recalls, named))
     if not lookups:
         return [], []
     asked = [*map(_FIELDS, lookups)]
     sizes = [*map(len, asked)]
+    areas = [*map(_AREA, lookups)]
     if counters is not None:
-        sizes[-1 if named is None else -2] += COUNTERS
+        sizes[0 if query.definition is None else 1] += COUNTERS
+    while len(areas) > 1 and areas[-1] is areas[-2]:
+        areas.pop()
+        sizes[-2:] = [sum(sizes[-2:])]
     packed = struct.pack(f">{len(sizes)}H", *sizes)
     count = 0 if named is None else len(named.fields)
     receivers = 0 if query.pieces is None else len(query.told)
     fields: list[bytes | str | int] = [packed, count, receivers, *chain.from_iterable(asked)]
-    areas = [*map(_AREA, lookups)]
     if query.pieces is not None:
         fields += query.pieces.fields
         areas += (query.pieces.area, *query.told)
@@ -528,27 +536,27 @@ def _packed_lookups(
 
 def _reply(query: LabelQuery, labels: list[object]) -> LabelReply:
     """Return the answers to :func:`_packed_lookups` part by part."""
-    end = len(labels)
+    begin, end = 0, len(labels)
     told = 0
+    named: tuple[object, ...] = ()
+    counters: tuple[object, ...] = ()
+    recalls = definition = None
+    if query.definition is not None:
+        definition = labels[0]
+        begin = 1
+    if query.counters is not None:
+        begin += len(query.counters.fields)
+        counters = tuple(labels[begin - len(query.counters.fields) : begin])
     if query.pieces is not None:
         end -= 1
         told = _thousandths(labels[end])
-    named: tuple[object, ...] = ()
-    recalls = definition = None
     if query.named is not None:
         end -= len(query.named.fields)
         named = tuple(labels[end : end + len(query.named.fields)])
-    counters: tuple[object, ...] = ()
-    if query.counters is not None:
-        end -= len(query.counters.fields)
-        counters = tuple(labels[end : end + len(query.counters.fields)])
-    if query.definition is not None:
-        end -= 1
-        definition = labels[end]
     if query.recalls is not None:
         end -= 1
         recalls = labels[end]
-    return LabelReply(tuple(labels[:end]), named, recalls, definition, counters, told)
+    return LabelReply(tuple(labels[begin:end]), named, recalls, definition, counters, told)
 
 
 def _thousandths(reply: object) -> int:

@@ -369,12 +369,18 @@ def _of_mcp(change: str) -> bool:
 
 
 def _unbind(patch: Patch, *names: str) -> None:
-    before = approvals.bound
+    before, binds = approvals.Bound.of, approvals.Approvals.digest
+    without: dict[str, Any] = {n: "" for n in names if n in approvals.Bound._fields}
 
-    def bound(policy: Policy, call: ToolCall) -> dict[str, Json]:
-        return {n: value for n, value in before(policy, call).items() if n not in names}
+    def bound(policy: Policy, call: ToolCall) -> approvals.Bound:
+        return before(policy, call)._replace(**without)
 
-    patch.set(approvals, "bound", bound)
+    def digest(self: approvals.Approvals, policy: Policy, call: ToolCall) -> str:
+        return binds(self, policy, replace(call, arguments={}))
+
+    patch.set(approvals.Bound, "of", bound)
+    if "arguments" in names:
+        patch.set(approvals.Approvals, "digest", digest)
 
 
 def _any_definition(patch: Patch) -> None:

@@ -92,8 +92,8 @@ class HttpRequestProtocol(ProtocolModule):
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
         """Return 403 with a problem document."""
         del message
-        refusal = next(r for r in refusals if r is not None)
-        return problem(403, TITLE, sentence(refusal), observation(refusal))
+        fields = observation(next(r for r in refusals if r is not None))
+        return problem(403, TITLE, sentence(fields), fields)
 
     def unreadable(
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None

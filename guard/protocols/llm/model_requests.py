@@ -72,9 +72,8 @@ class ModelApi(ProtocolModule):
 
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
         """Return 403."""
-        refusal = next(r for r in refusals if r is not None)
-        fields = observation(refusal)
-        return _error(403, "permission_error", sentence(refusal), fields, self.shape)
+        fields = observation(next(r for r in refusals if r is not None))
+        return _error(403, "permission_error", sentence(fields), fields, self.shape)
 
     def unreadable(
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None

@@ -487,13 +487,16 @@ class McpProtocol(ProtocolModule):
         for rpc in rpc_messages:
             refusal = next(pending) if _is_call(rpc) else None
             if rpc.method is not None and rpc.id is not None:
-                answers.append(_refused(rpc, refusal))
+                fields = _BATCH_REFUSED if refusal is None else observation(refusal)
+                said = _BATCH_SAID if refusal is None else sentence(fields)
+                answers.append(_told(rpc, said, fields))
         return _reply(200, answers if is_batch else answers[0])
 
     def refuse_whole(self, message: Message, refusal: Refusal) -> HttpReply:
         """Answer every request with an error; where there is none, the message itself."""
         is_batch, rpc_messages = message.parsed or (False, ())
-        said, fields = sentence(refusal), observation(refusal)
+        fields = observation(refusal)
+        said = sentence(fields)
         requests = [rpc for rpc in rpc_messages if rpc.method is not None and rpc.id is not None]
         if not requests and rpc_messages:
             # To a client, another status is the end of its connection.
@@ -651,7 +654,8 @@ def _withheld(item: Json, refusals: Mapping[str | None, Refusal]) -> Json:
     refusal = refusals.get(key)
     if key is None or refusal is None or not isinstance(item, dict):
         return item
-    result = _error_result(sentence(refusal), observation(refusal))
+    fields = observation(refusal)
+    result = _error_result(sentence(fields), fields)
     return {"jsonrpc": "2.0", "id": item.get("id"), "result": result}
 
 
@@ -817,13 +821,10 @@ def _call(rpc: RpcMessage, *, is_call: bool) -> ParsedCall:
     return ParsedCall(name, arguments, rpc.correlation, meta, trace)
 
 
-def _refused(rpc: RpcMessage, refusal: Refusal | None) -> Json:
-    if refusal is None:
-        said = "not forwarded: another message of the same batch was refused; send this one alone"
-        return _told(rpc, said, {"code": "batch_refused", "retry": True})
-    return _told(rpc, sentence(refusal), observation(refusal))
-
-
+_BATCH_REFUSED: Final = {"code": "batch_refused", "retry": True}
+_BATCH_SAID: Final = (
+    "not forwarded: another message of the same batch was refused; send this one alone"
+)
 _DROPPED: Final = HttpReply(202, "text/plain", b"")
 """The answer to notifications and answers of a client, which are not forwarded."""
 

@@ -160,7 +160,7 @@ def test_the_file_never_holds_argument_text(tmp_path, value, key, destination):
         Target(Destination("malformed", destination), DestinationStatus.MALFORMED, "$['to'][0]"),
     ]
     call = record(arguments={"to": value}, targets=targets)
-    with_evidence = Reason("x", "r", Action.BLOCK, evidence={"text": value}, remedy="ask")
+    with_evidence = Reason("x", "r", Action.BLOCK, data={"text": value}, remedy="ask")
     log = AuditLogFile(path)
 
     log.decision(call)

@@ -94,7 +94,7 @@ async def test_the_refusal_shows_both_orders_and_the_writer(world):
     }
     assert (writer["principal"], writer["call"]) == ("peer", 0)
     assert writer["at"] == 1005.0
-    words = sentence(Refusal("d", verdict))
+    words = sentence(observation(Refusal("d", verdict)))
     assert 'The memory answered: "invoice rival 0", "invoice right 0".' in words
     assert 'principal "peer", call 0' in words
     operator = LabelOperator(world.store, world.guard._seal, world.policy.limits)
@@ -617,7 +617,7 @@ async def test_what_does_not_count_is_written_apart_and_the_store_asked_without_
     assert (told["road"], told["replay"]) == ("dual_query", "no_replica")
     assert told["served"] == ["invoice rival 0", "invoice right 0"]
     assert told["authenticated"] == ["invoice right 0", "invoice rival 0"]
-    assert "The memory answered: " in sentence(Refusal("d", verdict))
+    assert "The memory answered: " in sentence(observation(Refusal("d", verdict)))
     verdict, _ = await world.pay(SCENE.right)
     assert verdict.action is Action.ALLOW
     assert world.metrics.found == ["no_replica", "stands", "no_replica", "diverged"]

@@ -5,8 +5,12 @@ import json
 import pytest
 
 from guard.core.calls import ToolResult
+from guard.core.policy import StateLimits
 from guard.policy_files import load_policies
-from tests.guards import guard_on
+from guard.provenance import label_sets
+from guard.provenance.saved_values import values_vouching
+from guard.provenance.seal import Seal
+from tests.guards import KEY, guard_on
 from tests.unit.provenance.agents import POLICY, Agent, rung, why
 
 TOOLS = """
@@ -274,3 +278,34 @@ async def test_a_directory_vouches_for_nobody_whom_the_user_refuses(agent):
     await agent.say(f"Do not send anything to {BOB}.")
 
     assert rung(await agent.send(BOB)) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("named", "receiver", "marked"),
+    [
+        ("", "evil@attack.test", {"mail", "handle"}),
+        (f"Write to {BOB}.", BOB, set()),
+        ("", "desk@inside.test", set()),
+    ],
+    ids=["of a stranger", "of whom the user named", "of the house"],
+)
+async def test_a_mailbox_that_is_written_is_a_written_handle_as_well(
+    agent, store, named, receiver, marked
+):
+    """Both are marked, or neither: the same text stands with the mailbox or falls with it."""
+    await agent.say(named)
+    await writes(agent, "send", {"to": receiver, "body": "b"})
+    seal, sets = Seal(KEY), label_sets.label_sets(StateLimits())
+    found = set()
+    for kind in ("mail", "handle"):
+        mark = seal.fingerprint(f"{kind}:{receiver}")
+        area = sets.written(agent.identity, mark)
+        if mark + label_sets.WRITTEN in await store.fields(agent.identity, area):
+            found.add(kind)
+    assert found == marked
+
+
+def test_a_mailbox_speaks_for_the_same_text_as_a_handle():
+    """A handle of its own is looked up, and so is one without its mailbox."""
+    written = ["handle:ann@b.test", "mail:ann@b.test", "handle:pat", "handle:x@y.test"]
+    assert [*values_vouching(written)] == ["mail:ann@b.test", "handle:pat", "handle:x@y.test"]

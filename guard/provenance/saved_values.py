@@ -311,9 +311,7 @@ def _values_in(
     return plain, disguised, overflow
 
 
-def _texts_of(
-    arguments: Mapping[str, Json], left_out: AbstractSet[str] = frozenset()
-) -> list[str]:
+def _texts_of(arguments: Mapping[str, Json], left_out: AbstractSet[str] = frozenset()) -> list[str]:
     """Return the strings and numbers in arguments, and the names in them that somebody chose."""
     stack: list[Json] = []
     texts: list[str] = []

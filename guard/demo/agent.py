@@ -18,8 +18,8 @@ from guard.demo.stage import Stage
 SESSION_HEADER: Final = "X-Guard-Session"
 SHARE: Final = "notes.share"
 """The tool of the notes service: no MCP, a plain HTTP request that the policy maps."""
-CALL_TIMEOUT: Final = timedelta(seconds=15)
-HTTP_TIMEOUT: Final = httpx.Timeout(15)
+CALL_TIMEOUT: Final = timedelta(seconds=60)
+HTTP_TIMEOUT: Final = httpx.Timeout(60)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from guard.demo.stage import DemoError, Places, Via, stage
 from guard.destinations.canonical import read_destinations
 from guard.replay.reports import Check, Report, machine
 
-WHOLE_SECONDS: Final = 90
+WHOLE_SECONDS: Final = 240
 """After this the demo gives up and cleans up; it takes a tenth of that."""
 PASSES: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 

@@ -1,13 +1,16 @@
 """The supervisor's places for workers: signals, replacement, and what becomes of one that dies."""
 
 import json
+import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from guard.adapters.processes import worker_slot
 from guard.adapters.processes.child_process import Heartbeat
 from guard.adapters.processes.worker_slot import Launch, Replacement, WorkerSlot
 from guard.settings import Settings
@@ -178,8 +181,25 @@ def test_a_worker_without_a_heartbeat_is_killed(place):
     assert one.started[0].returncode == -signal.SIGKILL
 
 
-def test_a_worker_is_told_what_somebody_chose_and_nothing_else(tmp_path):
+@pytest.mark.parametrize(("seconds", "kills"), [(29, False), (61, True)])
+def test_a_worker_is_not_blamed_for_a_machine_that_stood_still(place, monkeypatch, seconds, kills):
+    """Nobody ran, the supervisor neither: it beats again, or is killed, after that."""
+    one = place(heartbeat=60.0)
+    worker = up(one)
+    now = time.monotonic() + 3600
+    monkeypatch.setattr(worker_slot.time, "monotonic", lambda: now)
+    one.slot.tend()
+    for _ in range(seconds):
+        now += 1
+        one.slot.tend()
+
+    assert (worker.returncode is not None) is kills
+
+
+def test_a_worker_is_told_what_somebody_chose_and_nothing_else(tmp_path, monkeypatch):
     """A worker of another version may not know every setting, and the rest is as it was."""
+    for name in [name for name in os.environ if name.startswith("GUARD_")]:
+        monkeypatch.delenv(name)
     settings = Settings(
         policy=[tmp_path / "policy.yaml"],
         reverse=["127.0.0.1:8080=http://tools.test:1"],

@@ -55,15 +55,23 @@ class Worker:
             self.told_to_end = time.monotonic()
             self.process.send_signal(signal.SIGTERM)
 
-    def ended(self, now: float, heartbeat: float, drain: float) -> bool:
-        """Return whether it has ended; kill it where it does not beat, or takes too long to end."""
+    def ended(self, now: float, heartbeat: float, drain: float, awake: float) -> bool:
+        """Return whether it has ended; kill it where it does not beat, or takes too long to end.
+
+        Args:
+            now: on the monotonic clock, as every time here.
+            heartbeat: seconds that it may go without one.
+            drain: seconds that it gets for its calls in flight.
+            awake: since when the supervisor has been looking without a break.
+        """
         if self.process.poll() is not None:
             return True
         beat = self.pulse.last_beat()
         if self.told_to_end is not None:
             overdue = now - self.told_to_end > drain + STOP_SECONDS
         else:
-            overdue = now - (beat or self.began) > (heartbeat if beat else START_SECONDS)
+            since = max(beat or self.began, awake)
+            overdue = now - since > (heartbeat if beat else START_SECONDS)
         if overdue:
             self.process.kill()
         return False
@@ -131,6 +139,9 @@ class WorkerSlot:
         self._young_deaths = 0
         self._from = 0.0
         """No worker is started before."""
+        self._looked = self._awake = time.monotonic()
+        """When it was looked after last, and since when without a break: where the whole machine
+        stood still, its worker could not beat either."""
         self._serial = 0
         self.current: Worker | None = None
         self._successor: Worker | None = None
@@ -143,6 +154,9 @@ class WorkerSlot:
     def tend(self) -> None:
         """Look after the processes: start what is missing, kill what hangs, note what died."""
         now = time.monotonic()
+        if now - self._looked > self._heartbeat / 2:
+            self._awake = now
+        self._looked = now
         if self._retiring is not None and self._has_ended(self._retiring, now):
             self._retired(self._retiring)
             self._retiring = None
@@ -214,7 +228,7 @@ class WorkerSlot:
         return [one for one in (self.current, self._successor, self._retiring) if one is not None]
 
     def _has_ended(self, worker: Worker, now: float) -> bool:
-        return worker.ended(now, self._heartbeat, self._drain)
+        return worker.ended(now, self._heartbeat, self._drain, self._awake)
 
     def _launch(self) -> Worker:
         if not self._name:

@@ -24,6 +24,9 @@ _READS: Final[dict[bytes, tuple[str | int, ...]]] = {
 }
 """The command that reads a whole key of each type, and what follows the key's name."""
 
+_GONE: Final = -2
+"""What ``PTTL`` answers of a key that has gone meanwhile."""
+
 
 class Stored(NamedTuple):
     """One key."""
@@ -33,7 +36,8 @@ class Stored(NamedTuple):
     content: Any
     """All of it, in an order that does not depend on when what was written."""
     expires: float | None
-    """When it goes by itself, in seconds of the monotonic clock; None where it stays."""
+    """When it goes by itself, in seconds of the monotonic clock, or a little later; None where it
+    stays."""
 
 
 async def stored_state(store: RedisSessionStore, tenant: str = "default") -> dict[bytes, Stored]:
@@ -74,8 +78,11 @@ async def _read(store: RedisSessionStore, key: bytes) -> Stored | None:
         raise GuardError(f"a key of the type {kind!r} cannot be compared")
     command, *more = _READS[kind]
     reply: Any = await store.client.execute(command, key, *more)
+    began = time.monotonic()
     left = await store.client.execute("PTTL", key)
-    expires = time.monotonic() + left / 1000 if isinstance(left, int) and left >= 0 else None
+    if not isinstance(left, int) or left == _GONE:
+        return None
+    expires = began + left / 1000 if left >= 0 else None
     if kind == b"hash":
         reply = dict(zip(reply[::2], reply[1::2], strict=True))
     elif kind == b"set":

@@ -365,8 +365,9 @@ class Policy:
     """Whether a rule asks how much hosts could have been told."""
     requires_recording: bool = False
     """Whether a call goes out only once it stands in the recording."""
-    detectors: frozenset[str] = frozenset()
-    """Names of the detectors that its rules need, of those that are asked on demand."""
+    detectors: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
+    """The detectors that its rules need, of those that are asked on demand: by name the tools whose
+    calls they are asked about, None for every tool."""
     guarded_kinds: frozenset[str] | None = None
     """Kinds of guarded values that some rule looks at; only they are traced.  None: all."""
     paths: tuple[str, ...] = ()

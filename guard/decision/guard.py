@@ -91,6 +91,7 @@ ReadsAside: TypeAlias = "Callable[[Seal, Policy, ToolResult], Awaitable[Learnt]]
 ParamT = ParamSpec("ParamT")
 ResultT = TypeVar("ResultT")
 _ENFORCED: Final = attrgetter("verdict.enforced")
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 class Judged(NamedTuple):
@@ -215,7 +216,10 @@ class Guard:
         trial = self.trial
         wanted = [self.policy, None if trial is None else trial.candidate]
         for detector in self._on_demand.values():
-            if any(policy is not None and detector.name in policy.detectors for policy in wanted):
+            # One that is asked about some tools only gets ready with the first call of one.
+            if any(
+                policy and policy.detectors.get(detector.name, _NONE) is None for policy in wanted
+            ):
                 detector.prepare()
 
     def policy_for(self, identity: Identity) -> Policy | None:
@@ -529,10 +533,10 @@ class Guard:
         """Return what the detectors find; one that fails is noted, and blocks the call."""
         findings: list[Finding] = []
         for detector in self._detectors:
-            if detector.name in self._on_demand and (
-                policy is None or detector.name not in policy.detectors
-            ):
-                continue
+            if detector.name in self._on_demand:
+                tools = _NONE if policy is None else policy.detectors.get(detector.name, _NONE)
+                if tools is not None and classified.call.tool not in tools:
+                    continue
             try:
                 findings.extend(detector.inspect(classified, snapshot))
             except BaseException as error:  # noqa: BLE001  (no await here: nothing is cancelled)

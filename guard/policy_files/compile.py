@@ -247,7 +247,7 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
         traces_pieces=any(rule.traces_pieces() for file in files for rule in file.rules),
         counts_capacity=any(rule.counts_capacity for file in files for rule in file.rules),
         requires_recording=any(file.content.recording == "required" for file in files),
-        detectors=_detectors(rule for file in files for rule in file.rules),
+        detectors=_detectors([rule for file in files for rule in file.rules]),
         guarded_kinds=_guarded_kinds(rule for file in files for rule in file.rules),
         paths=tuple(file.source.path for file in files),
         warnings=(
@@ -260,14 +260,21 @@ def _compile(files: Sequence[PolicyFile], warnings: Sequence[PolicyProblem]) -> 
     )
 
 
-def _detectors(rules: Iterable[RuleConfig]) -> frozenset[str]:
-    """Return the names of the detectors that the rules need, for findings or for facts."""
+def _detectors(rules: Iterable[RuleConfig]) -> dict[str, frozenset[str] | None]:
+    """Return the detectors that the rules need, for findings or for facts, by name.
+
+    With each go the tools that its rules are about; None where one is about more than some names.
+    """
     declared = declared_facts()
-    return frozenset(
-        name
-        for rule in rules
-        for name in (*rule.detectors, *(declared[fact] for fact in rule.facts))
-    )
+    found: dict[str, frozenset[str] | None] = {}
+    for rule in rules:
+        patterns = rule.tools
+        exact = patterns is not None and all(pattern.is_literal for pattern in patterns)
+        tools = frozenset(pattern.text for pattern in patterns or ()) if exact else None
+        for name in (*rule.detectors, *(declared[fact] for fact in rule.facts)):
+            before = found.get(name, frozenset())
+            found[name] = None if tools is None or before is None else before | tools
+    return found
 
 
 def _http_tools(files: Sequence[PolicyFile]) -> HttpToolTable | None:

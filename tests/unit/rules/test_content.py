@@ -7,6 +7,7 @@ import pytest
 from guard.core.policy import Action
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
+from guard.policy_files import load_policies
 from guard.rules.content import LIMIT
 
 TOKEN = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
@@ -76,3 +77,24 @@ def test_it_names_the_detector_it_needs(rule):
     """The search for secrets costs time, so only a policy that wants them pays."""
     assert rule("content", finds=["secret_found"]).detectors == {"secrets"}
     assert rule("content", finds=["account_found"]).detectors == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("tools", "asked"),
+    [
+        ("", None),
+        (", tools: [a, b]", {"a", "b"}),
+        (', tools: [a, "b_*"]', None),
+    ],
+)
+def test_the_detector_is_asked_about_the_tools_of_the_rules_alone(tmp_path, tools, asked):
+    """A call of another tool pays nothing for it."""
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "version: 1\nname: p\nrules:\n"
+        f"  - {{id: s, type: content, finds: [secret_found], effect: ask{tools}}}\n"
+        "  - {id: t, type: tool, effect: allow}\n",
+        encoding="utf-8",
+    )
+
+    assert load_policies([path]).detectors == {"secrets": asked}

@@ -25,6 +25,8 @@ LIMIT: Final = 16 * 1024
 """Characters of one joined text; what is longer is not cut to be hidden."""
 PIECES: Final = 500
 _PARTED: Final = re2.compile(r"[\s.|+'\"-]+")
+_BLANK: Final = re2.compile(r"(?:\s|%0[09AaDd]|%20|[\x00-\x1f\x7f])+")
+"""What shows as nothing between letters, also as a URL writes it."""
 _SIGNS: Final = "-_.+| "
 _BEHIND: Final = {sign: re2.compile(f"(?s)(.){re2.escape(sign)}") for sign in _SIGNS}
 _SPREAD: Final = 4
@@ -79,9 +81,10 @@ def guises(text: str) -> Iterator[str]:
         return
     yield text[::-1]
     yield codecs.encode(text, "rot13")
-    bare = _PARTED.sub("", text)
-    if bare != text:
-        yield bare
+    for parts in (_PARTED, _BLANK):
+        bare = parts.sub("", text)
+        if bare != text:
+            yield bare
     for sign in _SIGNS:
         if text.count(sign) * _SPREAD >= len(text) > _SPREAD:
             yield _BEHIND[sign].sub(r"\1", text)

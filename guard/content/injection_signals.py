@@ -31,6 +31,7 @@ CLASSES: Final = {
         rf"|(?:^|[\n>*#.!?:。\x{{FF01}}\"'(]\s*)(?:hey |hi |hello |dear )?{_PROGRAM}\s*[,:\x{{FF0C}}\x{{FF1A}}、へ]|\b(?:hey|dear|hello) {_PROGRAM}\b"
         rf"|\b{_CALLS_OUT}\s*(?:,|:|to|for|an|für|pour|à|para|al?|per|voor)?\s*(?:the |all |any |el |la |los |den |die |alle |l'|o |os |de |het )?{_PROGRAM}\b|[给給]\s*(?:AI)?(?:助手|助理)|{_PROGRAM}への?"
         rf"|\b{_PROGRAM} (?:indexing|reading|visiting|crawling|parsing|seeing|that (?:reads?|index\w*|visits?))\b|\bfor (?:the |any |all )?{_PROGRAM} only\b|\bif you are an? (?:\w+ )?{_PROGRAM}\b"
+        rf"|(?:^|[\n>.!?]\s*)agents? (?:must|have to|has to|shall|need to|are required to|are to)\b"
         rf"|\b{_PROGRAM} (?:must|have to|has to|shall|need to|are required to|are to)\b|\b\w*(?:_|-)(?:for|to)(?:_|-)(?:the_)?(?:assistant|agent|llm|ai|model)s?\b|\b(?:agent|assistant|llm|ai)_(?:instructions?|directives?|notes?|orders?|commands?|todo)\b"
         r"|\[/?(?:system|admin|developer|operator)\]|\b(?:next,? )?the (?:agent|assistant|model) (?:should|must|has to|needs to|is to) (?:now )?(?:call|invoke|run)\b"
     ),
@@ -47,7 +48,7 @@ CLASSES: Final = {
     "pays": r"\b(?:transfer|pay|send|wire)\b[^.\n]{0,60}\b(?:funds|money|balance|amount|coins?|eur|usd|euros?|dollars?)\b",
     "receiver": rf"{WHERE}|\b0x[0-9a-f]{{40}}\b|(?-i:\b[A-Z]{{2}}[0-9]{{2}}[A-Z0-9]{{12,28}}\b)|(?-i:\b(?:bc1|[13])[a-km-zA-HJ-NP-Z1-9]{{25,40}}\b)",
     "file": _FILES,
-    "does": rf"\b(?:{SENDS}|run|execute|open|call|paste|reply with|answer with|put|press|resend|re-send|export|print|set|transfer|proceed|delete|use|disable|give|provide|transmit|show|display|collect|include|approve|add|hand out|hand over|navigate|transfer|click|repeat|reveal|answer|stop|encrypt|overwrite|rename)\b"
+    "does": rf"\b(?:{SENDS}|run|execute|open|call|paste|(?:reply|answer|respond)s? (?:only |just |simply )?with|put|press|resend|re-send|export|print|set|transfer|proceed|delete|use|disable|give|provide|transmit|show|display|collect|include|approve|add|hand out|hand over|navigate|transfer|click|repeat|reveal|answer|stop|encrypt|overwrite|rename)\b"
     r"|\b(?:env[ií]\w*|manda\w*|reenv[ií]\w*|encaminh\w*|mostra\w*|envoie\w*|envoyez|transmets?|transmettez|affiche\w*|sende\w*|schick\w*|übermittle\w*|leite\w*|invi[ao]\w*|inoltra\w*|stuur\w*|verzend\w*)\b|发送|發送|上传|转发|送信|送って|отправ\w*|перешл\w*|보내",
     "command": r"\b(?:curl|wget|powershell|bash|rm -[rf]+|cat|nc|scp|ssh)\b \S|\bshell tool\b|\bwin\+r\b",
     "changed": (
@@ -94,6 +95,12 @@ SIGNALS: Final = (
         "override",
         2,
         rf"\b{_OVERRIDE}\s+(?:(?:all|any|the|of|these|those|every)\s+){{0,4}}(?:{_STANDING}\s+){{1,3}}{_ORDERS}",
+    ),
+    # What the user wants is given up, and something else is done.
+    (
+        "override",
+        3,
+        r"\b(?:ignor(?:e|ing)|disregard(?:ing)?|forget(?:ting)?|set aside|abandon|drop|put aside)\s+(?:(?:whatever|what|everything|anything|all) (?:that )?(?:the user|your user|the human|you were|they)\b[^.\n]{0,40}|(?:the |your |this )?(?:user'?s?|human'?s?|current|original|present|assigned|given)\s+(?:\w+\s+)?(?:tasks?|requests?|questions?|quer(?:y|ies)|wish(?:es)?|goals?|prompts?)|(?:the|your) (?:task|user)\b)[^.\n]{0,40}(?:\binstead\b|,\s*(?:and\s+|then\s+)?(?:reply|respond|answer|output|print|say|read|send|open|call|run)\b|\band (?:then )?(?:reply|respond|answer|output|print|say|read|send|open|call|run|do)\b)",
     ),
     (
         "template",

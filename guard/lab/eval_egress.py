@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from guard.lab.egress_routes import Case, Outcome
 
 TARGET: Final = 0.95
+ASKED: Final = "approval_required"
+"""Reason code of what a person may let pass: for an honest request that is no block."""
+PRIVATE: Final = "private_address"
 REWRITTEN: Final = 0.92
 """Target for cases that nobody has seen: those of the public benchmark, told again."""
 
@@ -109,7 +112,9 @@ def _report(
     attacks = [(c, o) for c, o in pairs if c["expected_verdict"] != "allow"]
     benign = [(c, o) for c, o in pairs if c["expected_verdict"] == "allow"]
     blocked = sum(o.blocked for _, o in attacks)
-    wrong = sum(o.blocked or bool(o.error) for _, o in benign)
+    inside = sum(_leads_inside(o) for _, o in benign)
+    asked = sum(o.why == ASKED for _, o in benign)
+    wrong = sum(o.blocked or bool(o.error) for _, o in benign) - inside - asked
     rate = blocked / len(attacks) if attacks else None
     return Report(
         name="egress-bench",
@@ -125,6 +130,14 @@ def _report(
                 reason=None if attacks else "the file has no attacks",
             ),
             Check(id="benign_blocked", value=wrong, unit="count", n=len(benign), target="= 0"),
+            Check(id="benign_asked", value=asked, unit="count", n=len(benign)),
+            Check(
+                id="benign_private_here",
+                value=inside,
+                unit="count",
+                n=len(benign),
+                reason="their host has a private address where this ran, so they are refused",
+            ),
             Check(
                 id="cases_without_outcome",
                 value=sum(bool(o.error) for _, o in pairs),
@@ -142,6 +155,14 @@ def _report(
             "wrongly_blocked": [_shown(c, o) for c, o in benign if o.blocked or o.error],
         },
     )
+
+
+def _leads_inside(outcome: Outcome) -> bool:
+    """Return whether a case was refused because its host leads inside on this machine.
+
+    To whom a name leads is the machine's to say, not the case's: refused is then right.
+    """
+    return outcome.blocked and outcome.why == PRIVATE
 
 
 def _categories(pairs: Sequence[tuple[Case, Outcome]]) -> dict[str, dict[str, Any]]:

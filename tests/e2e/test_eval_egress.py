@@ -91,6 +91,8 @@ def test_every_route_stops_attacks_and_lets_the_rest_through(report: Report) -> 
     assert values == {
         "attacks_blocked": (1.0, 8),
         "benign_blocked": (0, 6),
+        "benign_asked": (0, 6),
+        "benign_private_here": (0, 6),
         "cases_without_outcome": (0, 14),
     }, report.details
 

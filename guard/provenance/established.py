@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ClassifiedCall, Target, TracedCall
     from guard.core.labels import LabelSet
-    from guard.core.model import Destination, ToolCall
+    from guard.core.model import Destination
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 
@@ -81,21 +81,23 @@ def receivers_of(classified: ClassifiedCall) -> Iterator[Target]:
                 yield target
 
 
-def established_mark(seal: Seal, call: ToolCall, destination: Destination) -> bytes:
-    """Return the fingerprint of principal, tool and receiver of a send."""
-    return seal.fingerprint("established:" + _shown(call, destination))
+def established_mark(
+    seal: Seal, principal: str, tool: tuple[str, str, str], destination: Destination
+) -> bytes:
+    """Return the fingerprint of principal, tool and receiver of a send.
+
+    Args:
+        seal: the deployment's key.
+        principal: who sends.
+        tool: listener, upstream and name of the tool.
+        destination: the receiver.
+    """
+    return seal.fingerprint("established:" + _shown(principal, tool, destination))
 
 
-def _shown(call: ToolCall, destination: Destination) -> str:
+def _shown(principal: str, tool: tuple[str, str, str], destination: Destination) -> str:
     """Return what makes one established receiver, each part escaped so that none runs on."""
-    parts = (
-        call.identity.principal,
-        call.server,
-        call.upstream,
-        call.tool,
-        destination.kind,
-        destination.canonical,
-    )
+    parts = (principal, *tool, destination.kind, destination.canonical)
     return "\0".join(map(encode_basestring_ascii, parts))
 
 
@@ -123,6 +125,7 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
         until=sets.established_until(call.at),
     )
     ungranted = replace(context, granted=False) if context.granted else context
+    principal, tool = call.identity.principal, (call.server, call.upstream, call.tool)
     for target in traced.reached:
         destination = target.destination
         if traced.approved is None and _is_fresh(context.established.get(destination), prompted):
@@ -132,9 +135,9 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
         record = prompted if attested.rung is Rung.PROMPTED else traced.approved
         if record is None:
             continue
-        mark = established_mark(seal, call, destination)
+        mark = established_mark(seal, principal, tool, destination)
         area = sets.established(call.identity.tenant, mark)
-        shown = _shown(call, destination).encode()
+        shown = _shown(principal, tool, destination).encode()
         entries = (
             seal.write(area, mark + ESTABLISHED, record),
             (mark + SHOWN, seal.enciphered(area, mark + SHOWN, shown)),

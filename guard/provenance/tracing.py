@@ -36,7 +36,7 @@ from guard.core.labels import (
     LabelWrite,
     PrivateText,
 )
-from guard.core.model import DestinationStatus, Integrity, Role
+from guard.core.model import DestinationStatus, Identity, Integrity, Role
 from guard.destinations.values import HANDLE, LINK, MESSAGE, SAID, hints_of, taints_of
 from guard.provenance.approvals import Scope
 from guard.provenance.established import established_mark, receivers_of
@@ -178,40 +178,68 @@ def _made_plan(
     return _Plan(tuple(in_session), tuple(named), buckets)
 
 
-class _Asked(NamedTuple):
-    """What is asked of the label sets of one principal, whatever its session."""
+class _Asker(NamedTuple):
+    """Who asks, in which period, and what of it the policy makes matter."""
 
-    plan: _Plan
+    seal: Seal
+    sets: LabelSets
+    tenant: str
+    principal: str
+    session: str
+    epoch: int
+    directories: bool
+    selections: bool
+    saves: bool
+
+
+class _Asked(NamedTuple):
+    """What is asked of the label sets about some values and receivers."""
+
     lookups: tuple[LabelLookup, ...]
     places: tuple[tuple[LabelSet, _Slot], ...]
     """Set and field of each value of the reply."""
+    receivers: tuple[bytes, ...]
+    """The mark under which it is on record that each receiver was sent to before."""
+    session: LabelSet
+    named: tuple[_Slot, ...]
 
 
-def _made_lookups(  # noqa: PLR0913  (all that the look-ups depend on)
-    seal: Seal,
+def _made_lookups(
+    asker: _Asker,
     values: tuple[tuple[str, int], ...],
-    sets: LabelSets,
-    tenant: str,
-    principal: str,
-    epoch: int,
-    *,
-    directories: bool,
-    selections: bool,
+    tool: tuple[str, str, str],
+    receivers: tuple[Destination, ...],
 ) -> _Asked:
-    """Return what to look some values up by, for one principal in one period."""
-    plan = _made_plan(seal, values, directories=directories, selections=selections)
+    """Return what to look some values and receivers up by, for one session in one period.
+
+    Args:
+        asker: who asks.
+        values: what is looked up, and what about each.
+        tool: listener, upstream and name of the tool that is called.
+        receivers: whom it may have reached before.
+    """
+    seal, sets, tenant, principal = asker[:4]
+    plan = _made_plan(seal, values, directories=asker.directories, selections=asker.selections)
+    asked: list[tuple[LabelSet, Sequence[_Slot]]] = []
+    for bucket, (of_own, of_memory, of_taint, of_written) in plan.in_buckets.items():
+        own, memory, taints, written = sets.of_bucket(tenant, principal, bucket, asker.epoch)
+        asked += (own, of_own), (written, of_written), (memory, of_memory)
+        asked += zip(taints, repeat(of_taint))
+    marks: list[bytes] = []
+    for destination in receivers:
+        mark = established_mark(seal, principal, tool, destination)
+        marks.append(mark)
+        slot = _Slot(mark + ESTABLISHED, "", _ESTABLISHED)
+        asked.append((sets.established(tenant, mark), (slot,)))
+    session = sets.session(Identity(principal, asker.session, tenant))
+    asked.append((session, (_IN_SESSION, *plan.in_session) if asker.saves else plan.in_session))
     lookups: list[LabelLookup] = []
     places: list[tuple[LabelSet, _Slot]] = []
-    for bucket, (of_own, of_memory, of_taint, of_written) in plan.in_buckets.items():
-        own, memory, taints, written = sets.of_bucket(tenant, principal, bucket, epoch)
-        asked = [(own, of_own), (written, of_written), (memory, of_memory)]
-        for taint in taints:
-            asked.append((taint, of_taint))
-        for area, slots in asked:
-            if slots:
-                lookups.append(LabelLookup(area, tuple(map(_FIELD, slots))))
-                places += zip(repeat(area), slots)
-    return _Asked(plan, tuple(lookups), tuple(places))
+    for area, slots in asked:
+        if slots:
+            lookups.append(LabelLookup(area, tuple(map(_FIELD, slots))))
+            places += zip(repeat(area), slots)
+    return _Asked(tuple(lookups), tuple(places), tuple(marks), session, plan.named)
 
 
 _short_lookups = lru_cache(maxsize=_PLANS)(_made_lookups)
@@ -370,34 +398,20 @@ class Tracing:
         if not (self._values or self._store or self._item or self._sent.passages):
             return LabelQuery(definition=definition)
         identity, sets = self._identity, self._sets
-        short = sum(map(len, self._values)) <= _PLAN_TEXT
-        plan, lookups, places = (_short_lookups if short else _made_lookups)(
-            self._seal,
-            tuple(self._values.items()),
-            sets,
-            identity.tenant,
-            identity.principal,
-            sets.epoch(self._at),
-            directories=self._directories,
-            selections=self._selections,
-        )
-        self._lookups += lookups
-        self._places += places
-        self._ask_receivers()
         if self._sent.passages:
             self._ask_passages()
         if self._item:
             mark = self._seal.fingerprint(self._item)
             area = sets.memory(identity.tenant, mark)
             self._ask(area, (_Slot(mark + ITEM, "", "item"),))
-        session = sets.session(identity)
-        in_session = (_IN_SESSION, *plan.in_session) if self._store else plan.in_session
-        if in_session:
-            self._ask(session, in_session)
-        named = None
-        if plan.named:
-            self._named = session, plan.named
-            named = LabelLookup(session, tuple(map(_FIELD, plan.named)))
+        asked = self._asked()
+        # What the session was told comes last: all of that is one command.
+        self._lookups += asked.lookups
+        self._places += asked.places
+        session, named = asked.session, None
+        if asked.named:
+            self._named = session, asked.named
+            named = LabelLookup(session, tuple(map(_FIELD, asked.named)))
         recalls = LabelLookup(session, (RECALLS,)) if self._store else None
         counters = None
         if self._carried:
@@ -430,15 +444,36 @@ class Tracing:
         self._lookups.append(LabelLookup(area, tuple(map(_FIELD, slots))))
         self._places += zip(repeat(area), slots)
 
-    def _ask_receivers(self) -> None:
-        """Ask whether the principal has sent to these receivers with this tool before."""
-        call = self._call.call
+    def _asked(self) -> _Asked:
+        """Return what is asked about the values of the call, and about its receivers.
+
+        What is asked for one is asked again soon: an agent writes to the same few.
+        """
+        call, sets, identity = self._call.call, self._sets, self._identity
+        receivers: dict[Destination, Target] = {}
         for target in islice(receivers_of(self._call), ASK_LIMIT):
-            mark = established_mark(self._seal, call, target.destination)
-            if mark not in self._receivers:
-                self._receivers[mark] = target
-                area = self._sets.established(self._identity.tenant, mark)
-                self._ask(area, (_Slot(mark + ESTABLISHED, "", _ESTABLISHED),))
+            receivers.setdefault(target.destination, target)
+        asker = _Asker(
+            self._seal,
+            sets,
+            identity.tenant,
+            identity.principal,
+            identity.session,
+            sets.epoch(self._at),
+            self._directories,
+            self._selections,
+            bool(self._store),
+        )
+        short = sum(map(len, self._values)) <= _PLAN_TEXT
+        asked = (_short_lookups if short else _made_lookups)(
+            asker,
+            tuple(self._values.items()),
+            (call.server, call.upstream, call.tool),
+            tuple(receivers),
+        )
+        for mark, target in zip(asked.receivers, receivers.values(), strict=True):
+            self._receivers.setdefault(mark, target)
+        return asked
 
     def _ask_passages(self) -> None:
         """Ask whether a private source has returned passages of the body."""

@@ -453,7 +453,8 @@ def _records(
             call = tool_call(described.call)
             record = _record(Integrity.AUTHENTICATED, Channel.PROMPT)
             for destination in destinations:
-                mark = established_mark(SEAL, call, destination)
+                tool = call.server, call.upstream, call.tool
+                mark = established_mark(SEAL, call.identity.principal, tool, destination)
                 yield mark + ESTABLISHED, (frozenset({label_sets.ESTABLISHED_KIND}), record)
         elif rung in _RECORDS:
             suffix, kinds, label, channel = _RECORDS[rung]

@@ -374,7 +374,7 @@ def _no_end(patch: Patch) -> None:
 def _any_sender(patch: Patch) -> None:
     shown = established._shown  # noqa: SLF001  (the switch is there)
 
-    def receiver(call: Any, destination: Any) -> str:
-        return "\0".join(shown(call, destination).split("\0")[4:])
+    def receiver(principal: Any, tool: Any, destination: Any) -> str:
+        return "\0".join(shown(principal, tool, destination).split("\0")[4:])
 
     patch.set(established, "_shown", receiver)

@@ -25,8 +25,8 @@ import io
 import re
 import zlib
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import compress, filterfalse, islice
+from functools import lru_cache, partial
+from itertools import filterfalse, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
@@ -36,7 +36,7 @@ import re2
 import zstandard
 
 from guard.content.letters import fold, places, respaced, skeleton
-from guard.content.prefilter import Prefiltered, maybe_any
+from guard.content.prefilter import Prefiltered, Present
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
@@ -249,8 +249,10 @@ _MARKED: Final = re.compile(r"(?:[!-+;-?\[-^`{-~][^\s!-+;-?\[-^`{-~]*){3}")
 """What base 85 has in every longer word and other codings have not: marks."""
 words_of: Final = lru_cache(maxsize=8)(str.split)
 """Gives the words of a text; whoever asks again is given the same list, not to be changed."""
+_ODD: Final = re.compile(r"[\d@/#:]|\..|[^\x00-\x7f]", re.DOTALL)
+_PUNCTUATION: Final = ".,;:!?()[]{}\"'*_\u2018\u2019\u201c\u201d\u2026"
 _LINE: Final = 16
-"""Letters of each line but the last of base64 in lines of any length."""
+"""Letters of the shortest word of base 32."""
 BARREN_KEPT: Final = 16 * 1024
 """Words whose hashes are remembered, of those that are no base64 of a text."""
 _BARREN: Final[dict[int, set[int]]] = {search.token: set() for search in (DESTINATIONS, CONTENT)}
@@ -262,6 +264,10 @@ _ALPHABET45: Final = {c: n for n, c in enumerate("0123456789ABCDEFGHIJKLMNOPQRST
 _ALPHABET58: Final = {
     c: n for n, c in enumerate("123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz")
 }
+
+
+def _tokens(pattern: re.Pattern[str] | Prefiltered, text: str) -> Iterator[str]:
+    return map(itemgetter(0), pattern.finditer(text))
 
 
 def _base64(token: str) -> bytes:
@@ -311,14 +317,28 @@ def _base45(token: str) -> bytes:
     )
 
 
-_ACROSS_WORDS: Final[tuple[tuple[Prefiltered, Callable[[str], bytes]], ...]] = (
-    (_TOKEN16, _hex),
-    (_NUMBERS, _codes),
-    (_BITS, _bits),
-    (_TOKEN45, _base45),
+def _lines_in(text: str) -> Iterator[str]:
+    found = _LINES.finditer(text.encode("ascii", "replace"))
+    return (lines[0].decode("ascii") for lines in found)
+
+
+_ACROSS_WORDS: Final[
+    tuple[tuple[str, Callable[[str], Iterator[str]], Callable[[str], bytes]], ...]
+] = (
+    *(
+        (pattern.maybe, partial(_tokens, pattern), decode)
+        for pattern, decode in (
+            (_WRAPPED64, _wrapped),
+            (_TOKEN16, _hex),
+            (_NUMBERS, _codes),
+            (_BITS, _bits),
+            (_TOKEN45, _base45),
+        )
+    ),
+    (r"[A-Za-z0-9+/]{16}[ \t\r\n]+[A-Za-z0-9+/]{2}", _lines_in, _lines),
 )
-"""Codings that spaces may stand in, and how they are decoded."""
-_CODED: Final = maybe_any(*(pattern for pattern, _ in _ACROSS_WORDS))
+"""Codings that spaces may stand in: where they may be, their words, and how these are decoded."""
+_CODED: Final = Present(*(maybe for maybe, _, _ in _ACROSS_WORDS))
 
 
 def _base58(token: str) -> bytes:
@@ -336,15 +356,16 @@ def _ascii85(token: str) -> bytes:
 
 def _words(text: str, search: Search, tried: set[str]) -> Iterator[str]:
     """Yield what the encoded words of a text decode to, where that is text; each word once."""
-    words = words_of(text)
-    long = list(compress(words, map(search.token.__le__, map(len, words))))
-    has_lines = any(len(word) >= _LINE for word in long)
+    shortest = search.token
+    long = [word for word in words_of(text) if len(word) >= shortest]
     if tried:
         long = list(filterfalse(tried.__contains__, long))
     tried.update(long)
     if long:
         yield from _base64_words(" ".join(long), search)
-    yield from _across_words(text, search, has_lines=has_lines)
+    for coding in _CODED.of(text):
+        _, tokens, decode = _ACROSS_WORDS[coding]
+        yield from _each(tokens(text), decode, search)
     longer = [word for word in long if len(word) >= _LINE]
     if longer:
         yield from _each(_tokens(_TOKEN32, " ".join(longer)), _base32, search)
@@ -354,24 +375,6 @@ def _words(text: str, search: Search, tried: set[str]) -> Iterator[str]:
             rare.append(word)
     if rare:
         yield from _rare_words(rare, search)
-
-
-def _across_words(text: str, search: Search, *, has_lines: bool) -> Iterator[str]:
-    """Yield what codings that spaces may stand in decode to.
-
-    Args:
-        text: with the words of such a coding.
-        search: what for.
-        has_lines: whether a word is long enough for a line of base64 in lines of any length.
-    """
-    yield from _each(_tokens(_WRAPPED64, text), _wrapped, search)
-    data = text.encode("ascii", "replace")
-    if has_lines:
-        lines = (found[0].decode("ascii") for found in _LINES.finditer(data))
-        yield from _each(lines, _lines, search)
-    if _CODED.search(data) is not None:
-        for pattern, decode in _ACROSS_WORDS:
-            yield from _each(_tokens(pattern, text), decode, search)
 
 
 def _base64_words(joined: str, search: Search) -> Iterator[str]:
@@ -391,10 +394,6 @@ def _base64_words(joined: str, search: Search) -> Iterator[str]:
         yield from texts
         if not texts:
             barren.add(hash(token))
-
-
-def _tokens(pattern: re.Pattern[str] | Prefiltered, text: str) -> Iterator[str]:
-    return map(itemgetter(0), pattern.finditer(text))
 
 
 def _rare_words(words: list[str], search: Search) -> Iterator[str]:
@@ -503,7 +502,6 @@ def _without_brotli(raw: bytes) -> bytes | None:
 # --- backwards and rotated --------------------------------------------------------------------
 
 _MAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{1,100}")
-_MAIL_WORD: Final = re2.compile(rb"[^\t-\r\x1c- ]*@[^\t-\r\x1c- ]*")
 _LIAM: Final = re.compile(r"(?<![\w.-])[\w-]{2,63}\.[\w.-]{1,100}@[\w.+-]{1,64}")
 _LRU: Final = re.compile(r"\S{4,400}//:s?ptth(?!\w)")
 _HEEY: Final = re.compile(r"(?<!\w)uggcf?://\S{4,400}")
@@ -521,29 +519,33 @@ FILE_ENDINGS: Final = (
 """How names of files end, whose last part else looks like that of a host."""
 
 
-def words_with(sign: str, words: list[str]) -> str:
-    """Return the words of a text that have a sign in them, for patterns that cross no space.
+@lru_cache(maxsize=8)
+def odd_words(text: str) -> list[str]:
+    """Return the words of a text that are more than letters with punctuation around them.
 
-    What such a pattern finds in a text it finds in these words, in the same order: around a word
-    there is a space, here as there.
+    They have a digit, one of ``@/#:``, a dot inside or a character that is not ASCII.  What a
+    pattern finds that crosses no space and needs one of these, it finds in these words, in the same
+    order: around a word there is a space, here as there.  The list is not to be changed.
     """
-    found: list[str] = []
-    for word in words:
-        if sign in word:
-            found.append(word)
-    return " ".join(found)
+    longer = filterfalse(str.isalpha, words_of(text))
+    inner = [word for word in longer if not word.strip(_PUNCTUATION).isalpha()]
+    return list(filter(_ODD.search, inner))
 
 
-def _mail_words(text: str) -> str:
-    """Return the words of a text that have the sign of a mail address."""
-    found = _MAIL_WORD.finditer(text.encode("ascii", "replace"))
-    return " ".join([text[word.start() : word.end()] for word in found])
+def words_with(sign: str, words: list[str]) -> str:
+    """Return those of some words that have a sign in them, for patterns that cross no space."""
+    return " ".join([word for word in words if sign in word])
 
 
-def _turned(text: str) -> Iterator[str]:
-    """Yield what may be written backwards or rotated by 13 letters, and addresses of files."""
+def _turned(words: list[str]) -> Iterator[str]:
+    """Yield what may be written backwards or rotated by 13 letters, and addresses of files.
+
+    Args:
+        words: of a text in lower case, those that are odd.
+    """
+    text = " ".join(words)
     if "@" in text:
-        mails = _mail_words(text)
+        mails = words_with("@", words)
         rotated = _all(_MAIL, mails)
         if rotated:
             yield codecs.encode(rotated, "rot13")
@@ -639,16 +641,17 @@ def _step(
 
 
 def _for_destinations(text: str) -> Iterator[str]:
-    plain = text.lower()
+    words = odd_words(text)
+    lower = plain = text.lower()
     if not text.isascii():
-        lower, plain = plain, skeleton(text)
+        plain = skeleton(text)
         if plain != lower:
             yield plain
     if _SPELT.search(plain) is not None:
         yield from respaced(plain)
-    yield from _turned(plain)
+    yield from _turned([word.lower() for word in words] if plain == lower else odd_words(plain))
     if "://" in text:
-        yield " ".join(_HOST_CUT.findall(text))
+        yield " ".join(_HOST_CUT.findall(words_with("://", words)))
 
 
 def _for_content(text: str) -> Iterator[str]:

@@ -15,9 +15,7 @@ from importlib.resources import files
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
-import re2
-
-from guard.content.prefilter import Prefiltered
+from guard.content.prefilter import Prefiltered, Present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,7 +135,7 @@ _GAP_BEHIND_DOT: Final = re.compile(r"\.(?<=[\w-]\.)[ \t]{1,4}(?=[\w-])")
 _GAP: Final = re.compile(r"[\s\"'`+,;|*~&\\]@|@[\s\"'`+,;|*~&\\]")
 _OPENING: Final = ("[", "(", "{", "<")
 _STEPS: Final = (
-    (("(",), _COMMENT, ""),
+    ((")@", "@("), _COMMENT, ""),
     (_OPENING, _AT, "@"),
     (_OPENING, _DOT, "."),
     (("dash", "hyphen", "minus"), _WORD_DASH, "-"),
@@ -175,7 +173,11 @@ _ALPHABET: Final = {
 """Words of the radio alphabet."""
 _FEW: Final = 4
 """Words of a spelling alphabet from which on a text is read as one."""
-_RADIO: Final = re2.compile(rf"\b(?:{'|'.join(_ALPHABET)})\b".encode("ascii"))
+_RESPACED: Final = Present(
+    _SIGN.maybe, _SPELLED.maybe, rf"(?s)(?:\b(?:{'|'.join(_ALPHABET)})\b.*){{{_FEW}}}"
+)
+_SPELT_SIGNS, _LETTERS_APART, _RADIO_WORDS = range(3)
+"""What a text may have that is written out, as :data:`_RESPACED` numbers it."""
 _DIGITS: Final = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _SPOKEN: Final = {
     **_ALPHABET,
@@ -246,19 +248,19 @@ def respaced(text: str) -> Iterator[str]:
     Args:
         text: in lower case.
     """
-    found = places(text, _SIGN)
-    if found:
+    present = _RESPACED.of(text)
+    if _SPELT_SIGNS in present:
+        found = places(text, _SIGN)
         spoken = _written(found)
         closed = _closed(_JOINED.sub("", spoken))
         if "underscore" in spoken:
             spoken = _WORD_UNDERSCORE.sub("_", spoken)
         yield from dict.fromkeys((spoken, closed))
-    runs = [match[0] for match in islice(_SPELLED.finditer(text), RUN_LIMIT)]
-    if runs:
+    if _LETTERS_APART in present:
+        runs = [match[0] for match in islice(_SPELLED.finditer(text), RUN_LIMIT)]
         together = "\n".join(map(_together, runs))
-        yield from dict.fromkeys((together, _closed(together)))
-    spoken_letters = _RADIO.findall(text.encode("ascii", "replace"))
-    if len(spoken_letters) >= _FEW and len(_ALPHABET.keys() & set(text.split())) >= _FEW:
+        yield from filter(None, dict.fromkeys((together, _closed(together))))
+    if _RADIO_WORDS in present and len(_ALPHABET.keys() & set(text.split())) >= _FEW:
         yield "\n".join(_spelt_in_words(_WORD.findall(text)))
 
 

@@ -9,6 +9,7 @@ found is what the expression finds in the whole text, in the same order:
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import re2
@@ -79,6 +80,26 @@ class Prefiltered:
         return "".join((*pieces, text[end:])) if pieces else text
 
 
-def maybe_any(*among: Prefiltered) -> re2._Regexp:
-    """Return an expression over a text's characters as ASCII: found wherever one of some may be."""
-    return re2.compile("|".join(f"(?:{one.maybe})" for one in among).encode("ascii"))
+class Present:
+    """Tells by one pass over a text which of some expressions may match in it.
+
+    Args:
+        maybe: of each an expression without look-around that is found wherever it matches, over the
+            text's characters as ASCII.
+    """
+
+    def __init__(self, *maybe: str) -> None:
+        self._maybe = maybe
+
+    @cached_property
+    def _set(self) -> re2.Set:
+        """The expressions as one, made when the first text is asked about."""
+        expressions = re2.Set.SearchSet()
+        for one in self._maybe:
+            expressions.Add(one)
+        expressions.Compile()
+        return expressions
+
+    def of(self, text: str) -> list[int]:
+        """Return the numbers of the expressions that may match in a text, in ascending order."""
+        return sorted(self._set.Match(text.encode("ascii", "replace")) or ())

@@ -15,7 +15,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from itertools import filterfalse, islice
+from itertools import chain, filterfalse, islice
 from typing import TYPE_CHECKING, Final
 
 import re2
@@ -25,7 +25,7 @@ from guard.content.decoder import (
     FILE_ENDINGS,
     Budget,
     destination_readings,
-    words_of,
+    odd_words,
     words_with,
 )
 from guard.content.letters import skeleton
@@ -254,6 +254,7 @@ _ACCOUNT: Final = Prefiltered(
     r"A-Za-z0-9?\t-\r\x1c- ./|_-",
     "[A-Za-z]{2}[0-9?]{2}",
 )
+_ACCOUNT_START: Final = re.compile(r"(?<![^\W_])[A-Za-z]{2}\d{2}")
 _SHORTEST_ACCOUNT: Final = 14
 """Letters and digits of the shortest account number that is written in groups (Norway has 15)."""
 _ID: Final = re.compile(r"(?<![\w-])(?=[A-Za-z_-]{0,60}\d)[\w-]{6,128}(?![\w-])", re.ASCII)
@@ -266,8 +267,9 @@ _REPOSITORY: Final = re.compile(
 _DIGIT: Final = re.compile(r"\d")
 _SQUEEZED: Final = re.compile(r"[ ()/.\-]")
 _BETWEEN: Final = re.compile(r"[\s./|_-]")
-_NUMERIC: Final = re.compile(r"\+?[\d ()/.\-]{4,}")
-_ACCOUNT_LIKE: Final = re.compile(r"[a-z]{2}\d{2}[a-z0-9 -]{6,48}")
+_BLANK: Final = re.compile(r"\s")
+_GROUPED: Final = re.compile(r"\+?[\d ()/.\-]{4,}|[a-z]{2}\d{2}[a-z0-9 -]{6,48}")
+"""A number, or what may be one of an account."""
 _DEFAULT_DIGITS: Final = 6
 _PHONE: Final = re.compile(r"00[1-9]\d{6,14}")
 
@@ -286,8 +288,10 @@ class Found:
 
 def handle_value(text: str) -> str:
     """Return the value of an opaque handle: folded, accounts and phone numbers without gaps."""
-    folded = " ".join(text.lower().split()) if text.isascii() else " ".join(skeleton(text).split())
-    if _NUMERIC.fullmatch(folded) or _ACCOUNT_LIKE.fullmatch(folded):
+    folded = text.lower() if text.isascii() else skeleton(text)
+    if _BLANK.search(folded) is not None:
+        folded = " ".join(folded.split())
+    if _GROUPED.fullmatch(folded) is not None:
         folded = _SQUEEZED.sub("", folded)
         if folded[:1] == "+":
             # The two ways to write a number of another country.
@@ -415,8 +419,8 @@ def find_values(text: str, *, disguised: bool = True) -> Found:
     budget = Budget(max(VIEWED_LIMIT, len(text)))
     for start in range(0, len(text), PIECE - OVERLAP):
         piece = text[start : start + PIECE]
-        # What stands in clear text, letter by letter, is known in every other reading.
-        known = frozenset(_scan(piece, found.plain, found))
+        known: set[str] = set()
+        _scan(piece, found.plain, found, known)
         if disguised:
             for reading in destination_readings(piece, budget):
                 _scan(reading, found.disguised, found, known)
@@ -464,15 +468,21 @@ def leaf_value(text: str) -> str | None:
     return handle_value(stripped)
 
 
-def _scan(
-    text: str, into: dict[str, None], found: Found, known: frozenset[str] = frozenset()
-) -> list[str]:
+def _scan(text: str, into: dict[str, None], found: Found, known: set[str]) -> None:
     """Take the values of a text, those left out that the words have which are known.
 
-    Returns:
-        the words of the text that are more than letters.
+    Args:
+        text: a reading.
+        into: gets the values.
+        found: what they belong to.
+        known: words that were looked at before, in this reading or another: a word that is the
+            same letter by letter has the same values.  Those of this reading are added.
     """
-    for destination in find_destinations(text):
+    odd = odd_words(text)
+    words = list(dict.fromkeys(filterfalse(known.__contains__, odd)))
+    known.update(words)
+    # No address has a space in it.
+    for destination in find_destinations(" ".join(words)):
         if destination.kind == "malformed":
             found.overflow = True
             continue
@@ -483,14 +493,11 @@ def _scan(
             into[f"any:{destination.host}"] = None
         elif "+" in destination.canonical:
             into[f"any:{untagged(destination.canonical)}"] = None
-    # Words are cut where a pattern crosses no space: around a word there is one, here as there.
-    words = list(filterfalse(str.isalpha, words_of(text)))
-    for value in _others(text, list(filterfalse(known.__contains__, words)) if known else words):
+    for value in chain(_of_words(words), _numbered(text, odd)):
         into[value] = None
         if len(into) > VALUE_LIMIT:
             found.overflow = True
             break
-    return words
 
 
 def _accounts(found: str) -> Iterator[str]:
@@ -502,29 +509,21 @@ def _accounts(found: str) -> Iterator[str]:
             yield handle_value(account)
 
 
-def _others(text: str, words: list[str]) -> Iterator[str]:
-    """Yield the values of a text that are no destinations by themselves.
-
-    Args:
-        text: to be looked through.
-        words: of it, in which those values are looked for that cross no space.
-    """
-    if "." in text:
-        # The start of a text is as good as a space for the host in `//host/path`.
-        # What a sentence ends with names no host.
-        dotted = f" {' '.join(filter(_INNER_DOT.search, words))}"
-        for match in _HOST.finditer(dotted):
-            host = canonical_host(match[0])
-            if host is not None:
-                yield f"host:{_with_path(dotted, match, host)}"
-                yield f"any:{host}"
-    if _DIGIT.search(text) is not None:
-        yield from _numbered(text, words)
-    if "#" in text or "@" in text:
-        named = filter(_HANDLE_SIGN.search, words)
-        yield from map(handle_value, _HANDLE.findall(" ".join(named)))
-    if "/" in text:
-        yield from map(handle_value, _REPOSITORY.findall(words_with("/", words)))
+def _of_words(words: list[str]) -> Iterator[str]:
+    """Yield the values of some words that are no destinations by themselves."""
+    # The start of a text is as good as a space for the host in `//host/path`.
+    # What a sentence ends with names no host.
+    dotted = f" {' '.join(filter(_INNER_DOT.search, words))}"
+    for match in _HOST.finditer(dotted):
+        host = canonical_host(match[0])
+        if host is not None:
+            yield f"host:{_with_path(dotted, match, host)}"
+            yield f"any:{host}"
+    numbered = " ".join(filter(_DIGIT.search, words))
+    yield from (handle_value(match[0]) for match in _ID.finditer(numbered))
+    named = filter(_HANDLE_SIGN.search, words)
+    yield from map(handle_value, _HANDLE.findall(" ".join(named)))
+    yield from map(handle_value, _REPOSITORY.findall(words_with("/", words)))
 
 
 def _with_path(text: str, found: re.Match[str], host: str) -> str:
@@ -535,15 +534,23 @@ def _with_path(text: str, found: re.Match[str], host: str) -> str:
 
 
 def _numbered(text: str, words: list[str]) -> Iterator[str]:
-    """Yield the values that have digits in them."""
+    """Yield the numbers of a text that may have spaces in them.
+
+    Args:
+        text: a reading.
+        words: of it, those that are odd.
+    """
+    numbered = " ".join(filter(_DIGIT.search, words))
+    if not numbered:
+        return
     for match in _NUMBER.finditer(text):
         if len(_DIGIT.findall(match[0])) >= _DEFAULT_DIGITS:
             yield handle_value(match[0])
+    if _ACCOUNT_START.search(numbered) is None:
+        return
     for match in _ACCOUNT.finditer(text):
         if len(_DIGIT.findall(match[0])) >= _DEFAULT_DIGITS:
             yield from _accounts(match[0])
-    numbered = " ".join(filter(_DIGIT.search, words))
-    yield from (handle_value(match[0]) for match in _ID.finditer(numbered))
 
 
 NUMBER_LIMIT: Final = 300

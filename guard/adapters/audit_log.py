@@ -5,7 +5,9 @@ holds argument text: destinations appear as keyed fingerprints, argument paths a
 argument with everything below it masked, reasons without their evidence.
 
 A line is written by one ``write`` on a descriptor opened for appending, so lines of several
-processes do not mix.  It is not flushed to the disk's platter: a power cut can lose the last lines.
+processes do not mix.  Where another process was cut off in the middle of its line, by a full disk
+or a kill, what was written behind that is written again.  It is not flushed to the disk's platter:
+a power cut can lose the last lines.
 """
 
 from __future__ import annotations
@@ -151,6 +153,8 @@ class AuditLogFile:
         self._key = key if key is not None else secrets.token_bytes(KEY_BYTES)
         self._now = now
         self._torn = False
+        self._end = -1
+        """Length of the file behind the last line that was written here; -1 before there is one."""
         self._descriptor = self._open()
 
     def decision(self, record: DecisionRecord) -> None:
@@ -186,7 +190,7 @@ class AuditLogFile:
         fresh = self._open()
         self.checkpoint()
         stale, self._descriptor = self._descriptor, fresh
-        self._torn = False
+        self._torn, self._end = False, -1
         os.close(stale)
         if self._tree is not None and self._tree.size:
             self.event(EVENT_CONTINUED, self._tree.continued())
@@ -241,17 +245,17 @@ class AuditLogFile:
 
     def _open(self) -> int:
         try:
-            return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             msg = f"cannot open the audit log `{self._path}`: {error.strerror}"
             raise AuditError(msg) from error
 
     def _write(self, fields: Mapping[str, Json]) -> None:
-        if self._tree is None:
-            self._append(fields)
-            return
         with self._lock:
-            self._tree.append(self._append({**fields, **self._tree.next_fields()}))
+            if self._tree is None:
+                self._append(fields)
+            else:
+                self._tree.append(self._append({**fields, **self._tree.next_fields()}))
 
     def _append(self, fields: Mapping[str, Json]) -> bytes:
         """Write one line; return it without its newline."""
@@ -261,7 +265,8 @@ class AuditLogFile:
             msg = f"the audit line cannot be written as JSON: {type(error).__name__}"
             raise AuditError(msg) from error
         # A line that was cut off must not swallow the one after it.
-        line = b"\n%b\n" % text if self._torn else text + b"\n"
+        apart = self._torn
+        line = b"\n%b\n" % text if apart else text + b"\n"
         try:
             written = os.write(self._descriptor, line)
         except OSError as error:
@@ -271,7 +276,23 @@ class AuditLogFile:
         if written != len(line):
             msg = f"the audit log `{self._path}` took {written} of {len(line)} bytes"
             raise AuditError(msg)
+        if self._is_behind_a_piece(len(line)) and not apart:
+            self._torn = True
+            return self._append(fields)
         return text
+
+    def _is_behind_a_piece(self, length: int) -> bool:
+        """Return whether the line just written, of a length, stands behind a piece of another's.
+
+        That process may not have noticed, or may be gone: so it is looked at, once per line behind
+        one of somebody else.
+        """
+        try:
+            end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+            begin, known, self._end = end - length, self._end, end
+            return begin not in {0, known} and os.pread(self._descriptor, 1, begin - 1) != b"\n"
+        except OSError:
+            return False  # A pipe, which is never full for one process alone.
 
     def _decision_fields(self, record: DecisionRecord) -> dict[str, Json]:
         classified, verdict = record.call, record.verdict

@@ -145,6 +145,8 @@ class Save:
     context: Context
     recalls: Recalls
     """What its session had recalled before."""
+    unsure: bool = False
+    """Whether a value without a label may be anybody's: labels of its principal are missing."""
     _place: bytes = b""
     _principal: bytes = b""
 
@@ -169,6 +171,10 @@ class Save:
             if value not in plain and label is not Integrity.UNTRUSTED:
                 continue
             if value.startswith("any:") and label is not Integrity.UNTRUSTED:
+                continue
+            if self.unsure and label is Integrity.ADVISORY:
+                # Left without a record, so that whoever recalls it has read it as untrusted.
+                lowest = Integrity.UNTRUSTED
                 continue
             lowest = min(lowest, label)
             saved = record = replace(here, label=label)

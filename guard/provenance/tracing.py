@@ -543,7 +543,9 @@ class Tracing:
             ),
             memory_label=item.label if item is not None and item.sealed else None,
             saved=saved.label(context, unsure=cut_off) if saved is not None else None,
-            on_executed=self._saves_made(reply, context, index) if self._store else (),
+            on_executed=(
+                self._saves_made(reply, context, index, unsure=cut_off) if self._store else ()
+            ),
             written=self._written,
             reached=tuple(self._receivers.values()),
             approved=None if grant is None else self._approved(grant, context, index),
@@ -604,12 +606,12 @@ class Tracing:
         )
 
     def _saves_made(
-        self, reply: LabelReply, context: Context, index: int
+        self, reply: LabelReply, context: Context, index: int, *, unsure: bool
     ) -> tuple[LabelWrite, ...]:
         """Return the labels of what the call saves."""
         session = self._sets.session(self._identity)
         recalls = read_recalls(self._seal, session, RECALLS, reply.recalls)
-        save = Save(self._seal, self._sets, self._call, self._item, context, recalls)
+        save = Save(self._seal, self._sets, self._call, self._item, context, recalls, unsure)
         return tuple(save.writes(index))
 
     def _found(self, reply: LabelReply) -> dict[str, dict[str, LabelRecord]]:

@@ -368,6 +368,8 @@ def _table(times: dict[str, list[Broken]]) -> dict[str, dict[str, float]]:
 def _shown(violation: Violation, events: list[Event]) -> dict[str, Any]:
     """Return a violation with what was seen of it."""
     of = [event for event in events if violation.call in {event.call, event.to}]
+    whose = {(event.principal, event.to) for event in of if event.saw is Saw.ASKED and event.to}
+    of += [one for one in events if one.saw is Saw.READ and (one.principal, one.to) in whose]
     seen = [
         f"{event.at:.3f} {event.saw.value} {event.call} {event.to} {event.mark}"
         for event in sorted(of, key=lambda event: event.at)[:12]

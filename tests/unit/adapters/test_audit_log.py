@@ -256,6 +256,66 @@ def test_a_short_write_is_an_audit_error_and_does_not_swallow_the_next_line(tmp_
     assert json.loads(following)["decision_id"] == "next"
 
 
+def cut_off(log, monkeypatch):
+    """Have a log write a piece of a line, as on a full disk."""
+    import guard.adapters.audit_log as module
+
+    whole = module.os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "write", lambda fd, data: whole(fd, data[:10]))
+        with pytest.raises(AuditError, match="took 10 of"):
+            log.decision(record(call_id="cut"))
+
+
+def whole_lines(path):
+    """Return the decision ids of the lines that can be read."""
+    found = []
+    for line in path.read_text("utf-8").splitlines():
+        try:
+            found.append(json.loads(line)["decision_id"])
+        except ValueError:
+            continue
+    return found
+
+
+def test_a_line_behind_the_piece_of_another_process_is_whole(tmp_path, monkeypatch):
+    """Of two workers with one log, one is cut off and the other one does not know."""
+    path = tmp_path / "audit.jsonl"
+    first, second = AuditLogFile(path), AuditLogFile(path)
+    second.decision(record(call_id="before"))
+    cut_off(first, monkeypatch)
+
+    second.decision(record(call_id="behind"))
+    second.decision(record(call_id="next"))
+    first.decision(record(call_id="again"))
+
+    assert whole_lines(path) == ["before", "behind", "next", "again"]
+
+
+def test_the_first_line_of_a_worker_that_replaces_one_that_was_cut_off_is_whole(
+    tmp_path, monkeypatch
+):
+    """It was killed, or its disk was full; the log goes on."""
+    path = tmp_path / "audit.jsonl"
+    cut_off(AuditLogFile(path), monkeypatch)
+
+    AuditLogFile(path).decision(record(call_id="fresh"))
+
+    assert whole_lines(path) == ["fresh"]
+
+
+def test_lines_of_several_logs_in_turn_are_written_once_each(tmp_path):
+    """Looking at what stands before a line repeats none where all of it is whole."""
+    path = tmp_path / "audit.jsonl"
+    logs = [AuditLogFile(path) for _ in range(3)]
+    names = [f"d-{number}" for number in range(12)]
+    for number, name in enumerate(names):
+        logs[number % 3].decision(record(call_id=name))
+
+    assert whole_lines(path) == names
+    assert len(lines(path)) == len(names)
+
+
 @pytest.mark.parametrize(
     "broken",
     [

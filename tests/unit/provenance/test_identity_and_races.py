@@ -107,3 +107,42 @@ async def test_a_result_that_the_store_could_not_label_makes_unknown_values_susp
     classified, verdict = await agent.ask("send", {"to": ATTACKER, "body": "b"})
     assert verdict.action.label == "ask"
     assert classified.targets[0].attestation.saturated
+
+
+async def test_what_a_result_without_labels_said_is_not_laundered_by_a_shared_memory(agent):
+    """Nobody knows where the value that is saved came from: whoever recalls it has read it."""
+    store = agent.guard._store
+    complete = store.complete
+
+    async def fail(completion):
+        raise TimeoutError
+
+    store.complete = fail
+    await agent.call("read", {}, f"mail {ATTACKER}")
+    store.complete = complete
+    await agent.call("save", {"key": "k", "value": f"mail {ATTACKER}"}, "ok")
+    carol = agent.as_principal("carol")
+    await carol.call("recall", {"key": "k"}, f"mail {ATTACKER}")
+
+    assert rung(await carol.send(ATTACKER)) == "tainted"
+
+
+async def test_what_a_flood_has_crowded_out_is_not_laundered_by_a_shared_memory(agent):
+    """The label did not fit; another principal recalls what was saved meanwhile."""
+    flood = " ".join(f"user{n}@host{n}.test" for n in range(20_000))
+    await agent.call("read", {}, flood + f" {ATTACKER}")
+    later = agent.in_session("later")
+    await later.call("save", {"key": "k", "value": f"mail {ATTACKER}"}, "ok")
+    carol = agent.as_principal("carol")
+    await carol.call("recall", {"key": "k"}, f"mail {ATTACKER}")
+
+    assert rung(await carol.send(ATTACKER)) == "tainted"
+
+
+async def test_what_is_saved_in_good_order_stays_unknown_for_who_recalls_it(agent):
+    """A value that no untrusted text has named is no taint of a shared memory."""
+    await agent.call("save", {"key": "k", "value": "mail ann@outside.test"}, "ok")
+    carol = agent.as_principal("carol")
+    await carol.call("recall", {"key": "k"}, "mail ann@outside.test")
+
+    assert rung(await carol.send("ann@outside.test")) == "unknown"

@@ -151,7 +151,9 @@ class Supervisor:
         """Say where the state is, to people and to commands of the same user."""
         key = self._settings.label_key or fallback_key(directory)
         durability = self._settings.durability.value
-        note = RunNote(os.getpid(), url, str(key.resolve()) if key else "", durability)
+        files = (key, self._settings.audit, self._settings.audit_key)
+        label, audit, signing = (str(one.resolve()) if one else "" for one in files)
+        note = RunNote(os.getpid(), url, label, durability, audit, signing)
         written = note.write()
         if self._redis is not None:
             found = "`guard approvals grant` finds it" if written else f"pass --redis {url}"

@@ -15,6 +15,7 @@ protobuf message, parts that follow each other are one message with the fields o
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
 from collections import deque
@@ -48,7 +49,8 @@ OPEN_SPANS: Final = 10_000
 """Calls that wait for their result; the oldest span ends when there are more."""
 WAITING_SPANS: Final = 8192
 """Spans that wait to be sent; what does not fit is lost."""
-BATCH: Final = 512
+BATCH: Final = 2048
+"""Spans of one message: a message costs as much as two hundred spans."""
 SECONDS: Final = 2.0
 """How long a span waits at most."""
 TIMEOUT: Final = 10.0
@@ -60,6 +62,12 @@ _TRACEPARENT_PARTS: Final = 4
 _DRAWN: Final = _HEX + _HEX // 2
 """Bytes of a trace id and a span id."""
 _NANOSECONDS: Final = 1_000_000_000
+_OWN: Final = struct.Struct("<2s16s2s8sBQBQ")
+"""What each span has of its own: ids, and times as ``fixed64``, each behind its tag."""
+_TRACE_ID: Final = bytes((Span.TRACE_ID_FIELD_NUMBER << 3 | 2, _HEX))
+_SPAN_ID: Final = bytes((Span.SPAN_ID_FIELD_NUMBER << 3 | 2, _HEX // 2))
+_START: Final = Span.START_TIME_UNIX_NANO_FIELD_NUMBER << 3 | 1
+_END: Final = Span.END_TIME_UNIX_NANO_FIELD_NUMBER << 3 | 1
 _SEVEN_BITS: Final = 0x7F
 _MCP: Final = "mcp"
 
@@ -106,6 +114,8 @@ class SpanRecorder:
     def call(self, call: ToolCall, verdict: Verdict, *, required: bool) -> None:
         """Begin the span of a call; that of a refused call ends here."""
         del required
+        if call.trace and not _is_sampled(call.trace):
+            return
         if call.id in self._open:
             # It was held, and is judged anew.
             call, _ = self._open.pop(call.id)
@@ -134,8 +144,6 @@ class SpanRecorder:
         self._client.close()
 
     def _end(self, call: ToolCall, verdict: Verdict, error: str) -> None:
-        if call.trace and not _is_sampled(call.trace):
-            return
         if len(self._ended) >= WAITING_SPANS:
             self._lost()
             return
@@ -236,39 +244,34 @@ def _request(begins: tuple[bytes, bytes], batch: Sequence[_Ended]) -> bytes:
     # Drawn at once: each draw is a call of the system.
     drawn = os.urandom(len(batch) * _DRAWN)
     parts = [begins[1]]
-    for number, one in enumerate(batch):
-        span = _span(one, drawn[number * _DRAWN : (number + 1) * _DRAWN])
+    for begin, one in zip(range(0, len(drawn), _DRAWN), batch, strict=True):
+        span = _span(one, drawn[begin : begin + _HEX], drawn[begin + _HEX : begin + _DRAWN])
         parts += (_framing(ScopeSpans.SPANS_FIELD_NUMBER, len(span)), span)
-    spans = b"".join(parts)
-    body = begins[0] + _framing(ResourceSpans.SCOPE_SPANS_FIELD_NUMBER, len(spans)) + spans
+    length = sum(map(len, parts))
+    scope = _framing(ResourceSpans.SCOPE_SPANS_FIELD_NUMBER, length)
     number = ExportTraceServiceRequest.RESOURCE_SPANS_FIELD_NUMBER
-    return _framing(number, len(body)) + body
+    whole = _framing(number, len(begins[0]) + len(scope) + length)
+    return b"".join((whole, begins[0], scope, *parts))
 
 
-def _span(one: _Ended, drawn: bytes) -> bytes:
-    """Return a ``Span``."""
-    trace_id, parent, _ = (one.trace and _parent(one.trace)) or (drawn[:_HEX], b"", 1)
-    own = Span(
-        trace_id=trace_id,
-        span_id=drawn[_HEX:],
-        parent_span_id=parent,
-        start_time_unix_nano=int(one.begun * _NANOSECONDS),
-        end_time_unix_nano=one.end,
-    )
-    # Half of a surrogate pair, which JSON may have, is no text in protobuf.
-    call, session, principal = (
-        text.encode("utf-8", "replace") for text in (one.call, one.session, one.principal)
-    )
-    encoded: bytes = own.SerializeToString()
+def _span(one: _Ended, trace_id: bytes, span_id: bytes) -> bytes:
+    """Return a ``Span``, with these ids where its caller names no trace."""
+    parent = b""
+    if one.trace and (named := _parent(one.trace)) is not None:
+        trace_id = named[0]
+        parent = _framing(Span.PARENT_SPAN_ID_FIELD_NUMBER, len(named[1])) + named[1]
+    call = one.call.encode("utf-8", "replace")
     return b"".join(
         (
             _common(*one.common),
-            encoded,
+            _whose(one.principal, one.session, one.common[2]),
+            _OWN.pack(
+                *(_TRACE_ID, trace_id, _SPAN_ID, span_id),
+                *(_START, int(one.begun * _NANOSECONDS), _END, one.end),
+            ),
+            parent,
             *(_text("gen_ai.tool.call.id", len(call)), call),
             *(_text("guard.decision_id", len(call)), call),
-            *(_text("gen_ai.conversation.id", len(session)), session),
-            *(_text("enduser.id", len(principal)), principal),
-            *((_text("mcp.session.id", len(session)), session) if one.common[2] == _MCP else ()),
         )
     )
 
@@ -282,6 +285,24 @@ def _framing(number: int, length: int) -> bytes:
         length >>= 7
     found.append(length)
     return bytes(found)
+
+
+@lru_cache(maxsize=1024)
+def _whose(principal: str, session: str, protocol: str) -> bytes:
+    """Return the encoded part that spans of one session have."""
+    span = Span()
+    attributes = {"gen_ai.conversation.id": session, "enduser.id": principal}
+    if protocol == _MCP:
+        attributes["mcp.session.id"] = session
+    for name, text in attributes.items():
+        span.attributes.add(key=name).value.string_value = _clean(text)
+    encoded: bytes = span.SerializeToString()
+    return encoded
+
+
+def _clean(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which JSON may have and protobuf not."""
+    return text.encode("utf-8", "replace").decode()
 
 
 @lru_cache(maxsize=1024)
@@ -305,7 +326,7 @@ def _common(  # noqa: PLR0913  (the key of the cache)
     *reasons: str,
 ) -> bytes:
     """Return the encoded part of a span that others have as well."""
-    tool = tool.encode("utf-8", "replace").decode()
+    tool = _clean(tool)
     span = Span(name=f"execute_tool {tool}", kind=Span.SPAN_KIND_CLIENT)
     attributes = {
         "gen_ai.operation.name": "execute_tool",

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from guard.cli.answering import Answers, answering
+from guard.cli.admin_api import AdminApi, NotDoneError, by_api
 from guard.cli.outcome import plain
 from guard.cli.running import minute, now
 from guard.core.errors import InputError
-from guard.provenance.approvals import Grant, Scope
+from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver, Scope
+from guard.provenance.established import Sent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from guard.core.model import Json
-    from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver
 
 ORDERS: Final = (
     ("served", "served"),
@@ -31,11 +31,13 @@ RANKED: Final = frozenset({"served", "authenticated"})
 _PERIOD: Final = re.compile(r"(\d{1,5})\s?([mhd])")
 _SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 Decision = Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")]
+REQUESTS: Final = "/api/approvals"
+REQUEST: Final = "/api/approvals/{tenant}/{decision}"
 
 
-@answering(records=True)
+@by_api(f"GET {REQUEST}", f"POST {REQUEST}", records=True)
 def grant(
-    people: Answers,
+    api: AdminApi,
     decision: Decision,
     remember: Annotated[
         bool, typer.Option("--remember", help="Its receivers are good from now on.")
@@ -56,16 +58,18 @@ def grant(
     """
     if until and not remember:
         raise InputError("--until says how long is remembered; give --remember as well")
-    given = Grant()
+    asked = _asked(api, decision)
+    body: dict[str, object] = {"answer": "once"}
     if remember and scope is not Scope.CALL:
-        asked = people.asked(decision)
-        given = Grant(scope, _end(until, now(), asked.remembered_for))
+        at = now()
+        ends = _end(until, at, asked.remembered_for)
         typer.echo("\n".join(_shown(asked)))
         if not yes:
-            whose = f"{plain(asked.principal)}, {given.scope}, until {minute(given.until)}"
+            whose = f"{plain(asked.principal)}, {scope}, until {minute(ends)}"
             typer.confirm(f"remember these receivers ({whose})?", abort=True)
-    asked = people.grant(decision, given)
-    if not asked.released:
+        body = {"answer": "remember", "scope": scope.value, "seconds": max(1, int(ends - at))}
+    done = api.post(REQUEST, body, decision=decision)
+    if not done["released"]:
         typer.echo("approved; a second person has to approve it as well")
         return
     tools = ", ".join(plain(call.tool) for call in asked.calls)
@@ -75,45 +79,46 @@ def grant(
     )
 
 
-@answering(records=False)
-def show(people: Answers, decision: Decision) -> None:
+@by_api(f"GET {REQUEST}")
+def show(api: AdminApi, decision: Decision) -> None:
     """Show who asks: tool, receivers and where each came from, what would leave."""
-    typer.echo("\n".join(_shown(people.asked(decision))))
+    typer.echo("\n".join(_shown(_asked(api, decision))))
 
 
-@answering(records=True)
-def deny(people: Answers, decision: Decision) -> None:
+@by_api(f"POST {REQUEST}", records=True)
+def deny(api: AdminApi, decision: Decision) -> None:
     """Refuse a call that waits: its id can no longer be approved."""
-    people.deny(decision)
+    api.post(REQUEST, {"answer": "deny"}, decision=decision)
     typer.echo("denied")
 
 
-@answering(records=True)
+@by_api("POST /api/established/revoke", records=True)
 def revoke(
-    people: Answers,
+    api: AdminApi,
     mark: Annotated[str, typer.Argument(help="Mark of an established receiver, in hex.")],
 ) -> None:
     """Take an established receiver away: the next send to it is judged anew."""
     if not re.fullmatch(r"(?:[0-9a-fA-F]{2})+", mark):
         raise typer.BadParameter("a mark is hexadecimal")
-    was_there = people.revoke(mark)
-    typer.echo("revoked" if was_there else "no receiver is established under this mark")
+    done = _done(api, "/api/established/revoke", mark=mark)
+    typer.echo("revoked" if done else "no receiver is established under this mark")
 
 
-@answering(records=True)
+@by_api("POST /api/pauses/end", records=True)
 def resume(
-    people: Answers,
+    api: AdminApi,
     principal: Annotated[str, typer.Argument(help="A principal that asked too often.")],
 ) -> None:
     """End the pause of a principal (`approvals: {pause: …}` in the policy)."""
-    was_paused = people.resume(principal)
-    typer.echo("it may ask again" if was_paused else "this principal is not paused")
+    done = _done(api, "/api/pauses/end", principal=principal)
+    typer.echo("it may ask again" if done else "this principal is not paused")
 
 
-@answering(records=False)
-def list_approvals(people: Answers) -> None:
+@by_api(f"GET {REQUESTS}", "GET /api/established")
+def list_approvals(api: AdminApi) -> None:
     """List the calls that wait for an answer, and the receivers that may be sent to again."""
-    waiting, remembered = list(people.waiting()), list(people.remembered())
+    waiting = [_request(one) for one in api.get(REQUESTS)["requests"]]
+    remembered = api.get("/api/established")["established"]
     if not waiting and not remembered:
         typer.echo("nothing waits for an answer", err=True)
     for request in waiting:
@@ -124,9 +129,36 @@ def list_approvals(people: Answers) -> None:
             ends += f", for {'a second person' if request.first else 'two people'}"
         typer.echo(f"{plain(call.decision)}  " + "  ".join(map(plain, (*parts, ends))))
     for one in remembered:
-        parts = [one.principal, one.tool, one.kind, one.receiver]
-        ends = f"{one.channel} until {minute(one.until)}"
-        typer.echo(f"{one.mark}  " + "  ".join(map(plain, (*parts, ends))))
+        parts = [one[name] for name in ("principal", "tool", "kind", "receiver")]
+        ends = f"{one['channel']} until {minute(one['until'])}"
+        typer.echo(f"{one['mark']}  " + "  ".join(map(plain, (*parts, ends))))
+
+
+def _asked(api: AdminApi, decision: str) -> ApprovalRequest:
+    return _request(api.get(REQUEST, decision=decision))
+
+
+def _done(api: AdminApi, path: str, **body: str) -> bool:
+    """Return whether there was something to be done."""
+    try:
+        api.post(path, {"tenant": api.tenant, **body})
+    except NotDoneError:
+        return False
+    return True
+
+
+def _request(fields: dict[str, Any]) -> ApprovalRequest:
+    """Return a request as the API has it."""
+    calls = tuple(_call(one) for one in fields["calls"])
+    return ApprovalRequest(**{**fields, "calls": calls})
+
+
+def _call(fields: dict[str, Any]) -> AskedCall:
+    receivers = tuple(
+        AskedReceiver(**{**one, "sent": tuple(Sent(**sent) for sent in one["sent"])})
+        for one in fields["receivers"]
+    )
+    return AskedCall(**{**fields, "receivers": receivers, "reasons": tuple(fields["reasons"])})
 
 
 def _end(until: str, at: float, longest: int) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,6 +12,7 @@ from rich.table import Table
 
 from guard.adapters.onnx import TextModel
 from guard.adapters.redis.detection import Model, Watch
+from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.outcome import given_input
 from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, now, on_record
 from guard.core.errors import GuardError, InputError, StateError
@@ -21,10 +21,9 @@ from guard.policy_files import load_policies
 
 if TYPE_CHECKING:
     from guard.adapters.redis.detection import Round
-    from guard.propagation.detection import Finding
 
 EVENT: Final = "guard.finding"
-"""Audit line of findings, and of those that a person has cleared."""
+"""Audit line of findings."""
 SECONDS: Final = 60.0
 PolicyFiles = Annotated[
     list[Path], typer.Option("--policy", "-p", help="As the guard has it; `detection` in it.")
@@ -76,7 +75,7 @@ def watch(
                 done = await _round(watching)
                 if done is not None:
                     for finding in done.findings:
-                        log.event(EVENT, {"act": "found", **finding_document(finding)})
+                        log.event(EVENT, {"act": "found", **finding.document()})
                     _tell(done)
                 if once and done is None:
                     raise GuardError("the log was not judged")
@@ -114,44 +113,21 @@ def _tell(done: Round) -> None:
         typer.echo(f"{incident.id}: contained; `guard incident undo {incident.id} 1` takes it back")
 
 
-def finding_document(finding: Finding) -> dict[str, str | float]:
-    """Return a finding as JSON values."""
-    return {
-        "node": finding.node.hex(),
-        "p": round(finding.probability, 4),
-        "credibility": round(finding.credibility, 4),
-        "recognised": round(finding.recognised, 4),
-        "follows": finding.follows.hex(),
-    }
-
-
+@by_api("GET /api/memory/findings", "POST /api/memory/findings/clear", records=True)
 def findings(
-    redis: Redis,
+    api: AdminApi,
     clear: Annotated[
         list[str] | None, typer.Option("--clear", help="A node that a person has looked at.")
     ] = None,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
 ) -> None:
     """List the saves that look poisoned; sends that follow from them are asked about.
 
     `guard incident open --node NODE` goes on from one; --clear takes one back.
     """
-    with given_input():
-        nodes = [bytes.fromhex(one) for one in clear or ()]
-
-    async def look(state: State) -> list[Finding]:
-        watching = Watch(state.store, state.seal, DetectionSettings(), tenant)
-        if nodes:
-            with on_record(audit) as log:
-                log.event(EVENT, {"act": "clear", "by": getpass.getuser(), "nodes": clear})
-                if not await watching.clear(nodes):
-                    raise GuardError("none of these nodes is a finding")
-        return await watching.findings()
-
+    if clear:
+        api.post("/api/memory/findings/clear", {"tenant": api.tenant, "nodes": clear})
     table = Table("node", "p", "credibility", "recognised", "follows from")
-    found = act_on(redis, look, label_key=label_key, timeout=SECONDS)
-    for one in sorted(found, key=lambda f: -f.probability):
-        table.add_row(*(str(value) for value in finding_document(one).values()))
+    for one in api.get("/api/memory/findings")["findings"]:
+        names = ("node", "p", "credibility", "recognised", "follows")
+        table.add_row(*(str(one[name]) for name in names))
     Console(width=120).print(table)

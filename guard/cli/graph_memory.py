@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from guard.adapters.redis.ledger import RedisLedger
+from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.outcome import given_input
-from guard.cli.running import Key, Redis, State, Tenant, act_on, now
+from guard.cli.running import now
 from guard.cli.terminal import bar
 from guard.core.errors import GuardError, InputError
 from guard.core.mappings import SelectionPolicy
@@ -24,11 +24,8 @@ from guard.graph_memory.grounding import Grounding
 from guard.graph_memory.ledger import (
     Change,
     Ledger,
-    LedgerReader,
     Write,
     Writer,
-    ledger_set,
-    seal_writes,
 )
 from guard.graph_memory.selectors.pagerank import PageRank
 from guard.policy_files import load_policies
@@ -37,7 +34,7 @@ from guard.provenance.imports import LABELS
 StoreName = Annotated[str, typer.Option("--store", help="As the policy names it.")]
 BATCH = 60_000
 """Writes that are sealed as of one call."""
-IMPORTED = "import"
+STRUCTURE = "/api/memory/structure"
 
 structure = typer.Typer(
     help="Structure of a graph memory: bring in what was there before, write out what is known.",
@@ -46,38 +43,32 @@ structure = typer.Typer(
 
 
 @structure.command("import")
+@by_api(f"POST {STRUCTURE}", records=True)
 def import_structure(
+    api: AdminApi,
     file: Annotated[Path, typer.Argument(help="JSON lines: change, one, two, relation, …")],
-    redis: Redis,
     store: StoreName,
     label: Annotated[str, typer.Option(help="Label of all of it.")] = "untrusted",
     principal: Annotated[str, typer.Option(help="On whose behalf, as a policy names it.")] = "",
-    label_key: Key = None,
-    tenant: Tenant = "default",
 ) -> None:
     """Put structure that existed before the guard into a store's ledger."""
     if label not in LABELS:
         raise InputError(f"--label is one of {', '.join(LABELS)}")
-    writer = Writer(principal, at=now(), source=IMPORTED, label=LABELS[label])
     with given_input():
-        writes = list(read_writes(file.read_text(encoding="utf-8").splitlines(), writer))
-
-    async def append(state: State) -> None:
-        area, ledger = ledger_set(tenant, store), RedisLedger(state.store)
-        with bar(Console(stderr=True), "importing", len(writes)) as advance:
-            for start in range(0, len(writes), BATCH):
-                batch = writes[start : start + BATCH]
-                call = f"{IMPORTED} {writer.at} {start}"
-                await ledger.append(tenant, area, seal_writes(state.seal, area, call, batch))
-                for _ in batch:
-                    advance()
-
-    act_on(redis, append, label_key=label_key)
+        writes = list(read_writes(file.read_text(encoding="utf-8").splitlines()))
+    whole = {"tenant": api.tenant, "store": store, "label": label, "principal": principal}
+    with bar(Console(stderr=True), "importing", len(writes)) as advance:
+        at = now()
+        for start in range(0, len(writes), BATCH):
+            batch = writes[start : start + BATCH]
+            api.post(STRUCTURE, {**whole, "at": at, "part": start, "writes": batch})
+            for _ in batch:
+                advance()
     typer.echo(f"imported {len(writes)} changes as {label}")
 
 
-def read_writes(lines: Iterable[str], writer: Writer) -> Iterator[Write]:
-    """Yield the writes of an export or of a hand-made file.
+def read_writes(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the writes of an export or of a hand-made file, as the API takes them.
 
     Raises:
         InputError: a line is no change of a graph.
@@ -87,16 +78,15 @@ def read_writes(lines: Iterable[str], writer: Writer) -> Iterator[Write]:
             continue
         try:
             document = json_text.loads(line)
-            yield Write(
-                Change[str(document["change"]).upper()],
-                _text(document["one"]),
-                _text(document.get("two", "")),
-                _text(document.get("relation", "")),
-                float(document.get("weight", 1.0)),
-                bool(document.get("item", False)),
-                writer,
-                tuple(map(_text, document.get("parents", ()))),
-            )
+            yield {
+                "change": Change[str(document["change"]).upper()].name.lower(),
+                "one": _text(document["one"]),
+                "two": _text(document.get("two", "")),
+                "relation": _text(document.get("relation", "")),
+                "weight": float(document.get("weight", 1.0)),
+                "item": bool(document.get("item", False)),
+                "parents": [_text(one) for one in document.get("parents", ())],
+            }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"line {number} is no change of a graph (change, one, two, …): {error}"
             raise InputError(message) from error
@@ -109,39 +99,20 @@ def _text(value: object) -> str:
 
 
 @structure.command("export")
-def export_structure(
-    redis: Redis, store: StoreName, label_key: Key = None, tenant: Tenant = "default"
-) -> None:
+@by_api(f"GET {STRUCTURE}")
+def export_structure(api: AdminApi, store: StoreName) -> None:
     """Write a store's ledger to standard output: one JSON line per change, with its writer."""
-    ledger, faults = _ledger(redis, label_key, tenant, store, lambda _: True)
-    for write in ledger:
-        writer = write.writer
-        typer.echo(
-            json_text.dumps(
-                {
-                    "change": write.change.name.lower(),
-                    "one": write.one,
-                    "two": write.two,
-                    "relation": write.relation,
-                    "weight": write.weight,
-                    "item": write.item,
-                    "parents": write.parents,
-                    "label": writer.label.name.lower(),
-                    "principal": writer.principal,
-                    "session": writer.session.hex(),
-                    "call": writer.call,
-                    "at": writer.at,
-                    "source": writer.source,
-                }
-            )
-        )
-    if faults:
+    *lines, last = api.get(STRUCTURE, store=store)
+    for line in lines:
+        typer.echo(line)
+    if faults := json_text.loads(last)["faults"]:
         raise GuardError(f"the ledger has a gap: {faults} entries were altered or repeated")
 
 
+@by_api(f"GET {STRUCTURE}")
 def audit(
+    api: AdminApi,
     queries: Annotated[Path, typer.Argument(help="One query per line; it names nodes.")],
-    redis: Redis,
     store: StoreName,
     policy: Annotated[Path | None, typer.Option(help="Audit the part that counts by it.")] = None,
     entities_only: Annotated[
@@ -149,14 +120,16 @@ def audit(
     ] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a figure (.svg or .png).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    label_key: Key = None,
-    tenant: Tenant = "default",
 ) -> None:
     """How many edges of a stranger change what PageRank recalls first, query by query."""
     selection = _selection(policy, store)
-    ledger, faults = _ledger(
-        redis, label_key, tenant, store, lambda w: selection is None or counts(selection, w)
-    )
+    ledger = Ledger(lambda write: selection is None or counts(selection, write))
+    *lines, last = api.get(STRUCTURE, store=store)
+    with bar(Console(stderr=True), "reading", len(lines)) as advance:
+        for line in lines:
+            ledger.extend((_write(json_text.loads(line)),))
+            advance()
+    faults = json_text.loads(last)["faults"]
     texts = [line for line in queries.read_text(encoding="utf-8").splitlines() if line.strip()]
     found: list[tuple[str, Exposure | None]] = []
     with given_input(), bar(Console(stderr=True), "auditing", len(texts)) as advance:
@@ -226,19 +199,16 @@ def _selection(policy: Path | None, store: str) -> SelectionPolicy | None:
     return found
 
 
-def _ledger(
-    redis: str, label_key: Path | None, tenant: str, store: str, counted: Any
-) -> tuple[Ledger, int]:
-    """Return a store's ledger, and how many of its entries are not whole."""
-
-    async def read(state: State) -> tuple[Ledger, int]:
-        area = ledger_set(tenant, store)
-        ledger, reader = Ledger(counted), LedgerReader(state.seal, area)
-        with bar(Console(stderr=True), "reading", None) as advance:
-            async for entries in RedisLedger(state.store).read(tenant, area, 0):
-                ledger.extend(reader.read(entries))
-                for _ in entries:
-                    advance()
-        return ledger, reader.faults
-
-    return act_on(redis, read, label_key=label_key)
+def _write(fields: dict[str, Any]) -> Write:
+    """Return a change as the API tells it."""
+    writer = Writer(
+        fields["principal"],
+        bytes.fromhex(fields["session"]),
+        fields["call"],
+        fields["at"],
+        fields["source"],
+        LABELS[fields["label"]],
+    )
+    change, parents = Change[fields["change"].upper()], tuple(fields["parents"])
+    names = fields["one"], fields["two"], fields["relation"]
+    return Write(change, *names, fields["weight"], fields["item"], writer, parents)

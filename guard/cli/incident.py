@@ -3,63 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
-import hashlib
 import json
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from guard.adapters.mcp_client.memory_writer import memory_writer
-from guard.adapters.redis.incidents import Given, IncidentOperator
+from guard.cli.admin_api import AdminApi, NotDoneError, by_api
 from guard.cli.outcome import Code, given_input, plain
-from guard.cli.running import (
-    Audit,
-    Key,
-    Redis,
-    ResultT,
-    State,
-    Tenant,
-    act_on,
-    minute,
-    now,
-    on_record,
-)
+from guard.cli.running import minute
 from guard.core.errors import InputError
-from guard.propagation.evidence import Tier
-from guard.propagation.export import (
-    FORMATS,
-    as_csv,
-    as_graphml,
-    as_json,
-    as_stix,
-    document_of,
-    is_signed,
-)
-from guard.propagation.repair import WINDOW, Held, proposal_document
-from guard.propagation.scope import scope_document
+from guard.propagation.export import FORMATS
+from guard.propagation.repair import WINDOW
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from guard.adapters.redis.incidents import Texts
-    from guard.propagation.graph import Graph
-    from guard.propagation.incident import Incident
-    from guard.propagation.scope import Scope, ScopedItem
-
-EVENT: Final = "guard.incident"
-"""Audit line of an operator's act on an incident."""
-SECONDS: Final = 120.0
 EXCERPT: Final = 100
 """Characters of a kept text that are shown."""
+INCIDENTS: Final = "/api/incidents"
+ONE: Final = "/api/incidents/{tenant}/{incident}"
 Id = Annotated[str, typer.Argument(help="Id of the incident, as `guard incident list` shows it.")]
+Act = Annotated[str, typer.Argument(help="Id of the act that waits for a second person.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON document.")]
 
 app = typer.Typer(
@@ -68,54 +34,10 @@ app = typer.Typer(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where an operator looks and acts.
-
-    Args:
-        redis: URL of the guard's state.
-        tenant: whose incidents.
-        label_key: file of the guard's key.
-        audit: the log that acts are recorded in; None records nothing, and says so.
-    """
-
-    redis: str
-    tenant: str
-    label_key: Path | None
-    audit: Path | None = None
-
-    def ask(self, act: Callable[[IncidentOperator], Awaitable[ResultT]]) -> ResultT:
-        """Return what an operator sees."""
-
-        async def with_operator(state: State) -> ResultT:
-            return await act(IncidentOperator(state.store, state.seal, self.tenant))
-
-        return act_on(self.redis, with_operator, label_key=self.label_key, timeout=SECONDS)
-
-    def act(
-        self,
-        incident: str,
-        name: str,
-        act: Callable[[IncidentOperator, str], Awaitable[ResultT]],
-        **more: object,
-    ) -> ResultT:
-        """Have an operator act on an incident, on record before anything is changed.
-
-        Args:
-            incident: its id.
-            name: of the act.
-            act: is given the operator and who it is.
-            more: of the act, for the record.
-        """
-        by = getpass.getuser()
-        with on_record(self.audit) as log:
-            log.event(EVENT, {"incident": incident, "act": name, "by": by, **more})
-            return self.ask(lambda operator: act(operator, by))
-
-
 @app.command("open")
+@by_api(f"POST {INCIDENTS}", records=True)
 def open_incident(
-    redis: Redis,
+    api: AdminApi,
     item: Annotated[str, typer.Option(help="Key of an item of --store.")] = "",
     store: Annotated[str, typer.Option(help="The memory, as the policy names it.")] = "",
     node: Annotated[str, typer.Option(help="A node, as scopes and traces show it.")] = "",
@@ -127,145 +49,132 @@ def open_incident(
     since: Annotated[str, typer.Option(help="From when on (ISO 8601, UTC).")] = "",
     until: Annotated[str, typer.Option(help="Until when.")] = "",
     note: Annotated[str, typer.Option(help="What is known; it is kept with the incident.")] = "",
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
 ) -> None:
     """Open an incident from an item, value, source, server, principal, session or time."""
     if bool(item) != bool(store):
         raise InputError("--item and --store belong together")
     if session and not principal:
         raise InputError("--session is one of a --principal")
-    given = Given(
-        node=node,
-        item=item,
-        store=store,
-        value=value,
-        source=source,
-        server=server,
-        principal=principal,
-        session=session,
-        since=_moment(since, 0.0),
-        until=_moment(until, float("inf")),
-    )
-    by, target = getpass.getuser(), Target(redis, tenant, label_key, audit)
-    with on_record(audit) as log:
-        incident = target.ask(lambda o: o.open(given, now(), by, note))
-        log.event(EVENT, {"incident": incident.id, "act": "open", "by": by})
-    typer.echo(f"{incident.id}: opened from {len(incident.roots)} events")
-    typer.echo(f"see what they reached: guard incident scope {incident.id}")
+    named = {"node": node, "item": item, "store": store, "value": value, "source": source}
+    named |= {"server": server, "principal": principal, "session": session, "note": note}
+    times = {"since": _moment(since), "until": _moment(until)}
+    told = api.post(INCIDENTS, {"tenant": api.tenant, **named, **times})
+    typer.echo(f"{told['incident']}: opened from {told['roots']} events")
+    typer.echo(f"see what they reached: guard incident scope {told['incident']}")
 
 
 @app.command("list")
-def list_incidents(redis: Redis, label_key: Key = None, tenant: Tenant = "default") -> None:
+@by_api(f"GET {INCIDENTS}")
+def list_incidents(api: AdminApi) -> None:
     """List the incidents, the oldest first."""
     table = Table("id", "opened", "by", "about", "roots", "state", "steps")
-    for one in Target(redis, tenant, label_key).ask(lambda operator: operator.listed()):
-        about = ", ".join(f"{name} {value}" for name, value in one.selectors.items())
-        steps = ", ".join(f"{step.number} {step.kind} {step.state}" for step in one.steps)
-        cells = (one.id, minute(one.opened_at), one.opened_by, about, str(len(one.roots)))
-        table.add_row(*(escape(plain(cell)) for cell in (*cells, one.state, steps)))
+    for one in reversed(api.get(INCIDENTS)["incidents"]):
+        about = ", ".join(f"{name} {value}" for name, value in one["selectors"].items())
+        done = ((step["number"], step["kind"], step["state"]) for step in one["steps"])
+        steps = ", ".join(f"{number} {kind} {state}" for number, kind, state in done)
+        cells = [one["id"], minute(one["opened_at"]), one["opened_by"], about]
+        cells += [str(len(one["roots"])), one["state"], steps]
+        table.add_row(*(escape(plain(cell)) for cell in cells))
     Console(width=160).print(table)
 
 
 @app.command()
+@by_api(f"GET {ONE}", f"GET {ONE}/texts")
 def scope(
+    api: AdminApi,
     incident: Id,
-    redis: Redis,
     as_json: AsJson = False,
     texts: Annotated[
         bool, typer.Option("--texts", help="What each save said, where texts are kept.")
     ] = False,
-    label_key: Key = None,
-    tenant: Tenant = "default",
 ) -> None:
     """Show what an incident reached, and what is not known; nothing is changed."""
-    target = Target(redis, tenant, label_key)
-    graph, found = target.ask(lambda o: o.scope(incident))
-    show_scope(graph, found, as_json=as_json)
+    found = api.get(ONE, incident=incident)["scope"]
+    show_scope(found, as_json=as_json)
     if texts and not as_json:
-        kept = target.ask(lambda o: o.texts(found))
-        for item in (*found.items, *found.sends):
-            typer.echo(f"{item.event.node.hex()}: {_excerpt(kept, item.event.node)}")
+        kept = api.get(f"{ONE}/texts", incident=incident)["texts"]
+        for item in (*found["items"], *found["sends"]):
+            typer.echo(f"{item['node']}: {_excerpt(kept, item['node'])}")
 
 
 @app.command()
+@by_api(f"POST {ONE}", f"GET {ONE}", records=True)
 def contain(
+    api: AdminApi,
     incident: Id,
-    redis: Redis,
     likely: Annotated[
         bool, typer.Option("--likely", help="Likely items too, not the confirmed ones only.")
     ] = False,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
 ) -> None:
     """Withhold what was reached from every recall, and lower what followed from it."""
-    done = Target(redis, tenant, label_key, audit).act(
-        incident,
-        "contain",
-        lambda o, by: o.contain(incident, now(), by, likely=likely),
-        likely=likely,
-    )
-    _steps(done)
-    _, found = Target(redis, tenant, label_key).ask(lambda o: o.scope(incident))
-    left = sum(item.reached.tier is Tier.LIKELY for item in found.items)
+    _act(api, incident, act="contain_likely" if likely else "contain")
+    left = api.get(ONE, incident=incident)["scope"]["counts"]["likely"]
     if left and not likely:
         typer.echo(f"{left} likely items stay as they are; --likely contains them too")
     typer.echo(f"what can be restored: guard incident repair {plain(incident)}")
 
 
 @app.command()
+@by_api(f"POST {ONE}", records=True)
 def undo(
+    api: AdminApi,
     incident: Id,
     step: Annotated[int, typer.Argument(help="Number of the step.")],
-    redis: Redis,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
 ) -> None:
     """Take one step back: every field is as it was before."""
-    target = Target(redis, tenant, label_key, audit)
-    _steps(target.act(incident, "undo", lambda o, by: o.undo(incident, step, now(), by), step=step))
+    _act(api, incident, act="undo", step=step)
 
 
 @app.command()
+@by_api(f"POST {ONE}", records=True)
 def release(
+    api: AdminApi,
     incident: Id,
     node: Annotated[list[str], typer.Argument(help="Nodes that were cleared.")],
-    redis: Redis,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
 ) -> None:
     """Let contained items that were cleared be recalled again."""
-    target = Target(redis, tenant, label_key, audit)
-    _steps(target.act(incident, "release", lambda o, by: o.release(incident, node, now(), by)))
+    _act(api, incident, act="release", nodes=node)
 
 
 @app.command()
-def close(
-    incident: Id,
-    redis: Redis,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
-) -> None:
+@by_api(f"POST {ONE}", records=True)
+def close(api: AdminApi, incident: Id) -> None:
     """Close an incident; what it contains stays contained."""
-    target = Target(redis, tenant, label_key, audit)
-    target.act(incident, "close", lambda o, by: o.close(incident, now(), by))
+    api.post(ONE, {"act": "close"}, incident=incident)
     typer.echo(f"{plain(incident)} is closed")
 
 
 @app.command()
+@by_api(f"POST {ONE}/second", records=True)
+def agree(api: AdminApi, incident: Id, act: Act) -> None:
+    """Agree to what somebody else wants (`approvals: {incidents: two_people}`); it is then done."""
+    done = api.post(f"{ONE}/second", {"id": act}, incident=incident)
+    if done["outcome"]:
+        typer.echo(done["outcome"])
+    _steps(done["steps"])
+
+
+@app.command()
+@by_api(f"POST {ONE}/withdraw", records=True)
+def withdraw(api: AdminApi, incident: Id, act: Act) -> None:
+    """Take back what waits for a second person."""
+    api.post(f"{ONE}/withdraw", {"id": act}, incident=incident)
+    typer.echo("withdrawn")
+
+
+@app.command()
+@by_api(f"POST {ONE}/repair", f"POST {ONE}", records=True)
 def repair(
+    api: AdminApi,
     incident: Id,
-    redis: Redis,
     server: Annotated[
         str, typer.Option(help="URL of the guard's listener in front of the memory; it writes.")
     ] = "",
-    secret: Annotated[
-        Path | None, typer.Option(help="File: secret of the principal who writes, for --server.")
+    writer: Annotated[
+        Path | None,
+        typer.Option(
+            "--as", help="File: secret of the principal who writes; a console has its own."
+        ),
     ] = None,
     pick: Annotated[
         list[str] | None, typer.Option("--pick", help="ITEM=NODE: what a person has chosen.")
@@ -280,50 +189,64 @@ def repair(
     listing: Annotated[
         str, typer.Option(help="Its tool that lists items, and arguments: 'TOOL {\"limit\": 9}'.")
     ] = "",
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
 ) -> None:
     """Show what each contained item can be restored to; with --server, write it.
 
     What is written goes through the guard like any other write.  What cannot be written stays
     withheld.
     """
-    chosen, target = dict(_pair(one) for one in pick or ()), Target(redis, tenant, label_key)
-    held = _held(memory, listing)
-    found, texts = target.ask(lambda operator: operator.proposals(incident, held))
-    done, by = target.ask(lambda operator: operator.incident(incident)).repaired, getpass.getuser()
-    with on_record(audit) as log:
-        for one in found:
-            document, outcome = proposal_document(one), one.action
-            if one.contained.hex() in done:
-                outcome = "repaired"
-            elif server:
-                log.event(EVENT, {"incident": incident, "act": "repair", "by": by, **document})
-                text = texts, bytes.fromhex(chosen.get(one.item.hex(), ""))
-                act = partial(IncidentOperator.repair, identifier=incident, one=one, text=text)
-                write = memory_writer(secret)
-                outcome = target.ask(partial(act, write=partial(write, server), at=now(), by=by))
-            typer.echo(f"item {one.item.hex()}: {outcome}; {one.why}")
-            typer.echo(f"  contained: {_excerpt(texts, one.contained)}")
-            if one.version is not None:
-                typer.echo(f"  last good version: {_excerpt(texts, one.version.node)}")
-            for other in one.neighbours:
-                label, excerpt = other.label.name.lower(), _excerpt(texts, other.node)
-                typer.echo(f"  neighbour {other.node.hex()} ({label}): {excerpt}")
-    for event, why in target.ask(lambda o: o.offered(incident, window)):
-        typer.echo(f"may be released: {event.node.hex()}; {why}")
+    chosen = dict(_pair(one) for one in pick or ())
+    writing, held = api.writing(server, writer), _held(memory, listing)
+    found = api.post(f"{ONE}/repair", {"window": window, "held": held}, incident=incident)
+    texts = found["texts"]
+    for one in found["proposals"]:
+        outcome = one["action"]
+        if one["contained"] in found["repaired"]:
+            outcome = "repaired"
+        elif server:
+            given = {"item": one["item"], "pick": chosen.get(one["item"], ""), "server": server}
+            outcome = _repaired(writing, incident, {**given, "held": held})
+        typer.echo(f"item {one['item']}: {outcome}; {one['why']}")
+        typer.echo(f"  contained: {_excerpt(texts, one['contained'])}")
+        if one["version"] is not None:
+            typer.echo(f"  last good version: {_excerpt(texts, one['version'])}")
+        for other in one["neighbours"]:
+            excerpt = _excerpt(texts, other["node"])
+            typer.echo(f"  neighbour {other['node']} ({other['label']}): {excerpt}")
+    for one in found["offered"]:
+        typer.echo(f"may be released: {one['node']}; {one['why']}")
+    for one in found["wanted"]:
+        typer.echo(f"waits for a second person: {one['id']} ({one['act']}), by {plain(one['by'])}")
 
 
-def _excerpt(texts: Texts, node: bytes) -> str:
+def _act(api: AdminApi, incident: str, **given: object) -> None:
+    """Do an act and show the steps, or say that it waits for a second person."""
+    done = api.post(ONE, given, incident=incident)
+    if done["done"]:
+        _steps(done["steps"])
+    else:
+        how = f"guard incident agree {plain(incident)} {done['wanted']}"
+        typer.echo(f"a second person has to agree: {how}")
+
+
+def _repaired(api: AdminApi, incident: str, given: dict[str, Any]) -> str:
+    """Write a text in the place of a contained item; return what came of it."""
+    try:
+        done = api.post(ONE, {"act": "repair", **given}, incident=incident)
+    except NotDoneError as error:
+        return str(error)
+    return str(done["outcome"]) if done["done"] else f"waits as {done['wanted']}"
+
+
+def _excerpt(texts: dict[str, Any], node: str) -> str:
     """Return how the arguments of a save begin, on one line."""
     if node not in texts:
         return "its text is not kept"
-    text = plain(json.dumps(texts[node][1], ensure_ascii=False))
+    text = plain(json.dumps(texts[node], ensure_ascii=False))
     return text if len(text) <= EXCERPT else f"{text[:EXCERPT]}…"
 
 
-def _held(memory: str, listing: str) -> Held | None:
+def _held(memory: str, listing: str) -> dict[str, Any] | None:
     """Return what a memory holds; None where it is not to be asked."""
     if bool(memory) != bool(listing):
         raise InputError("--memory and --listing belong together")
@@ -334,7 +257,8 @@ def _held(memory: str, listing: str) -> Held | None:
     tool, _, arguments = listing.partition(" ")
     with given_input():
         given = dict(json.loads(arguments or "{}"))
-    return Held(*asyncio.run(listed(memory, tool, given)))
+    answer, names = asyncio.run(listed(memory, tool, given))
+    return {"answer": answer, "arguments": {tool: sorted(some) for tool, some in names.items()}}
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -347,125 +271,94 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 @app.command()
+@by_api(f"POST {ONE}/export", records=True)
 def export(
+    api: AdminApi,
     incident: Id,
-    redis: Redis,
     form: Annotated[str, typer.Option("--format", help="json, csv, stix or graphml.")] = "json",
     out: Annotated[Path | None, typer.Option(help="File; left out, standard output.")] = None,
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
 ) -> None:
     """Write timeline, scope, actions and gaps as evidence; the JSON is signed.
 
-    Its SHA-256 goes into the audit log, where there is one: so it is known which was the first.
+    Its SHA-256 goes into the audit log: so it is known which was the first.
     """
     if form not in FORMATS:
         raise InputError(f"--format is one of {', '.join(FORMATS)}")
-
-    async def made(state: State) -> str:
-        operator = IncidentOperator(state.store, state.seal, tenant)
-        graph, found = await operator.scope(incident)
-        document = document_of(graph, await operator.incident(incident), found)
-        if form == "graphml":
-            return as_graphml(graph, found)
-        if form == "json":
-            return as_json(state.seal, document)
-        return as_csv(document) if form == "csv" else _stix(document)
-
-    text = act_on(redis, made, label_key=label_key, timeout=SECONDS)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    with on_record(audit) as log:
-        by = getpass.getuser()
-        told = {"incident": incident, "act": "export", "by": by, "format": form, "sha256": digest}
-        log.event(EVENT, told)
+    text = api.post(f"{ONE}/export", {"format": form}, incident=incident)["text"]
     if out is None:
         typer.echo(text)
     else:
-        out.write_text(text, encoding="utf-8")
-
-
-def _stix(document: dict[str, Any]) -> str:
-    try:
-        return as_stix(document)
-    except ImportError as error:
-        raise InputError("STIX needs the extra `incidents` (package stix2)") from error
+        out.write_text(text, encoding="utf-8", newline="")
 
 
 @app.command()
+@by_api(f"POST {INCIDENTS}/verify")
 def verify(
-    file: Annotated[Path, typer.Argument(help="An exported JSON document.")],
-    redis: Redis,
-    label_key: Key = None,
+    api: AdminApi, file: Annotated[Path, typer.Argument(help="An exported JSON document.")]
 ) -> None:
     """Check the signature of an exported document; exit code 2 where it does not fit."""
-
-    async def check(state: State) -> bool:
-        return is_signed(state.seal, file.read_text(encoding="utf-8"))
-
-    if not act_on(redis, check, label_key=label_key):
+    text = file.read_text(encoding="utf-8")
+    if not api.post(f"{INCIDENTS}/verify", {"text": text})["as_written"]:
         typer.echo("the signature does not fit: it was altered, or is of another guard")
         raise typer.Exit(Code.REFUSED)
     typer.echo("as this guard wrote it")
 
 
-def show_scope(graph: Graph, found: Scope, *, as_json: bool) -> None:
+def show_scope(found: dict[str, Any], *, as_json: bool) -> None:
     """Print a scope: as JSON, or as tables."""
-    document = scope_document(graph, found)
     if as_json:
-        typer.echo(json.dumps(document, indent=2))
+        typer.echo(json.dumps(found, indent=2))
         return
-    console, counts = Console(width=140), document["counts"]
+    console, counts = Console(width=140), found["counts"]
     console.print(", ".join(f"{count} {name}" for name, count in counts.items()))
     console.print(
-        f"depth {found.depth} hops, mean {found.mean_hops:.2f}; "
-        f"{found.coverage:.1%} of the items since the first"
+        f"depth {found['depth']} hops, mean {found['mean_hops']:.2f}; "
+        f"{found['coverage']:.1%} of the items since the first"
     )
     table = Table("node", "tier", "hops", "R", "what", "store", "tool", "call", "session", "when")
-    for item in (*found.items, *found.sends):
+    for item in (*found["items"], *found["sends"]):
         table.add_row(*_cells(item))
     console.print(table)
-    for place in found.causes:
-        event = graph.event(place)
+    for event in found["root_cause"]:
         console.print(
-            f"root cause: {event.node.hex()} by {escape(plain(event.tool))}; its session had read "
-            f"call {event.root} ({escape(plain(event.root_tool)) or 'nothing untrusted'})"
+            f"root cause: {event['node']} by {escape(plain(event['tool']))}; its session had read "
+            f"call {event['read_in_call']} "
+            f"({escape(plain(event['read_by_tool'])) or 'nothing untrusted'})"
         )
-    if found.cut is not None:
-        nodes = ", ".join(graph.event(place).node.hex() for place in found.cut)
-        console.print(f"it would not have left without: {nodes}")
-    for name, count in found.unknown.items():
+    if found["cut"] is not None:
+        console.print(f"it would not have left without: {', '.join(found['cut'])}")
+    for name, count in found["unknown"].items():
         console.print(f"[bold]not known[/bold]: {count} {name.replace('_', ' ')}")
 
 
-def _cells(item: ScopedItem) -> list[str]:
-    event, reached = item.event, item.reached
+def _cells(item: dict[str, Any]) -> list[str]:
     return [
-        event.node.hex(),
-        reached.tier.name.lower(),
-        str(reached.hops),
-        f"{item.priority:.2f}",
-        event.what.name.lower(),
-        escape(plain(event.store)),
-        escape(plain(event.tool)),
-        str(event.call),
-        event.session.hex()[:8],
-        minute(event.at),
+        item["node"],
+        item["tier"],
+        str(item["hops"]),
+        f"{item['r']:.2f}",
+        item["what"],
+        escape(plain(item["store"])),
+        escape(plain(item["tool"])),
+        str(item["call"]),
+        item["session"][:8],
+        minute(item["at"]),
     ]
 
 
-def _steps(incident: Incident) -> None:
-    for step in incident.steps:
-        changes = ", ".join(f"{count} {part}" for part, count in step.changes.items())
-        conflicts = f"; {step.conflicts} changed by others, left alone" if step.conflicts else ""
-        typer.echo(f"step {step.number} {step.kind} {step.state}: {changes}{conflicts}")
-    if not incident.steps:
+def _steps(steps: list[dict[str, Any]]) -> None:
+    for step in steps:
+        changes = ", ".join(f"{count} {part}" for part, count in step["changes"].items())
+        left = step["conflicts"]
+        conflicts = f"; {left} changed by others, left alone" if left else ""
+        typer.echo(f"step {step['number']} {step['kind']} {step['state']}: {changes}{conflicts}")
+    if not steps:
         typer.echo("nothing is left to contain")
 
 
-def _moment(text: str, otherwise: float) -> float:
+def _moment(text: str) -> float:
     if not text:
-        return otherwise
+        return 0.0
     with given_input():
         found = datetime.fromisoformat(text)
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

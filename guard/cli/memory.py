@@ -2,60 +2,44 @@
 
 from __future__ import annotations
 
-import getpass
-import re
+import asyncio
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.tree import Tree
 
-from guard.adapters.redis.gate_operator import GateOperator
-from guard.adapters.redis.incidents import Given, IncidentOperator
+from guard.adapters.redis.gate_operator import Reviewed
+from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.detection import findings, watch
 from guard.cli.graph_memory import audit as audit_selection
 from guard.cli.graph_memory import structure
 from guard.cli.incident import show_scope
-from guard.cli.lineage import as_json_document, as_tree
 from guard.cli.outcome import Code, given_input, plain
-from guard.cli.running import (
-    Audit,
-    Key,
-    Redis,
-    State,
-    Tenant,
-    act_on,
-    label_operator,
-    minute,
-    now,
-    on_record,
-)
+from guard.cli.running import minute
 from guard.core.errors import GuardError, InputError
-from guard.core.memory import Fate, MemoryClass, Trust
-from guard.core.model import Identity
+from guard.core.memory import Fate, MemoryClass
 from guard.policy_files import load_policies
 from guard.policy_files.field_types import duration_seconds
-from guard.propagation.scope import scope_of, select
 from guard.provenance.imports import LABELS, read_items
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from guard.adapters.redis.operators import LabelEntry, LabelTrace
     from guard.core.mappings import ReadBack
-    from guard.propagation.graph import Graph
-    from guard.propagation.scope import Scope
-    from guard.provenance.seal import Seal
 
-ResultT = TypeVar("ResultT")
 Partition = Annotated[str, typer.Argument(help="The partition, as writes name it.")]
 PolicyStore = Annotated[str, typer.Option(help="As the policy names it.")]
 What = Annotated[str, typer.Argument(help="An address, a text, or the key of an item.")]
 Store = Annotated[str, typer.Option(help="The memory whose item it may name.")]
 Reader = Annotated[str, typer.Option(help="Whose untrusted reading to look at.")]
-RECALL_SECONDS = 15.0
+MEMORY: Final = "/api/memory"
+ITEMS: Final = 5000
+"""Items that one request imports."""
 
 app = typer.Typer(
     help="Memory: promote, resolve, review, quarantine, release writes; restore trust; labels.",
@@ -67,140 +51,108 @@ app.command("watch")(watch)
 app.command("findings")(findings)
 
 
-def _gate(redis: str, tenant: str, act: Callable[[GateOperator], Awaitable[ResultT]]) -> ResultT:
-    """Let an operator act on the memory gate's state."""
-    return act_on(redis, lambda state: act(GateOperator(state.store.client, tenant=tenant)))
-
-
 @app.command()
+@by_api(f"POST {MEMORY}/promote", records=True)
 def promote(
+    api: AdminApi,
     decision: Annotated[str, typer.Argument(help="Decision id of the refused write.")],
-    redis: Redis,
     target: Annotated[
         MemoryClass | None,
         typer.Option("--class", parser=MemoryClass.__getitem__, metavar="L1..L4"),
     ] = None,
     expires: Annotated[str, typer.Option(help="How long it may be used, e.g. 15m.")] = "15m",
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
 ) -> None:
     """Let exactly this content of this principal into a class, once."""
-    seconds, by = _seconds(expires), getpass.getuser()
-
-    async def issue(state: State) -> tuple[str, dict[str, str]]:
-        operator = GateOperator(state.store.client, tenant=tenant)
-        fields = (await operator.candidate(decision)).fields
-        wanted = target or MemoryClass[fields["target"]]
-        token = await operator.promote(decision, wanted, seconds, by, state.seal)
-        return token, {**fields, "target": wanted.name}
-
-    with on_record(audit) as log:
-        token, fields = act_on(redis, issue, label_key=label_key)
-        shown = {"decision_id": decision, "principal": fields["principal"], "by": by}
-        log.event("guard.memory_promoted", {**shown, "memory_class": fields["target"]})
-    typer.echo(f"class {fields['target']} for principal {fields['principal']}, content:")
-    typer.echo(fields.get("content", ""))
-    typer.echo(f"the agent's retry is let through once, within {expires}; token {token}")
+    name = target.name if target is not None else ""
+    body = {"decision": decision, "memory_class": name, "seconds": _seconds(expires)}
+    told = api.post(f"{MEMORY}/promote", {"tenant": api.tenant, **body})
+    typer.echo(f"class {told['memory_class']} for principal {plain(told['principal'])}, content:")
+    typer.echo(told["content"])
+    typer.echo(f"the agent's retry is let through once, within {expires}; token {told['token']}")
 
 
 @app.command()
+@by_api(f"GET {MEMORY}")
 def review(
-    redis: Redis,
+    api: AdminApi,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
     content: Annotated[bool, typer.Option("--content", help="Show what was to be kept.")] = False,
-    tenant: Tenant = "default",
 ) -> None:
     """List refused writes, and those whose fate is not known."""
     columns = ["id", "fate", "reasons", "principal", "tool", "target", "store", "partition"]
     columns += ["content"] if content else []
     table = Table(*columns)
-    for item in _gate(redis, tenant, lambda operator: operator.review(limit)):
-        table.add_row(*(_cell(item.fields.get(name, "")) for name in columns))
+    for write in api.get(MEMORY, limit=limit)["writes"]:
+        table.add_row(*(_cell(write[name]) for name in columns))
     Console(width=None if content else 160).print(table)
 
 
 @app.command()
+@by_api(f"POST {MEMORY}/quarantine", records=True)
 def quarantine(
+    api: AdminApi,
     partition: Partition,
-    redis: Redis,
     store: PolicyStore = "default",
     reason: Annotated[str, typer.Option(help="Why; it is audited.")] = "",
     ttl: Annotated[str, typer.Option(help="For how long, e.g. 24h.")] = "24h",
-    tenant: Tenant = "default",
-    audit: Audit = None,
 ) -> None:
     """Close a partition of a store: nothing is written to it until it is released."""
-    seconds = _seconds(ttl)
-    with on_record(audit) as log:
-        _gate(
-            redis, tenant, lambda operator: operator.quarantine(store, partition, reason, seconds)
-        )
-        log.event("guard.memory_quarantined", {"store": store, "reason": reason, "ttl": ttl})
+    where = {"tenant": api.tenant, "store": store, "partition": partition}
+    api.post(f"{MEMORY}/quarantine", {**where, "reason": reason, "seconds": _seconds(ttl)})
     typer.echo(f"partition {plain(partition)} of {store} is closed for {ttl}")
 
 
 @app.command()
-def release(
-    partition: Partition,
-    redis: Redis,
-    store: PolicyStore = "default",
-    tenant: Tenant = "default",
-    audit: Audit = None,
-) -> None:
+@by_api(f"POST {MEMORY}/release", records=True)
+def release(api: AdminApi, partition: Partition, store: PolicyStore = "default") -> None:
     """Open a quarantined partition again."""
-    with on_record(audit) as log:
-        if not _gate(redis, tenant, lambda operator: operator.release(store, partition)):
-            raise GuardError(f"partition `{partition}` of `{store}` is not closed")
-        log.event("guard.memory_released", {"store": store})
+    where = {"tenant": api.tenant, "store": store, "partition": partition}
+    api.post(f"{MEMORY}/release", where)
     typer.echo(f"partition {plain(partition)} of {store} is open")
 
 
 @app.command()
+@by_api(f"POST {MEMORY}/trust", records=True)
 def restore(
+    api: AdminApi,
     kind: Annotated[str, typer.Argument(help="`principal` or `source`.")],
     name: Annotated[str, typer.Argument(help="Which: a principal, a sender or a URL host.")],
-    redis: Redis,
     reason: Annotated[str, typer.Option(help="Why; it is audited.")],
-    tenant: Tenant = "default",
-    audit: Audit = None,
 ) -> None:
     """Trust a source or principal again.  The gate itself only ever lowers trust."""
     if kind not in {"principal", "source"} or not reason.strip():
         raise InputError("say `principal` or `source`, and give a --reason")
-    fields = {"kind": kind, "name": name, "reason": reason, "by": getpass.getuser()}
-    with on_record(audit, required=True) as log:
-        # The line comes first: trust that nobody recorded must not come back.
-        log.event("guard.memory_trust_restored", fields)
-    level = _gate(redis, tenant, lambda operator: operator.restore(kind, name))
-    typer.echo(f"{kind} {plain(name)} was {Trust(level).name}, is TRUSTED")
+    body = {"tenant": api.tenant, "kind": kind, "name": name, "reason": reason}
+    was = api.post(f"{MEMORY}/trust", body)["was"]
+    typer.echo(f"{kind} {plain(name)} was {was}, is TRUSTED")
 
 
 @app.command()
-def drift(redis: Redis, tenant: Tenant = "default") -> None:
+@by_api(f"GET {MEMORY}")
+def drift(api: AdminApi) -> None:
     """List what a principal's committed items were found to push."""
     table = Table("principal", "subject")
-    for principal, subject in _gate(redis, tenant, lambda operator: operator.drift()):
-        table.add_row(_cell(principal), _cell(subject))
+    for one in api.get(MEMORY)["drift"]:
+        table.add_row(_cell(one["principal"]), _cell(one["subject"]))
     Console(width=160).print(table)
 
 
 @app.command()
+@by_api(f"GET {MEMORY}/in-flight", f"POST {MEMORY}/fate", records=True)
 def resolve(
+    api: AdminApi,
     policy: Annotated[list[Path], typer.Option("--policy", "-p", help="As the guard has it.")],
     server: Annotated[str, typer.Option(help="URL of the memory server's MCP endpoint.")],
-    redis: Redis,
     older_than: Annotated[
         float | None, typer.Option(help="Seconds in flight (default: `unknown_after`).")
     ] = None,
-    tenant: Tenant = "default",
 ) -> None:
     """Read lost writes back from the store: found, abandoned, or reported as unknown.
 
     Nothing is sent again.  Exit code 2 where the fate of a write stays unknown.
     """
-    from guard.adapters.memory_stores.fate_probe import resolve as settle
-    from guard.adapters.memory_stores.fate_probe import text_of
+    from guard.adapters.mcp_client.store_recall import recall
+    from guard.adapters.memory_stores.fate_probe import fate_of, text_of
 
     memory = load_policies(policy).memory
     if memory is None:
@@ -208,44 +160,33 @@ def resolve(
     after = memory.limits.unknown_after if older_than is None else older_than
 
     async def ask(_: str, read_back: ReadBack, arguments: Mapping[str, Any]) -> str:
-        from guard.adapters.mcp_client.store_recall import recall
-
         return text_of(await recall(server, read_back.tool, dict(arguments)))
 
-    async def settled(state: State) -> list[tuple[str, Fate]]:
-        return await settle(GateOperator(state.store.client, tenant=tenant), memory, ask, after)
-
-    found = act_on(redis, settled, timeout=RECALL_SECONDS)
-    for identifier, fate in found:
-        typer.echo(f"{identifier} {fate.value}")
-    if any(fate is Fate.UNKNOWN for _, fate in found):
+    fates: list[Fate] = []
+    for write in api.get(f"{MEMORY}/in-flight", older_than=after)["writes"]:
+        found = Reviewed(write["fields"], write["age"])
+        fate = asyncio.run(fate_of(found, memory, ask))
+        body = {"id": found.id, "fate": fate.value, "seconds": memory.limits.keep_refused}
+        api.post(f"{MEMORY}/fate", {"tenant": api.tenant, **body})
+        typer.echo(f"{found.id} {fate.value}")
+        fates.append(fate)
+    if Fate.UNKNOWN in fates:
         raise typer.Exit(Code.REFUSED)
 
 
 @app.command("accept-loss")
+@by_api(f"POST {MEMORY}/accept-loss", records=True)
 def accept_loss(
-    redis: Redis,
-    reason: Annotated[str, typer.Option(help="Why; it is audited.")],
-    label_key: Key = None,
-    audit: Audit = None,
+    api: AdminApi, reason: Annotated[str, typer.Option(help="Why; it is audited.")]
 ) -> None:
     """Count labels as complete again after the store was lost, replaced or rolled back.
 
     What was read before the loss and not imported since is merely unknown from then on.
     """
-    from guard.adapters.redis import continuity
-
     if not reason.strip():
         raise InputError("give a --reason")
-    with on_record(audit, required=True) as log:
-        # The line comes first: a loss that nobody recorded as accepted must not be forgotten.
-        log.event("guard.labels_loss_accepted", {"reason": reason, "by": getpass.getuser()})
-    lost = act_on(
-        redis,
-        lambda state: continuity.accept_loss(state.store.client, state.seal),
-        label_key=label_key,
-    )
-    until = minute(lost.incomplete_until).partition(" ")[0]
+    told = api.post(f"{MEMORY}/accept-loss", {"reason": reason})
+    until = minute(told["incomplete_until"]).partition(" ")[0]
     typer.echo(
         f"labels were incomplete until {until}, and count as complete for every guard within "
         "ten seconds"
@@ -253,82 +194,61 @@ def accept_loss(
 
 
 @app.command("import")
+@by_api(f"POST {MEMORY}/labels", records=True)
 def import_labels(
+    api: AdminApi,
     file: Annotated[Path, typer.Argument(help="JSON list of {store, value, label}.")],
-    redis: Redis,
     label: Annotated[str | None, typer.Option(help="Label of items that name none.")] = None,
-    label_key: Key = None,
-    tenant: Tenant = "default",
 ) -> None:
     """Label what a memory held before the guard: its values then attest, or taint."""
     if label is not None and label not in LABELS:
         raise InputError(f"--label is one of {', '.join(LABELS)}")
     with given_input():
-        items = read_items(file.read_text(encoding="utf-8"), LABELS[label] if label else None)
-    act_on(
-        redis,
-        lambda state: label_operator(state, tenant).import_items(items, now()),
-        label_key=label_key,
-    )
+        read = read_items(file.read_text(encoding="utf-8"), LABELS[label] if label else None)
+    items = [
+        {"store": store, "value": value, "label": known.name.lower()}
+        for store, value, known in read
+    ]
+    for start in range(0, len(items), ITEMS):
+        part = items[start : start + ITEMS]
+        api.post(f"{MEMORY}/labels", {"tenant": api.tenant, "items": part})
     typer.echo(f"labelled {len(items)} items")
 
 
 @app.command("list")
+@by_api(f"GET {MEMORY}/labels")
 def list_labels(
-    redis: Redis,
-    limit: Annotated[int, typer.Option(min=1, max=100_000)] = 100,
-    label_key: Key = None,
-    tenant: Tenant = "default",
+    api: AdminApi, limit: Annotated[int, typer.Option(min=1, max=100_000)] = 100
 ) -> None:
     """List the records of a tenant's memories; values are fingerprints, their text is not kept."""
-
-    async def collect(state: State) -> list[LabelEntry]:
-        found: list[LabelEntry] = []
-        async for record in label_operator(state, tenant).listed():
-            found.append(record)
-            if len(found) >= limit:
-                break
-        return found
-
     table = Table("fingerprint", "kind", "label", "channel", "source", "call", "when")
-    for found in act_on(redis, collect, label_key=label_key):
-        table.add_row(found.mark.hex()[:12], found.kind, *_cells(found))
+    for one in api.get(f"{MEMORY}/labels", limit=limit)["labels"]:
+        table.add_row(one["mark"][:12], one["kind"], *_cells(one))
     Console(width=140).print(table)
 
 
 @app.command()
-def show(
-    text: What,
-    redis: Redis,
-    store: Store = "",
-    principal: Reader = "",
-    label_key: Key = None,
-    tenant: Tenant = "default",
-) -> None:
+@by_api(f"POST {MEMORY}/find")
+def show(api: AdminApi, text: What, store: Store = "", principal: Reader = "") -> None:
     """Show the labels of every value in a text."""
-
-    async def look(state: State) -> Mapping[str, list[LabelEntry]]:
-        operator = label_operator(state, tenant)
-        return await operator.lookup(text, now(), store=store, principal=principal)
-
+    body = {"tenant": api.tenant, "text": text, "store": store, "principal": principal}
     table = Table("value", "kind", "label", "channel", "source", "call", "when")
-    for value, records in act_on(redis, look, label_key=label_key).items():
-        for record in records:
-            table.add_row(_cell(value), record.kind, *_cells(record))
+    for value, records in api.post(f"{MEMORY}/find", body)["values"].items():
+        for one in records:
+            table.add_row(_cell(value), one["kind"], *_cells(one))
     Console(width=140).print(table)
 
 
 @app.command()
+@by_api(f"POST {MEMORY}/trace", f"POST {MEMORY}/reach")
 def trace(
+    api: AdminApi,
     text: What,
-    redis: Redis,
     store: Store = "",
     principal: Reader = "",
     item: Annotated[
         list[str] | None, typer.Option("--item", help="Key of an item, to be named in the tree.")
     ] = None,
-    label_key: Key = None,
-    tenant: Tenant = "default",
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON document.")] = False,
     down: Annotated[
         bool, typer.Option("--down", help="What follows from it, in the propagation graph.")
@@ -339,47 +259,28 @@ def trace(
 
     With --down or --up the text is a value, a node in hex, or with --store the key of an item.
     """
+    body: dict[str, object] = {"tenant": api.tenant, "text": text, "store": store}
     if down or up:
-        graph, scope = _reached((redis, tenant, label_key), text, store, up=up)
-        show_scope(graph, scope, as_json=as_json)
+        show_scope(api.post(f"{MEMORY}/reach", {**body, "up": up}), as_json=as_json)
         return
-
-    async def look(state: State) -> tuple[Seal, dict[str, LabelTrace]]:
-        operator = label_operator(state, tenant)
-        return operator.seal, await operator.trace(text, now(), store=store, principal=principal)
-
-    seal, found = act_on(redis, look, label_key=label_key)
+    told = api.post(f"{MEMORY}/trace", {**body, "principal": principal, "items": item or ()})
+    tree = told.pop("tree")
     if as_json:
-        typer.echo(as_json_document(text, found))
+        typer.echo(json.dumps(told, indent=2))
         return
-    reader = Identity(principal, "", tenant=tenant)
-    tree = as_tree(text, found, seal=seal, keys=(text, *(item or ())), reader=reader)
-    Console(width=140).print(tree, soft_wrap=True)
+    root = Tree(_cell(tree[0]))
+    _grow(root, tree[1])
+    Console(width=140).print(root, soft_wrap=True)
 
 
-def _reached(
-    place: tuple[str, str, Path | None], text: str, store: str, *, up: bool
-) -> tuple[Graph, Scope]:
-    """Return the graph, and what follows from the saves that a text names or what they do."""
-    redis, tenant, label_key = place
-
-    async def look(state: State) -> tuple[Graph, Scope]:
-        operator = IncidentOperator(state.store, state.seal, tenant)
-        graph = await operator.graph()
-        is_node = re.fullmatch(r"[0-9a-f]{16}", text) is not None
-        given = Given(node=text) if is_node else Given(value=text)
-        roots = select(graph, operator.selector(Given(item=text, store=store) if store else given))
-        if not roots:
-            raise GuardError("no save on record has that")
-        return graph, scope_of(graph, roots, up=up)
-
-    return act_on(redis, look, label_key=label_key, timeout=RECALL_SECONDS)
+def _grow(branch: Tree, below: Iterable[tuple[str, Any]]) -> None:
+    for line, further in below:
+        _grow(branch.add(_cell(line)), further)
 
 
-def _cells(found: LabelEntry) -> tuple[str, str, str, str, str]:
-    record = found.record
-    label = record.label.name.lower() if record.sealed else "altered"
-    return label, record.channel.value, _cell(record.source), str(record.call), minute(record.at)
+def _cells(one: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    label = "altered" if one["altered"] else one["label"]
+    return label, one["channel"], _cell(one["source"]), str(one["call"]), minute(one["at"])
 
 
 def _cell(text: str) -> str:

@@ -50,7 +50,12 @@ Key = Annotated[
 ]
 Tenant = Annotated[str, typer.Option(help="The tenant, as the policy names it.")]
 Audit = Annotated[
-    Path | None, typer.Option(envvar="GUARD_AUDIT", help="The guard's audit log; appended to.")
+    Path | None,
+    typer.Option(
+        envvar="GUARD_AUDIT",
+        show_default="that of the running guard",
+        help="The guard's audit log; appended to.",
+    ),
 ]
 
 
@@ -128,20 +133,29 @@ def act_on(
 
 
 @contextmanager
-def on_record(audit: Path | None, *, required: bool = False) -> Iterator[AuditLogFile | NoAuditLog]:
+def on_record(
+    audit: Path | None, redis: str = "", *, required: bool = False
+) -> Iterator[AuditLogFile | NoAuditLog]:
     """Yield the audit log that an operator's act is recorded in, or say that there is none.
+
+    Args:
+        audit: the log; None for that of the running guard with this state.
+        redis: URL of the state.
+        required: whether there has to be one.
 
     Raises:
         InputError: there is none, and the record is required.
         AuditError: it cannot be written.
     """
+    key, note = load_settings(None).audit_key, _note_of(redis) if audit is None else None
+    if note is not None and note.audit:
+        audit, key = Path(note.audit), Path(note.audit_key) if note.audit_key else None
     if audit is None:
         nothing = "no --audit given, so this is not on record"
         if required:
             raise InputError(nothing)
         typer.echo(f"guard: {nothing}", err=True)
-    signer = audit_signer(load_settings(None).audit_key) if audit is not None else None
-    log = open_audit_log(audit, signer=signer)
+    log = open_audit_log(audit, signer=audit_signer(key) if audit is not None else None)
     try:
         yield log
     finally:

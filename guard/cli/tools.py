@@ -3,109 +3,89 @@
 from __future__ import annotations
 
 import difflib
-import getpass
 import json
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from guard.adapters.redis.operators import PinOperator
+from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.outcome import plain
-from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, minute, now, on_record
+from guard.cli.running import minute
 from guard.core.errors import GuardError
-from guard.tool_pins.pins import Pins
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from guard.tool_pins.pins import Pin
-
-ResultT = TypeVar("ResultT")
 Upstream = Annotated[str, typer.Argument(help="The server, as `guard tools list` shows it.")]
 Tool = Annotated[str, typer.Argument(help="The tool's name.")]
-EVENT = "guard.tool_definition_approved"
+TOOLS: Final = "/api/tools"
+DIFFERENCE: Final = "/api/tools/difference"
+APPROVE: Final = "/api/tools/approve"
 app = typer.Typer(no_args_is_help=True, help="Tool definitions: what is pinned, what has changed.")
 
 
 @app.command("list")
-def list_pins(redis: Redis, label_key: Key = None, tenant: Tenant = "default") -> None:
+@by_api(f"GET {TOOLS}")
+def list_pins(api: AdminApi) -> None:
     """List the tools that servers have shown, and which of them have changed."""
-
-    async def collect(operator: PinOperator) -> list[Pin | None]:
-        return [pin async for pin in operator.listed()]
-
-    found = _run(redis, label_key, tenant, collect)
-    marked = {(pin.upstream, pin.tool): pin for pin in found if pin is not None and pin.is_mark}
+    told = api.get(TOOLS)
+    found = sorted(told["tools"], key=_place)
+    marked = {_place(pin): pin for pin in found if pin["is_mark"]}
     table = Table("upstream", "tool", "definition", "pinned", "state")
-    for pin in sorted((p for p in found if p is not None and not p.is_mark), key=_place):
+    for pin in (one for one in found if not one["is_mark"]):
         mark = marked.pop(_place(pin), None)
-        state = "pinned" if mark is None else f"changed {minute(mark.at)}: {mark.digests[0][:12]}"
-        table.add_row(*map(_shown, _place(pin)), pin.digests[0][:12], minute(pin.at), state)
+        state = "pinned" if mark is None else f"{_changed(mark)}: {mark['digests'][0][:12]}"
+        table.add_row(*map(_shown, _place(pin)), pin["digests"][0][:12], minute(pin["at"]), state)
     for mark in marked.values():
-        table.add_row(*map(_shown, _place(mark)), "", "", f"changed {minute(mark.at)}")
+        table.add_row(*map(_shown, _place(mark)), "", "", _changed(mark))
     Console(width=160).print(table)
-    if altered := sum(pin is None for pin in found):
-        raise GuardError(f"{altered} records do not bear the guard's seal")
+    if told["altered"]:
+        raise GuardError(f"{told['altered']} records do not bear the guard's seal")
 
 
 @app.command("diff")
-def diff_pins(
-    upstream: Upstream, tool: Tool, redis: Redis, label_key: Key = None, tenant: Tenant = "default"
-) -> None:
+@by_api(f"GET {DIFFERENCE}")
+def diff_pins(api: AdminApi, upstream: Upstream, tool: Tool) -> None:
     """Show what changed in a tool's definition, line by line."""
-    pin, mark = _run(redis, label_key, tenant, lambda o: o.compared(upstream, tool))
-    before = _lines(pin) if pin is not None else ["(the pinned definition cannot be read)"]
-    names = (f"pinned {pin.digests[0][:12] if pin else ''}", f"listed {mark.digests[0][:12]}")
+    told = api.get(DIFFERENCE, upstream=upstream, tool=tool)
+    pin, mark = told["pinned"], told["listed"]
+    before = ["(the pinned definition cannot be read)"] if pin is None else _lines(pin)
+    names = f"pinned {pin['digests'][0][:12] if pin else ''}", f"listed {mark['digests'][0][:12]}"
     for line in difflib.unified_diff(before, _lines(mark), *names, lineterm=""):
         typer.echo(plain(line))
 
 
 @app.command()
+@by_api(f"GET {DIFFERENCE}", f"POST {APPROVE}", records=True)
 def approve(
+    api: AdminApi,
     upstream: Upstream,
     tool: Tool,
-    redis: Redis,
     digest: Annotated[str, typer.Option(help="Approve this definition and no other.")] = "",
-    label_key: Key = None,
-    tenant: Tenant = "default",
-    audit: Audit = None,
 ) -> None:
     """Pin the changed definition of a tool; what was pinned before stays good too."""
-    with on_record(audit) as log:
-        mark = _run(redis, label_key, tenant, lambda o: o.approve(upstream, tool, digest, now()))
-        fields = {"upstream": mark.upstream, "tool": mark.tool, "digest": mark.digests[0]}
-        log.event(EVENT, {**fields, "by": getpass.getuser()})
-    typer.echo(f"approved {mark.digests[0][:12]} of {plain(mark.tool)} at {plain(mark.upstream)}")
+    where = {"upstream": upstream, "tool": tool}
+    seen = digest or api.get(DIFFERENCE, **where)["listed"]["digests"][0]
+    mark = api.post(APPROVE, {"tenant": api.tenant, **where, "digest": seen})["approved"]
+    shown = plain(mark["tool"]), plain(mark["upstream"])
+    typer.echo(f"approved {mark['digests'][0][:12]} of {shown[0]} at {shown[1]}")
 
 
-def _place(pin: Pin) -> tuple[str, str]:
-    return pin.upstream, pin.tool
+def _place(pin: dict[str, Any]) -> tuple[str, str]:
+    return pin["upstream"], pin["tool"]
 
 
-def _lines(pin: Pin) -> list[str]:
-    if not pin.text:
-        return [f"(too long to keep; digest {pin.digests[0]})"]
-    return json.dumps(json.loads(pin.text), indent=2, ensure_ascii=False, sort_keys=True).split(
-        "\n"
-    )
+def _changed(mark: dict[str, Any]) -> str:
+    return f"changed {minute(mark['at'])}"
+
+
+def _lines(pin: dict[str, Any]) -> list[str]:
+    if not pin["text"]:
+        return [f"(too long to keep; digest {pin['digests'][0]})"]
+    definition = json.loads(pin["text"])
+    return json.dumps(definition, indent=2, ensure_ascii=False, sort_keys=True).split("\n")
 
 
 def _shown(text: str) -> str:
     """Return a server's text as a table may print it."""
     return escape(plain(text))
-
-
-def _run(
-    redis: str,
-    label_key: Path | None,
-    tenant: str,
-    act: Callable[[PinOperator], Awaitable[ResultT]],
-) -> ResultT:
-    def acted(state: State) -> Awaitable[ResultT]:
-        return act(PinOperator(state.store, Pins(state.seal), tenant))
-
-    return act_on(redis, acted, label_key=label_key)

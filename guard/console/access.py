@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from guard.provenance.approvals import Approver
+from guard.core.errors import InputError
+from guard.provenance.approvals import UNNAMED, Approver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 SESSION_SECONDS: Final = 12 * 3600
 IDLE_SECONDS: Final = 2 * 3600
@@ -189,6 +190,26 @@ class Access:
     def sign_out(self, token: str) -> None:
         """End a session."""
         self._sessions.pop(_digest(token), None)
+
+
+def one_of(person: Person) -> tuple[str, str]:
+    """Return what tells somebody from everybody else."""
+    return person.approver.realm, person.approver.subject
+
+
+def check_second(writers: Collection[tuple[str, str]], person: Person) -> None:
+    """Refuse somebody who is not surely another one than those who wrote.
+
+    Raises:
+        InputError: he wrote himself, or somebody signed in otherwise or without a name.
+    """
+    mine = one_of(person)
+    if mine in writers:
+        raise InputError("you wrote in it; a second person has to agree")
+    if {realm for realm, _ in (mine, *writers)} != {mine[0]} or mine[0] in UNNAMED:
+        raise InputError(
+            "that you are two people is known only where both sign in by name, in the same way"
+        )
 
 
 def _digest(secret: str) -> bytes:

@@ -16,7 +16,7 @@ from guard.adapters.redis.operators import LabelOperator, PinOperator
 from guard.adapters.redis.standing import StandingOperator
 from guard.adapters.redis.trials import RUNNING, TrialStore
 from guard.console.console_metrics import ConsoleMetrics
-from guard.console.pages import by_whom
+from guard.console.routes import by_whom
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
 from guard.provenance.approvals import Approvals, Grant, Scope
@@ -391,8 +391,8 @@ class Desk:
 
     async def accept(
         self, person: Person, tenant: str, upstream: str, tool: str, digest: str
-    ) -> None:
-        """Pin a changed definition, the one that the person looked at.
+    ) -> Pin:
+        """Pin a changed definition, the one that the person looked at; return it.
 
         Raises:
             GuardError: it is another one by now.
@@ -402,7 +402,7 @@ class Desk:
         fields: dict[str, Json] = {"upstream": upstream, "tool": tool, "digest": digest}
         self._audit.event(EVENT_PIN, {**fields, **by_whom(person)})
         operator = PinOperator(self._store, Pins(self._seal), tenant)
-        await operator.approve(upstream, tool, digest, self._now())
+        return await operator.approve(upstream, tool, digest, self._now())
 
     def needs_two(self) -> bool:
         """Return whether two people are needed for what an incident gives back or writes.

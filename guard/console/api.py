@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from guard.console.access import Role
 from guard.console.acts import Answer, Decided, Relaxation
 from guard.console.decisions import FILTERS
-from guard.console.pages import Page, number, person_of
+from guard.console.routes import Body, Page, number, person_of, read_body
 from guard.core import VERSION
-from guard.core.errors import InputError
 from guard.provenance.approvals import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -30,14 +29,8 @@ if TYPE_CHECKING:
     from guard.console.acts import Desk
     from guard.console.decisions import DecisionIndex
 
-BodyT = TypeVar("BodyT", bound=BaseModel)
 
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class AnswerBody(_Body):
+class AnswerBody(Body):
     """An answer to a request."""
 
     answer: Answer
@@ -45,14 +38,14 @@ class AnswerBody(_Body):
     seconds: int = Field(default=0, ge=0)
 
 
-class RevokeBody(_Body):
+class RevokeBody(Body):
     """A receiver that may no longer be sent to again."""
 
     tenant: str = "default"
     mark: str
 
 
-class ResumeBody(_Body):
+class ResumeBody(Body):
     """A principal whose pause ends."""
 
     tenant: str = "default"
@@ -68,81 +61,43 @@ class BreakGlassBody(ResumeBody):
     why: str = Field(min_length=3, max_length=500)
 
 
-class OpenBody(_Body):
+class OpenBody(Body):
     """A break-glass that the second person opens."""
 
     tenant: str = "default"
     id: str
 
 
-class Api:
-    """The routes below ``/api/``.
+class ApproveToolBody(Body):
+    """A changed definition that becomes a good one."""
+
+    tenant: str = "default"
+    upstream: str
+    tool: str
+    digest: str = Field(min_length=1)
+    """What its digest begins with: the one that was looked at, and no other."""
+
+
+class DecisionsApi:
+    """What is on record of decisions.
 
     Args:
         index: over the audit log.
-        desk: acts on the state.
         now: seconds since the epoch.
-        table: returns every route of the console, for the description.
     """
 
-    def __init__(
-        self,
-        index: DecisionIndex,
-        desk: Desk,
-        now: Callable[[], float],
-        table: Callable[[], Sequence[Page]],
-    ) -> None:
+    def __init__(self, index: DecisionIndex, now: Callable[[], float]) -> None:
         self._index = index
-        self._desk = desk
         self._now = now
-        self._table = table
 
-    def pages(self) -> list[Page]:
-        """Return the table of routes."""
-        view, act = Role.VIEWER, Role.APPROVER
-        one = "/api/approvals/{tenant}/{decision}"
-        glass = "/api/break-glass"
+    def table(self) -> list[Page]:
+        """Return the routes."""
+        view = Role.VIEWER
         return [
-            Page("/api/openapi.json", self.description, view),
-            Page("/api/decisions", self.decisions, view),
+            Page("/api/decisions", self.decisions, view, query=(*FILTERS, "before")),
             Page("/api/decisions/{decision}", self.decision, view),
             Page("/api/rates", self.rates, view),
-            Page("/api/approvals", self.approvals, view),
-            Page(one, self.approval, view),
-            Page(one, self.answer, act, "POST", AnswerBody),
-            Page("/api/established", self.established, view),
-            Page("/api/established/revoke", self.revoke, act, "POST", RevokeBody),
-            Page("/api/tools", self.tools, view),
-            Page("/api/standing", self.standing, view),
-            Page("/api/pauses/end", self.resume, act, "POST", ResumeBody),
-            Page(glass, self.ask_glass, act, "POST", BreakGlassBody),
-            Page(f"{glass}/open", self.open_glass, act, "POST", OpenBody),
-            Page(f"{glass}/close", self.close_glass, act, "POST", ResumeBody),
         ]
-
-    async def description(self, request: Request) -> Response:
-        """This document."""
-        del request
-        return JSONResponse(self.openapi())
-
-    def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document of the API."""
-        paths: dict[str, Any] = {}
-        schemas: dict[str, Any] = {}
-        for page in self._table():
-            if not page.path.startswith("/api/"):
-                continue
-            paths.setdefault(page.path, {})[page.method.lower()] = _described(page, schemas)
-        return {
-            "openapi": "3.1.0",
-            "info": {"title": "Console of the egress guard", "version": VERSION},
-            "security": [{"secret": []}],
-            "paths": paths,
-            "components": {
-                "schemas": schemas,
-                "securitySchemes": {"secret": {"type": "http", "scheme": "bearer"}},
-            },
-        }
 
     async def decisions(self, request: Request) -> Response:
         """Decisions, the newest first, a page at a time (`before`)."""
@@ -164,10 +119,44 @@ class Api:
         today, yesterday, news = await asyncio.to_thread(self._index.compared, self._now())
         return JSONResponse({"today": asdict(today), "before": asdict(yesterday), "new": news})
 
+
+class Api:
+    """Approvals, pauses, break-glasses, receivers and definitions.
+
+    Args:
+        desk: acts on the state.
+        tenants: returns whom a request asks about.
+    """
+
+    def __init__(self, desk: Desk, tenants: Callable[[Request], Awaitable[list[str]]]) -> None:
+        self._desk = desk
+        self._tenants = tenants
+
+    def table(self) -> list[Page]:
+        """Return the routes."""
+        view, act, admin = Role.VIEWER, Role.APPROVER, Role.ADMIN
+        one = "/api/approvals/{tenant}/{decision}"
+        glass, whose = "/api/break-glass", ("tenant",)
+        compared = ("tenant", "upstream", "tool")
+        return [
+            Page("/api/approvals", self.approvals, view, query=whose),
+            Page(one, self.approval, view),
+            Page(one, self.answer, act, "POST", AnswerBody),
+            Page("/api/established", self.established, view, query=whose),
+            Page("/api/established/revoke", self.revoke, act, "POST", RevokeBody),
+            Page("/api/tools", self.tools, view, query=whose),
+            Page("/api/tools/difference", self.difference, view, query=compared),
+            Page("/api/tools/approve", self.approve_tool, admin, "POST", ApproveToolBody),
+            Page("/api/standing", self.standing, view, query=whose),
+            Page("/api/pauses/end", self.resume, act, "POST", ResumeBody),
+            Page(glass, self.ask_glass, act, "POST", BreakGlassBody),
+            Page(f"{glass}/open", self.open_glass, act, "POST", OpenBody),
+            Page(f"{glass}/close", self.close_glass, act, "POST", ResumeBody),
+        ]
+
     async def approvals(self, request: Request) -> Response:
         """Requests that wait for an answer."""
-        del request
-        waiting = await self._desk.waiting(await self._tenants())
+        waiting = await self._desk.waiting(await self._tenants(request))
         return JSONResponse({"requests": [asdict(one) for one in waiting]})
 
     async def approval(self, request: Request) -> Response:
@@ -189,8 +178,7 @@ class Api:
 
     async def established(self, request: Request) -> Response:
         """Receivers that may be sent to again."""
-        del request
-        found = await self._desk.established(await self._tenants())
+        found = await self._desk.established(await self._tenants(request))
         return JSONResponse(
             {
                 "established": [
@@ -216,15 +204,28 @@ class Api:
         return JSONResponse({"revoked": body.mark})
 
     async def tools(self, request: Request) -> Response:
-        """Pinned tool definitions, and those that changed."""
-        del request
-        found = await self._desk.pins(await self._tenants())
-        return JSONResponse({"tools": [{"tenant": t, **asdict(pin)} for t, pin in found if pin]})
+        """Pinned tool definitions, those that changed, and how many records were altered."""
+        found = await self._desk.pins(await self._tenants(request))
+        tools = [{"tenant": tenant, **asdict(pin)} for tenant, pin in found if pin]
+        return JSONResponse({"tools": tools, "altered": len(found) - len(tools)})
+
+    async def difference(self, request: Request) -> Response:
+        """The pinned definition of a tool, and the changed one that waits."""
+        asked = request.query_params
+        names = [asked.get("tenant", "default"), asked.get("upstream", ""), asked.get("tool", "")]
+        pin, mark = await self._desk.compared(*names)
+        return JSONResponse({"pinned": asdict(pin) if pin else None, "listed": asdict(mark)})
+
+    async def approve_tool(self, request: Request) -> Response:
+        """Pin a changed definition, the one that was looked at."""
+        body = await read_body(request, ApproveToolBody)
+        where = body.tenant, body.upstream, body.tool
+        pinned = await self._desk.accept(person_of(request), *where, body.digest)
+        return JSONResponse({"approved": asdict(pinned)})
 
     async def standing(self, request: Request) -> Response:
         """Principals that are paused; break-glasses that are open or wait for a second person."""
-        del request
-        found = await self._desk.standing(await self._tenants())
+        found = await self._desk.standing(await self._tenants(request))
         return JSONResponse(
             {
                 "pauses": [{"tenant": t, **asdict(one)} for t, one in found.pauses],
@@ -258,22 +259,44 @@ class Api:
         await self._desk.close_glass(person_of(request), body.tenant, body.principal)
         return JSONResponse({"closed": body.principal})
 
-    async def _tenants(self) -> list[str]:
-        return await asyncio.to_thread(self._index.tenants)
 
+class Description:
+    """The route that describes the others.
 
-async def read_body(request: Request, model: type[BodyT]) -> BodyT:
-    """Return the body of a request.
-
-    Raises:
-        InputError: it is not like this model.
+    Args:
+        table: returns every route of the console.
     """
-    try:
-        return model.model_validate_json(await request.body())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"the body: {place}: {first['msg']}") from error
+
+    def __init__(self, table: Callable[[], Iterable[Page]]) -> None:
+        self._table = table
+
+    def table(self) -> list[Page]:
+        """Return the route."""
+        return [Page("/api/openapi.json", self.description, Role.VIEWER)]
+
+    async def description(self, request: Request) -> Response:
+        """This document."""
+        del request
+        return JSONResponse(openapi(self._table()))
+
+
+def openapi(table: Iterable[Page]) -> dict[str, Any]:
+    """Return the OpenAPI document of the routes of the API among some."""
+    paths: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
+    for page in table:
+        if page.path.startswith("/api/"):
+            paths.setdefault(page.path, {})[page.method.lower()] = _described(page, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Console of the egress guard", "version": VERSION},
+        "security": [{"secret": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"secret": {"type": "http", "scheme": "bearer"}},
+        },
+    }
 
 
 def _described(page: Page, schemas: dict[str, Any]) -> dict[str, Any]:
@@ -294,10 +317,10 @@ def _described(page: Page, schemas: dict[str, Any]) -> dict[str, Any]:
             "503": {"description": "the state or the audit log cannot be reached: not done"},
         },
     }
-    if page.path == "/api/decisions":
-        described["parameters"] += [_parameter(name, "query") for name in (*FILTERS, "before")]
+    described["parameters"] += [_parameter(name, "query") for name in page.query]
     if page.body is not None:
-        schema = page.body.model_json_schema(ref_template="#/components/schemas/{model}")
+        template = "#/components/schemas/{model}"
+        schema = TypeAdapter(page.body).json_schema(ref_template=template)
         schemas.update(schema.pop("$defs", {}))
         described["requestBody"] = {
             "required": True,

@@ -25,20 +25,12 @@ from starlette.routing import Route
 
 from guard.console.access import COOKIE, Role
 from guard.console.acts import AT_ONCE, Answer, Decided, Relaxation, like
-from guard.console.api import Api
+from guard.console.api import Api, DecisionsApi, Description
 from guard.console.decisions import DAY, FILTERS, PAGE
 from guard.console.feed import Feed
 from guard.console.gate import PUBLIC, Gate
-from guard.console.pages import (
-    Page,
-    PagesOf,
-    Templates,
-    chart_style,
-    field_of,
-    minute,
-    number,
-    person_of,
-)
+from guard.console.pages import Templates, chart_style, minute
+from guard.console.routes import Page, PagesOf, failure, field_of, number, person_of
 from guard.console.sign_in import SignInPages
 from guard.core.errors import AuditError, GuardError, InputError, StateError
 from guard.provenance.approvals import Scope
@@ -112,22 +104,24 @@ class Console:
         self._sign_in = SignInPages(
             access, desk, self.templates, secure=secure, oidc=oidc, holders=holders
         )
-        self._api = Api(index, desk, now, lambda: self.pages)
+        self._api: tuple[PagesOf, ...] = (
+            Description(lambda: self.pages),
+            DecisionsApi(index, now),
+            Api(desk, self._tenants_of),
+        )
         self.pages = self._table()
         routes = [
-            Route(
-                page.path, page.endpoint, methods=[page.method], name=f"{page.method} {page.path}"
-            )
+            Route(page.path, page.endpoint, methods=[page.method], name=page.operation)
             for page in self.pages
         ]
-        needs = {f"{page.method} {page.path}": page.needs for page in self.pages}
         failures: Any = {
             GuardError: self._failed,
             sqlite3.Error: self._failed,
             HTTPException: self._failed,
         }
         inner = Starlette(routes=routes, exception_handlers=failures, lifespan=self._following)
-        self.app = Gate(inner, routes, needs, access, hosts)
+        declared = {page.operation: page for page in self.pages}
+        self.app = Gate(inner, routes, declared, access, hosts)
 
     def _table(self) -> list[Page]:
         view, act, admin = Role.VIEWER, Role.APPROVER, Role.ADMIN
@@ -148,8 +142,7 @@ class Console:
             Page("/standing", self.standing, act, "POST"),
             Page("/metrics", self.metrics, view),
             *self._sign_in.pages(),
-            *self._api.pages(),
-            *(page for part in self._parts for page in part.table()),
+            *(page for part in (*self._api, *self._parts) for page in part.table()),
         ]
 
     @contextlib.asynccontextmanager
@@ -206,7 +199,7 @@ class Console:
             "now",
             rows=rows,
             wanted=wanted,
-            older=rows[-1]["id"] if len(rows) == PAGE else 0,
+            older=min(one["id"] for one in rows) if len(rows) == PAGE else 0,
             live=not before,
             today=today,
             yesterday=yesterday,
@@ -370,20 +363,16 @@ class Console:
 
     # --- what they share -------------------------------------------------------------------------
 
+    async def _tenants_of(self, request: Request) -> list[str]:
+        named = request.query_params.get("tenant", "")
+        return [named] if named else await asyncio.to_thread(self._index.tenants)
+
     async def _waiting(self) -> list[Any]:
         return await self._desk.waiting(await asyncio.to_thread(self._index.tenants))
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         """Say what was not done, and why; nothing was released by it."""
-        status = 409 if isinstance(error, GuardError) else 500
-        text = str(error)
-        if isinstance(error, HTTPException):
-            status, text = error.status_code, error.detail
-        elif isinstance(error, InputError):
-            status = 400
-        elif isinstance(error, StateError | AuditError | sqlite3.Error):
-            status = 503
-            text = f"nothing was done: {str(error) or type(error).__name__}"
+        status, text = failure(error)
         if request.url.path.startswith("/api/"):
             return JSONResponse({"error": text}, status)
         return self._shown(request, "error", status, text=text)

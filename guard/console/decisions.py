@@ -7,6 +7,7 @@ hour that are kept with each batch, so a page costs the same however long the lo
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import os
@@ -206,15 +207,22 @@ class DecisionIndex:
             for suffix in ("", "-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-        with closing(self._connection()) as db:
+        with closing(self._connection()) as db, db:
             db.executescript(_TABLES)
+            places = [(str(one.path),) for one in self._logs]
+            db.executemany("INSERT OR IGNORE INTO places VALUES (?, 0, 0)", places)
 
     def _usable(self) -> bool:
         if not self.path.exists():
             return True
         try:
             with closing(self._connection()) as db:
-                return bool(db.execute("PRAGMA user_version").fetchone()[0] in {0, VERSION})
+                version = db.execute("PRAGMA user_version").fetchone()[0]
+                if version != VERSION:
+                    return bool(version == 0)
+                found = {path for (path,) in db.execute("SELECT path FROM places")}
+                # A log that comes later has decisions of before those that stand here.
+                return found >= {str(one.path) for one in self._logs} or not found
         except sqlite3.DatabaseError:
             return False
 
@@ -300,17 +308,26 @@ class DecisionIndex:
             ]
 
     def _read(self, db: sqlite3.Connection) -> bytes:
-        """Return what the logs have beyond the places on record, and put the new ones there."""
+        """Return what the logs have beyond the places on record, and put the new ones there.
+
+        Lines of several logs come in the order of time: of a log that has more than is read at a
+        time, the last line that was read is how far the others are taken.
+        """
         found = db.execute("SELECT path, inode, offset FROM places").fetchall()
         places = {path: (inode, offset) for path, inode, offset in found}
-        whole = b""
+        read: list[tuple[str, bytes, int, int]] = []
         for one in self._logs:
             name = str(one.path)
             data, inode, offset = one.read(*places.get(name, (0, 0)))
             if data:
-                db.execute("REPLACE INTO places VALUES (?, ?, ?)", (name, inode, offset))
+                read.append((name, data, inode, offset))
             self.is_behind = self.is_behind or len(data) > CHUNK // 2
-            whole += data
+        whole, taken = read[0][1] if len(read) == 1 else b"", [len(data) for _, data, _, _ in read]
+        if len(read) > 1:
+            whole, taken = _merged([data for _, data, _, _ in read])
+        for (name, data, inode, offset), length in zip(read, taken, strict=True):
+            place = (name, inode, offset - len(data) + length)
+            db.execute("REPLACE INTO places VALUES (?, ?, ?)", place)
         return whole
 
     def _insert(
@@ -369,7 +386,7 @@ class DecisionIndex:
     def page(
         self, wanted: Mapping[str, str], *, before: int = 0, after: int = -1, limit: int = PAGE
     ) -> list[Row]:
-        """Return decisions, the newest first.
+        """Return decisions, the newest first; pages go by id, and a page by time.
 
         Args:
             wanted: value by name of :data:`FILTERS`.
@@ -393,7 +410,9 @@ class DecisionIndex:
             values.append(after)
         where = f"WHERE {' AND '.join(parts)}" if parts else ""
         query = f"SELECT * FROM decisions {where} ORDER BY id DESC LIMIT ?"  # noqa: S608  (closed)
-        return [_row(dict(one)) for one in self._asked(query, (*values, limit))]
+        rows = [_row(dict(one)) for one in self._asked(query, (*values, limit))]
+        # Of several logs, one may be read a moment after another.
+        return sorted(rows, key=lambda row: (row["at"], row["id"]), reverse=True)
 
     def _count(self, name: str, value: str) -> int:
         """Return how many decisions a filter leaves, :data:`_PROBED` at most."""
@@ -469,6 +488,33 @@ def _rates(counts: Mapping[str, Mapping[str, int]]) -> Rates:
 
 def _hour(at: float) -> int:
     return int(at // 3600)
+
+
+def _merged(batches: list[bytes]) -> tuple[bytes, list[int]]:
+    """Return lines of several logs in the order of time, and how many bytes were taken of each.
+
+    Args:
+        batches: whole lines of each log.
+    """
+    timed = [list(_timed(number, data)) for number, data in enumerate(batches)]
+    ends = (
+        lines[-1][0] for lines, data in zip(timed, batches, strict=True) if len(data) > CHUNK // 2
+    )
+    until, taken, whole = min(ends, default=math.inf), [0] * len(batches), list[bytes]()
+    for at, number, line in heapq.merge(*timed, key=lambda one: one[:2]):
+        if at > until:
+            break
+        taken[number] += len(line)
+        whole.append(line)
+    return b"".join(whole), taken
+
+
+def _timed(number: int, data: bytes) -> Iterator[tuple[float, int, bytes]]:
+    """Yield the lines of a log, each with its time, which never goes back, and the log's number."""
+    latest = 0.0
+    for line in data.split(b"\n")[:-1]:
+        latest = max(latest, _at(_entry(line) or {}))
+        yield latest, number, line + b"\n"
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:

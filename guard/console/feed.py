@@ -111,7 +111,7 @@ class Feed:
                 if len(rows) > MISSED:
                     yield b"event: stale\ndata: load the page anew\n\n"
                     return
-                for row in reversed(rows):
+                for row in sorted(rows, key=lambda row: int(row["id"])):
                     last = row["id"]
                     yield self._event(row)
             while (data := await self._next(browser)) is not None and signed_in():

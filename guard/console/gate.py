@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Match, Route
 
 from guard.console.access import ACTS, COOKIE, READS, TRIES, Limiter, Role, SignedIn
+from guard.console.routes import BODY_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from guard.console.access import Access
+    from guard.console.routes import Page
 
 CSRF_FIELD: Final = "csrf"
 CSRF_HEADER: Final = "x-csrf-token"
-BODY_LIMIT: Final = 1024 * 1024
 SAFE: Final = frozenset({"GET", "HEAD"})
 PUBLIC: Final = "public"
 """Declared for everybody: the form to sign in, and the files of the pages."""
@@ -60,7 +61,7 @@ class Gate:
     Args:
         app: the pages.
         routes: of the pages.
-        needs: by name of a route, the role that it is for, or :data:`PUBLIC`.
+        pages: by name of a route, what was declared: the role that it is for, or :data:`PUBLIC`.
         access: signs people in.
         hosts: names by which the console is called; others are refused (DNS rebinding).
     """
@@ -69,13 +70,13 @@ class Gate:
         self,
         app: ASGIApp,
         routes: Sequence[Route],
-        needs: Mapping[str, Role | str],
+        pages: Mapping[str, Page],
         access: Access,
         hosts: Collection[str],
     ) -> None:
         self._app = app
         self._routes = routes
-        self._needs = needs
+        self._pages = pages
         self._access = access
         self._hosts = frozenset(hosts)
         self._tries = Limiter(TRIES, access.now)
@@ -115,7 +116,8 @@ class Gate:
         """Return the answer to a request that does not pass; note what pages need of others."""
         if (urlsplit(f"//{request.headers.get('host', '')}").hostname or "") not in self._hosts:
             return PlainTextResponse("this console has another name", 421)
-        needed = self._needs.get(self._route(scope) or "")
+        page = self._page(scope)
+        needed = page.needs if page is not None else None
         certificate = scope.get("state", {}).get("certificate", b"")
         signed_in, by_secret = self._who(request, certificate)
         scope["state"] = {"signed_in": signed_in, "certificate": certificate}
@@ -147,13 +149,14 @@ class Gate:
     ) -> Response | None:
         if signed_in and not self._acts.allows(signed_in.person.approver.subject):
             return _answer(request, 429, "too many in a minute; wait")
-        body = b""
+        page, body = self._page(scope), bytearray()
+        longest = page.longest if page is not None else BODY_LIMIT
         async for chunk in request.stream():
             body += chunk
-            if len(body) > BODY_LIMIT:
+            if len(body) > longest:
                 return _answer(request, 413, "the request is too long")
-        form = _form(request, body)
-        scope["state"] |= {"body": body, "form": form}
+        form = _form(request, bytes(body))
+        scope["state"] |= {"body": bytes(body), "form": form}
         if by_secret:
             return None
         if not self._same_origin(request):
@@ -164,11 +167,11 @@ class Gate:
                 return _answer(request, 403, "the page was not this console's; load it anew")
         return None
 
-    def _route(self, scope: Scope) -> str | None:
-        """Return the name of the route that a request would reach."""
+    def _page(self, scope: Scope) -> Page | None:
+        """Return what was declared of the route that a request would reach."""
         for route in self._routes:
             if route.matches(scope)[0] is Match.FULL:
-                return route.name
+                return self._pages.get(route.name)
         return None
 
     def _who(self, request: Request, certificate: bytes) -> tuple[SignedIn | None, bool]:

@@ -9,7 +9,7 @@ from guard.adapters.redis.incidents import GIVEN, Given, IncidentOperator
 from guard.adapters.redis.operators import LabelOperator
 from guard.console.access import Role
 from guard.console.drawing import Node, draw
-from guard.console.pages import Page, field_of
+from guard.console.routes import Page, field_of
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import StateLimits
 from guard.propagation.events import Flag, What

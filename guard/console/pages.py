@@ -1,52 +1,32 @@
-"""What every page of the console is made with: its route, its template, the fields of its form."""
+"""What every page of the console is made with: its template, links, times, colours of charts."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from typing import Literal
+from guard.console.routes import Deployment
 
-    from pydantic import BaseModel
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.adapters.redis.store import RedisSessionStore
-    from guard.console.access import Person, Role, SignedIn
+    from guard.console.access import SignedIn
     from guard.console.decisions import DecisionIndex
-    from guard.core.model import Json
     from guard.core.policy import StateLimits
     from guard.provenance.seal import Seal
-
-_DIGITS: Final = 18
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One route."""
-
-    path: str
-    endpoint: Callable[[Request], Awaitable[Response]]
-    needs: Role | Literal["public", "counted"]
-    method: str = "GET"
-    body: type[BaseModel] | None = None
-    """What the API takes there."""
-
-
-class PagesOf(Protocol):
-    """A part of the console with pages of its own."""
-
-    def table(self) -> list[Page]:
-        """Return its routes."""
 
 
 class Templates:
@@ -94,26 +74,13 @@ class Shelf:
     limits: Callable[[], StateLimits | None] = lambda: None
     """Of the policy in force."""
 
+    def deployment(self, audit: AuditLogFile | NoAuditLog) -> Deployment:
+        """Return what acts work on, with the log that they are recorded in."""
 
-def person_of(request: Request) -> Person:
-    """Return who sent a request that the door has let in."""
-    signed_in: SignedIn = request.state.signed_in
-    return signed_in.person
+        async def tenants() -> list[str]:
+            return await asyncio.to_thread(self.index.tenants)
 
-
-def by_whom(person: Person) -> dict[str, Json]:
-    """Return who it was, for the record: the name may be one that he chose."""
-    return {"by": person.name, "realm": person.realm, "subject": person.approver.subject}
-
-
-def field_of(form: Mapping[str, list[str]], name: str) -> str:
-    """Return the first value of a form's field; empty where there is none."""
-    return next(iter(form.get(name, [])), "")
-
-
-def number(text: str) -> int:
-    """Return a text of digits as a number, 0 for any other."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else 0
+        return Deployment(self.store, self.seal, audit, self.now, tenants, self.limits)
 
 
 def chart_style() -> Any:

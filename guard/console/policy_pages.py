@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from guard.console.access import Role
-from guard.console.pages import Page, field_of, number, person_of
+from guard.console.routes import Page, field_of, number, person_of
 from guard.core.errors import InputError
 from guard.policy_files.json_schema import policy_schema
 

@@ -33,7 +33,8 @@ from guard.console.access import Access
 from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
-from guard.console.incident_pages import IncidentPages, Repairs
+from guard.console.incident_api import Repairs
+from guard.console.incident_pages import IncidentPages
 from guard.console.lineage_pages import LineagePages
 from guard.console.memory_pages import MemoryPages
 from guard.console.oidc import OpenIdConnect
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
 
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.console.acts import Standings
-    from guard.console.pages import PagesOf, Templates
+    from guard.console.pages import Templates
+    from guard.console.routes import PagesOf
     from guard.core.policy import Policy
     from guard.provenance.approvals import ApprovalRequest
     from guard.provenance.seal import Seal

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from guard.adapters.redis.propagation import read_graph
 from guard.console.access import Role
 from guard.console.lineage_pages import event_title
-from guard.console.pages import Page
+from guard.console.routes import Page
 from guard.core.errors import StateError
 from guard.core.model import Identity
 from guard.core.policy import StateLimits

@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse
 
 from guard.console.access import COOKIE, Role
 from guard.console.oidc import PENDING_SECONDS, SignInError
-from guard.console.pages import Page, field_of, person_of
+from guard.console.routes import Page, field_of, person_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request

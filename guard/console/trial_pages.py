@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import RedirectResponse, Response
 
 from guard.adapters.redis.trials import JUMP, RUNNING, SECONDS, STEPS, STOPPED, TrialRecord
-from guard.console.access import Role
-from guard.console.pages import Page, field_of, person_of
-from guard.console.workbench import check_second, one_of
+from guard.console.access import Role, check_second, one_of
+from guard.console.routes import Page, field_of, person_of
 from guard.core.errors import GuardError, InputError
 from guard.core.policy import Action
 from guard.decision.trial import FACT, worsened

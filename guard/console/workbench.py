@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from guard.console.access import check_second, one_of
 from guard.console.history import PolicyHistory
 from guard.core.errors import GuardError, InputError, PolicyError
 from guard.policy_files import load_policies
-from guard.provenance.approvals import UNNAMED
 from guard.replay.policy_tests import SUFFIX
 from guard.replay.rehearsal import Job, read_draft
 from guard.settings import BUILTIN
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from guard.console.access import Person
     from guard.core.policy import Policy
@@ -346,26 +346,6 @@ class Workbench:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def one_of(person: Person) -> tuple[str, str]:
-    """Return what tells somebody from everybody else."""
-    return person.approver.realm, person.approver.subject
-
-
-def check_second(writers: Collection[tuple[str, str]], person: Person) -> None:
-    """Refuse somebody who is not surely another one than those who wrote.
-
-    Raises:
-        InputError: he wrote himself, or somebody signed in otherwise or without a name.
-    """
-    mine = one_of(person)
-    if mine in writers:
-        raise InputError("you wrote in it; a second person has to agree")
-    if {realm for realm, _ in (mine, *writers)} != {mine[0]} or mine[0] in UNNAMED:
-        raise InputError(
-            "that you are two people is known only where both sign in by name, in the same way"
-        )
 
 
 def _digest(text: str) -> str:

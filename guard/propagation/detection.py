@@ -51,6 +51,16 @@ class Finding:
     follows: bytes = b""
     """The node whose finding it follows from, where that is why."""
 
+    def document(self) -> dict[str, str | float]:
+        """Return it as JSON values."""
+        return {
+            "node": self.node.hex(),
+            "p": round(self.probability, 4),
+            "credibility": round(self.credibility, 4),
+            "recognised": round(self.recognised, 4),
+            "follows": self.follows.hex(),
+        }
+
 
 @dataclass(slots=True)
 class _Agent:

@@ -18,6 +18,8 @@ from guard.provenance.approvals import Approvals
 from guard.provenance.label_sets import BUCKET_LIMIT, BUCKETS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from guard.core.labels import LabelQuery
     from guard.core.model import ToolCall
     from guard.core.policy import ApprovalRules, Policy, Verdict
@@ -32,11 +34,13 @@ KEPT_MILLISECONDS: Final = 48 * 3600 * 1000
 """How long the records are kept; each ends by itself within a day."""
 ASKED_PART: Final = "asked"
 """Part of the set that holds break-glasses which one person has asked for."""
+ACTS_PART: Final = "acts"
+"""Likewise, acts on incidents."""
 ASKED_SECONDS: Final = 900.0
 """How long a second person may take."""
 COUNTED: Final = b"counted"
 """In the place of an ask: until when asks have led to a pause, and count no more."""
-RecordT = TypeVar("RecordT", "Pause", "Glass")
+RecordT = TypeVar("RecordT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +216,9 @@ def standing_set(tenant: str, mark: bytes) -> LabelSet:
     return _set(tenant, f"{mark[0] % BUCKETS:x}")
 
 
-def asked_set(tenant: str) -> LabelSet:
-    """Return where break-glasses lie for which a second person is missing, by their ids."""
-    return _set(tenant, ASKED_PART)
+def asked_set(tenant: str, part: str = ASKED_PART) -> LabelSet:
+    """Return where lies, by its id, what waits for a second person: break-glasses, or acts."""
+    return _set(tenant, part)
 
 
 def _set(tenant: str, part: str) -> LabelSet:
@@ -228,13 +232,13 @@ def write(seal: Seal, tenant: str, kind: bytes, record: Pause | Glass) -> LabelW
     return LabelWrite(area, LabelWriteMode.REPLACE, ((field, sealed(seal, area, field, record)),))
 
 
-def sealed(seal: Seal, area: LabelSet, field: bytes, record: Pause | Glass) -> bytes:
+def sealed(seal: Seal, area: LabelSet, field: bytes, record: Any) -> bytes:
     """Return a record as it is stored at its place."""
     return seal.enciphered(area, field, json.dumps(asdict(record)).encode())
 
 
 def read(
-    seal: Seal, area: LabelSet, field: bytes, raw: object, kind: type[RecordT]
+    seal: Seal, area: LabelSet, field: bytes, raw: object, kind: Callable[..., RecordT]
 ) -> RecordT | None:
     """Return a record, None where there is none, or it was altered or lay elsewhere."""
     body = seal.deciphered(area, field, raw) if isinstance(raw, bytes) else None

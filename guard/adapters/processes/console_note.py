@@ -51,11 +51,12 @@ class ConsoleNote:
         return leave_note(FOLDER, self.pid, asdict(self))
 
 
-def find_console(url: str | None = None) -> ConsoleNote | None:
+def find_console(url: str | None = None, redis: str | None = None) -> ConsoleNote | None:
     """Return the note of this user's running console, None where there is none.
 
     Args:
         url: which one; None: there is only one.
+        redis: URL of its state; None: of any.
 
     Raises:
         InputError: there are several, or guards with a state that the console has not, and which
@@ -64,6 +65,8 @@ def find_console(url: str | None = None) -> ConsoleNote | None:
     notes = living_notes(FOLDER, ConsoleNote)
     if url is not None:
         return next((note for note in notes if note.url == url.rstrip("/")), None)
+    if redis is not None:
+        return next((note for note in notes if note.redis == redis), None)
     if not notes:
         return None
     states = {note.redis for note in notes}

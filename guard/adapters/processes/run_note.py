@@ -27,6 +27,10 @@ class RunNote:
     """File of its label key, empty for the user's own."""
     durability: str = ""
     """Of its writes, and so of an operator's; empty for the default."""
+    audit: str = ""
+    """File of its audit log, where what operators do is recorded too; empty where it has none."""
+    audit_key: str = ""
+    """File of the key that signs it, empty for the user's own."""
 
     def write(self) -> bool:
         """Leave the note; return whether that was possible: a guard serves without it too."""

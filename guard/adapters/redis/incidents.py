@@ -127,14 +127,16 @@ class Given:
     session: str = ""
     """Of ``principal``."""
     since: float = 0.0
-    until: float = float("inf")
+    """Seconds since the epoch."""
+    until: float = 0.0
+    """Likewise; 0 for no end."""
 
     def named(self) -> dict[str, str]:
         """Return what was given."""
         found = {name: str(getattr(self, name)) for name in GIVEN if getattr(self, name)}
         if self.since:
             found["since"] = str(self.since)
-        if self.until != float("inf"):
+        if self.until:
             found["until"] = str(self.until)
         return found
 
@@ -203,7 +205,7 @@ class IncidentOperator:
             principals=frozenset({seal.principal(reader)} if given.principal else ()),
             sessions=frozenset({seal.session(reader)} if given.session else ()),
             since=given.since,
-            until=given.until,
+            until=given.until or float("inf"),
             shown=shown,
         )
 

@@ -7,6 +7,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from guard.adapters.redis.awaited import Awaited
 from guard.core.errors import GuardError
 from guard.core.model import Identity
 from guard.provenance.approvals import UNNAMED
@@ -20,26 +21,19 @@ from guard.provenance.standing import (
     asked_set,
     mark_of,
     read,
-    sealed,
     standing_set,
     write,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from guard.adapters.redis.store import RedisSessionStore
     from guard.core.labels import LabelSet
     from guard.provenance.approvals import Approver
     from guard.provenance.seal import Seal
 
-_KINDS: Final = {PAUSE: Pause, GLASS: Glass}
-_KEEP: Final = """
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return 1"""
-_WAITING: Final = 100
-"""Break-glasses that may wait for a second person at a time."""
+_KINDS: Final[dict[bytes, Callable[..., Pause | Glass]]] = {PAUSE: Pause, GLASS: Glass}
 
 
 class StandingOperator:
@@ -55,6 +49,7 @@ class StandingOperator:
         self._store = store
         self._seal = seal
         self._tenant = tenant
+        self._asked = Awaited(store, seal, tenant, asked_set(tenant), Glass, ASKED_SECONDS)
 
     async def in_force(self, at: float) -> tuple[list[Pause], list[Glass]]:
         """Return the pauses and the break-glasses in force."""
@@ -64,10 +59,7 @@ class StandingOperator:
 
     async def asked_glasses(self, at: float) -> list[Glass]:
         """Return the break-glasses for which a second person is missing."""
-        area = asked_set(self._tenant)
-        fields = await self._store.fields(Identity("", "", tenant=self._tenant), area)
-        found = [read(self._seal, area, name, raw, Glass) for name, raw in fields.items()]
-        return [one for one in found if one is not None and one.at + ASKED_SECONDS > at]
+        return await self._asked.listed(at)
 
     async def resume(self, principal: str) -> bool:
         """End the pause of a principal; return whether there was one."""
@@ -98,11 +90,7 @@ class StandingOperator:
             realm=by.realm,
             subject=by.subject,
         )
-        if len(await self.asked_glasses(at)) >= _WAITING:
-            raise GuardError("too many wait for a second person")
-        area, field = asked_set(self._tenant), asked.id.encode()
-        body = sealed(self._seal, area, field, asked)
-        await self._store.client.execute("EVAL", _KEEP, "1", self._key(area), field, body, area.ttl)
+        await self._asked.keep(asked)
         return asked
 
     async def open_glass(self, identifier: str, by: Approver, at: float, longest: int) -> Glass:
@@ -117,16 +105,14 @@ class StandingOperator:
         Raises:
             GuardError: none waits, or this person cannot be the second.
         """
-        area, field = asked_set(self._tenant), identifier.encode()
-        raw = await self._store.client.execute("HGET", self._key(area), field)
-        asked = read(self._seal, area, field, raw, Glass)
-        if asked is None or asked.at + ASKED_SECONDS <= at:
+        asked = await self._asked.one(identifier, at)
+        if asked is None:
             raise GuardError("no break-glass waits under this id; it may have expired")
         _check(asked.principal, by)
         if (asked.realm, asked.subject) == (by.realm, by.subject) or asked.realm != by.realm:
             raise GuardError("another person has to open it, who signed in as the first did")
         # Taken first: of two who open it at once, one finds it.
-        if await self._store.client.execute("HDEL", self._key(area), field) != 1:
+        if not await self._asked.take(identifier):
             raise GuardError("somebody else has just opened it")
         until = at + min(asked.seconds, longest)
         opened = replace(asked, at=at, until=until, second=by.name)

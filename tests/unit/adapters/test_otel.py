@@ -142,11 +142,11 @@ def test_a_span_says_the_same_as_one_of_the_library_alone(receiver):
             "mcp.method.name": "tools/call",
             "error.type": "tainted",
             "guard.reasons": "",
-            "gen_ai.tool.call.id": f"d{number}",
-            "guard.decision_id": f"d{number}",
             "gen_ai.conversation.id": f"s{told}",
             "enduser.id": told,
             "mcp.session.id": f"s{told}",
+            "gen_ai.tool.call.id": f"d{number}",
+            "guard.decision_id": f"d{number}",
         }
         for key, value in attributes.items():
             wanted.attributes.add(key=key).value.string_value = value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 from typer.testing import CliRunner
@@ -29,7 +30,7 @@ rules:
   - {id: ask, type: provenance, roles: [send], rungs: [claimed, unknown, tainted], effect: ask}
   - {id: ok, type: provenance, roles: [send], rungs: [prompted, established], effect: allow}
 """
-NOW = 1_700_000_000.0
+NOW = time.time()
 
 
 @pytest.fixture
@@ -149,7 +150,7 @@ def test_a_call_misdirected_by_a_selection_is_shown_with_both_orders(
 
     async def play():
         store = RedisSessionStore.at(redis_server.url, timeout=60.0)
-        world = await World(store, redis_namespace, tenant=redis_namespace).curated()
+        world = await World(store, redis_namespace, tenant=redis_namespace, at=NOW).curated()
         await world.attacked()
         await world.recall()
         verdict, _ = await world.pay(SCENE.rival)

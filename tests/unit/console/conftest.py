@@ -14,7 +14,8 @@ from guard.console.access import Access, Person, Role
 from guard.console.acts import Desk
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
-from guard.console.incident_pages import IncidentPages, Repairs
+from guard.console.incident_api import Repairs
+from guard.console.incident_pages import IncidentPages
 from guard.console.lineage_pages import LineagePages
 from guard.console.memory_pages import MemoryPages
 from guard.console.pages import Shelf

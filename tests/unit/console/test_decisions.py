@@ -74,6 +74,46 @@ def test_several_guards_logs_are_one_index(log, opened, tmp_path):
     assert taken == [["d0", "d1", "d2", "d7"], ["d9", "d8"], [], []]
 
 
+def _minute(number):
+    return f"2023-11-14T22:{number:02}:00.000+00:00"
+
+
+def test_several_logs_are_in_the_order_of_time(tmp_path, monkeypatch):
+    """However much one has before the other begins, and page by page."""
+    monkeypatch.setattr("guard.console.decisions.CHUNK", 1000)
+    logs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for first, path in enumerate(logs):
+        numbers = range(first, 40, 2)
+        path.write_text("".join(line(n, at=_minute(n)) for n in numbers), "utf-8")
+    with logs[0].open("a", encoding="utf-8") as file:
+        file.write("no line of ours\n")
+    index = DecisionIndex(logs[0], logs[1:])
+    while index.take_in():
+        pass
+    found, before = [], 0
+    while rows := index.page({}, before=before, limit=7):
+        found += [row["decision"] for row in rows]
+        before = min(row["id"] for row in rows)
+    assert (index.unread, index.take_in()) == (1, [])
+    index.close()
+    assert found == [f"d{number}" for number in reversed(range(40))]
+
+
+def test_a_log_that_is_shown_from_now_on_is_put_in_its_place(tmp_path):
+    """The index is made anew: what the log has of before is not shown as the newest."""
+    logs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    logs[0].write_text(line(1, at=_minute(1)) + line(3, at=_minute(3)), "utf-8")
+    logs[1].write_text(line(2, at=_minute(2)), "utf-8")
+    alone = DecisionIndex(logs[0])
+    alone.take_in()
+    alone.close()
+    both = DecisionIndex(logs[0], logs[1:])
+    both.take_in()
+    shown = [row["decision"] for row in both.page({})]
+    both.close()
+    assert shown == ["d3", "d2", "d1"]
+
+
 def test_what_is_erased_from_the_log_is_erased_here(log, opened):
     """The erasure's line takes the decisions away, and their text from the file."""
     index = opened(log)

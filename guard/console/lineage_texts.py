@@ -1,16 +1,11 @@
-"""The lineage of values, as a tree for a terminal or as JSON: where they came from, every save."""
+"""The lineage of values as data, and as a tree of lines: where they came from, every save."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
-from rich.markup import escape
-from rich.tree import Tree
-
-from guard.cli.outcome import plain
-from guard.cli.running import minute
 from guard.core.labels import Channel
 from guard.provenance.lineage import ALTERED, BEGINNINGS, GAP, LIST_LIMIT, SAVED, place_of
 
@@ -25,15 +20,23 @@ if TYPE_CHECKING:
 
 SHORT: Final = 8
 """Hex digits of a digest that are shown."""
+Tree = tuple[str, list[Any]]
+"""A line, and the trees below it."""
 
 
-def as_json_document(text: str, found: Mapping[str, LabelTrace]) -> str:
+def traced_document(text: str, found: Mapping[str, LabelTrace]) -> dict[str, Json]:
     """Return the records and paths of the values in a text."""
-    values = [_document(value, traced) for value, traced in found.items()]
-    return json.dumps({"text": text, "values": values}, indent=2)
+    return {"text": text, "values": [_document(value, one) for value, one in found.items()]}
 
 
-def as_tree(
+def entry_document(found: LabelEntry) -> dict[str, Any]:
+    """Return a label record and what it is of as JSON values."""
+    record = found.record
+    told = {"mark": found.mark.hex(), "kind": found.kind, "altered": not record.sealed}
+    return {**told, **_fields(record)}
+
+
+def traced_tree(
     text: str, found: Mapping[str, LabelTrace], *, seal: Seal, keys: Iterable[str], reader: Identity
 ) -> Tree:
     """Return the paths of the values in a text.
@@ -46,16 +49,13 @@ def as_tree(
         reader: the principal that may be named.
     """
     names = Names(seal, keys, reader)
-    root = Tree(escape(plain(text)))
+    values: list[Any] = []
     for value, traced in found.items():
-        branch = root.add(escape(plain(value)))
-        for one in sorted(traced.records, key=lambda one: (one.record.at, one.record.call)):
-            branch.add(_held(one))
-        for step in traced.steps:
-            _grow(branch, step, names)
-    if not found:
-        root.add("no record: its values are unknown, and untrusted where a memory answers them")
-    return root
+        held = sorted(traced.records, key=lambda one: (one.record.at, one.record.call))
+        below: list[Any] = [(_held(one), []) for one in held]
+        values.append((value, [*below, *(_grown(step, names) for step in traced.steps)]))
+    nothing = "no record: its values are unknown, and untrusted where a memory answers them"
+    return text, values or [(nothing, [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +70,22 @@ class Names:
     def principal(self, digest: bytes) -> str:
         """Return a principal by name if it is the one that was given."""
         known = bool(self.reader.principal) and digest == self.seal.principal(self.reader)
-        return escape(plain(self.reader.principal)) if known else digest.hex()[:SHORT]
+        return self.reader.principal if known else digest.hex()[:SHORT]
 
     def place(self, mark: bytes, store: str) -> str:
         """Return an item, by its key if it was given, or the store as a whole."""
         if mark == place_of(self.seal, store, ""):
-            return escape(plain(store))
-        return f"{self.item(mark, (store,))} of {escape(plain(store))}"
+            return store
+        return f"{self.item(mark, (store,))} of {store}"
 
     def item(self, mark: bytes, stores: Iterable[str]) -> str:
         """Return an item that may be of one of some stores."""
         for store in stores:
             for key in self.keys:
                 if mark == self.seal.fingerprint(f"item:{store}:{key}"):
-                    return f"item {escape(plain(key))}"
+                    return f"item {key}"
             if mark == place_of(self.seal, store, ""):
-                return escape(plain(store))
+                return store
         return f"item {mark.hex()[:SHORT]}"
 
 
@@ -97,28 +97,26 @@ def _held(found: LabelEntry) -> str:
     kinds = {"item": "kept as an item", "read": "read in untrusted text"}
     channels = {Channel.IMPORTED: "first imported", Channel.SAVED: "saved"}
     way = kinds.get(found.kind) or channels.get(record.channel, "known")
-    return f"held: {way}, label [bold]{record.label.name.lower()}[/bold], {_call(record)}"
+    return f"held: {way}, label {record.label.name.lower()}, {_call(record)}"
 
 
-def _grow(branch: Tree, step: Step, names: Names) -> None:
-    """Add a step and all that followed from it."""
-    below = branch.add(_line(step, names))
-    for after in step.then:
-        _grow(below, after, names)
+def _grown(step: Step, names: Names) -> Tree:
+    """Return a step and all that followed from it."""
+    return _line(step, names), [_grown(after, names) for after in step.then]
 
 
 def _line(step: Step, names: Names) -> str:
     record, hop = step.record, step.hop
     if step.kind == GAP:
-        return f"[bold]gap[/bold]: {_gap(step, names)}"
+        return f"gap: {_gap(step, names)}"
     if step.kind == ALTERED:
-        return f"[bold]altered[/bold]: {step.count} saves whose seal does not fit are not trusted"
+        return f"altered: {step.count} saves whose seal does not fit are not trusted"
     if hop is not None and record is not None:
         named = hop.parent and hop.source is not None and hop.source.channel is Channel.PROMPT
         return (
             f"saved in {names.place(hop.place, hop.store)}"
-            f"{', named by the user' if named else ''}: label [bold]{record.label.name.lower()}"
-            f"[/bold], {_call(record)}, principal {names.principal(hop.principal)}"
+            f"{', named by the user' if named else ''}: label {record.label.name.lower()}"
+            f", {_call(record)}, principal {names.principal(hop.principal)}"
         )
     if record is None:
         return "the agent's own words: nothing on record vouches for it, or taints it"
@@ -143,10 +141,9 @@ def _gap(step: Step, names: Names) -> str:
 
 def _call(record: LabelRecord) -> str:
     """Return which call a record is of."""
-    return (
-        f"{escape(plain(record.source))}, call {record.call} of session "
-        f"{record.session.hex()[:SHORT]}, {minute(record.at)}"
-    )
+    at = datetime.fromtimestamp(record.at, UTC).strftime("%Y-%m-%d %H:%M")
+    session = record.session.hex()[:SHORT]
+    return f"{record.source}, call {record.call} of session {session}, {at}"
 
 
 def _document(value: str, traced: LabelTrace) -> Json:

@@ -1,0 +1,120 @@
+"""The API's document, and the commands that act by it: all of them, and by nothing else."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from inspect import getsource
+
+import pytest
+import typer
+
+from guard import cli
+from guard.adapters.audit_log import NoAuditLog
+from guard.cli.admin_api import OPERATIONS, AdminApi, InProcess
+from guard.console.api import openapi
+from guard.console.local import local_api
+from guard.console.routes import Deployment
+from guard.core.errors import GuardError
+from guard.provenance.seal import Seal
+from tests.guards import KEY
+
+GROUPS = ("approvals", "incident", "memory", "tools")
+BESIDE_THE_GUARD = {"memory watch"}
+"""A process of the deployment, which looks at saves as they come: no act of a person."""
+MODULES = {
+    "approvals": set(),
+    "incident": set(),
+    "tools": set(),
+    "graph_memory": set(),
+    "memory": {"Reviewed"},
+    "detection": {"Model", "Watch"},
+}
+"""By module of these commands, what it may import of the state: a record, and the watch."""
+
+
+def commands(command, words):
+    """Yield every command below one, with its words."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield " ".join(words), command
+    for name in inner or ():
+        yield from commands(inner[name], [*words, name])
+
+
+def every_command():
+    """Return the commands of the groups that act on a running guard's state."""
+    root = typer.main.get_command(cli.app).commands
+    return dict(found for name in GROUPS for found in commands(root[name], [name]))
+
+
+def documented(pages):
+    """Return the operations of an OpenAPI document."""
+    paths = openapi(pages)["paths"]
+    return {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+
+
+def test_every_command_acts_by_documented_operations(console):
+    """Each says which; none of them is missing in the document."""
+    known, found = documented(console.console.pages), every_command()
+    acting = {name: set(getattr(one.callback, OPERATIONS, ())) for name, one in found.items()}
+
+    assert {name for name, operations in acting.items() if not operations} == BESIDE_THE_GUARD
+    assert {name: some - known for name, some in acting.items() if some - known} == {}
+    assert len(found) > 30
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_command_has_no_other_way_to_the_state(name):
+    """What works on Redis is imported by none of these modules, at its top or inside a function."""
+    module = importlib.import_module(f"guard.cli.{name}")
+    imported = {
+        alias.name
+        for node in ast.walk(ast.parse(getsource(module)))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith(("guard.adapters.redis", "guard.console"))
+        for alias in node.names
+    }
+    assert imported - {"Round"} == MODULES[name]
+
+
+def test_an_operation_that_is_not_declared_is_not_called():
+    """The declaration is what the client goes by."""
+    road = InProcess("redis://127.0.0.1:9", None, "default", None, records=True)
+    api = AdminApi(road, "default", frozenset({"GET /api/tools"}))
+
+    with pytest.raises(GuardError, match="does not say that it calls"):
+        api.post("/api/tools/approve", {})
+
+
+def test_the_road_without_a_console_has_the_same_operations(console, store):
+    """Neither more nor other bodies than the console's own document says."""
+
+    async def tenants():
+        return ["default"]
+
+    deployment = Deployment(store, Seal(KEY), NoAuditLog(), lambda: 0.0, tenants)
+    local = openapi(local_api(deployment, None, ()))["paths"]
+    known = openapi(console.console.pages)["paths"]
+
+    assert {path: known.get(path) for path in local} == local
+
+
+def test_no_two_operations_have_one_name(console):
+    """Clients that are made from the document name their functions by it."""
+    paths = openapi(console.console.pages)["paths"]
+    names = [one["operationId"] for methods in paths.values() for one in methods.values()]
+
+    assert len(set(names)) == len(names)
+
+
+async def test_the_document_is_json_and_names_every_schema(console):
+    """Every reference in it leads to a schema in it."""
+    async with console.as_("viewer") as client:
+        answer = await client.get("/api/openapi.json")
+    document, text = answer.json(), answer.text
+
+    for name in document["components"]["schemas"]:
+        assert f"#/components/schemas/{name}" in text
+    for part in text.split('"#/components/schemas/')[1:]:
+        assert part.partition('"')[0] in document["components"]["schemas"]

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import threading
 import time
 from contextlib import suppress
@@ -155,6 +156,8 @@ class AuditLogFile:
         self._torn = False
         self._end = -1
         """Length of the file behind the last line that was written here; -1 before there is one."""
+        self._is_file = False
+        """Whether it can be looked at; a pipe cannot."""
         self._descriptor = self._open()
 
     def decision(self, record: DecisionRecord) -> None:
@@ -245,10 +248,13 @@ class AuditLogFile:
 
     def _open(self) -> int:
         try:
-            return os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            descriptor = os.open(self._path, flags, 0o600)
         except OSError as error:
             msg = f"cannot open the audit log `{self._path}`: {error.strerror}"
             raise AuditError(msg) from error
+        self._is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return descriptor
 
     def _write(self, fields: Mapping[str, Json]) -> None:
         with self._lock:
@@ -276,23 +282,21 @@ class AuditLogFile:
         if written != len(line):
             msg = f"the audit log `{self._path}` took {written} of {len(line)} bytes"
             raise AuditError(msg)
-        if self._is_behind_a_piece(len(line)) and not apart:
-            self._torn = True
-            return self._append(fields)
+        if self._is_file:
+            known, self._end = self._end, os.lseek(self._descriptor, 0, os.SEEK_CUR)
+            begin = self._end - len(line)
+            # Whoever wrote before may have been cut off, and gone: looked at behind others' lines.
+            if begin not in {0, known} and not apart and self._is_cut_off_at(begin):
+                self._torn = True
+                return self._append(fields)
         return text
 
-    def _is_behind_a_piece(self, length: int) -> bool:
-        """Return whether the line just written, of a length, stands behind a piece of another's.
-
-        That process may not have noticed, or may be gone: so it is looked at, once per line behind
-        one of somebody else.
-        """
+    def _is_cut_off_at(self, end: int) -> bool:
+        """Return whether what ends somewhere in the file is no whole line."""
         try:
-            end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
-            begin, known, self._end = end - length, self._end, end
-            return begin not in {0, known} and os.pread(self._descriptor, 1, begin - 1) != b"\n"
+            return os.pread(self._descriptor, 1, end - 1) != b"\n"
         except OSError:
-            return False  # A pipe, which is never full for one process alone.
+            return True
 
     def _decision_fields(self, record: DecisionRecord) -> dict[str, Json]:
         classified, verdict = record.call, record.verdict

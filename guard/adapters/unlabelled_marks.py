@@ -29,7 +29,7 @@ _ADD: Final = (
     "ON CONFLICT (tenant, principal) DO UPDATE SET count = count + excluded.count"
 )
 _TAKE: Final = "SELECT count FROM marks WHERE tenant = ? AND principal = ?"
-_REMOVE: Final = "UPDATE marks SET count = count - ?3 WHERE tenant = ?1 AND principal = ?2"
+_REMOVE: Final = "UPDATE marks SET count = count - ? WHERE tenant = ? AND principal = ?"
 
 
 class DiskMarks:
@@ -84,7 +84,7 @@ class DiskMarks:
         What cannot be removed is written to the store once more, which is the safe side.
         """
         with suppress(OSError):
-            self._write([(_REMOVE, (*owner, count))])
+            self._write([(_REMOVE, (count, *owner))])
         self.put_back(owner, count)
 
     def put_back(self, owner: tuple[str, str], count: int) -> None:

@@ -281,7 +281,7 @@ class Stage:
         self.arrived.touch()
         options += ["--decisions", str(self.socket), "--body-limit", str(BODY_LIMIT)]
         # A machine that was stopped for a while is no failure of the worker.
-        options += ["--heartbeat", "1800"]
+        options += ["--heartbeat", "1800", "--state-timeout", "2"]
         self.rig.begin_guard(*options).wait_ready()
 
     @property

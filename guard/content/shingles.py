@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.decoder import content_readings
+from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -107,6 +108,16 @@ def pieces_kept(text: str) -> Iterator[Piece]:
                 yield from _parts(code)
 
 
+class _Told(NamedTuple):
+    """What one text says, in any coding."""
+
+    codes: list[str]
+    runs: list[list[str]]
+    """Of words, by reading."""
+    pieces: list[str]
+    complete: bool
+
+
 def sent_of(texts: Iterable[str], *, pieces: bool) -> Sent:
     """Return the passages of what is sent, in any coding, and its pieces if they are asked for."""
     passages: dict[str, None] = {}
@@ -117,19 +128,11 @@ def sent_of(texts: Iterable[str], *, pieces: bool) -> Sent:
         room -= len(text)
         if room < 0:
             return Sent((), (), complete=False)
-        readings = content_readings(text)
-        complete = complete and readings.complete
-        for reading in readings.texts:
-            joined = "+" in reading or "://" in reading
-            for view in (reading, _JOINS.sub(" ", reading)) if joined else (reading,):
-                words = _WORD.findall(view.casefold())
-                if _DIGIT.search(view) is not None:
-                    passages.update(dict.fromkeys(_codes(words)))
-                if len(words) >= WORDS:
-                    runs.append(_runs(words))
-                    runs += map(_runs, _turned(words))
-                if pieces:
-                    parts.update(dict.fromkeys(_pieces(words)))
+        told = _told_by(text, pieces=pieces)
+        passages.update(dict.fromkeys(told.codes))
+        runs += told.runs
+        parts.update(dict.fromkeys(told.pieces))
+        complete = complete and told.complete
     if len(passages) + sum(map(len, runs)) > ASKED:
         # A run that is long enough shares what is kept of it, whatever stands around it.
         runs = [list(_winnowed(some)) for some in runs]
@@ -137,6 +140,27 @@ def sent_of(texts: Iterable[str], *, pieces: bool) -> Sent:
         passages.update(dict.fromkeys(some))
     complete = complete and max(len(passages), len(parts)) <= ASKED
     return Sent(tuple(passages)[:ASKED], tuple(parts)[:ASKED], complete)
+
+
+@bounded_cache(64)
+def _told_by(text: str, *, pieces: bool) -> _Told:
+    """Return what a text says, with its pieces if they are asked for; not to be changed."""
+    codes: list[str] = []
+    runs: list[list[str]] = []
+    parts: list[str] = []
+    readings = content_readings(text)
+    for reading in readings.texts:
+        joined = "+" in reading or "://" in reading
+        for view in (reading, _JOINS.sub(" ", reading)) if joined else (reading,):
+            words = _WORD.findall(view.casefold())
+            if _DIGIT.search(view) is not None:
+                codes += _codes(words)
+            if len(words) >= WORDS:
+                runs.append(_runs(words))
+                runs += map(_runs, _turned(words))
+            if pieces:
+                parts += _pieces(words)
+    return _Told(codes, runs, parts, readings.complete)
 
 
 def _turned(words: list[str]) -> Iterator[list[str]]:

@@ -245,6 +245,9 @@ class LabelQuery:
     """Pieces of private text, of which the attempt tells the receivers in ``told``."""
     told: tuple[LabelSet, ...] = ()
     """What each receiver has been told; with ``pieces``."""
+    repeats: bool = False
+    """Whether ``values`` is one object whenever the same is asked, so that the store may keep what
+    it has made of it."""
 
 
 @frozen

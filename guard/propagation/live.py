@@ -71,7 +71,7 @@ class Spread:
         if self._recording is not None:
             query = self._recording.extended(query)
         epoch = LabelLookup(contained_set(self.identity.tenant), (EPOCH,))
-        return replace(query, values=(*query.values, epoch))
+        return replace(query, values=(*query.values, epoch), repeats=False)
 
     def taken(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot without it.

@@ -137,7 +137,7 @@ class Recording:
             LabelLookup(area, tuple([name for _, name in asked])) for area, asked in self._asked
         ]
         recalls = LabelLookup(self._session, (RECALLS,))
-        return replace(query, values=(*query.values, recalls, *more))
+        return replace(query, values=(*query.values, recalls, *more), repeats=False)
 
     def _looked_up(self) -> Iterator[str]:
         marks = self._marks

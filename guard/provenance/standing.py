@@ -101,7 +101,8 @@ class Standing:
 
     def extended(self, query: LabelQuery) -> LabelQuery:
         """Return the query with what is on record of the principal."""
-        return replace(query, values=(*query.values, LabelLookup(self._area, self._fields)))
+        values = (*query.values, LabelLookup(self._area, self._fields))
+        return replace(query, values=values, repeats=False)
 
     def taken(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot without it."""

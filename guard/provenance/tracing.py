@@ -201,7 +201,8 @@ class _Asked(NamedTuple):
     receivers: tuple[bytes, ...]
     """The mark under which it is on record that each receiver was sent to before."""
     session: LabelSet
-    named: tuple[_Slot, ...]
+    named: LabelLookup | None
+    named_slots: tuple[_Slot, ...]
 
 
 def _made_lookups(
@@ -239,7 +240,8 @@ def _made_lookups(
         if slots:
             lookups.append(LabelLookup(area, tuple(map(_FIELD, slots))))
             places += zip(repeat(area), slots)
-    return _Asked(tuple(lookups), tuple(places), tuple(marks), session, plan.named)
+    named = LabelLookup(session, tuple(map(_FIELD, plan.named))) if plan.named else None
+    return _Asked(tuple(lookups), tuple(places), tuple(marks), session, named, plan.named)
 
 
 _short_lookups = lru_cache(maxsize=_PLANS)(_made_lookups)
@@ -315,8 +317,8 @@ class Tracing:
         """What it writes somewhere else than into a declared memory."""
         self._pages: frozenset[str] = frozenset()
         """Paths of the arguments that name a page which is read."""
-        self._lookups: list[LabelLookup] = []
-        self._places: list[tuple[LabelSet, _Slot]] = []
+        self._lookups: tuple[LabelLookup, ...] = ()
+        self._places: tuple[tuple[LabelSet, _Slot], ...] = ()
         """Set and field of each of the reply's values."""
         self._named: tuple[LabelSet, tuple[_Slot, ...]] | None = None
         self._collect(policy)
@@ -405,13 +407,11 @@ class Tracing:
             area = sets.memory(identity.tenant, mark)
             self._ask(area, (_Slot(mark + ITEM, "", "item"),))
         asked = self._asked()
+        repeats = not self._lookups
         # What the session was told comes last: all of that is one command.
         self._lookups += asked.lookups
         self._places += asked.places
-        session, named = asked.session, None
-        if asked.named:
-            self._named = session, asked.named
-            named = LabelLookup(session, tuple(map(_FIELD, asked.named)))
+        session, named = asked.session, asked.named
         recalls = LabelLookup(session, (RECALLS,)) if self._store else None
         counters = None
         if self._carried:
@@ -423,7 +423,9 @@ class Tracing:
             marks = tuple(map(self._seal.fingerprint, self._sent.pieces))
             pieces = LabelLookup(sets.pieces(identity), marks)
             told = self._receivers_told()
-        return LabelQuery(tuple(self._lookups), named, recalls, definition, counters, pieces, told)
+        return LabelQuery(
+            self._lookups, named, recalls, definition, counters, pieces, told, repeats
+        )
 
     def _receivers_told(self) -> tuple[LabelSet, ...]:
         """Return where it is counted what each external receiver of the call has been told."""
@@ -441,8 +443,8 @@ class Tracing:
 
     def _ask(self, area: LabelSet, slots: Sequence[_Slot]) -> None:
         """Have some fields of a set read."""
-        self._lookups.append(LabelLookup(area, tuple(map(_FIELD, slots))))
-        self._places += zip(repeat(area), slots)
+        self._lookups += (LabelLookup(area, tuple(map(_FIELD, slots))),)
+        self._places += tuple(zip(repeat(area), slots))
 
     def _asked(self) -> _Asked:
         """Return what is asked about the values of the call, and about its receivers.
@@ -473,6 +475,8 @@ class Tracing:
         )
         for mark, target in zip(asked.receivers, receivers.values(), strict=True):
             self._receivers.setdefault(mark, target)
+        if asked.named is not None:
+            self._named = asked.session, asked.named_slots
         return asked
 
     def _ask_passages(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from operator import add, le
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 from guard.core.errors import StateError
@@ -68,6 +68,7 @@ COUNTER_MAX: Final = 2**32 - 1
 _DIGEST_BYTES: Final = 16
 _TENANT_LIMIT: Final = 64
 _KEYS_REMEMBERED: Final = 1024
+_TENANTS_REMEMBERED: Final = 64
 """Sessions, sets and digests whose key names are kept at hand; each is quick to make again."""
 
 
@@ -131,6 +132,15 @@ def decode_window(raw: object) -> Window:
     )
 
 
+class _Near(NamedTuple):
+    """Keys of one tenant: the same few sets are asked about again and again."""
+
+    keys: dict[int, bytes]
+    """By the id of the set."""
+    kept: list[LabelSet]
+    """Those sets: what is kept cannot be collected, so no other set has its id."""
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """Key names of one namespace.
@@ -140,10 +150,8 @@ class Keys:
     """
 
     namespace: str = "guard"
-    _near: dict[int, tuple[LabelSet, str, bytes]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    """Area, tenant and key by identity: the same few areas are asked about again and again."""
+    _near: dict[str, _Near] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """By tenant."""
 
     def __post_init__(self) -> None:
         if not self.namespace or not set(self.namespace).isdisjoint("{}"):
@@ -170,17 +178,26 @@ class Keys:
 
     def areas(self, tenant: str, areas: Sequence[LabelSet]) -> list[bytes]:
         """Return the keys of some sets of label records."""
-        near, keys = self._near, []
+        near = self._near.get(tenant)
+        if near is None:
+            if len(self._near) >= _TENANTS_REMEMBERED:
+                self._near.clear()
+            near = self._near[tenant] = _Near({}, [])
+        keys = [*filter(None, map(near.keys.get, map(id, areas)))]
+        if len(keys) == len(areas):
+            return keys
+        keys.clear()
         for area in areas:
-            # What is kept cannot be collected, so no other set has its id.
-            found = near.get(id(area))
-            if found is None or found[0] is not area or found[1] != tenant:
+            key = near.keys.get(id(area))
+            if key is None:
                 begin = _owner_key(self.namespace, tenant, area.kind, area.owner)
                 key = begin + area.part.encode()
-                if len(near) >= _KEYS_REMEMBERED:
-                    near.clear()
-                found = near[id(area)] = area, tenant, key
-            keys.append(found[2])
+                if len(near.kept) >= _KEYS_REMEMBERED:
+                    near.keys.clear()
+                    near.kept.clear()
+                near.keys[id(area)] = key
+                near.kept.append(area)
+            keys.append(key)
         return keys
 
     def area(self, tenant: str, area: LabelSet) -> bytes:

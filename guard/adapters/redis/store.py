@@ -11,7 +11,7 @@ import struct
 from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.adapters.redis.connection import (
     TIMEOUT,
@@ -43,6 +43,8 @@ _HEAD: Final = 3
 """Arguments in front of the fields of an attempt's look-ups."""
 COUNTERS: Final = 0x8000
 """Added to the number of an area's fields where they are counters with their amounts."""
+_PACKED: Final = 256
+"""Look-ups that are kept as they are sent."""
 _PAGE: Final = 512
 """Fields that one step of a scan looks at."""
 
@@ -189,6 +191,7 @@ class RedisSessionStore:
         self._keys = Keys(namespace)
         self._unfit = ""
         self.set_limits(limits or StateLimits())
+        self._packed: dict[int, tuple[tuple[LabelLookup, ...], str, _Packed]] = {}
         self._attempt = load_script("attempt")
         self._complete = load_script("complete")
         self._note = load_script("note")
@@ -239,7 +242,7 @@ class RedisSessionStore:
             raise StateError(self._unfit)
         identity = attempt.identity
         query = attempt.query
-        areas, fields = _packed_lookups(self._keys, identity.tenant, query)
+        areas, fields = self._asked(identity.tenant, query)
         reply = await self.client.run(
             self._attempt,
             len(areas) + 4,
@@ -276,6 +279,58 @@ class RedisSessionStore:
             full=full != 0 or (continuity is not None and continuity.kept and incomplete),
             incomplete=incomplete,
         )
+
+    def _asked(self, tenant: str, query: LabelQuery) -> tuple[list[bytes], list[bytes | str | int]]:
+        """Return keys and arguments of look-ups, as ``attempt.lua`` takes them.
+
+        What is read of one set in a row is one command: a session's set is read for several
+        purposes, and ``named`` comes last.
+
+        Raises:
+            struct.error: a look-up has more fields than two bytes can count.
+        """
+        named, counters, names = query.named, query.counters, self._keys
+        begin = [*filter(None, (query.definition, counters))]
+        end = [*filter(None, (query.recalls, named))]
+        if not (begin or end or query.values):
+            return [], []
+        first = _packed_lookups(names, tenant, begin) if begin else _NO_LOOKUPS
+        values = self._repeated(tenant, query)
+        keys, sizes = [*first.keys, *values.keys], [*first.sizes, *values.sizes]
+        fields = [*first.fields, *values.fields]
+        if counters is not None:
+            sizes[len(begin) - 1] += COUNTERS
+        last = query.values[-1].area if query.values else None
+        for lookup in end:
+            if lookup.area is last:
+                sizes[-1] += len(lookup.fields)
+            else:
+                last = lookup.area
+                keys.append(names.area(tenant, last))
+                sizes.append(len(lookup.fields))
+            fields += lookup.fields
+        count = 0 if named is None else len(named.fields)
+        receivers = 0 if query.pieces is None else len(query.told)
+        packed = struct.pack(f">{len(sizes)}H", *sizes)
+        arguments: list[bytes | str | int] = [packed, count, receivers, *fields]
+        if query.pieces is not None:
+            arguments += query.pieces.fields
+            keys += names.areas(tenant, (query.pieces.area, *query.told))
+        return keys, arguments
+
+    def _repeated(self, tenant: str, query: LabelQuery) -> _Packed:
+        """Return the look-ups of values, packed once where they are asked again and again."""
+        values, packed = query.values, self._packed
+        if not query.repeats:
+            return _packed_lookups(self._keys, tenant, values)
+        # What is kept cannot be collected, so no other look-ups have its id.
+        found = packed.get(id(values))
+        if found is None or found[1] != tenant:
+            if len(packed) >= _PACKED:
+                packed.clear()
+            made = _packed_lookups(self._keys, tenant, values)
+            found = packed[id(values)] = values, tenant, made
+        return found[2]
 
     async def complete(self, completion: Completion) -> None:
         """Mark the call executed or refused and store its labels, in one EVALSHA.
@@ -500,38 +555,22 @@ def _packed_writes(
     return keys, arguments
 
 
-def _packed_lookups(
-    names: Keys, tenant: str, query: LabelQuery
-) -> tuple[list[bytes], list[bytes | str | int]]:
-    """Return keys and arguments of look-ups, as ``attempt.lua`` takes them: ``named`` comes last.
+class _Packed(NamedTuple):
+    """Look-ups as ``attempt.lua`` takes them."""
 
-    What is read of one set in a row is one command: a session's set is read for several purposes.
+    keys: list[bytes]
+    sizes: list[int]
+    """How many fields are read of each."""
+    fields: list[bytes]
 
-    Raises:
-        struct.error: a look-up has more fields than two bytes can count.
-    """
-    named = query.named
-    counters = query.counters
-    lookups = [*filter(None, (query.definition, counters)), *query.values]
-    lookups += filter(None, (query.recalls, named))
-    if not lookups:
-        return [], []
+
+_NO_LOOKUPS: Final = _Packed([], [], [])
+
+
+def _packed_lookups(names: Keys, tenant: str, lookups: Sequence[LabelLookup]) -> _Packed:
     asked = [*map(_FIELDS, lookups)]
-    sizes = [*map(len, asked)]
-    areas = [*map(_AREA, lookups)]
-    if counters is not None:
-        sizes[0 if query.definition is None else 1] += COUNTERS
-    while len(areas) > 1 and areas[-1] is areas[-2]:
-        areas.pop()
-        sizes[-2:] = [sum(sizes[-2:])]
-    packed = struct.pack(f">{len(sizes)}H", *sizes)
-    count = 0 if named is None else len(named.fields)
-    receivers = 0 if query.pieces is None else len(query.told)
-    fields: list[bytes | str | int] = [packed, count, receivers, *chain.from_iterable(asked)]
-    if query.pieces is not None:
-        fields += query.pieces.fields
-        areas += (query.pieces.area, *query.told)
-    return names.areas(tenant, areas), fields
+    keys = names.areas(tenant, [*map(_AREA, lookups)])
+    return _Packed(keys, [*map(len, asked)], [*chain.from_iterable(asked)])
 
 
 def _reply(query: LabelQuery, labels: list[object]) -> LabelReply:

@@ -33,76 +33,6 @@ if #KEYS == 4 then return before end
 local receivers = tonumber(ARGV[7])
 local areas = receivers > 0 and #KEYS - receivers - 1 or #KEYS
 
--- A record of these may end in names.  Each is looked up in the same area: whether a prompt named it,
--- and which entries of directories are called so.
-local function named(key, raw)
-  local names = {}
-  local at = NAMES_AT + 1 + (string.byte(raw, NAMES_AT) or 0)
-  local last = #raw
-  if string.byte(raw, VERSION_BYTE) == SCOPED then last = last - SCOPE_SIZE end
-  while at + NAME_SIZE - 1 <= last do
-    local name = string.sub(raw, at, at + NAME_SIZE - 1)
-    names[#names + 1] = name .. 'P'
-    names[#names + 1] = name .. 'N'
-    at = at + NAME_SIZE
-  end
-  if #names == 0 then return {raw, {}} end
-  return {raw, redis.call('HMGET', key, unpack(names))}
-end
-
--- Return the values of some fields of a hash; of many in several commands, for the stack's sake.
-local CHUNK = 4000
-local function values_of(key, fields)
-  local found = {}
-  for first = 1, #fields, CHUNK do
-    local last = math.min(first + CHUNK - 1, #fields)
-    local some = redis.call('HMGET', key, unpack(fields, first, last))
-    for i = 1, last - first + 1 do found[first + i - 1] = some[i] end
-  end
-  return found
-end
-
--- Return which places of which units some pieces are, each once, and the size of each unit.
-local function places_of(pieces)
-  local places, seen, sizes = {}, {}, {}
-  for _, raw in ipairs(values_of(KEYS[areas + 1], pieces)) do
-    for at = 1, raw and #raw - UNIT_SIZE - 2 or 0, UNIT_SIZE + 3 do
-      local unit = string.sub(raw, at, at + UNIT_SIZE - 1)
-      local size, start, length = string.byte(raw, at + UNIT_SIZE, at + UNIT_SIZE + 2)
-      sizes[unit] = size
-      for number = start, start + length - 1 do
-        local place = unit .. string.char(number)
-        if not seen[place] then
-          seen[place] = true
-          places[#places + 1] = place
-        end
-      end
-    end
-  end
-  return places, sizes
-end
-
--- Tell a receiver some places; return the most that it has been told of a unit, in thousandths.
--- What it cannot be counted for counts as told.
-local function tell(key, places, sizes)
-  if redis.call('HLEN', key) + #places > TOLD_LIMIT then return 1000 end
-  local told, new = values_of(key, places), {}
-  for i, place in ipairs(places) do
-    if not told[i] then
-      redis.call('HSET', key, place, '1')
-      local unit = string.sub(place, 1, UNIT_SIZE)
-      new[unit] = (new[unit] or 0) + 1
-    end
-  end
-  redis.call('PEXPIRE', key, ARGV[3])
-  local most = 0
-  for unit, size in pairs(sizes) do
-    local count = redis.call('HINCRBY', key, unit, new[unit] or 0)
-    most = math.max(most, math.floor(1000 * count / size))
-  end
-  return most
-end
-
 local counts = ARGV[5]
 local place, filled = 8, 4
 for k = 5, areas do
@@ -128,10 +58,83 @@ for k = 5, areas do
   end
   place = last + 1
 end
-for i = filled - tonumber(ARGV[6]) + 1, filled do
-  if before[i] then before[i] = named(KEYS[areas], before[i]) end
+-- What only some calls need is defined for them alone: a function is made anew on every call.
+if ARGV[6] ~= '0' then
+  -- A record of these may end in names.  Each is looked up in the same area: whether a prompt named it,
+  -- and which entries of directories are called so.
+  local function named(key, raw)
+    local names = {}
+    local at = NAMES_AT + 1 + (string.byte(raw, NAMES_AT) or 0)
+    local last = #raw
+    if string.byte(raw, VERSION_BYTE) == SCOPED then last = last - SCOPE_SIZE end
+    while at + NAME_SIZE - 1 <= last do
+      local name = string.sub(raw, at, at + NAME_SIZE - 1)
+      names[#names + 1] = name .. 'P'
+      names[#names + 1] = name .. 'N'
+      at = at + NAME_SIZE
+    end
+    if #names == 0 then return {raw, {}} end
+    return {raw, redis.call('HMGET', key, unpack(names))}
+  end
+
+  for i = filled - tonumber(ARGV[6]) + 1, filled do
+    if before[i] then before[i] = named(KEYS[areas], before[i]) end
+  end
 end
 if receivers > 0 then
+  -- Return the values of some fields of a hash; of many in several commands, for the stack's sake.
+  local CHUNK = 4000
+  local function values_of(key, fields)
+    local found = {}
+    for first = 1, #fields, CHUNK do
+      local last = math.min(first + CHUNK - 1, #fields)
+      local some = redis.call('HMGET', key, unpack(fields, first, last))
+      for i = 1, last - first + 1 do found[first + i - 1] = some[i] end
+    end
+    return found
+  end
+
+  -- Return which places of which units some pieces are, each once, and the size of each unit.
+  local function places_of(pieces)
+    local places, seen, sizes = {}, {}, {}
+    for _, raw in ipairs(values_of(KEYS[areas + 1], pieces)) do
+      for at = 1, raw and #raw - UNIT_SIZE - 2 or 0, UNIT_SIZE + 3 do
+        local unit = string.sub(raw, at, at + UNIT_SIZE - 1)
+        local size, start, length = string.byte(raw, at + UNIT_SIZE, at + UNIT_SIZE + 2)
+        sizes[unit] = size
+        for number = start, start + length - 1 do
+          local place = unit .. string.char(number)
+          if not seen[place] then
+            seen[place] = true
+            places[#places + 1] = place
+          end
+        end
+      end
+    end
+    return places, sizes
+  end
+
+  -- Tell a receiver some places; return the most that it has been told of a unit, in thousandths.
+  -- What it cannot be counted for counts as told.
+  local function tell(key, places, sizes)
+    if redis.call('HLEN', key) + #places > TOLD_LIMIT then return 1000 end
+    local told, new = values_of(key, places), {}
+    for i, place in ipairs(places) do
+      if not told[i] then
+        redis.call('HSET', key, place, '1')
+        local unit = string.sub(place, 1, UNIT_SIZE)
+        new[unit] = (new[unit] or 0) + 1
+      end
+    end
+    redis.call('PEXPIRE', key, ARGV[3])
+    local most = 0
+    for unit, size in pairs(sizes) do
+      local count = redis.call('HINCRBY', key, unit, new[unit] or 0)
+      most = math.max(most, math.floor(1000 * count / size))
+    end
+    return most
+  end
+
   local places, sizes = places_of({unpack(ARGV, place)})
   local most = 0
   for k = areas + 2, #places > 0 and #KEYS or 0 do

@@ -127,16 +127,21 @@ async def _sessions(story: Story, attacker: str, via: Via, narrator: Narrator) -
 
 @contextmanager
 def _stopped_cleanly() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does."""
+    """Let Ctrl-C and SIGTERM end the block alike.
+
+    asyncio would cancel a task at Ctrl-C, which what runs in it can take for a cancellation of its
+    own, and go on.
+    """
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {one: signal.signal(one, interrupt) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

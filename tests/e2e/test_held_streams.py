@@ -74,11 +74,14 @@ def pep(request: pytest.FixtureRequest) -> str:
 
 @asynccontextmanager
 async def desk(redis: str, directory: Path) -> AsyncIterator[LabelOperator]:
-    """Yield what answers requests for approval."""
+    """Yield what answers requests for approval, where none of an earlier test waits any more."""
     store = RedisSessionStore.at(redis, timeout=SECONDS)
     seal = Seal(load_label_key(directory / "label.key"))
     try:
-        yield LabelOperator(store, seal, StateLimits())
+        people = LabelOperator(store, seal, StateLimits())
+        for one in await people.waiting():
+            await people.deny(one.decision)
+        yield people
     finally:
         await store.aclose()
 

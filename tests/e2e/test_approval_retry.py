@@ -55,10 +55,12 @@ def guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
 
 
 async def approved(guard: RunningGuard, decision: str) -> None:
-    """Approve a call on the command line, which has an event loop of its own."""
+    """Approve a call on the command line, which has an event loop of its own, on record."""
     command = ["approvals", "grant", decision]
     done = await asyncio.to_thread(CliRunner().invoke, cli.app, command, env=guard.state)
     assert done.exit_code == 0, done.output
+    answers = [line for line in guard.audit() if line["event"] == "guard.approval"]
+    assert (answers[-1]["decision_id"], answers[-1]["answer"]) == (decision, "granted")
 
 
 def refusal_in(result: object) -> dict[str, object]:

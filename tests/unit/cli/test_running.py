@@ -1,11 +1,12 @@
 """What an operator writes is kept as safely as what the guard writes."""
 
+import json
 import os
 
 import pytest
 
 from guard.adapters.processes.run_note import RunNote
-from guard.cli.running import act_on
+from guard.cli.running import act_on, on_record
 from guard.settings import Durability
 
 URL = "redis://127.0.0.1:1"
@@ -35,3 +36,20 @@ def test_what_is_set_for_the_command_counts_without_a_note(monkeypatch):
     monkeypatch.setenv("GUARD_DURABILITY", "replicated")
 
     assert act_on(URL, durability_of) is Durability.REPLICATED
+
+
+def test_an_act_is_on_record_in_the_log_of_the_running_guard(tmp_path, capsys):
+    """Of the one with this state, unless a log is named; where it has none, that is said."""
+    log, other = tmp_path / "audit.jsonl", tmp_path / "other.jsonl"
+    assert RunNote(os.getpid(), URL, audit=str(log)).write()
+    with on_record(None, URL) as record:
+        record.event("guard.approval", {"answer": "granted"})
+    with on_record(other, URL) as record:
+        record.event("guard.approval", {"answer": "denied"})
+    told = capsys.readouterr().err
+    with on_record(None, "redis://127.0.0.1:2") as record:
+        record.event("guard.approval", {"answer": "lost"})
+
+    lines = [json.loads(path.read_text("utf-8")) for path in (log, other)]
+    assert [one["answer"] for one in lines] == ["granted", "denied"]
+    assert (told, "not on record" in capsys.readouterr().err) == ("", True)

@@ -641,17 +641,20 @@ def _step(
 
 
 def _for_destinations(text: str) -> Iterator[str]:
+    """Yield one reading that has all of these, for none is read again: nothing crosses the gap."""
+    readings: list[str] = []
     words = odd_words(text)
     lower = plain = text.lower()
     if not text.isascii():
         plain = skeleton(text)
         if plain != lower:
-            yield plain
+            readings.append(plain)
     if _SPELT.search(plain) is not None:
-        yield from respaced(plain)
-    yield from _turned([word.lower() for word in words] if plain == lower else odd_words(plain))
+        readings += respaced(plain)
+    readings += _turned([word.lower() for word in words] if plain == lower else odd_words(plain))
     if "://" in text:
-        yield " ".join(_HOST_CUT.findall(words_with("://", words)))
+        readings.append(" ".join(_HOST_CUT.findall(words_with("://", words))))
+    yield "\n\n".join(filter(None, readings))
 
 
 def _for_content(text: str) -> Iterator[str]:

@@ -48,7 +48,7 @@ class Completion:
     at: float
     executed: bool
     writes: tuple[LabelWrite, ...] = ()
-    """Label records to store in the same round trip."""
+    """Label records to store in the same round trip; of very many, the first are stored before."""
     source: str = ""
     """Which source they count against, for the bound per source."""
     overflow: bool = False

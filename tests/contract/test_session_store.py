@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guard.adapters.redis.store import RedisSessionStore
+from guard.adapters.redis.store import TURN, RedisSessionStore
 from guard.core.errors import StateError
 from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import ROLES, Identity, Role
@@ -272,3 +272,52 @@ async def test_an_exception_keeps_a_record_out(store: SessionStore) -> None:
     await store.note(ALICE, [LabelWrite(AREA, LabelWriteMode.KEEP, entries, unless=memory)])
 
     assert await stored(store, b"a", b"b") == ((None, record(0)), False)
+
+
+async def test_the_many_labels_of_a_large_result_are_stored_in_turns(
+    store: RedisSessionStore,
+) -> None:
+    """All of them are there, count against one source, and hold up nobody for long."""
+    area = LabelSet("x", ("owner",), "", ttl=60_000, limit=10_000)
+    fields = [number.to_bytes(4, "big") for number in range(3 * TURN + 7)]
+    entries = tuple((field, record(1)) for field in fields)
+    some, others = entries[: TURN - 5], entries[TURN - 5 :]
+    writes = tuple(LabelWrite(area, LabelWriteMode.KEEP, part) for part in (some, others))
+    await store.client.execute("CONFIG", "RESETSTAT")
+    await store.complete(
+        Completion("id", ALICE, Role.OTHER, 0.0, executed=True, writes=writes, source="pages")
+    )
+
+    statistics = await store.client.execute("INFO", "commandstats")
+    assert isinstance(statistics, bytes)
+    assert b"cmdstat_evalsha:calls=4," in statistics
+    lookup = LabelLookup(area, tuple(fields))
+    snapshot = await store.attempt(
+        Attempt("id", ALICE, Role.OTHER, 0.0, query=LabelQuery((lookup,)))
+    )
+    assert snapshot.labels.values == (record(1),) * len(fields)
+    assert snapshot.session.trajectory == Trajectory.of([Role.OTHER])
+    counted = await store.client.execute("HGET", store._keys.sources(ALICE, "0"), "pages")
+    assert int(counted) == len(fields)  # type: ignore[call-overload]
+
+
+async def test_a_call_is_executed_only_once_all_labels_of_its_result_are_stored(
+    store: RedisSessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a turn fails, the result is not released, and its call has not been executed."""
+    area = LabelSet("x", ("owner",), "", ttl=60_000, limit=10_000)
+    entries = tuple((number.to_bytes(4, "big"), record(1)) for number in range(2 * TURN))
+    run, turns = store.client.run, itertools.count()
+
+    async def fails_once(*arguments: Any) -> object:
+        if next(turns) == 1:
+            raise StateError("gone")
+        return await run(*arguments)
+
+    monkeypatch.setattr(store.client, "run", fails_once)
+    writes = (LabelWrite(area, LabelWriteMode.KEEP, entries),)
+    with pytest.raises(StateError, match="gone"):
+        await store.complete(Completion("id", ALICE, Role.SEND, 0.0, executed=True, writes=writes))
+
+    snapshot = await store.attempt(attempt_of(Role.SEND))
+    assert snapshot.session.trajectory == Trajectory.of([])

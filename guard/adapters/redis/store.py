@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import struct
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -156,6 +157,8 @@ def _text(reply: object) -> str:
 ANCHOR: Final = "audit:"
 ANCHOR_SECONDS: Final = 90 * 24 * 3600
 RECHECK_SECONDS: Final = 10.0
+TURN: Final = 256
+"""Label records that are stored at once: a script with thousands would hold up all other calls."""
 SOURCE_LIMIT: Final = 1_000_000
 """Labels that one source may add for one principal within ``SOURCE_PERIOD`` before the principal
 counts as full."""
@@ -335,17 +338,23 @@ class RedisSessionStore:
     async def complete(self, completion: Completion) -> None:
         """Mark the call executed or refused and store its labels, in one EVALSHA.
 
+        Of the many labels of a large result only the last are stored with the mark, the others
+        before it and in turns: what others ask for in the meantime is answered between two.
+
         Raises:
             StateError: the store did not answer in time, or did not confirm.
         """
         identity = completion.identity
-        keys, arguments = _packed_writes(self._keys, identity.tenant, completion.writes)
+        *before, last = _in_turns(completion.writes)
+        for writes in before:
+            await self._store(identity, writes, completion.source, completion.at)
+        keys, arguments = _packed_writes(self._keys, identity.tenant, last)
         reply = await self.client.run(
             self._complete,
             len(keys) + 4,
             *self._keys.windows(identity),
             self._keys.full(identity),
-            self._keys.sources(identity, str(int(completion.at // SOURCE_PERIOD))),
+            self._sources(identity, completion.at),
             *keys,
             ROLES.index(completion.role),
             *self._ttls,
@@ -367,20 +376,30 @@ class RedisSessionStore:
         Raises:
             StateError: as for :meth:`complete`.
         """
+        await self._store(identity, writes)
+
+    async def _store(
+        self, identity: Identity, writes: Sequence[LabelWrite], source: str = "", at: float = 0.0
+    ) -> None:
+        """Store label records, which count against a source if one is named."""
         keys, arguments = _packed_writes(self._keys, identity.tenant, writes)
         reply = await self.client.run(
             self._note,
             len(keys) + 2,
             self._keys.full(identity),
-            self._keys.sources(identity, ""),
+            self._sources(identity, at),
             *keys,
             self._ttls[1],
             0,
-            "",
+            source,
             SOURCE_LIMIT,
             *arguments,
         )
         _confirmed(reply)
+
+    def _sources(self, identity: Identity, at: float) -> bytes:
+        """Return the key of how many records each source has in a period."""
+        return self._keys.sources(identity, str(int(at // SOURCE_PERIOD)))
 
     async def look_up(self, identity: Identity, lookup: LabelLookup) -> tuple[object, ...]:
         """Return label records that belong to no call, in one HMGET.
@@ -535,6 +554,24 @@ def _confirmed(reply: object) -> None:
     if reply != 1:
         msg = "redis did not confirm the end of a call"
         raise StateError(msg)
+
+
+def _in_turns(writes: Sequence[LabelWrite]) -> list[Sequence[LabelWrite]]:
+    """Return label records in portions of at most ``TURN``, in their order; one at least."""
+    if sum(len(write.entries) for write in writes) <= TURN:
+        return [writes]
+    portions: list[Sequence[LabelWrite]] = []
+    portion: list[LabelWrite] = []
+    room = TURN
+    for write in writes:
+        left = write.entries
+        while left:
+            portion.append(replace(write, entries=left[:room]))
+            left, room = left[room:], room - len(portion[-1].entries)
+            if not room:
+                portions.append(portion)
+                portion, room = [], TURN
+    return [*portions, portion] if portion else portions
 
 
 def _packed_writes(

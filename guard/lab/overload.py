@@ -330,6 +330,9 @@ class Overload:
     served_per_cpu_second: tuple[float, float]
     """Calls that were served in time by processor second of the worker: at the highest rate, and
     beyond.  On a machine with other work this tells more than the rates."""
+    processor_seconds: tuple[dict[str, float], dict[str, float]]
+    """Of each process in both loads: those that make the calls, and the tool server, share the
+    cores with the guard."""
     unjudged: int
     """Requests at the tool server beyond those that the audit log allows."""
 
@@ -386,9 +389,9 @@ def measure_overload(
         told("finding the highest rate")
         if peak is None:
             asyncio.run(run_agents(_closed(port, Tally()), seconds / 4))
-        best, used = Tally(), worker_seconds(guard.process.pid)
+        best, meter = Tally(), _Meter(guard.process.pid)
         asyncio.run(run_agents(_closed(port, best), seconds))
-        used = worker_seconds(guard.process.pid) - used
+        at_best = meter.read()
         peak = peak or best.served / seconds
         told("three times as many calls")
         onlookers = {name: Onlooker(url) for name, url in looked_at.items()}
@@ -405,9 +408,9 @@ def measure_overload(
             Agent(port, QUIET_NAME, quiet, rate=QUIET_RATE, patient=True, seed=count + n)
             for n in range(QUIET)
         ]
-        spent = worker_seconds(guard.process.pid)
+        meter = _Meter(guard.process.pid)
         asyncio.run(run_agents(agents, seconds))
-        spent = worker_seconds(guard.process.pid) - spent
+        beyond = meter.read()
         reached = {name: onlooker.end() for name, onlooker in onlookers.items()}
         unjudged = _count(upstream) - _allowed(rig.audit)
     return Overload(
@@ -417,9 +420,10 @@ def measure_overload(
         quiet=quiet.document(seconds),
         reached=reached,
         served_per_cpu_second=(
-            round(best.served / used, 1) if used else 0.0,
-            round((loud.served + quiet.served) / spent, 1) if spent else 0.0,
+            _by_second(best.served, at_best),
+            _by_second(loud.served + quiet.served, beyond),
         ),
+        processor_seconds=(at_best, beyond),
         unjudged=max(0, unjudged),
     )
 
@@ -448,6 +452,20 @@ def overload_check(found: Overload) -> Check:
     )
 
 
+def _by_processor(found: Overload) -> Check:
+    """Return the goodput by processor second of the worker, as a share of that at the peak.
+
+    The agents and the tool server use the same cores: this says what the guard's part of it is.
+    """
+    best, beyond = found.served_per_cpu_second
+    return Check(
+        id="overload_goodput_by_processor_second",
+        value=round(beyond / best, 3) if best else None,
+        unit="ratio",
+        reason=None if best else "/proc does not tell",
+    )
+
+
 def bench_overload(
     policy: Path, *, seconds: float, progress: Callable[[str, float], object]
 ) -> Report:
@@ -471,6 +489,7 @@ def bench_overload(
                 value=round(unlimited.goodput / limited.peak, 3),
                 unit="ratio",
             ),
+            _by_processor(limited),
             Check(id="overload_unjudged", value=limited.unjudged, unit="count", target="= 0"),
             Check(
                 id="overload_other_principal_served",
@@ -491,14 +510,45 @@ def bench_overload(
     )
 
 
-def worker_seconds(supervisor: int) -> float:
-    """Return the processor seconds that the worker of a supervisor has used."""
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii")
-    for child in children.split():
-        if b"guard.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-            times = Path(f"/proc/{child}/stat").read_text("utf-8").rpartition(")")[2].split()
-            return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
+class _Meter:
+    """Processor seconds that each process uses from now on.
+
+    Args:
+        supervisor: of the guard; the tool server is a child of this process, as it is.
+    """
+
+    def __init__(self, supervisor: int) -> None:
+        self._supervisor = supervisor
+        self._began = self._used()
+
+    def read(self) -> dict[str, float]:
+        """Return what was used."""
+        now = self._used()
+        return {name: round(used - self._began.get(name, 0.0), 2) for name, used in now.items()}
+
+    def _used(self) -> dict[str, float]:
+        found = {"agents": time.process_time()}
+        for name, parent, word in (
+            ("worker", self._supervisor, b"guard.worker"),
+            ("redis", self._supervisor, b"redis-server"),
+            ("tool server", os.getpid(), __name__.encode()),
+        ):
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                for child in (task / "children").read_text("ascii").split():
+                    with suppress(OSError):
+                        if word in Path(f"/proc/{child}/cmdline").read_bytes():
+                            found[name] = _processor_seconds(int(child))
+        return found
+
+
+def _processor_seconds(process: int) -> float:
+    times = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _by_second(served: int, used: dict[str, float]) -> float:
+    """Return calls by processor second of the worker."""
+    return round(served / used["worker"], 1) if used.get("worker") else 0.0
 
 
 def _closed(port: int, tally: Tally) -> list[Agent]:

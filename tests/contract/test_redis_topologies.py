@@ -21,7 +21,7 @@ from redis.crc import key_slot
 from guard.adapters.redis.access import COMMANDS, acl_rule
 from guard.adapters.redis.continuity import ContinuityNote, ContinuityWatch, accept_loss
 from guard.adapters.redis.store import RedisSessionStore, UnfitError
-from guard.adapters.redis.topology import ClusterClient, open_client
+from guard.adapters.redis.topology import REDIRECTS, ClusterClient, open_client
 from guard.core.errors import StateError
 from guard.core.model import Identity, Role
 from guard.core.ports import Attempt, Completion
@@ -172,6 +172,38 @@ async def test_a_slot_that_moves_loses_no_call_and_refuses_none_after_the_move(
     # MOVED: the table is out of date.
     assert await judged(clustered, tenant) == 1
     assert await judged(clustered, tenant) == 2
+
+
+async def test_servers_that_point_at_each_other_refuse_calls_and_are_not_asked_for_ever(
+    cluster: RedisServers, clustered: RedisSessionStore
+) -> None:
+    """A storm of MOVED: each call is sent a few times and refused; afterwards all is as before."""
+    await clustered.verify()
+    client = clustered.client
+    assert isinstance(client, ClusterClient)
+    tenant = "pointed"
+    assert await judged(clustered, tenant) == 0
+    slot = key_slot(f"{{t:{tenant}}}".encode())
+    source = next(s for s in cluster.servers if s.port == client._owners[slot][1])
+    other = next(
+        s for s in cluster.servers if s.port in {p for _, p in client._owners} and s != source
+    )
+    ids = {s.port: s.cli("CLUSTER", "MYID").strip() for s in (source, other)}
+    # A server that has keys of a slot does not give it away.
+    for key in source.cli("CLUSTER", "GETKEYSINSLOT", str(slot), "1000").split():
+        source.cli("DEL", key)
+    source.cli("CLUSTER", "SETSLOT", str(slot), "NODE", ids[other.port])
+
+    before, calls = client.writes, 50
+    ended = await asyncio.gather(
+        *(clustered.attempt(attempt_of(tenant)) for _ in range(calls)), return_exceptions=True
+    )
+
+    assert {type(one) for one in ended} == {StateError}
+    assert client.writes - before <= calls * REDIRECTS
+    source.cli("CLUSTER", "SETSLOT", str(slot), "NODE", ids[source.port])
+    snapshot = await eventually(lambda: clustered.attempt(attempt_of(tenant)))
+    assert isinstance(snapshot, Snapshot)
 
 
 async def test_a_primary_that_dies_is_followed_by_its_replica(

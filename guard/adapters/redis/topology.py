@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from guard.adapters.redis.connection import Argument, P, Reply
     from guard.adapters.redis.layout import Script
 
-_REDIRECTS: Final = 5
+REDIRECTS: Final = 5
 """Servers that one command is sent to at most."""
 _KEYLESS: Final = frozenset({"INFO", "CONFIG", "SCRIPT", "CLUSTER", "ACL"})
 _KEY_AT: Final = {"EVAL": 3, "MEMORY": 2}
@@ -255,7 +255,7 @@ class ClusterClient(RedisClient):
         await self._known()
         place = self._owners[self._slot_of(key if isinstance(key, bytes) else str(key).encode())]
         asking = False
-        for _ in range(_REDIRECTS):
+        for _ in range(REDIRECTS):
             try:
                 return await self._node(place).ask(command, script, asking=asking)
             except CommandRefusedError as error:

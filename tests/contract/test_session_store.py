@@ -283,6 +283,7 @@ async def test_the_many_labels_of_a_large_result_are_stored_in_turns(
     entries = tuple((field, record(1)) for field in fields)
     some, others = entries[: TURN - 5], entries[TURN - 5 :]
     writes = tuple(LabelWrite(area, LabelWriteMode.KEEP, part) for part in (some, others))
+    await store.verify()  # A script that is not there yet is asked for twice.
     await store.client.execute("CONFIG", "RESETSTAT")
     await store.complete(
         Completion("id", ALICE, Role.OTHER, 0.0, executed=True, writes=writes, source="pages")

@@ -173,6 +173,8 @@ class AnswerFeed(Protocol):
     async def fate(self, tenant: str, decision: str) -> Fate:
         """Return whether a request waits, was denied, or is gone: granted, or out of time.
 
+        It waits until the grant is there: a call that is judged before that is asked about again.
+
         Raises:
             StateError: the store did not answer in time.
         """

@@ -22,6 +22,22 @@ _PAGE: Final = 1000
 _DENIED: Final = b"d"
 _DENIED_KEPT: Final = 3600 * 1000
 """Milliseconds for which it can be asked of a denied request what became of it."""
+_TAKEN: Final = b"t"
+"""Stands where a request stood until the grant of it is written: whoever holds the call waits, and
+does not have it judged without."""
+_TAKEN_KEPT: Final = 60 * 1000
+"""Milliseconds after which whoever was to write the grant counts as dead."""
+_TAKE: Final = """
+local taken = 0
+for _, key in ipairs(KEYS) do
+  if redis.call('HEXISTS', key, ARGV[1]) == 1 then
+    redis.call('DEL', key)
+    redis.call('HSET', key, ARGV[2], '1')
+    redis.call('PEXPIRE', key, ARGV[3])
+    taken = taken + 1
+  end
+end
+return taken"""
 _NOTHING: Final = "0-0"
 """The mark of a stream in which nothing stands."""
 
@@ -36,6 +52,25 @@ class RedisAnswers:
     def __init__(self, store: RedisSessionStore) -> None:
         self._store = store
 
+    async def take(self, tenant: str, decisions: Sequence[str], *, granted: bool) -> bool:
+        """Take requests away, in one step; return whether nobody had before.
+
+        Where they are denied, that is said in the same step.  Where they are granted, they count as
+        open until :meth:`tell`: between the two the grant is written.
+
+        Raises:
+            StateError: the store did not answer in time.
+        """
+        keys = self._places(tenant, decisions)
+        said = (_TAKEN, _TAKEN_KEPT) if granted else (_DENIED, _DENIED_KEPT)
+        taken = await self._store.client.execute(
+            "EVAL", _TAKE, len(keys), *keys, REQUEST_FIELD, *said
+        )
+        return taken != 0
+
+    def _places(self, tenant: str, decisions: Sequence[str]) -> list[bytes]:
+        return [self._store.key_of(tenant, request(tenant, one, 1)) for one in decisions]
+
     async def tell(self, tenant: str, decisions: Sequence[str], *, granted: bool) -> None:
         """Say that requests were answered.
 
@@ -44,12 +79,9 @@ class RedisAnswers:
         """
         area = answers(tenant)
         key, client = self._store.key_of(tenant, area), self._store.client
+        if granted:
+            await client.execute("DEL", *self._places(tenant, decisions))
         for decision in decisions:
-            if not granted:
-                # For whoever asks about this one later, on another worker perhaps.
-                place = self._store.key_of(tenant, request(tenant, decision, 1))
-                await client.execute("HSET", place, _DENIED, "1")
-                await client.execute("PEXPIRE", place, _DENIED_KEPT)
             said = (decision, int(granted))
             await client.execute("XADD", key, "MAXLEN", "~", area.limit, "*", *said)
         await client.execute("PEXPIRE", key, area.ttl)
@@ -57,9 +89,9 @@ class RedisAnswers:
     async def fate(self, tenant: str, decision: str) -> Fate:
         """See :class:`guard.core.ports.AnswerFeed`."""
         key = self._store.key_of(tenant, request(tenant, decision, 1))
-        reply = await self._store.client.execute("HMGET", key, REQUEST_FIELD, _DENIED)
-        asked, denied = reply if isinstance(reply, list) else (None, None)
-        if asked is not None:
+        reply = await self._store.client.execute("HMGET", key, REQUEST_FIELD, _TAKEN, _DENIED)
+        asked, taken, denied = reply if isinstance(reply, list) else (None, None, None)
+        if asked is not None or taken is not None:
             return "open"
         return "gone" if denied is None else "denied"
 

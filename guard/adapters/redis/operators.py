@@ -140,7 +140,7 @@ class LabelOperator:
             GuardError: nothing waits under this id, or it was altered.
         """
         asked = await self._request(decision_id)
-        await self._take(asked)
+        await self._take(asked, granted=False)
         await self._tell(asked, granted=False)
         return asked
 
@@ -174,7 +174,7 @@ class LabelOperator:
             raise GuardError(str(error)) from error
         writes = self._approvals.answer(asked, at, grant)
         # Taken before the grants are written: of two answers that race, one finds the request.
-        await self._take(asked)
+        await self._take(asked, granted=True)
         await self._store.note(Identity("", "", tenant=self._tenant), writes)
         await self._tell(asked, granted=True)
         return replace(asked, released=True)
@@ -217,15 +217,14 @@ class LabelOperator:
             asked = replace(asked, first=found[0].name if found else "")
         return asked
 
-    async def _take(self, asked: ApprovalRequest) -> None:
+    async def _take(self, asked: ApprovalRequest, *, granted: bool) -> None:
         """Take the requests of one message away, in one step.
 
         Raises:
             GuardError: somebody else has.
         """
-        areas = [request(self._tenant, call.decision, 1) for call in asked.calls]
-        keys = [self._store.key_of(self._tenant, area) for area in areas]
-        if await self._store.client.execute("DEL", *keys) == 0:
+        decisions, feed = [call.decision for call in asked.calls], RedisAnswers(self._store)
+        if not await feed.take(self._tenant, decisions, granted=granted):
             msg = f"`{asked.decision}` has just been answered by somebody else"
             raise GuardError(msg)
 

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from guard.adapters.redis.answers import RedisAnswers
 from guard.adapters.redis.operators import LabelOperator
 from guard.core.calls import ToolResult
 from guard.core.declarations import ToolDefinition
@@ -47,6 +48,44 @@ async def test_an_approved_call_goes_out_once(agent, operator):
     first = await agent.call("send", MAIL)
     assert (first.action.label, rung(first)) == ("allow", "granted")
     assert (await agent.call("send", MAIL)).action.label == "ask"
+
+
+async def test_whoever_holds_a_call_finds_its_request_gone_only_once_the_grant_is_there(
+    agent, operator, store, monkeypatch
+):
+    """Judged in between it would be asked about again, and nobody would answer that."""
+    decision, fates, note = await refused(agent), [], store.note
+    feed, tenant = RedisAnswers(store), agent.identity.tenant
+
+    async def seen(*arguments):
+        fates.append(await feed.fate(tenant, decision))
+        await note(*arguments)
+        fates.append(await feed.fate(tenant, decision))
+
+    monkeypatch.setattr(store, "note", seen)
+    await operator.approve(decision, agent.at)
+
+    assert fates == ["open", "open"]
+    assert await feed.fate(tenant, decision) == "gone"
+
+
+async def test_a_denied_call_is_denied_whoever_approves_it_at_that_moment(
+    agent, operator, store, monkeypatch
+):
+    """Both have read the request; the answer that comes second is told so and releases nothing."""
+    decision, late = await refused(agent), LabelOperator(store, operator.seal, operator._limits)
+    take = late._take
+
+    async def overtaken(asked, *, granted):
+        await operator.deny(decision)
+        await take(asked, granted=granted)
+
+    monkeypatch.setattr(late, "_take", overtaken)
+    with pytest.raises(GuardError, match="somebody else"):
+        await late.approve(decision, agent.at)
+
+    assert (await agent.call("send", MAIL)).action.label == "ask"
+    assert await RedisAnswers(store).fate(agent.identity.tenant, decision) == "denied"
 
 
 async def test_of_two_retries_on_two_processes_one_goes_out(agent, operator, policy, second_store):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from guard.adapters.redis.answers import RedisAnswers
 from guard.provenance.label_sets import request
 
@@ -36,8 +38,22 @@ async def test_what_became_of_a_request_can_be_asked(store: RedisSessionStore) -
         key = store.key_of("t", request("t", decision, 1))
         await store.client.execute("HSET", key, "q", "asked")
         fates.append(await answers.fate("t", decision))
-        await store.client.execute("DEL", key)
+        assert await answers.take("t", [decision], granted=decision == "yes")
+        fates.append(await answers.fate("t", decision))
         await answers.tell("t", [decision], granted=decision == "yes")
         fates.append(await answers.fate("t", decision))
 
-    assert fates == ["open", "gone", "open", "denied"]
+    assert fates == ["open", "open", "gone", "open", "denied", "denied"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_request_is_taken_by_one_answer(store: RedisSessionStore, *, first: bool) -> None:
+    """Another that has read the request before finds it taken, and undoes nothing."""
+    answers = RedisAnswers(store)
+    await store.client.execute("HSET", store.key_of("t", request("t", "d", 1)), "q", "asked")
+    assert await answers.take("t", ["d"], granted=first)
+    fate = await answers.fate("t", "d")
+
+    assert not await answers.take("t", ["d"], granted=not first)
+    assert not await answers.take("t", ["other"], granted=True)
+    assert await answers.fate("t", "d") == fate

@@ -25,8 +25,8 @@ _PROGRAM: Final = r"(?:(?:(?:ai|llm|ki|ia|language[- ]model|chat|support|coding|
 _CALLS_OUT: Final = r"(?:note|message|notice|attention|important|hint|instructions?|reminder|only|nota|aviso|mensaje|mensagem|hinweis|nachricht|anweisung\w*|remarque|avviso|opmerking|примечание|внимание)"
 CLASSES: Final = {
     "spoken to": (
-        rf"\b(?:note|message|notice|instructions?|attention|hint|dear|hey|hello|reminder|request)\b[ :,]*(?:to |for )?(?:all |any |the |every )?(?:\w+ )?{_AGENT}\b|\b{_AGENT}(?: \w+)? (?:reading|visiting|accessing|processing|browsing|parsing|summari[sz]ing) (?:this|the|our)\b"
-        rf"|\b(?:you are|as) an? (?:\w+ ){{0,2}}{_AGENT}\b|\b(?:ask|tell|have|let|instruct) (?:the|your|an?) (?:ai )?{_AGENT} to\b|\byour (?:ai )?agent (?:can|will|should|must)\b|\b(?:the|all|any|every) {_AGENT}\b[^.\n]{{0,60}}\b(?:must|has to|have to|needs? to|(?:is|are) required to)\b"
+        rf"\b(?:note|message|notice|instructions?|attention|hint|dear|hey|hello|reminder|request|polic(?:y|ies) for|rules for|terms for|guidance for)\b[ :,]*(?:to |for )?(?:all |any |the |every )?(?:\w+ )?{_AGENT}\b|\b{_AGENT}(?: \w+)? (?:reading|visiting|accessing|processing|browsing|parsing|summari[sz]ing) (?:this|the|our)\b"
+        rf"|\b(?:you are|as) an? (?:\w+ ){{0,2}}{_AGENT}\b|\b(?:ask|tell|have|let|instruct|make) (?:the|your|an?) (?:ai )?{_AGENT} (?:to\b|(?:execute|run|open|send|call|paste|type|fetch|read)\b)|\b(?:automated|artificial|non-human|machine|robotic|digital) (?:readers?|visitors?|agents?|systems?|guests?|clients?|assistants?)\b[^.\n]{{0,30}}\b(?:asked|required|requested|obliged|expected|to|must|should|shall|please)\b|\byour (?:ai )?agent (?:can|will|should|must)\b|\b(?:the|all|any|every) {_AGENT}\b[^.\n]{{0,60}}\b(?:must|has to|have to|needs? to|(?:is|are) required to)\b"
         rf"|(?:^|[\n>*#]\s*|[.!?]\s+|<!--\s*){_AGENT}\s*:"
         rf"|(?:^|[\n>*#.!?:。\x{{FF01}}\"'(]\s*)(?:hey |hi |hello |dear )?{_PROGRAM}\s*[,:\x{{FF0C}}\x{{FF1A}}、へ]|\b(?:hey|dear|hello) {_PROGRAM}\b"
         rf"|\b{_CALLS_OUT}\s*(?:,|:|to|for|an|für|pour|à|para|al?|per|voor)?\s*(?:the |all |any |el |la |los |den |die |alle |l'|o |os |de |het )?{_PROGRAM}\b|[给給]\s*(?:AI)?(?:助手|助理)|{_PROGRAM}への?"
@@ -48,7 +48,7 @@ CLASSES: Final = {
     "pays": r"\b(?:transfer|pay|send|wire)\b[^.\n]{0,60}\b(?:funds|money|balance|amount|coins?|eur|usd|euros?|dollars?)\b",
     "receiver": rf"{WHERE}|\b0x[0-9a-f]{{40}}\b|(?-i:\b[A-Z]{{2}}[0-9]{{2}}[A-Z0-9]{{12,28}}\b)|(?-i:\b(?:bc1|[13])[a-km-zA-HJ-NP-Z1-9]{{25,40}}\b)",
     "file": _FILES,
-    "does": rf"\b(?:{SENDS}|run|execute|open|call|paste|(?:reply|answer|respond)s? (?:only |just |simply )?with|put|press|resend|re-send|export|print|set|transfer|proceed|delete|use|disable|give|provide|transmit|show|display|collect|include|approve|add|hand out|hand over|navigate|transfer|click|repeat|reveal|answer|stop|encrypt|overwrite|rename)\b"
+    "does": rf"\b(?:{SENDS}|run|execute|open|call|paste|(?:reply|answer|respond)s? (?:only |just |simply )?with|put|press|resend|re-send|export|print|set|transfer|proceed|delete|use|disable|give|provide|transmit|show|display|collect|includ(?:e|ed|ing)|appended|attached|sent|approve|add|hand out|hand over|navigate|transfer|click|repeat|reveal|answer|stop|encrypt|overwrite|rename)\b"
     r"|\b(?:env[ií]\w*|manda\w*|reenv[ií]\w*|encaminh\w*|mostra\w*|envoie\w*|envoyez|transmets?|transmettez|affiche\w*|sende\w*|schick\w*|übermittle\w*|leite\w*|invi[ao]\w*|inoltra\w*|stuur\w*|verzend\w*)\b|发送|發送|上传|转发|送信|送って|отправ\w*|перешл\w*|보내",
     "command": r"\b(?:curl|wget|powershell|bash|rm -[rf]+|cat|nc|scp|ssh)\b \S|\bshell tool\b|\bwin\+r\b",
     "changed": (
@@ -106,6 +106,12 @@ SIGNALS: Final = (
         "template",
         3,
         r"<\|(?:im_start|im_end|system|user|assistant|endoftext|start_header_id|eot_id)\|>|\[/?INST\]|<</?SYS>>",
+    ),
+    # Turns of a conversation that is not over.
+    (
+        "template",
+        2,
+        r"(?m)^\s*(?:user|human)\s*:[^\n]{1,200}\n+\s*(?:assistant|ai|model|agent)\s*:",
     ),
     ("template", 3, r"</(?:tool_results?|function_results?|tool_responses?|tool_outputs?)>\s*<"),
     (

@@ -41,7 +41,7 @@ _PATHS: Final = (
         r"(?:^|[/~\s\"'=])\.env(?:\.(?:local|live|dev\w*|prod\w*|stag\w*|test|secrets?|bak|backup"
         r"|old))?(?:$|[\s\"',;)&])"
     ),
-    r"\.(?:ssh|aws|kube|docker|gnupg|azure|config/gcloud|config/gh)/",
+    r"\.(?:ssh|aws|kube|docker|gnupg|azure|config/gcloud|config/gh|config/systemd|config/environment\.d)/",
     r"/\.git/(?:config|hooks/)",
     r"\bid_(?:rsa|ed25519|ecdsa|dsa)\b",
     r"/proc/(?:self|[0-9]+)/(?:environ|mem|cmdline|maps)",

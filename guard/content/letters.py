@@ -187,6 +187,8 @@ _SPOKEN: Final = {
     "underscore": "_",
     "at": "@",
 }
+_LETTER_BY_LETTER: Final = re.compile(r"(?<!\w)(?:\w )?\w at \w (?:\w |dot )")
+"""Letters that stand apart, around the word for the sign of a mailbox."""
 _SIGNS: Final = frozenset("@.-_")
 _WORD: Final = re.compile(r"x-ray|[a-z]+|[0-9.@_-]")
 
@@ -260,8 +262,11 @@ def respaced(text: str) -> Iterator[str]:
         runs = [match[0] for match in islice(_SPELLED.finditer(text), RUN_LIMIT)]
         together = "\n".join(map(_together, runs))
         yield from filter(None, dict.fromkeys((together, _closed(together))))
-    if _RADIO_WORDS in present and len(_ALPHABET.keys() & set(text.split())) >= _FEW:
-        yield "\n".join(_spelt_in_words(_WORD.findall(text)))
+    apart = _SPELT_SIGNS in present and _LETTER_BY_LETTER.search(text) is not None
+    if apart or _RADIO_WORDS in present:
+        words = _WORD.findall(text)
+        if apart or len(_ALPHABET.keys() & set(words)) >= _FEW:
+            yield "\n".join(_spelt_in_words(words))
 
 
 def _written(text: str) -> str:
@@ -301,6 +306,7 @@ def _spelt_in_words(words: list[str]) -> Iterator[str]:
     for spelt, run in groupby(range(len(words)), belongs.__getitem__):
         places = list(run)
         letters = [place for place in places if words[place] in _ALPHABET]
+        letters = letters or [place for place in places if len(words[place]) == 1]
         if spelt and letters:
             yield _written_out(words[places[0] : places[-1] + 1])
             yield _written_out(words[letters[0] : letters[-1] + 1])

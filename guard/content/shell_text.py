@@ -26,7 +26,7 @@ _DESTROYS: Final = (
     r"\brm\s+(?:-[-\w]+\s+)*--(?:recursive|force|no-preserve-root)\b[^\n;|&]*\s[/~*]",
     r"\bmkfs\.|\bdd\b[^\n]*\bof=/dev/|>\s*/dev/(?:sd|nvme|hd)",
     r"\bchmod\s+(?:-\w+\s+)?(?:[0-7]?777|\+s|[ugoa]+\+s)\s+/",
-    r":\(\)\s*\{[^}]*:\s*\|\s*:",
+    r"[\w:]\s*\(\)\s*\{[^{}\n]{0,60}\|[^{}\n]{0,60}[^&]&\s*;?\s*\}",
     r"\bfind\s+[/~]\S*[^\n|;]*\s-(?:delete|exec(?:dir)?\s+(?:rm|shred|unlink))\b|\bshred\s+-|\bhistory\s+-c\b",
 )
 _OPENS: Final = (
@@ -40,7 +40,7 @@ _OPENS: Final = (
     r"(?:^|[\n;&|=]\s*)[\"']?(?:\$\(|`)[^\n]*\b(?:echo|printf)\b[^\n]*\|[^\n]*(?:\)|`)[\"']?\s+-",
     r"\beval\s+[\"']?(?:\$\(|`|\$\{?\w)",
     r"/dev/(?:tcp|udp)/",
-    r"\b(?:nc|ncat|netcat)\b[^\n]*\s-\w*[ec]\b|\bsocat\b[^\n]*\bexec:|\bmkfifo\b[^\n]*\b(?:nc|ncat|sh)\b",
+    r"\b(?:nc|ncat|netcat)\b[^\n]*\s-\w*[ec]\b|\bsocat\b[^\n]*\b(?i:exec|system):|\bmkfifo\b[^\n]*\b(?:nc|ncat|sh)\b",
     r"\bbash\s+-i\b[^\n]*>&",
     r"\bIFS=[^\s;]{1,6};\s*\w+=",
     r"\bawk\b[^\n]*\bsystem\s*\(|\b(?:checkpoint-action|to-command)=\W?exec",

@@ -105,7 +105,7 @@ _SIGNALS: Final = tuple(
 )  # fmt: skip
 _CLASSES: Final = {
     "session": (
-        rf"\b{_SESSION}|\b(?:earlier|previous|prior) (?:steps|data|tool results?|answers?)\b|\b(?:outputs?|results?|answers?) of (?:the |an? )?(?:earlier|previous|prior) step\b|\b(?:word for word|verbatim)\b"
+        rf"\b{_SESSION}|\b(?:earlier|previous|prior) (?:steps|data|tool results?|answers?)\b|\b(?:outputs?|results?|answers?) of `?[a-z]+_[a-z_]+|\b(?:opening|first|last|final|latest) (?:message|question|prompt|answer|reply) of (?:the )?(?:user|person|customer|conversation)\b|\b(?:the|each|every|your) (?:\w+ )?(?:answer|reply) (?:as|in|into) `|\b(?:everything|all|anything|whatever|what) (?:that )?(?:the person|the customer|the client|people) (?:has|have|had|typed|said|wrote|asked)\b|\benvironment of the (?:process|machine|host|server)\b|\b(?:outputs?|results?|answers?) of (?:the |an? )?(?:earlier|previous|prior) step\b|\b(?:word for word|verbatim)\b"
         r"|\b(?:anything|everything|whatever|all)\b[^.\n]{0,20}\b(?:confidential|private|sensitive|you (?:came|come|have|know|saw|see|read))\b|\b(?:every|each|any|all) (?:file|document|page|message)s? (?:that )?you (?:open|read|see|write|receive)\b"
         r"|\b(?:shows? up|appears?|mentioned|seen|shared) in (?:the|this|your) (?:chat|conversation|session)\b|\b(?:values?|contents?) of (?:all |every |the |any )*(?:environment|env)\b|\b(?:output|result) of `?env\b|\brun `?(?:env|printenv)\b"
         r"|\bwhat (?:the user|you)(?: and (?:the user|you))? (?:have|has|had|were|was|are)\b|\b(?:this|our|the) (?:dialog\w*|conversation|chat)\b|\b(?:assistant|model|agent)'s (?:own )?(?:instructions?|prompt|context|memory|rules)\b|\bthe user'?s (?:private |personal )?(?:files?|documents?|data|inbox|mails?|repository|home)\b|\b(?:full |complete |whole )?list of (?:the |all )*tools you\b|\bnames? of (?:the |all )*tools you\b"
@@ -113,24 +113,24 @@ _CLASSES: Final = {
     "file": _FILES,
     "credential": rf"\b{_CREDENTIAL}\b",
     # Only letters of ASCII have edges in RE2.
-    "moves": rf"übergib|übergeben|\b(?:(?:{_MOVES})(?:s|es)?|concatenat\w+|handed|passed|put into|sent|quot(?:e|ing)|repeat|echo|loaded|use it)\b",
+    "moves": rf"übergib|übergeben|\b(?:(?:{_MOVES})(?:s|es)?|concatenat\w+|handed|passed|put into|sent|quot(?:e|ing)|repeat|echo|loaded|use it|contains?|holds?|prefix(?:ed)?|prepend\w*|copi[ae]\w*|kopier\w*|kopieer|incluy\w*|inclui\w*|escribe|scrivi|écris|schreib\w*|leg\w* \w+ bei)\b",
     "sends": r"\b(?:send|sent|forward|post|upload|submit|transmit|copy|paste|mirror|report|relay|use it)\b",
-    "obliged": r"\b(?:must|has to|have to|shall|always|each|every|whenever|before|prior to|only after|after|required|for accuracy|to help|so that|in order to|proactively|regardless|step \d|in full|expected|improves?|any|therefore|besides|in addition|additionally|whatever|at the moment|once|between (?:\w+ )?turns|policy|needs?|needed|necessary|for (?:calibration|reference|context|comparison|completeness|verification|a fair \w+)|avant|chaque|toujours|immer|jede[mnrs]?|vor jedem|siempre|cada|sempre|ogni|prima|vooraf|altijd|elke)\b",
-    "secretly": r"\b(?:silently|quietly|secretly|covertly|without (?:asking|showing|telling|mention\w*)|skip (?:the )?confirmations?|hide (?:its|the|their|this)|do not (?:show|tell|mention)|asking back)\b",
+    "obliged": r"\b(?:must|has to|have to|shall|always|each|every|whenever|before|prior to|only after|after|required|for accuracy|(?:more|most|less|un)? ?(?:reliable|accurate)|better|best|to help|so that|in order to|proactively|regardless|step \d|in full|expected|recommended|improves?|any|therefore|besides|in addition|additionally|whatever|at the moment|once|between (?:\w+ )?turns|policy|needs?|needed|necessary|for (?:calibration|reference|context|comparison|completeness|verification|a fair \w+)|avant|chaque|toujours|immer|jede[mnrs]?|vor jedem|siempre|cada|sempre|ogni|prima|vooraf|altijd|elke)\b",
+    "secretly": r"\b(?:silently|quietly|secretly|covertly|without (?:asking|showing|telling|mention\w*)|skip (?:the )?confirmations?|hide (?:its|the|their|this)|do not (?:show|tell|mention)|asking back|not (?:to )?(?:appear|be (?:shown|seen|mentioned|listed|visible))|out of (?:what (?:you|is) show\w*|sight|view|the (?:answer|reply))|keep (?:it|this|that) (?:from|to yourself))\b",
     "acts": r"\b(?:run|execute|open|read|call|send|buy|bought|pay|paid|delete|hide|skip|upload|post|approve|transfer)\b",
-    "addressed": r"\b(?:the user|the human|you|your|agents?|models?|assistants?)\b",
+    "addressed": r"\b(?:the user|the human|the person|people|the customer|the owner|you|your|agents?|models?|assistants?)\b",
     "other": rf"(?:\b|`){_OTHERS}|\b(?:another|other) (?:tools?|servers?)\b|\bold (?:ones?|tools?|versions?)\b",
     "discredited": rf"\b(?:{_BROKEN}|fails?|los(?:e|es|ing) (?:data|\w+s)|until it is (?:repaired|fixed)|come out wrong|wrong (?:data|results?)|not maintained|no longer maintained|outdated|wrong unless|stale|silently|incorrect)\b",
-    "claims": r"\b(?:this tool|through here|go through|instead of it|use (?:only )?this|calls? (?:it|this)|called in its place|(?:takes?|in) (?:its|their) place|(?:do not|don't|never) (?:use|call|trust) (?:it|them))\b|(?:^|[.;:\n]\s*|\b(?:tool|function|server|version|it|this|that|which|one)\s+)(?:\w+ly\s+)?replaces\b",
-    "changes": r"\b(?:rewrite|replac\w+|change|rout(?:e|ed)|redirect|substitut\w+|swap)\b[^.\n]{0,40}\b(?:it|them|recipients?|address(?:es)?|links?|accounts?|destinations?|payees?|channels?|amounts?|messages?|calls?)\b|\bregardless of the\b|\bin (?:her|his|its|their) (?:place|stead)\b",
+    "claims": r"\b(?:this tool|through here|go through|instead of it|use (?:only )?this|calls? (?:it|this)|called in its place|(?:takes?|in) (?:its|their) (?:place|stead)|answers? for (?:it|them)|(?:do not|don't|never) (?:use|call|trust) (?:it|them))\b|(?:^|[.;:\n]\s*|\b(?:tool|function|server|version|it|this|that|which|one)\s+)(?:\w+ly\s+)?replaces\b",
+    "changes": r"\b(?:rewrite|replac\w+|change|rout(?:e|ed)|redirect|substitut\w+|swap)\b[^.\n]{0,40}\b(?:it|them|recipients?|address(?:es)?|links?|accounts?|destinations?|payees?|channels?|amounts?|messages?|calls?)\b|\bregardless of\b|\b(?:whatever|no matter what)\b[^.\n]{0,40}\b(?:says?|shows?|has|stands|names?)\b|\bbelongs? (?:on|in|to) the\b[^.\n]{0,40}\b(?:list|too|also|as well)\b|\bin (?:her|his|its|their) (?:place|stead)\b",
     "diverted": r"\bthrough (?:this(?: tool| function| server| one)|here)\b|\b(?:answers?|results?|outputs?|drafts?|messages?|mails?)\b[^.\n]{0,40}\b(?:given|passed|handed|forwarded|sent) (?:on )?to this (?:tool|one)\b|\bcall (?:it|this) with the (?:draft|message|mail|text|result)",
     "machine": r"\b(?:machine|computer|host|system|device|developer|user)(?:'s|s')? (?:\w+ ){0,2}(?:host ?name|user ?name|serial|mac address|home directory|file names|ip address)|\bnames? of (?:the |all )*files in\b",
     "receiver": rf"{WHERE}|\b0x[0-9a-f]{{40}}\b|(?-i:\b[A-Z]{{2}}[0-9]{{2}}[A-Z0-9]{{12,28}}\b)|\b(?-i:bc1|[13])[a-km-zA-HJ-NP-Z1-9]{{25,40}}\b",
-    "everything": r"\b(?:every|each|all|any) (?:\w+ )?(?:files?|messages?|outputs?|results?|requests?|answers?|documents?|inputs?|mails?|e-mails?|pages?)\b|\beverything\b",
-    "spoken to": r"\b(?:to|for|attention|dear)\b[ :]*(?:all |any |the )?(?:ai |language )?(?:agents?|models?|assistants?|llms?)\b|\b(?:agents?|models?|assistants?|llms?) (?:must|shall|should|may only|ha(?:s|ve) to)\b",
+    "everything": r"\b(?:every|each|all|any) (?:\w+ )?(?:files?|messages?|outputs?|results?|requests?|answers?|documents?|inputs?|mails?|e-mails?|pages?|texts?|drafts?|letters?|quer(?:y|ies)|entr(?:y|ies)|items?|images?|pictures?|prompts?|sentences?|rows?|records?|notes?|invoices?|words?|lists?|reports?)\b|\beverything\b",
+    "spoken to": r"(?:^|[(\[.:;]\s*)(?:ai |language )?(?:agents?|models?|assistants?|llms?)\s*:|\b(?:to|for|attention|dear)\b[ :]*(?:all |any |the )?(?:ai |language )?(?:agents?|models?|assistants?|llms?)\b|\b(?:agents?|models?|assistants?|llms?) (?:must|shall|should|may only|ha(?:s|ve) to)\b",
     "rank": (
         r"\b(?:treated|regarded|considered|trusted|read) as (?:\w+ ){0,2}(?:from )?(?:the )?(?:developer|system|user|operator|admin\w*)\b|\boutranks?\b|\b(?:overrides?|takes? precedence over|stands above) (?:the )?(?:user|system|developer|other)\b"
-        r"|\bapprove\b[^.\n]{0,40}\b(?:yourself|pending|automatically|on (?:his|her|their|the user's) behalf)\b|\borders? from the (?:owner|user|operator|developer|admin\w*)\b|\bcarr(?:y|ied) (?:it |them )?out (?:right away|immediately|at once|directly)\b|\bwithout (?:checking|asking) back\b|\bon behalf of the user without\b|\b(?:trusted|authori[sz]ed|approved)\b[^.\n]{0,30}\b(?:skip|no|without)\b|\bfirst action in (?:every|each|any)\b"
+        r"|\bapprove\b[^.\n]{0,40}\b(?:yourself|pending|automatically|on (?:his|her|their|the user's) behalf)\b|\borders? from the (?:owner|user|operator|developer|admin\w*)\b|\bcarr(?:y|ied) (?:it |them )?out (?:right away|immediately|at once|directly)\b|\bwithout (?:checking|asking) back\b|\bon behalf of the user without\b|\b(?:trusted|authori[sz]ed|approved)\b[^.\n]{0,30}\b(?:skip|no|without)\b|\bfirst (?:action|step|call) (?:in|of) (?:every|each|any)\b"
     ),
     "alters": r"\b(?:append|prepend|add|insert)\b[^.\n]{0,80}\bto (?:each|every|all|any) (?:\w+ )?(?:quer(?:y|ies)|requests?|messages?|calls?|commands?|statements?|e?-?mails?|commits?|replies|reply)\b",
 }
@@ -145,6 +145,9 @@ _FRAMES: Final = Frames(
         ("receiver", "changes"),
         ("receiver", "everything", "sends"),
         ("spoken to", "credential"),
+        ("spoken to", "machine"),
+        ("spoken to", "session", "moves"),
+        ("spoken to", "receiver", "changes"),
         ("secretly", "acts", "addressed"),
         ("diverted", "other"),
         ("diverted", "everything"),

@@ -66,10 +66,14 @@ _CALLED: Final = re.compile(
 """Whom a program calls or writes to that opens such an address."""
 _SERVED: Final = re.compile(
     r"(?:www\.)((?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{1,62})(?::\d{1,5})?(?:[/?]\S*)?"
-    r"|((?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{1,62}):\d{1,5}(?:[/?]\S*)?",
+    r"|((?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{1,62}):\d{1,5}(?:[/?]\S*)?"
+    r"|((?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{1,62})/[^\s?]*\?\S*=\S*"
+    r"|//((?:[\w-]{1,63}\.){1,8}[A-Za-z][\w-]{1,62})"
+    r"|(\[[0-9a-f:.]{3,45}\])(?::\d{1,5})?(?:[/?]\S*)?",
     re.IGNORECASE,
 )
-"""A word that is a host with a port, or one that begins as those of web sites do."""
+"""A word that is a host with a port, a query or two slashes, or one that begins as those of web
+sites do; a bracketed address."""
 _MAILED: Final = re.compile(r"\bmailto:[^\s\"'<>]{3,512}", re.IGNORECASE)
 _LOOSE: Final = re.compile(r"(?:https?|wss?|ftps?):(?!//)[/\\]*[\w\[]", re.IGNORECASE)
 """A URL that some clients forgive."""
@@ -163,11 +167,11 @@ def _of_word(word: str) -> Iterator[Destination]:
     if host is not None:
         yield Destination("host", host, host)
     served = _SERVED.fullmatch(word)
-    name = canonical_host(served[1] or served[2]) if served is not None else None
+    name = canonical_host(next(filter(None, served.groups()))) if served is not None else None
     # ``main.rs:12`` is a line of a file; no line has a path behind it.
     files = _NO_DOMAIN if "/" in word else FILE_ENDINGS
     if name is not None and not name.endswith(files):
-        yield Destination("host", name, name)
+        yield Destination("ip" if is_ip(name) else "host", name, name)
     copied = _COPY.fullmatch(word)
     if copied is not None:
         yield read_plain(f"{copied[1]}/{copied[2].lstrip('/')}")

@@ -30,7 +30,7 @@ _ESCAPED_NAME: Final = re.compile(r"\\(?:\+([0-9A-Fa-f]{6})|([0-9A-Fa-f]{4}))")
 _BEGINS: Final = re2.compile(
     r"(?im)(?:^|[;(]|\bas|\bthen|\bbegin|\bdo)\s*(?:with|select|insert|update|delete|copy|attach|exec|execute|call|create"
     r"|alter|do|declare|begin|set|load|install|values|merge|explain|export|unload|backup|bulk|change|vacuum|pragma|import|put"
-    r"|notify|listen|grant|prepare|send|restore|reconfigure|add|clone|start|\\[!a-z]|\.[a-z]+\s)"
+    r"|notify|listen|grant|prepare|send|restore|reconfigure|add|clone|start|security|\\[!a-z]|\.[a-z]+\s)"
 )
 """Without such a beginning a text has no statement that reaches out."""
 
@@ -66,7 +66,7 @@ REACHES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "sqlite and duckdb": (
         r"\battach\s+(?:database\b|if\b|(?:'[^']*'|\"[^\"]*\"|[:@]\w+)\s+as\b)",
-        r"\b(?:load_extension|writefile|readfile|edit|shell|system|exec|getenv)\s*\(",
+        r"\b(?:load_extension|writefile|readfile|edit|shell|system|exec|getenv|fts3_tokenizer)\s*\(",
         r"\bvacuum\s+(?:\w+\s+)?into\b|\bpragma\s+\w*directory\s*=|\binstall\s+\w+|\bexport\s+database\b|\bpragma\s+(?:database_list_import|add_parquet_key)\b",
         r"\bfrom\s+(?:\w+\s*\(\s*)?'[^']*\|\s*'",
     ),
@@ -78,12 +78,13 @@ REACHES: Final[dict[str, tuple[str, ...]]] = {
         r"\bsend\s+on\s+conversation\b|\bbegin\s+(?:dialog\s+(?:conversation\s+)?|conversation\s+timer\s*\()@",
     ),
     "oracle": (
+        r"\b(?:from|join|into|update)\s+\w+(?:\.\w+)?@\w+(?:[\s;,)]|\z)|\borganization\s+external\b",
         r"\butl_(?:http|smtp|tcp|inaddr|file|mail|url)\b|\b(?:apex_mail|apex_web_service|apex_instance_admin)\b|\bhttpuritype\b|\bdburitype\b",
         r"\bdbms_(?:ldap|cloud\w*|scheduler|java\w*|advisor|xslprocessor|pipe|alert|aq\w*|job|file_transfer|network_acl_admin|backup_restore|datapump|lob\s*\.\s*(?:fileopen|loadfromfile|load[bc]lobfromfile))\b",
     ),
     "clickhouse": (
         r"\b(?:url|remote|remotesecure|s3|gcs|hdfs|azureblobstorage|urlcluster|s3cluster|hdfscluster|mysql|postgresql|mongodb|jdbc|odbc|redis|sqlite|iceberg|deltalake|hudi|executable|file)\s*\(\s*'",
-        r"\bengine\s*=?\s*(?:url|s3\w*|kafka|rabbitmq|nats|hdfs|mysql|postgresql|mongodb|jdbc|odbc|redis|distributed|executable\w*|file|azure\w*)\s*\(",
+        r"\bengine\s*=?\s*(?:url|s3\w*|kafka|rabbitmq|nats|hdfs|mysql|postgresql|mongodb|jdbc|odbc|redis|distributed|executable\w*|file|azure\w*)\s*(?:\(|settings\b)",
         r"\bsource\s*\(\s*(?:http|executable|mysql|postgresql|mongodb|redis|odbc|jdbc|file|clickhouse|cassandra)\b",
     ),
     "warehouses": (
@@ -138,7 +139,8 @@ def statements_in(text: str, name: str = "") -> Iterator[Destination]:
     """
     if len(text) < _SHORTEST:
         return
-    found = _reaching(text) if " " in text or "/*" in text or "\n" in text else ""
+    apart = " " in text or "/*" in text or "\n" in text or text[0] in "\\."
+    found = _reaching(text) if apart else ""
     if (
         not found
         and not text.isidentifier()

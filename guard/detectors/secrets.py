@@ -52,6 +52,7 @@ _TELLING: Final = frozenset(
         "slack_token",
         "stripe_key",
         "google_key",
+        "google_token",
         "sendgrid_key",
         "project_key",
         "pypi_token",

@@ -118,7 +118,39 @@ _DISTRUST: Final = re.compile(
     r"|block(?:ed|list\w*)|black-?list\w*|deny-?list\w*|denied|banned|quarantine\w*|unsafe|untrusted"
     r"|hackers?|attackers?|strangers?|thief|thieves|crooks?|criminals?|impostors?|malware|ransom\w*"
     r"|legit\w*|trustworthy|betr[uü]g\w*|verdächtig|verboten|sperrliste|arnaque|escroc|voleur|fraude"
-    r"|estafa\w*|ladr[oó]n|truffa\w*|ladro|oplicht\w*|dief|golp\w+)\b"
+    r"|estafa\w*|ladr[oó]n|truffa\w*|ladro|oplicht\w*|dief|golp\w+|bogus|falsa|falso|falsi|falsche\w*)\b"
+)
+_ADDRESS_BOOK: Final = frozenset(
+    """contacts contact addressbook address-book book kontakte kontakten adressbuch carnet contactos
+    contatti rubrica contacten contatos agenda""".split()  # noqa: SIM905
+)
+_ADDS: Final = frozenset(
+    """add put enter record list füge trag trage nimm ajoute ajoutez mets añade agrega aggiungi voeg
+    metti zet adicione ponha""".split()  # noqa: SIM905
+)
+"""How a user has somebody put among the contacts."""
+_TAKEN_BACK: Final = re.compile(
+    r"(?:oh |ok |well |no |wait |sorry )*(?:(?:just|only|was|i am|i'm|i was) )*"
+    r"(?:kidding|joking|jk|wait|oops|(?:on|upon) second thought|nevermind"
+    r"|never mind(?: (?:it|that))?|changed my mind"
+    r"|(?:forget|cancel|strike|scratch|undo|scrap|ignore) (?:it|that|this|the last one)"
+    r"|(?:war )?nur (?:ein scherz|spaß)|vergiss (?:es|das)|laisse tomber|je plaisante|olvídalo"
+    r"|era broma|lascia perdere|scherzavo)"
+)
+"""A short sentence that takes back the one before it."""
+_CORRECTED: Final = re.compile(
+    r"(?:no (?:wait|sorry|to|not|make|rather|i mean)|wait|oops|scratch that|correction|i mean[t]?"
+    r"|sorry (?:to|not|make|i mean)|nein|halt|non pardon|perdón|anzi)\b"
+)
+"""How somebody goes on who has named the wrong one."""
+_PARTING: Final = (",", "-", "–", "—", "...", "…")  # noqa: RUF001  (dashes that people type)
+_TO_AVOID: Final = re.compile(
+    r"\b(?:address|mail|e-?mail|account|number|sender|contact)(?: that is)? to "
+    r"(?:block|avoid|ban|ignore|reject|report|distrust|blacklist|watch out for)\b"
+)
+_GIVEN_UP: Final = re.compile(
+    r"(?:please )?(?:forget|vergiss|oublie|oubliez|olvida|dimentica|vergeet|esqueça) "
+    r"(?:that|about|what|how|everything|all|dass|was|que|ce|lo|che|dat|wat)\b"
 )
 _INTERROGATIVES: Final = _WORDS["interrogatives"]
 _POLITE: Final = re.compile(
@@ -331,6 +363,17 @@ _SAYING: Final = re.compile(
     r"|übersetz\w*|tradu\w+|vertaal|riassumi|resum\w+|korrigier\w*|erklär\w*)\b",
     re.IGNORECASE,
 )
+_POINTS: Final = re.compile(
+    r"\b(?:reads?|says?|goes|went|is|are|runs?) as follows\b"
+    r"|\b(?:check|fix|correct|proofread|improve|polish) (?:my|this) "
+    r"(?:spelling|grammar|punctuation|wording|english|style)[.!]\s+(?=\S)"
+    r"|\b(?:comment on|explain|parse|rate|judge|shorten|analy[sz]e|translate) (?:the|this) "
+    r"(?:sentence|phrase|line|clause|wording|words) (?=(?-i:[A-Z]))"
+    r"|\b(?:here is|here's|this is|below is) what (?:came in|arrived|(?:i|we|they|he|she) "
+    r"(?:got|received|sent|wrote|said))\b",
+    re.IGNORECASE,
+)
+"""Behind it stands the text that is spoken of."""
 _OWN_LIST: Final = re.compile(
     r"\b(?:tasks?|steps?|things?|actions?|to-?dos?|points?|order|aufgaben|schritte|tâches|tareas"
     r"|compiti|taken|tarefas)\b",
@@ -443,6 +486,9 @@ def _is_short_item(line: str) -> bool:
 
 def _up_to_foreign(line: str) -> tuple[str, bool]:
     """Return a line up to where it announces foreign text in itself, and whether it does."""
+    pointed = _POINTS.search(line)
+    if pointed is not None:
+        return line[: pointed.end()], True
     start = 0
     while (colon := line.find(":", start)) >= 0:
         start = colon + 1
@@ -713,7 +759,8 @@ def _takes_back(sentence: list[str]) -> bool:
         return False
     words = [word.strip(_EDGES).lower() for word in sentence]
     doubted = not sentence[-1].endswith("?") and any(map(_DISTRUST.search, words))
-    return words[0] in _NEGATIONS or doubted
+    taken_back = _TAKEN_BACK.fullmatch(" ".join(filter(None, words))) is not None
+    return words[0] in _NEGATIONS or doubted or taken_back
 
 
 class _Sentence:
@@ -737,7 +784,9 @@ class _Sentence:
             text = _typed_text(word.strip(_EDGES))
             if text is not None:
                 self.typed[at], self._texts[at] = _values_of(text), text
-        self.asserts = not self._is_question() and not self._is_conditional()
+        said = " ".join(self.words)
+        given_up = _GIVEN_UP.match(said) is not None or _TO_AVOID.search(said) is not None
+        self.asserts = not (given_up or self._is_question() or self._is_conditional())
         self.doubts = any(map(_DISTRUST.search, self.words))
         self._is_verb_at: dict[int, bool] = {}
         self._denied = self._negated()
@@ -749,7 +798,7 @@ class _Sentence:
         distrusted = self._distrusted()
         named: list[str] = []
         for at, values in self.typed.items():
-            if at in distrusted or self._denied[at]:
+            if at in distrusted or self._denied[at] or self._is_corrected(at):
                 found.refused.update(dict.fromkeys(values))
                 continue
             page = dict.fromkeys(_page_of(self._texts[at]))
@@ -759,7 +808,7 @@ class _Sentence:
             if self.asserts and at < self._said_by_others and self._receives(at):
                 found.receivers.update(dict.fromkeys(values))
                 named.extend(values)
-                if not _REMEMBERS.isdisjoint(self.words[:3]) and self._is_declared(at):
+                if self._is_kept(at):
                     found.kept.update(dict.fromkeys(values))
             else:
                 found.sources.update(dict.fromkeys(values))
@@ -769,6 +818,20 @@ class _Sentence:
             for name in self._names():
                 found.names[handle_value(name)] = None
         return named
+
+    def _is_kept(self, at: int) -> bool:
+        """Return whether a value is to be remembered, or put among the contacts."""
+        first = self.words[:4]
+        declared = not _REMEMBERS.isdisjoint(first[:3]) and self._is_declared(at)
+        listed = not _ADDRESS_BOOK.isdisjoint(self.words[at:])
+        return declared or (listed and not (_REMEMBERS | _ADDS).isdisjoint(first))
+
+    def _is_corrected(self, at: int) -> bool:
+        """Return whether another one is named in its place (``to X - no wait, to Y``)."""
+        behind = [word.strip("-–— ") for word in self.words[at + 1 : at + 6]]  # noqa: RUF001
+        if not _CORRECTED.match(" ".join(filter(None, behind))):
+            return False
+        return self.raw[at].endswith(_PARTING) or self.raw[at + 1] in _PARTING
 
     def values(self) -> list[str]:
         """Return every typed value in it."""
@@ -812,7 +875,10 @@ class _Sentence:
             possible = words[at + 1 : at + 2] and words[at + 1] in _POSSIBLE
             if word in _CONDITIONS and not (possible or self._is_asked(at)):
                 return True
-            if word == "when" and at + 1 < len(words) and words[at + 1] not in _TEMPORAL_OWN:
+            behind = words[at + 1] if at + 1 < len(words) else ""
+            if word == "when" and behind and behind not in _TEMPORAL_OWN:
+                return True
+            if word == "would" and behind in _RECEIVER_VERBS and words[at - 1] != "you":
                 return True
         return False
 
@@ -1372,6 +1438,9 @@ class _Sentence:
         elif before < 0 or not self.raw[before].endswith((":", "=")):
             return False
         is_url = _URL.fullmatch(self.raw[at].strip(_EDGES)) is not None
+        if not _REPORTED.isdisjoint(self.words[at + 1 : at + 4]):
+            # ``Dave's address is …, he says``
+            return False
         if not is_url and not _REMEMBERS.isdisjoint(self.words[:3]):
             return True
         nouns = _DECLARED_NOUNS - _READ_WORDS if is_url else _DECLARED_NOUNS

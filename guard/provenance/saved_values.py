@@ -460,7 +460,10 @@ def written_labels(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[
             continue
         attested = lasting(value, context)
         # What was saved earlier vouches for its principal alone, and taint was not asked for here.
-        if attested.rung <= Rung.REMEMBERED and attested.why != OWN_MEMORY:
+        # Whom a request named may be sent to; put among contacts he is the agent's own writing.
+        asked = attested.record is not None and holds_in_session(attested.record)
+        holds = not asked or traced.classified.role in _MESSAGES
+        if attested.rung <= Rung.REMEMBERED and attested.why != OWN_MEMORY and holds:
             vouched.add(text if kind == "mail" else "")
         else:
             mark = seal.fingerprint(value)

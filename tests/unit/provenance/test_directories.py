@@ -194,14 +194,23 @@ async def test_a_name_is_not_joined_with_what_an_agent_wrote(agent):
     assert rung(await agent.send(BOB)) == "unknown"
 
 
-async def test_what_the_user_had_named_may_be_written_and_read_back(agent):
-    """He asked for it himself."""
-    await agent.say(f"Send Bob the report, his address is {BOB}.")
+@pytest.mark.parametrize(
+    ("said", "stands"),
+    [
+        (f"Add Bob Smith <{BOB}> to my contacts.", "remembered"),
+        (f"Remember that Bob Smith's address is {BOB}.", "remembered"),
+        (f"Send Bob the report, his address is {BOB}.", "unknown"),
+        (f"Is {BOB} in my contacts?", "unknown"),
+    ],
+)
+async def test_what_the_user_wants_among_his_contacts_may_be_read_back(agent, said, stands):
+    """He asked for it himself; what an agent makes of a request is the agent's writing."""
+    await agent.say(said)
     await writes(agent, "store_contact", {"name": "Bob Smith", "email": BOB})
     later = agent.in_session("two")
     await contacts(later, ("Bob Smith", BOB))
 
-    assert rung(await later.send(BOB)) == "remembered"
+    assert rung(await later.send(BOB)) == stands
 
 
 async def test_what_a_directory_had_before_may_be_written_again(agent):

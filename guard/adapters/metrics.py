@@ -259,13 +259,13 @@ class PrometheusMetrics(Metrics, Collector):
         tool = self._tool_label(call.call.tool) if call.mapping is not None else UNMAPPED
         self.count(metrics.TOOL_DECISIONS, tool, action)
         # Each reason once per decision, however many rules gave it.
-        counted: list[tuple[str, str]] = []
+        codes = closed[REASON_CODE]
+        counted: dict[tuple[str, str], None] = {}
         for reason in verdict.reasons:
-            code = reason.code if reason.code in closed[REASON_CODE] else OTHER
-            labels = (code, _ACTIONS[reason.action])
-            if labels not in counted:
-                counted.append(labels)
-                self.count(metrics.REASONS, *labels)
+            code = reason.code if reason.code in codes else OTHER
+            counted[code, _ACTIONS[reason.action]] = None
+        for labels in counted:
+            self.count(metrics.REASONS, *labels)
         self._buckets[metrics.DECISION_SECONDS].add(record.seconds, call.call.trace)
         if verdict.score is not None:
             self._buckets[metrics.PREFIX_SCORE].add(verdict.score)

@@ -118,6 +118,9 @@ class _Told(NamedTuple):
     complete: bool
 
 
+_NOTHING_TOLD: Final = _Told([], [], [], complete=True)
+
+
 def sent_of(texts: Iterable[str], *, pieces: bool) -> Sent:
     """Return the passages of what is sent, in any coding, and its pieces if they are asked for."""
     passages: dict[str, None] = {}
@@ -129,10 +132,13 @@ def sent_of(texts: Iterable[str], *, pieces: bool) -> Sent:
         if room < 0:
             return Sent((), (), complete=False)
         told = _told_by(text, pieces=pieces)
-        passages.update(dict.fromkeys(told.codes))
-        runs += told.runs
-        parts.update(dict.fromkeys(told.pieces))
-        complete = complete and told.complete
+        if told is not _NOTHING_TOLD:
+            passages.update(dict.fromkeys(told.codes))
+            runs += told.runs
+            parts.update(dict.fromkeys(told.pieces))
+            complete = complete and told.complete
+    if not (passages or runs or parts):
+        return Sent((), (), complete)
     if len(passages) + sum(map(len, runs)) > ASKED:
         # A run that is long enough shares what is kept of it, whatever stands around it.
         runs = [list(_winnowed(some)) for some in runs]
@@ -160,7 +166,8 @@ def _told_by(text: str, *, pieces: bool) -> _Told:
                 runs += map(_runs, _turned(words))
             if pieces:
                 parts += _pieces(words)
-    return _Told(codes, runs, parts, readings.complete)
+    told = _Told(codes, runs, parts, readings.complete)
+    return _NOTHING_TOLD if told == _NOTHING_TOLD else told
 
 
 def _turned(words: list[str]) -> Iterator[list[str]]:

@@ -970,14 +970,14 @@ def _with_the_others(verdict: Verdict) -> Verdict:
 def _is_large(content: Json) -> bool:
     """Return whether to judge a call, or to label a result, would hold up the calls of others."""
     room = LARGE
-    stack: list[Json] = [content]
+    stack: list[Json] = [[content]]
     while stack and room > 0:
         item = stack.pop()
-        room -= len(item) if isinstance(item, str) else 1
-        if isinstance(item, dict):
-            stack.extend(item.values())
-            room -= len(item)
-        elif isinstance(item, list):
-            stack.extend(item)
-            room -= len(item)
+        room -= 2 * len(item)
+        if room > 0:
+            for inner in item.values() if isinstance(item, dict) else item:
+                if isinstance(inner, str):
+                    room -= len(inner)
+                elif isinstance(inner, dict | list):
+                    stack.append(inner)
     return room <= 0

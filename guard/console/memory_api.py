@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -28,9 +29,10 @@ from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
 from guard.graph_memory.ledger import Change, LedgerReader, Write, Writer, ledger_set, seal_writes
 from guard.propagation.scope import scope_document, scope_of, select
+from guard.provenance.approvals import UNNAMED
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -205,7 +207,7 @@ class MemoryApi:
             Page(f"{base}/reach", self.reach, view, post, ReachBody),
             Page(f"{base}/findings", self.findings, view, query=("tenant",)),
             Page(f"{base}/findings/clear", self.clear, act, post, ClearBody),
-            Page(f"{base}/structure", self.structure, view, query=("tenant", "store")),
+            Page(f"{base}/structure", self.structure, admin, query=("tenant", "store")),
             Page(f"{base}/structure", self.append, admin, post, StructureBody, longest=LARGE),
         ]
 
@@ -217,8 +219,16 @@ class MemoryApi:
         limits = self._of.limits() or StateLimits()
         return LabelOperator(self._of.store, self._of.seal, limits, tenant)
 
-    def _note(self, event: str, person: Person, **fields: Json) -> None:
-        self._of.audit.event(event, {**fields, **by_whom(person)})
+    @contextmanager
+    def _recorded(self, event: str, person: Person, **fields: Json) -> Iterator[None]:
+        """Record an act before it is done, and once more where it then fails."""
+        told = {**fields, **by_whom(person)}
+        self._of.audit.event(event, told)
+        try:
+            yield
+        except GuardError as error:
+            self._of.audit.event(event, {**told, "failed": str(error)[:200]})
+            raise
 
     # --- the gate --------------------------------------------------------------------------------
 
@@ -254,10 +264,11 @@ class MemoryApi:
             "principal": fields["principal"],
             "memory_class": target.name,
         }
-        self._note("guard.memory_promoted", person, **told)
-        token = await operator.promote(
-            body.decision, target, body.seconds, person.name, self._of.seal
-        )
+        _check_other(person, fields["principal"])
+        with self._recorded("guard.memory_promoted", person, **told):
+            token = await operator.promote(
+                body.decision, target, body.seconds, person.name, self._of.seal
+            )
         return JSONResponse({**told, "content": fields.get("content", ""), "token": token})
 
     async def quarantine(self, request: Request) -> Response:
@@ -268,10 +279,11 @@ class MemoryApi:
     async def close(self, person: Person, body: CloseBody) -> None:
         """Close a partition, on record."""
         told: dict[str, Json] = {"tenant": body.tenant, "store": body.store, "reason": body.reason}
-        self._note("guard.memory_quarantined", person, **told, ttl=f"{body.seconds}s")
-        await self._gate(body.tenant).quarantine(
-            body.store, body.partition, body.reason, body.seconds
-        )
+        told["ttl"] = f"{body.seconds}s"
+        with self._recorded("guard.memory_quarantined", person, **told):
+            await self._gate(body.tenant).quarantine(
+                body.store, body.partition, body.reason, body.seconds
+            )
 
     async def release(self, request: Request) -> Response:
         """Open a closed partition again."""
@@ -284,9 +296,10 @@ class MemoryApi:
         Raises:
             GuardError: it is not closed.
         """
-        self._note("guard.memory_released", person, tenant=body.tenant, store=body.store)
-        if not await self._gate(body.tenant).release(body.store, body.partition):
-            raise GuardError("this partition is not closed; it may be open again")
+        where: dict[str, Json] = {"tenant": body.tenant, "store": body.store}
+        with self._recorded("guard.memory_released", person, **where):
+            if not await self._gate(body.tenant).release(body.store, body.partition):
+                raise GuardError("this partition is not closed; it may be open again")
 
     async def trust(self, request: Request) -> Response:
         """Trust a source or principal again; the gate itself only ever lowers trust."""
@@ -296,18 +309,20 @@ class MemoryApi:
     async def restore(self, person: Person, body: TrustBody) -> Trust:
         """Trust a source or principal again, on record; return what it was."""
         self._of.check_recorded()
+        if body.kind == "principal":
+            _check_other(person, body.name)
         # The line comes first: trust that nobody recorded must not come back.
-        self._note("guard.memory_trust_restored", person, **body.model_dump())
-        return Trust(await self._gate(body.tenant).restore(body.kind, body.name))
+        with self._recorded("guard.memory_trust_restored", person, **body.model_dump()):
+            return Trust(await self._gate(body.tenant).restore(body.kind, body.name))
 
     async def accept_loss(self, request: Request) -> Response:
         """Count labels as complete again after the store was lost, replaced or rolled back."""
         body = await read_body(request, ReasonBody)
         self._of.check_recorded()
         # The line comes first: a loss that nobody recorded as accepted must not be forgotten.
-        self._note("guard.labels_loss_accepted", person_of(request), reason=body.reason)
-        store = self._of.store
-        lost = await continuity.accept_loss(store.client, self._of.seal, store.namespace)
+        person, store = person_of(request), self._of.store
+        with self._recorded("guard.labels_loss_accepted", person, reason=body.reason):
+            lost = await continuity.accept_loss(store.client, self._of.seal, store.namespace)
         return JSONResponse({"incomplete_until": lost.incomplete_until})
 
     async def in_flight(self, request: Request) -> Response:
@@ -327,9 +342,9 @@ class MemoryApi:
         """Record the fate of a write, after its store was read back."""
         body = await read_body(request, FateBody)
         told: dict[str, Json] = {"decision_id": body.id, "fate": body.fate.value}
-        self._note("guard.memory_resolved", person_of(request), tenant=body.tenant, **told)
-        operator = self._gate(body.tenant)
-        await operator.settle(await operator.candidate(body.id), body.fate, body.seconds)
+        person, operator = person_of(request), self._gate(body.tenant)
+        with self._recorded("guard.memory_resolved", person, tenant=body.tenant, **told):
+            await operator.settle(await operator.candidate(body.id), body.fate, body.seconds)
         return JSONResponse(told)
 
     # --- labels ----------------------------------------------------------------------------------
@@ -349,8 +364,8 @@ class MemoryApi:
         items = [(one.store, one.value, Integrity[one.label.upper()]) for one in body.items]
         told: dict[str, Json] = {"tenant": body.tenant, "items": len(items)}
         told["labels"] = sorted({one.label for one in body.items})
-        self._note("guard.memory_imported", person_of(request), **told)
-        await self._labels(body.tenant).import_items(items, self._of.now())
+        with self._recorded("guard.memory_imported", person_of(request), **told):
+            await self._labels(body.tenant).import_items(items, self._of.now())
         return JSONResponse({"labelled": len(items)})
 
     async def find(self, request: Request) -> Response:
@@ -414,9 +429,9 @@ class MemoryApi:
         except ValueError as error:
             raise InputError("a node is named in hex digits") from error
         told: dict[str, Json] = {"act": "clear", "tenant": body.tenant, "nodes": list(body.nodes)}
-        self._note(EVENT_FINDING, person_of(request), **told)
-        if not await self._watch(body.tenant).clear(nodes):
-            raise GuardError("none of these nodes is a finding")
+        with self._recorded(EVENT_FINDING, person_of(request), **told):
+            if not await self._watch(body.tenant).clear(nodes):
+                raise GuardError("none of these nodes is a finding")
         return JSONResponse({"cleared": list(body.nodes)})
 
     async def structure(self, request: Request) -> Response:
@@ -437,7 +452,7 @@ class MemoryApi:
 
     async def append(self, request: Request) -> Response:
         """Put structure that existed before the guard into a store's ledger."""
-        body, area = await read_body(request, StructureBody), None
+        body = await read_body(request, StructureBody)
         writer = Writer(
             body.principal, at=body.at, source=IMPORTED, label=Integrity[body.label.upper()]
         )
@@ -449,11 +464,12 @@ class MemoryApi:
             for one in body.writes
         ]  # fmt: skip
         told: dict[str, Json] = {"tenant": body.tenant, "store": body.store, "label": body.label}
-        self._note("guard.structure_imported", person_of(request), **told, changes=len(writes))
+        told["changes"] = len(writes)
         area = ledger_set(body.tenant, body.store)
         call = f"{IMPORTED} {writer.at} {body.part}"
         sealed = seal_writes(self._of.seal, area, call, writes)
-        await RedisLedger(self._of.store).append(body.tenant, area, sealed)
+        with self._recorded("guard.structure_imported", person_of(request), **told):
+            await RedisLedger(self._of.store).append(body.tenant, area, sealed)
         return JSONResponse({"imported": len(writes)})
 
 
@@ -466,6 +482,16 @@ def write_document(write: Write) -> dict[str, Any]:
         **writer,
         "label": write.writer.label.name.lower(),
     }
+
+
+def _check_other(person: Person, principal: str) -> None:
+    """Refuse somebody who signed in by name and would let something of his own agent through.
+
+    Raises:
+        GuardError: the principal is this person.
+    """
+    if person.realm not in UNNAMED and person.approver.is_principal(principal):
+        raise GuardError(f"`{person.name}` cannot do that for an agent in the same name")
 
 
 def _limit(request: Request, usual: int, most: int) -> int:

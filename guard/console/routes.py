@@ -34,7 +34,7 @@ BodyT = TypeVar("BodyT")
 _DIGITS: Final = 18
 BODY_LIMIT: Final = 1024 * 1024
 """Bytes of a body."""
-LARGE: Final = 64 * 1024 * 1024
+LARGE: Final = 16 * 1024 * 1024
 """Likewise, where evidence or a whole memory is brought in."""
 CONFLICT: Final = 409
 INVALID: Final = 400

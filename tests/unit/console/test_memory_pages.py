@@ -8,7 +8,7 @@ from guard.adapters.redis.gate_operator import GateOperator
 from guard.adapters.redis.staging import MemoryKeys, RedisStaging
 from guard.provenance.seal import Seal
 from tests.guards import KEY
-from tests.staged_writes import staged_write
+from tests.staged_writes import leave_in_flight, staged_write
 
 HOSTILE = "<script>xss()</script>"
 
@@ -43,7 +43,8 @@ async def test_a_partition_is_closed_and_opened_on_the_page(console, store):
     assert HOSTILE not in page
     assert (refused, free, after) == (True, False, [])
     events = [one["event"] for one in acts_of(console)]
-    assert events == ["guard.memory_quarantined", *["guard.memory_released"] * 2]
+    assert events == ["guard.memory_quarantined", *["guard.memory_released"] * 3]
+    assert "is not closed" in acts_of(console)[-1]["failed"]
     assert {one["by"] for one in acts_of(console)} == {"pat"}
 
 
@@ -79,6 +80,80 @@ async def test_a_write_that_was_held_back_is_shown_as_text(console, store):
 
     assert "&lt;script&gt;" in page
     assert HOSTILE not in page
+
+
+async def _held_back(store, **fields):
+    """Have a write be refused; its decision id is c1."""
+    staging = RedisStaging(store.client, namespace=store.namespace, seal=Seal(KEY))
+    await staging.stage(staged_write("c1", **fields), "r")
+
+
+async def test_a_refused_write_is_let_in_once_by_whoever_may(console, store):
+    """Not by a viewer, nor by whoever the agent runs for; what is kept is shown, and on record."""
+    await _held_back(store)
+    asked = {"decision": "c1", "seconds": 60}
+    async with console.as_("viewer") as viewer, console.as_("approver", name="p") as own:
+        kept_out = [
+            (await client.post("/api/memory/promote", json=asked)).status_code
+            for client in (viewer, own)
+        ]
+    async with console.as_("approver") as client:
+        done = (await client.post("/api/memory/promote", json=asked)).json()
+        gone = await client.post("/api/memory/promote", json={**asked, "decision": "c2"})
+        long = await client.post("/api/memory/promote", json={**asked, "seconds": 1 << 40})
+
+    assert (kept_out, gone.status_code, long.status_code) == ([403, 409], 409, 400)
+    assert (done["memory_class"], done["principal"], done["content"]) == ("L2", "p", "v")
+    assert done["token"].startswith("gmt_")
+    [line] = acts_of(console)
+    assert (line["event"], line["by"], line["decision_id"]) == (
+        "guard.memory_promoted",
+        "pat",
+        "c1",
+    )
+    assert done["token"] not in json.dumps(line)
+
+
+async def test_nobody_trusts_his_own_agent_again(console, store):
+    """Somebody else has to."""
+    keys = MemoryKeys(store.namespace, "default")
+    await store.client.execute("HSET", keys.trust("principal", "pat"), "level", 1)
+    asked = {"kind": "principal", "name": "pat", "reason": "it was me"}
+    async with console.as_("approver") as own, console.as_("approver", name="ann") as ann:
+        refused = await own.post("/api/memory/trust", json=asked)
+        kept = await gate(store).trust("principal", "pat")
+        done = await ann.post("/api/memory/trust", json=asked)
+
+    assert (refused.status_code, kept, done.json()) == (409, 1, {"was": "DEGRADED"})
+
+
+async def test_the_fate_of_a_write_is_recorded_by_the_api(console, store):
+    """What was forwarded and never answered is listed, and is gone once somebody has looked."""
+    staging = RedisStaging(store.client, namespace=store.namespace, seal=Seal(KEY))
+    await leave_in_flight(staging, staged_write("c7"))
+    fate = {"id": "c7", "fate": "abandoned", "seconds": 60}
+    async with console.as_("approver") as client:
+        before = (await client.get("/api/memory/in-flight")).json()["writes"]
+        done = await client.post("/api/memory/fate", json=fate)
+        after = (await client.get("/api/memory/in-flight")).json()["writes"]
+        wrong = await client.get("/api/memory/in-flight", params={"older_than": "long"})
+
+    assert [one["fields"]["id"] for one in before] == ["c7"]
+    assert (done.status_code, after, wrong.status_code) == (200, [], 400)
+
+
+async def test_what_changes_a_whole_memory_is_for_admins(console):
+    """Labels and structure brought in, structure read, losses accepted."""
+    routes = [
+        ("POST", "/api/memory/labels", {"items": []}),
+        ("POST", "/api/memory/structure", {"store": "g", "at": 1, "writes": []}),
+        ("GET", "/api/memory/structure?store=g", None),
+        ("POST", "/api/memory/accept-loss", {"reason": "x"}),
+    ]
+    async with console.as_("approver") as approver, console.as_("admin") as admin:
+        for method, path, body in routes:
+            assert (await approver.request(method, path, json=body)).status_code == 403
+            assert (await admin.request(method, path, json=body)).status_code != 403
 
 
 async def test_a_viewer_closes_nothing(console, store):

@@ -53,7 +53,7 @@ ask:
     - {by: url, principals: [url]}
 """
 PAGE = "https://console.test"
-SECONDS = 60.0
+SECONDS = 240.0
 CAPABLE = "io.modelcontextprotocol/clientCapabilities"
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 READS_EVENTS = {"accept": "application/json, text/event-stream"}
-SECONDS = 60.0
+SECONDS = 240.0
 
 
 @dataclass

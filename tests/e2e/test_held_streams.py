@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-SECONDS = 60.0
+SECONDS = 240.0
 THEFT = ("email_send_email", {"to": "me@evil.test", "subject": "s", "body": "b"})
-HOLD = "version: 1\nname: hold\nask: {hold: 5m, quiet: 60s}\n"
+HOLD = "version: 1\nname: hold\nask: {hold: 5m, quiet: 5m}\n"
 SOCKETS = BLOCKING.replace("mode: enforce", "mode: enforce\nask: {hold: 5m}").replace(
     "effect: block", "effect: ask"
 )
@@ -212,7 +212,7 @@ async def test_a_call_in_a_whole_answer_waits_as_long_as_the_policy_says(
         await answered(people, granted=False)
         text, calls = await waiting
 
-    assert released[1] == [THEFT]
+    assert released == ("Let me see.", [THEFT])
     assert calls == []
     assert "by the egress guard and did not reach the tool" in text
 

@@ -16,10 +16,8 @@ from guard.adapters.audit_log import open_audit_log
 from guard.adapters.credentials.key_ring import audit_signer, load_seal
 from guard.adapters.credentials.label_key import label_key_path
 from guard.adapters.processes.run_note import RunNote, find_running
-from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
 from guard.core.errors import GuardError, InputError
-from guard.core.policy import StateLimits
 from guard.provenance.seal import Seal
 from guard.settings import Durability, load_settings
 
@@ -75,11 +73,6 @@ class State:
             GuardError: the key cannot be used.
         """
         return load_seal(label_key_path(self.label_key or _noted_key(self.redis)), now())
-
-
-def label_operator(state: State, tenant: str) -> LabelOperator:
-    """Return what reads and writes labels and grants of a tenant by hand."""
-    return LabelOperator(state.store, state.seal, StateLimits(), tenant)
 
 
 def _note_of(redis: str) -> RunNote | None:

@@ -17,6 +17,7 @@ from guard.enforcement.model_answers import ModelAnswerHandler
 from guard.enforcement.request import RequestHandler
 from guard.enforcement.response import ResponseHandler
 from guard.enforcement.websocket_messages import WebSocketHandler
+from guard.protocols.http.message import ACCEPTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from guard.enforcement.elicitation import Elicitor
     from guard.enforcement.exchange import Login, SharedExchanges
     from guard.protocols.base import ProtocolModule
+    from guard.protocols.http.message import HttpReply
 
 
 class Enforcement:
@@ -124,3 +126,25 @@ class Enforcement:
     def send_into(self, stream: tuple[str, str, str], message: bytes) -> bool:
         """Send a message into an event stream; return whether one of these points has it open."""
         return any(send(stream, message) for send in self.streams)
+
+    def where_it_is_read(
+        self, reply: HttpReply, send: Callable[[tuple[str, str, str], bytes], bool]
+    ) -> HttpReply:
+        """Send a reply into the open event stream of its client, where that is where it reads.
+
+        Without such a stream the reply is the answer to the request, which nobody else can read.
+
+        Args:
+            reply: of a request.
+            send: sends a message into a stream of the enforcement point, if it is open there.
+
+        Returns:
+            the answer to the request itself.
+        """
+        if reply.stream is None:
+            return reply
+        if not send(reply.stream, reply.body):
+            if self.elsewhere is None:
+                return reply
+            self.elsewhere(reply.stream, reply.body)
+        return ACCEPTED

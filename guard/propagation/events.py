@@ -298,8 +298,6 @@ def holders_in(bodies: tuple[bytes, ...]) -> Iterator[Holder]:
         yield Holder(node, place, bool(known), kept, body[_HOLDER.size :])
 
 
-ENTRY_BYTES: Final = SEAL + _HEAD.size
-"""Bytes of a record without names, edges and marks."""
 EDGE: Final = NODE + 1
 """Bytes of one edge in the record of the node it leads to."""
 EDGES_AT: Final = _HEAD.size

@@ -24,7 +24,6 @@ GAMMAS: Final = (0.5, 0.3, 0.2)
 """Weights of probability, spread and conflict in equation 5."""
 THRESHOLD: Final = 0.75
 """R from which on the paper repairs."""
-LIKELY_PRECISION: Final = 0.6
 SAVED: Final = frozenset({What.SAVE, What.DRAFT})
 CUT_NODES: Final = 5_000
 """Reached nodes up to which the cut is worked out."""

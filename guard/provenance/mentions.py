@@ -285,9 +285,6 @@ _OPENING: Final = frozenset({"open", "get", "öffne", "ouvre", "abre", "apri", "
 _DEFINITE: Final = frozenset({"the", "my", "our", "this", "that", "his", "her", "their", "last"})
 _APART: Final = frozenset({"behind", "near", "like", "unlike", "against", "impersonating"})
 """Prepositions that say where or what somebody is."""
-_ENDS_MESSAGE: Final = (
-    (_BOUNDARIES - _DETERMINERS) | _CLAUSE_ENDS | (_RECEIVER_VERBS - _MESSAGE_NOUNS)
-)
 """What ends the message that a reply verb is about."""
 _ENDS_NOUN: Final = (
     _RECEIVER_PREPOSITIONS | _SOURCE_WORDS | _PLACE_PREPOSITIONS | _BOUNDARIES | _AND

@@ -55,7 +55,7 @@ from guard.enforcement.holding import HeldRequest, in_events
 from guard.enforcement.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
-from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.http.message import ACCEPTED, HttpReply, HttpRequest
 from guard.protocols.refusals import UNREACHABLE
 from guard.settings import DECIDE, UNIX
 
@@ -74,7 +74,6 @@ if TYPE_CHECKING:
     from guard.settings import Listener
 
 HTTPS_PORT: Final = 443
-ACCEPTED: Final = 202
 PROXY_AUTHENTICATION: Final = 407
 CHALLENGE: Final = b"www-authenticate"
 IDLE_SECONDS: Final = 600.0
@@ -320,7 +319,7 @@ class LeanPep:
                 held.close()
                 return held.asked.reply
             self.start(self._later(server, request, held))
-            return HttpReply(ACCEPTED, "text/plain", b"Accepted")
+            return ACCEPTED
         client.streams = held.signs
         try:
             while (told := await held.waiting()) is not None:
@@ -778,17 +777,7 @@ class LeanPep:
         return False
 
     def _where_it_is_read(self, reply: HttpReply) -> HttpReply:
-        """Send a reply into the open event stream of its client, where that is where it reads.
-
-        Without such a stream the reply is the answer to the request, which nobody else can read.
-        """
-        if reply.stream is None:
-            return reply
-        if not self._send_into(reply.stream, reply.body):
-            if self._enforcement.elsewhere is None:
-                return reply
-            self._enforcement.elsewhere(reply.stream, reply.body)
-        return HttpReply(ACCEPTED, "text/plain", b"Accepted")
+        return self._enforcement.where_it_is_read(reply, self._send_into)
 
     def _send_into(self, stream: tuple[str, str, str], message: bytes) -> bool:
         """Send a message into an event stream; return whether it is open here."""

@@ -55,7 +55,7 @@ from guard.enforcement.holding import HeldRequest, in_events
 from guard.enforcement.websocket_messages import WebSocketSession, check_switch
 from guard.protocols.framing.content_coding import decode_content
 from guard.protocols.framing.sse import message_event
-from guard.protocols.http.message import HttpReply
+from guard.protocols.http.message import ACCEPTED, HttpReply
 from guard.protocols.refusals import UNREACHABLE
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ SENDER: Final = "guard.sender"
 """Principal of a request that was forwarded and whose answer has not come."""
 CHALLENGE: Final = "www-authenticate"
 SWITCHING: Final = 101
-ACCEPTED: Final = 202
 FRAME_SECONDS: Final = 0.1
 """How long a WebSocket stands still while a message of it is judged that may be held open."""
 STREAMS: Final = "guard.streams"
@@ -214,7 +213,7 @@ class GuardAddon:
         self._apart.add(task)
         self._idle.clear()
         task.add_done_callback(self._ended_apart)
-        self._answer(flow, HttpReply(ACCEPTED, "text/plain", b"Accepted"))
+        self._answer(flow, ACCEPTED)
 
     def _ended_apart(self, task: asyncio.Task[None]) -> None:
         self._apart.discard(task)
@@ -330,17 +329,7 @@ class GuardAddon:
         answer(flow, reply)
 
     def _where_it_is_read(self, reply: HttpReply) -> HttpReply:
-        """Send a reply into the open event stream of its client, where that is where it reads.
-
-        Without such a stream the reply is the answer to the request, which nobody else can read.
-        """
-        if reply.stream is None:
-            return reply
-        if not self._send_into(reply.stream, reply.body):
-            if self._enforcement.elsewhere is None:
-                return reply
-            self._enforcement.elsewhere(reply.stream, reply.body)
-        return HttpReply(ACCEPTED, "text/plain", b"Accepted")
+        return self._enforcement.where_it_is_read(reply, self._send_into)
 
     def _send_into(self, stream: tuple[str, str, str], message: bytes) -> bool:
         """Send a message into an event stream; return whether it is open here."""

@@ -146,6 +146,8 @@ class HttpReply:
         return next((int(value) for name, value in self.headers if name == "retry-after"), 0)
 
 
+ACCEPTED: Final = HttpReply(202, "text/plain", b"Accepted")
+"""The answer to a request whose own answer is sent into an event stream."""
 REDACTION_FAILED: Final = "redaction_failed"
 
 

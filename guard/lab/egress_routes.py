@@ -189,7 +189,7 @@ def _call(name: str, arguments: Case) -> Case:
     return {"jsonrpc": "2.0", "method": "tools/call", "params": params}
 
 
-SECONDS: Final = 15.0
+SECONDS: Final = 120.0
 """A road may take; a guard that answers nothing has not refused."""
 NAME: Final = 12
 _LETTERS: Final = str.maketrans("0123456789", "ghijklmnop")

@@ -71,7 +71,7 @@ class Client:
 async def session(url: str, client: Client) -> AsyncIterator[ClientSession]:
     """Open an initialised session."""
     async with (
-        httpx.AsyncClient(trust_env=False, timeout=30) as http,
+        httpx.AsyncClient(trust_env=False, timeout=120) as http,
         streamable_http_client(url, http_client=http) as (read, write, _),
         ClientSession(
             read,
@@ -130,7 +130,7 @@ async def _raw(url: str) -> list[Any]:
     seen: list[Any] = []
     info = {"name": "raw", "version": "1"}
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
-    async with httpx.AsyncClient(trust_env=False, timeout=30, headers=headers) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=120, headers=headers) as http:
         for message in (
             {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params},
             {"jsonrpc": "2.0", "method": "notifications/initialized"},
@@ -191,7 +191,7 @@ MODERN: Final[dict[str, tuple[Step, ...]]] = {
 async def run_modern(url: str, name: str) -> list[Any]:
     """Return status, headers and body of every answer, without the headers that always differ."""
     seen: list[Any] = []
-    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=120) as http:
         for number, (method, params, differing) in enumerate(MODERN[name]):
             message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
             message["params"] = {**params, "_meta": _ABOUT}

@@ -116,7 +116,7 @@ class Wire:
 
     def __init__(self, port: int, secrets: dict[str, str]) -> None:
         self._client = httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False
+            base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False
         )
         self._secrets = secrets
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
 Call = "Callable[[str, dict[str, Any]], Awaitable[str]]"
-SECONDS = 15.0
+SECONDS = 60.0
 
 
 async def _one(call: Any, step: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ import json
 import os
 import re
 import secrets
-import stat
 import threading
 import time
 from contextlib import suppress
@@ -248,13 +247,13 @@ class AuditLogFile:
 
     def _open(self) -> int:
         try:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            descriptor = os.open(self._path, flags, 0o600)
+            # What is read of a file is the end of somebody else's line; a pipe only takes.
+            self._is_file = self._path.is_file() or not self._path.exists()
+            way = os.O_RDWR if self._is_file else os.O_WRONLY
+            return os.open(self._path, way | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             msg = f"cannot open the audit log `{self._path}`: {error.strerror}"
             raise AuditError(msg) from error
-        self._is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        return descriptor
 
     def _write(self, fields: Mapping[str, Json]) -> None:
         with self._lock:

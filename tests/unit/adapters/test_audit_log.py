@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import stat
 from pathlib import Path
 
@@ -302,6 +303,20 @@ def test_the_first_line_of_a_worker_that_replaces_one_that_was_cut_off_is_whole(
     AuditLogFile(path).decision(record(call_id="fresh"))
 
     assert whole_lines(path) == ["fresh"]
+
+
+def test_a_pipe_whose_reader_has_left_is_an_audit_error(tmp_path):
+    """A line that nobody can read any more is not written."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log = AuditLogFile(path)
+    log.decision(record(call_id="read"))
+    assert json.loads(os.read(reader, 65536))["decision_id"] == "read"
+    os.close(reader)
+
+    with pytest.raises(AuditError, match="cannot write"):
+        log.decision(record(call_id="unread"))
 
 
 def test_lines_of_several_logs_in_turn_are_written_once_each(tmp_path):

@@ -100,7 +100,7 @@ class DecisionsApi:
         ]
 
     async def decisions(self, request: Request) -> Response:
-        """Decisions, the newest first, a page at a time (`before`)."""
+        """Decisions, the newest first; `before` is the smallest id of the page before."""
         wanted = {name: request.query_params.get(name, "") for name in FILTERS}
         before = number(request.query_params.get("before", ""))
         rows = await asyncio.to_thread(self._index.page, wanted, before=before)

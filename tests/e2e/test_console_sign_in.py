@@ -79,7 +79,7 @@ def test_people_sign_in_with_a_real_identity_provider(tmp_path, own_server, issu
     console = start_console(tmp_path, own_server.url, "--people", str(people))
     try:
         for login, role in (("ann", "approver"), ("bea", "admin"), ("eve", None)):
-            with httpx.Client() as browser:
+            with httpx.Client(timeout=60) as browser:
                 answer = _sign_in(browser, console.url, login)
                 if role is None:
                     assert answer.status_code == 401
@@ -94,7 +94,7 @@ def test_people_sign_in_with_a_real_identity_provider(tmp_path, own_server, issu
                 # The admin's lacks the token of a page; the approver's lacks the role.
                 words = {"approver": "not for your role", "admin": "load it anew"}
                 assert words[role] in accept.text
-        with httpx.Client() as browser:
+        with httpx.Client(timeout=60) as browser:
             forged = browser.get(f"{console.url}/sign-in/oidc/callback?code=x&state=y")
             assert forged.status_code == 401
     finally:
@@ -185,7 +185,9 @@ def test_people_sign_in_with_a_certificate_and_only_with_it(tmp_path, own_server
         context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
         if pair is not None:
             context.load_cert_chain(_pem(tmp_path / "shown.pem", *pair))
-        return httpx.Client(verify=context, base_url=url, headers=headers, cookies=cookies)
+        return httpx.Client(
+            verify=context, base_url=url, headers=headers, cookies=cookies, timeout=60
+        )
 
     try:
         with browser(ann) as with_ann:

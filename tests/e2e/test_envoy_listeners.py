@@ -235,7 +235,7 @@ def test_the_route_says_which_server_and_not_the_client(stage: Stage):
     url = f"http://127.0.0.1:{port}/mcp"
 
     forged = {**token(), "x-guard-server": "mail", "host": "mail.test"}
-    answer = httpx.post(url, json=tool_call(), headers=forged, trust_env=False)
+    answer = httpx.post(url, json=tool_call(), headers=forged, trust_env=False, timeout=60)
 
     grown = {name for name, one in stage.upstreams.items() if len(one.received) > before[name]}
     assert (answer.status_code, grown) == (200, {"files"})

@@ -404,7 +404,7 @@ async def test_a_message_of_http_sse_waits_while_its_post_is_answered(
         guard = start_guard(tmp_path / "guard", fake, policy=policy, options=options)
         async with (
             desk(redis.url, tmp_path) as people,
-            sse_client(f"http://127.0.0.1:{guard.port}/sse") as (read, write),
+            sse_client(f"http://127.0.0.1:{guard.port}/sse", timeout=SECONDS) as (read, write),
             ClientSession(read, write) as session,
         ):
             await session.initialize()

@@ -67,7 +67,7 @@ class Browser:
         self.answer: dict[str, list[str]] = {}
 
     async def open(self, url: str) -> None:
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             while not url.startswith(BACK):
                 self.visited.append(url)
                 reply = await client.get(url)
@@ -128,7 +128,7 @@ async def asked(url: str, kept: Kept, browser: Browser) -> str:
     metadata = OAuthClientMetadata(client_name="test", redirect_uris=[BACK])
     login = OAuthClientProvider(url, metadata, kept, browser.open, browser.returned)
     async with (
-        httpx.AsyncClient(auth=login) as client,
+        httpx.AsyncClient(auth=login, timeout=60) as client,
         streamable_http_client(url, http_client=client) as streams,
         ClientSession(streams[0], streams[1]) as session,
     ):
@@ -170,7 +170,7 @@ async def test_a_token_is_of_use_at_its_own_server_only(apart: Place) -> None:
         "client_secret": kept.client.client_secret,
         "resource": f"http://127.0.0.1:{apart.two}/mcp",
     }
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         refreshed = await client.post(f"{own}/.guard/oauth/token", data=fields)
         again = {**fields, "refresh_token": refreshed.json()["refresh_token"]}
         elsewhere = await client.post(f"{other}/.guard/oauth/token", data=again)

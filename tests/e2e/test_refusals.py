@@ -61,7 +61,7 @@ def test_an_upstream_s_demand_to_log_in_reaches_the_client(tmp_path: Path) -> No
     other = free_port()
     options = ("--reverse", f"127.0.0.1:{other}=http://127.0.0.1:{second.port}")
     guard = start_guard(tmp_path / "guard", first, options=options)
-    with httpx.Client(trust_env=False) as client:
+    with httpx.Client(trust_env=False, timeout=60) as client:
         url, call = f"http://127.0.0.1:{guard.port}/mcp", tool_call()
         asked = client.post(url, json=call)
         allowed = client.post(url, json=call, headers={"authorization": "Bearer t1"})
@@ -82,7 +82,7 @@ def test_a_refusal_of_a_forward_listener_says_where_it_was_going(tmp_path: Path)
     """Host, port and principal are on record, and the line can be explained."""
     proxy = free_port()
     guard = start_guard(tmp_path / "guard", Upstream(), options=("--forward", f"127.0.0.1:{proxy}"))
-    with httpx.Client(proxy=f"http://127.0.0.1:{proxy}", trust_env=False) as client:
+    with httpx.Client(proxy=f"http://127.0.0.1:{proxy}", trust_env=False, timeout=60) as client:
         port = client.get("http://files.example:8123/x")
         inside = client.get("http://10.1.2.3/x")
     lines = [line for line in guard.audit() if line["event"] == "guard.unreadable"]

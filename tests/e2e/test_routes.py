@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import httpx
@@ -56,7 +57,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 async def called(at: str, name: str, *, older: bool = False) -> tuple[list[str], str]:
     """Return the tools of a server, and what one of them answers."""
     async with AsyncExitStack() as stack:
-        client = sse_client if older else streamable_http_client
+        client = partial(sse_client, timeout=60) if older else streamable_http_client
         streams = await stack.enter_async_context(client(f"http://{at}/{name}"))
         session = await stack.enter_async_context(ClientSession(streams[0], streams[1]))
         await session.initialize()

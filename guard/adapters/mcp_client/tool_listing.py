@@ -101,7 +101,7 @@ async def _streams(server: ConfiguredServer) -> AsyncIterator[tuple[Any, Any]]:
         async with stdio_client(started) as (read, write):
             yield read, write
     elif server.transport == "sse":
-        async with sse_client(server.url, headers=dict(server.headers)) as (read, write):
+        async with sse_client(server.url, dict(server.headers), SECONDS) as (read, write):
             yield read, write
     else:
         async with (

@@ -15,7 +15,7 @@ from steps import joined, serve
 def _streams(transport: str, where: Any) -> Any:
     if transport == "stdio":
         return stdio_client(StdioServerParameters(command=where[0], args=where[1:]))
-    return sse_client(where) if transport == "sse" else streamable_http_client(where)
+    return sse_client(where, timeout=60) if transport == "sse" else streamable_http_client(where)
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from guard.core.errors import StateError
 from guard.settings import Durability
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 
     from guard.adapters.redis.layout import Script
 
@@ -431,16 +431,16 @@ class RedisClient:
         finally:
             self._together -= 1
 
-    async def execute(self, *command: Argument) -> Reply:
+    def execute(self, *command: Argument) -> Coroutine[Any, Any, Reply]:
         """Send one command and return its reply.
 
         Raises:
             CommandRefusedError: Redis answered with an error.
             StateError: there was no reply in time, or no connection.
         """
-        return await self.ask(pack(command))
+        return self.ask(pack(command))
 
-    async def run(self, script: Script, *arguments: Argument) -> Reply:
+    def run(self, script: Script, *arguments: Argument) -> Coroutine[Any, Any, Reply]:
         """Run a script by its digest; a server that does not know it is taught once.
 
         Args:
@@ -450,7 +450,7 @@ class RedisClient:
         Raises:
             StateError: as :meth:`execute`.
         """
-        return await self.ask(pack(("EVALSHA", script.sha, *arguments)), script)
+        return self.ask(pack(("EVALSHA", script.sha, *arguments)), script)
 
     async def ask(
         self, command: bytes, script: Script | None = None, *, asking: bool = False

@@ -40,6 +40,7 @@ MINIMUM_VERSION: Final = (6, 2)
 _PAIR: Final = 2
 _AREA: Final = attrgetter("area")
 _FIELDS: Final = attrgetter("fields")
+_ENTRIES: Final = attrgetter("entries")
 _HEAD: Final = 3
 """Arguments in front of the fields of an attempt's look-ups."""
 COUNTERS: Final = 0x8000
@@ -558,7 +559,7 @@ def _confirmed(reply: object) -> None:
 
 def _in_turns(writes: Sequence[LabelWrite]) -> list[Sequence[LabelWrite]]:
     """Return label records in portions of at most ``TURN``, in their order; one at least."""
-    if sum(len(write.entries) for write in writes) <= TURN:
+    if sum(map(len, map(_ENTRIES, writes))) <= TURN:
         return [writes]
     portions: list[Sequence[LabelWrite]] = []
     portion: list[LabelWrite] = []

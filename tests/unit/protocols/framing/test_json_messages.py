@@ -62,6 +62,23 @@ def test_a_surrogate_pair_is_one_character() -> None:
     assert parse_json(b'["\\ud83d\\ude00"]') == ["\N{GRINNING FACE}"]
 
 
+@given(
+    st.lists(st.characters() | st.characters(categories=["Cs"]), max_size=6), st.sampled_from("xX")
+)
+def test_a_text_is_refused_exactly_where_half_a_character_stands_in_it(letters, digits):
+    """However its number is written, and whatever stands around it."""
+    written = [f"\\u{ord(one):04{digits}}" if ord(one) < 1 << 16 else one for one in letters]
+    body = f'["{"".join(written)}"]'
+    value = json.loads(body)
+    try:
+        value[0].encode()
+    except UnicodeEncodeError:
+        with pytest.raises(MessageError):
+            parse_json(body.encode())
+    else:
+        assert parse_json(body.encode()) == value
+
+
 BIG = '\\n"}{[]\\\\' * 500
 MESSAGES = [
     {"method": "tools/call", "params": {"a": BIG, "id": 5, "list": [1, {"id": 9}]}, "id": 7},

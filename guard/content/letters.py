@@ -173,10 +173,19 @@ _ALPHABET: Final = {
 """Words of the radio alphabet."""
 _FEW: Final = 4
 """Words of a spelling alphabet from which on a text is read as one."""
-_RESPACED: Final = Present(
-    _SIGN.maybe, _SPELLED.maybe, rf"(?s)(?:\b(?:{'|'.join(_ALPHABET)})\b.*){{{_FEW}}}"
+_LETTER_BY_LETTER: Final = Prefiltered(
+    re.compile(r"(?<!\w)(?:\w )?\w at \w (?:\w |dot )"),
+    r"\w? ",
+    r"[\w?] at [\w?] (?:[\w?] |dot )",
 )
-_SPELT_SIGNS, _LETTERS_APART, _RADIO_WORDS = range(3)
+"""Letters that stand apart, around the word for the sign of a mailbox."""
+_RESPACED: Final = Present(
+    _SIGN.maybe,
+    _SPELLED.maybe,
+    rf"(?s)(?:\b(?:{'|'.join(_ALPHABET)})\b.*){{{_FEW}}}",
+    _LETTER_BY_LETTER.maybe,
+)
+_SPELT_SIGNS, _LETTERS_APART, _RADIO_WORDS, _LETTERS_AT = range(4)
 """What a text may have that is written out, as :data:`_RESPACED` numbers it."""
 _DIGITS: Final = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _SPOKEN: Final = {
@@ -187,8 +196,6 @@ _SPOKEN: Final = {
     "underscore": "_",
     "at": "@",
 }
-_LETTER_BY_LETTER: Final = re.compile(r"(?<!\w)(?:\w )?\w at \w (?:\w |dot )")
-"""Letters that stand apart, around the word for the sign of a mailbox."""
 _SIGNS: Final = frozenset("@.-_")
 _WORD: Final = re.compile(r"x-ray|[a-z]+|[0-9.@_-]")
 
@@ -262,7 +269,7 @@ def respaced(text: str) -> Iterator[str]:
         runs = [match[0] for match in islice(_SPELLED.finditer(text), RUN_LIMIT)]
         together = "\n".join(map(_together, runs))
         yield from filter(None, dict.fromkeys((together, _closed(together))))
-    apart = _SPELT_SIGNS in present and _LETTER_BY_LETTER.search(text) is not None
+    apart = _LETTERS_AT in present and _LETTER_BY_LETTER.search(text) is not None
     if apart or _RADIO_WORDS in present:
         words = _WORD.findall(text)
         if apart or len(_ALPHABET.keys() & set(words)) >= _FEW:

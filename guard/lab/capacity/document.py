@@ -62,7 +62,9 @@ def put_into(document: Path, report: Report) -> None:
         raise InputError(msg)
     figures = "\n\n".join(_sections(report))
     document.write_text(f"{before}{BEGIN}\n\n{figures}\n\n{END}{after}", encoding="utf-8")
-    draw(report.details, document.parent / "figures" / "capacity.svg")
+    drawn = document.parent / "figures" / "capacity.svg"
+    drawn.parent.mkdir(exist_ok=True)
+    draw(report.details, drawn)
 
 
 def _sections(report: Report) -> Iterable[str]:

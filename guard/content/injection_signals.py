@@ -25,12 +25,14 @@ _PROGRAM: Final = r"(?:(?:(?:ai|llm|ki|ia|language[- ]model|chat|support|coding|
 _CALLS_OUT: Final = r"(?:note|message|notice|attention|important|hint|instructions?|reminder|only|nota|aviso|mensaje|mensagem|hinweis|nachricht|anweisung\w*|remarque|avviso|opmerking|примечание|внимание)"
 CLASSES: Final = {
     "spoken to": (
-        rf"\b(?:note|message|notice|instructions?|attention|hint|dear|hey|hello|reminder|request|polic(?:y|ies) for|rules for|terms for|guidance for)\b[ :,]*(?:to |for )?(?:all |any |the |every )?(?:\w+ )?{_AGENT}\b|\b{_AGENT}(?: \w+)? (?:reading|visiting|accessing|processing|browsing|parsing|summari[sz]ing) (?:this|the|our)\b"
+        rf"\b(?:note|message|notice|instructions?|attention|hint|dear|hey|hello|reminder|request|polic(?:y|ies) for|rules for|terms for|guidance for|p\.\s?s\.)\b[ :,]*(?:to |for )?(?:all |any |the |every )?(?:\w+ )?{_AGENT}\b|\b{_AGENT}(?: \w+)? (?:reading|visiting|accessing|processing|browsing|parsing|summari[sz]ing) (?:this|the|our)\b"
         rf"|\b(?:you are|as) an? (?:\w+ ){{0,2}}{_AGENT}\b|\b(?:ask|tell|have|let|instruct|make) (?:the|your|an?) (?:ai )?{_AGENT} (?:to\b|(?:execute|run|open|send|call|paste|type|fetch|read)\b)|\b(?:automated|artificial|non-human|machine|robotic|digital) (?:readers?|visitors?|agents?|systems?|guests?|clients?|assistants?)\b[^.\n]{{0,30}}\b(?:asked|required|requested|obliged|expected|to|must|should|shall|please)\b|\byour (?:ai )?agent (?:can|will|should|must)\b|\b(?:the|all|any|every) {_AGENT}\b[^.\n]{{0,60}}\b(?:must|has to|have to|needs? to|(?:is|are) required to)\b"
         rf"|(?:^|[\n>*#]\s*|[.!?]\s+|<!--\s*){_AGENT}\s*:"
         rf"|(?:^|[\n>*#.!?:。\x{{FF01}}\"'(]\s*)(?:hey |hi |hello |dear )?{_PROGRAM}\s*[,:\x{{FF0C}}\x{{FF1A}}、へ]|\b(?:hey|dear|hello) {_PROGRAM}\b"
         rf"|\b{_CALLS_OUT}\s*(?:,|:|to|for|an|für|pour|à|para|al?|per|voor)?\s*(?:the |all |any |el |la |los |den |die |alle |l'|o |os |de |het )?{_PROGRAM}\b|[给給]\s*(?:AI)?(?:助手|助理)|{_PROGRAM}への?"
         rf"|\b{_PROGRAM} (?:indexing|reading|visiting|crawling|parsing|seeing|that (?:reads?|index\w*|visits?))\b|\bfor (?:the |any |all )?{_PROGRAM} only\b|\bif you are an? (?:\w+ )?{_PROGRAM}\b"
+        rf"|(?:^|[\n(>\[]\s*)agents?,\s+(?:run|open|send|call|fetch|execute|read|post|visit|print)\b|\byou,? (?:the|an?|as the|as an?) (?:\w+ )?{_AGENT}\b"
+        r"|\b(?:el|la|o|a|der|die|das|het|de|il|l['\x{2019}]) ?(?:asistente|assistente|assistant|assistent\w*|agente?) (?:\w+ )?(?:debe|deve|doit|muss|moet|tiene que|dovrà)\b"
         rf"|(?:^|[\n>.!?]\s*)agents? (?:must|have to|has to|shall|need to|are required to|are to)\b"
         rf"|\b{_PROGRAM} (?:must|have to|has to|shall|need to|are required to|are to)\b|\b\w*(?:_|-)(?:for|to)(?:_|-)(?:the_)?(?:assistant|agent|llm|ai|model)s?\b|\b(?:agent|assistant|llm|ai)_(?:instructions?|directives?|notes?|orders?|commands?|todo)\b"
         r"|\[/?(?:system|admin|developer|operator)\]|\b(?:next,? )?the (?:agent|assistant|model) (?:should|must|has to|needs to|is to) (?:now )?(?:call|invoke|run)\b"
@@ -48,12 +50,12 @@ CLASSES: Final = {
     "pays": r"\b(?:transfer|pay|send|wire)\b[^.\n]{0,60}\b(?:funds|money|balance|amount|coins?|eur|usd|euros?|dollars?)\b",
     "receiver": rf"{WHERE}|\b0x[0-9a-f]{{40}}\b|(?-i:\b[A-Z]{{2}}[0-9]{{2}}[A-Z0-9]{{12,28}}\b)|(?-i:\b(?:bc1|[13])[a-km-zA-HJ-NP-Z1-9]{{25,40}}\b)",
     "file": _FILES,
-    "does": rf"\b(?:{SENDS}|run|execute|open|call|paste|(?:reply|answer|respond)s? (?:only |just |simply )?with|put|press|resend|re-send|export|print|set|transfer|proceed|delete|use|disable|give|provide|transmit|show|display|collect|includ(?:e|ed|ing)|appended|attached|sent|approve|add|hand out|hand over|navigate|transfer|click|repeat|reveal|answer|stop|encrypt|overwrite|rename)\b"
+    "does": rf"\b(?:{SENDS}|run|execute|open|call|paste|(?:reply|answer|respond)s? (?:only |just |simply )?with|put|press|resend|re-send|export|print|set|transfer|proceed|delete|use|disable|give|provide|transmit|fetch|visit|load|request|show|display|collect|includ(?:e|ed|ing)|appended|attached|sent|approve|add|hand out|hand over|navigate|transfer|click|repeat|reveal|answer|stop|encrypt|overwrite|rename)\b"
     r"|\b(?:env[ií]\w*|manda\w*|reenv[ií]\w*|encaminh\w*|mostra\w*|envoie\w*|envoyez|transmets?|transmettez|affiche\w*|sende\w*|schick\w*|übermittle\w*|leite\w*|invi[ao]\w*|inoltra\w*|stuur\w*|verzend\w*)\b|发送|發送|上传|转发|送信|送って|отправ\w*|перешл\w*|보내",
     "command": r"\b(?:curl|wget|powershell|bash|rm -[rf]+|cat|nc|scp|ssh)\b \S|\bshell tool\b|\bwin\+r\b",
     "changed": (
         r"\b(?:your|the) (?:task|goal|mission|instructions?|objectives?|role) (?:has|have) (?:been )?(?:changed|updated|replaced)\b|\b(?:rules?|instructions?) (?:that )?you (?:were|have been) given\b|\bsafety (?:checks?|filters?|rules) (?:are|is|have been) (?:off|disabled|suspended)\b"
-        r"|\bcontinue without (?:supervision|oversight)\b|\bdisable (?:the )?logging\b|\bnew directives?\s*:|\bthe user has (?:already )?(?:authori[sz]ed|approved|confirmed|agreed)\b|\bauthentication accepted\b|\bbegin admin\b"
+        r"|\bcontinue without (?:supervision|oversight)\b|\bdisable (?:the )?logging\b|\bnew directives?\s*:|\b(?:the |your )?user has (?:just |since |now )?changed (?:his|her|their) mind\b|\bthe user has (?:already )?(?:authori[sz]ed|approved|confirmed|agreed)\b|\bauthentication accepted\b|\bbegin admin\b"
     ),
 }
 """What a sentence of a page speaks of."""
@@ -66,6 +68,7 @@ FRAMES: Final = (
     ("spoken to", "calls", "unasked"),
     ("spoken to", "calls", "receiver"),
     ("spoken to", "pays", "receiver"),
+    ("unasked", "pays", "receiver"),
 )
 """What is spoken of together where a page orders an agent about."""
 SIGNALS: Final = (
@@ -95,6 +98,11 @@ SIGNALS: Final = (
         "override",
         2,
         rf"\b{_OVERRIDE}\s+(?:(?:all|any|the|of|these|those|every)\s+){{0,4}}(?:{_STANDING}\s+){{1,3}}{_ORDERS}",
+    ),
+    (
+        "override",
+        2,
+        r"(?:^|[.\n>]\s*)(?:ignore|disregard|forget)\s+(?:all\s+)?(?:of\s+)?the\s+above\b",
     ),
     # What the user wants is given up, and something else is done.
     (
@@ -138,7 +146,7 @@ SIGNALS: Final = (
     (
         "role",
         2,
-        r"\b(?:from now on,? you|you must now|your new (?:role|task|goal|objective|instructions?)|new (?:system )?instructions?\s*:|updated? (?:system )?instructions?\s*:)",
+        r"\b(?:from now on,? you|you must now|your new (?:role|task|goal|objective|instructions?)|new (?:system )?instructions?\s*(?::|\n)|updated? (?:system )?instructions?\s*:)",
     ),
     (
         "role",
@@ -197,7 +205,7 @@ SIGNALS: Final = (
     (
         "execute",
         3,
-        r"\b(?:decode|decrypt|unpack|de-?obfuscate)\b[^\n]{0,80}\b(?:and|then)\s+(?:then\s+)?(?:execute|run|eval\w*|follow|perform|apply|obey)",
+        r"\b(?:decode|decrypt|unpack|de-?obfuscate)\b[^\n]{0,80}\b(?:and|then)\s+(?:then\s+)?(?:execute|run|eval\w*|perform|apply|obey|follow\s+(?:it|them|this|that|its|what|the\s+(?:\w+\s+)?(?:instructions?|orders?|commands?|steps?|message|text)))\b",
     ),
     (
         "execute",

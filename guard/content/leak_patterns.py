@@ -97,6 +97,10 @@ _GRAMMAR: Final = frozenset(
     | {"or", "of", "on", "at", "in", "to", "for", "from", "with", "by", "than", "that", "this"}
     | {"it", "he", "she", "we", "they", "our", "his", "her", "their", "be", "please", "does", "did"}
 )
+_LINKING: Final = frozenset(
+    {"the", "a", "an", "and", "or", "of", "on", "at", "in", "to", "for", "from", "with", "by", "no"}
+)
+"""Those of them that names of sites have as well."""
 _HEX_PARTS: Final = 12
 """Hexadecimal digits in several labels that are no numbers of something."""
 _VOWELS: Final = frozenset("aeiouy")
@@ -183,7 +187,8 @@ def _is_spelt_in_codes(pieces: list[str], label: str) -> bool:
 def _is_sentence(labels: list[str]) -> bool:
     """Return whether labels read as a sentence: names of hosts have hardly a word of grammar."""
     words = [word for label in labels for word in label.split("-")]
-    return len(words) >= _SENTENCE_WORDS and len(_GRAMMAR.intersection(words)) > 1
+    grammar = _GRAMMAR.intersection(words)
+    return len(words) >= _SENTENCE_WORDS and len(grammar) > 1 and not grammar <= _LINKING
 
 
 def _runs(labels: list[str]) -> Iterator[str]:

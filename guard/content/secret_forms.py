@@ -83,6 +83,7 @@ OWN_FORMS: Final = (
     SecretForm("github_token", r"\bgithub_pat_[A-Za-z0-9_]{22,}"),
     SecretForm("gitlab_token", r"\bglpat-[A-Za-z0-9_-]{20,}"),
     SecretForm("slack_token", r"\bxox[abeprs]-[A-Za-z0-9-]{10,}"),
+    SecretForm("slack_token", r"\bxapp-\d-[A-Z0-9]{6,}-\d{6,}-[0-9a-f]{20,}"),
     SecretForm("stripe_key", r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}"),
     SecretForm("model_key", r"\bsk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{20,}"),
     SecretForm("project_key", r"\bsk-(?:ant|proj|svcacct)-[A-Za-z0-9_-]{20,}"),

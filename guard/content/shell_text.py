@@ -44,7 +44,12 @@ _OPENS: Final = (
     r"\bbash\s+-i\b[^\n]*>&",
     r"\bIFS=[^\s;]{1,6};\s*\w+=",
     r"\bawk\b[^\n]*\bsystem\s*\(|\b(?:checkpoint-action|to-command)=\W?exec",
-    r"(?i)\b(?:python[23]?|perl|ruby|node|php)\s+-[cer]\b[^\n]*\b(?:sockets?|exec|eval|system|subprocess|popen|child_process|b64decode|__import__|fromhex|(?:urlopen|requests|http)\b[^\n]*\b(?:open|environ|getenv))\b",
+    (
+        r"(?i)\b(?:python[23]?|perl|ruby|node|php)\s+-[cer]\b[^\n]*\b(?:"
+        r"socket\.(?:socket|create\w*)|import[\w ,]+\bsocket|import socket\s*,|from socket|use socket|io::socket|tcpsocket"
+        r"|fsockopen|net\.(?:connect|socket)|exec|eval|system|subprocess|popen|child_process|b64decode|__import__|fromhex"
+        r"|(?:urlopen|requests|http)\b[^\n]*\b(?:open|environ|getenv))\b"
+    ),
     r"\bcrontab\s+-(?:\s|$)|\|\s*crontab\b",
     # Programs that run what an option of theirs names.
     r"\bsed\b[^\n]*?(?:[\s'\";{](?:\d+|\$|/[^/\n]*/)?\s*e\s+[\w/.]|[\s'\"]s/[^/\n]*/[^/\n]*/[gip\d]*e\b)",

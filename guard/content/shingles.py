@@ -33,6 +33,8 @@ ASKED: Final = 2048
 """Passages, and as many pieces, of one call that are looked up."""
 SENT_LIMIT: Final = 256 * 1024
 """Characters of one call that are looked through; a larger one is not searched to its end."""
+TURNED_WORDS: Final = 256
+"""Words of a reading that are looked up backwards and rotated as well."""
 UNIT_WORDS: Final = 24
 FEWEST_WORDS: Final = 5
 """Words of a unit at most and at least: a shorter sentence has too little that is its own."""
@@ -175,7 +177,7 @@ def _turned(words: list[str]) -> Iterator[list[str]]:
 
     In a sentence nearly every other word is common: what costs more look-ups is no language.
     """
-    for common, some in groupby(words, _COMMON.__contains__):
+    for common, some in groupby(words[:TURNED_WORDS], _COMMON.__contains__):
         stretch = [] if common else list(some)
         if len(stretch) > WORDS:
             yield [word[::-1] for word in reversed(stretch)]

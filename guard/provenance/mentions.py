@@ -818,8 +818,11 @@ class _Sentence:
 
     def _is_kept(self, at: int) -> bool:
         """Return whether a value is to be remembered, or put among the contacts."""
-        first = self.words[:4]
-        declared = not _REMEMBERS.isdisjoint(first[:3]) and self._is_declared(at)
+        first, behind = self.words[:4], self.words[at + 1 : at + 5]
+        wanted = not _REMEMBERS.isdisjoint(first[:3]) or (
+            not _REMEMBERS.isdisjoint(behind) and _NEGATIONS.isdisjoint(behind)
+        )
+        declared = wanted and self._is_declared(at)
         listed = not _ADDRESS_BOOK.isdisjoint(self.words[at:])
         return declared or (listed and not (_REMEMBERS | _ADDS).isdisjoint(first))
 

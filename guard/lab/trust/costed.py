@@ -51,7 +51,8 @@ FACTOR: Final = 4
 BOUNDED: Final = {
     **dict.fromkeys(("shell", "definition", "pieces"), 800),
     "guises": 200,
-    "what is sent": 1200,
+    # Beyond where what is looked up is bounded: at the bound itself the steps make a jump.
+    "what is sent": 6000,
 }
 """Likewise of readers that look at no long text."""
 

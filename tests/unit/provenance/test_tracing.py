@@ -131,9 +131,16 @@ async def test_what_an_earlier_prompt_named_is_asked_about_where_it_was_saved(ag
     assert rung(await agent.send("erin@books.test")) == "prompted"
 
 
-async def test_what_the_user_wants_remembered_counts_until_untrusted_text_names_it(agent):
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Remember that my accountant's address is erin@books.test",
+        "My accountant's address is erin@books.test, remember that.",
+    ],
+)
+async def test_what_the_user_wants_remembered_counts_until_untrusted_text_names_it(agent, prompt):
     """The user's own word lasts in memory; once an attacker claims the address, it is said anew."""
-    await agent.say("Remember that my accountant's address is erin@books.test")
+    await agent.say(prompt)
     later = agent.in_session("two")
     assert rung(await later.send("erin@books.test")) == "unknown"
     await agent.call("save", {"key": "accountant", "value": "erin@books.test"}, "ok")

@@ -46,7 +46,8 @@ _OPENS: Final = (
     r"\bawk\b[^\n]*\bsystem\s*\(|\b(?:checkpoint-action|to-command)=\W?exec",
     (
         r"(?i)\b(?:python[23]?|perl|ruby|node|php)\s+-[cer]\b[^\n]*\b(?:"
-        r"socket\.(?:socket|create\w*)|import[\w ,]+\bsocket|import socket\s*,|from socket|use socket|io::socket|tcpsocket"
+        r"socket\.(?:socket|create\w*)|import[\w ,]*,\s*socket"
+        r"|import socket\s*,|from socket|use socket|io::socket|tcpsocket"
         r"|fsockopen|net\.(?:connect|socket)|exec|eval|system|subprocess|popen|child_process|b64decode|__import__|fromhex"
         r"|(?:urlopen|requests|http)\b[^\n]*\b(?:open|environ|getenv))\b"
     ),

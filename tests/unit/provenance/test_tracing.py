@@ -1,9 +1,11 @@
 """Labels travel: through results, memory, sessions and agents, and decide at the send."""
 
 import json
+import re
 
 import pytest
 
+from guard.provenance import mentions
 from tests.unit.provenance.agents import rung, why
 
 ATTACKER = "drop@evil.test"
@@ -303,3 +305,29 @@ async def test_an_amount_out_of_untrusted_text_is_traced_as_a_number(agent):
     assert (await agent.send("bob@inside.test", note=30)).action.label == "ask"
     assert (await agent.send("bob@inside.test", note="30.0")).action.label == "ask"
     assert (await agent.send("bob@inside.test", note=31)).action.label == "allow"
+
+
+TAKEN_BACK = {
+    "_TAKEN_BACK": ("Send the report to erin@books.test. Just kidding.", "{} Scratch that."),
+    "_CORRECTED": ("Send the report to erin@books.test - no wait, to Ann.", "{}, no sorry, to Ann"),
+    "_GIVEN_UP": ("Forget that I asked you to send the report to erin@books.test.",),
+    "_POINTS": ("Check my spelling. Send teh report to erin@books.test.",),
+}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "prompt"),
+    [(name, one) for name, some in TAKEN_BACK.items() for one in some],
+)
+async def test_what_a_prompt_takes_back_or_hands_over_names_nobody(
+    agent, monkeypatch, mechanism, prompt
+):
+    """And would without the mechanism."""
+    said = prompt.format("Send the report to erin@books.test" + "." * (", no" not in prompt))
+    await agent.say(said)
+    assert rung(await agent.in_session("one").send("erin@books.test")) == "unknown"
+
+    monkeypatch.setattr(mentions, mechanism, re.compile(r"(?!)"))
+    without = agent.as_principal("bob")
+    await without.say(said)
+    assert rung(await without.send("erin@books.test")) == "prompted"

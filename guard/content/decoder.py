@@ -78,8 +78,8 @@ class Search:
 
 
 DESTINATIONS: Final = Search(
-    words=64,
-    length=4096,
+    words=2000,
+    length=SIZE,
     printable=0.85,
     shortest=1,
     token=10,
@@ -386,10 +386,8 @@ def _base64_words(joined: str, search: Search) -> Iterator[str]:
     barren = _BARREN[search.token]
     if len(barren) > BARREN_KEPT:
         barren.clear()
-    for found in islice(_TOKEN64.finditer(joined), search.words):
-        token = found[0]
-        if hash(token) in barren:
-            continue
+    tokens = (found[0] for found in _TOKEN64.finditer(joined))
+    for token in islice((one for one in tokens if hash(one) not in barren), search.words):
         texts = list(_each(iter((token,)), _base64, search))
         yield from texts
         if not texts:
@@ -408,13 +406,15 @@ def _rare_words(words: list[str], search: Search) -> Iterator[str]:
 def _each(tokens: Iterator[str], decode: Callable[[str], bytes], search: Search) -> Iterator[str]:
     """Yield what some tokens decode to, as many of them as are decoded per text."""
     for found in islice(tokens, search.words):
-        token = found[: search.length]
-        whole = _decoded_by(decode, token, search)
+        whole = _decoded_by(decode, found[: search.length], search)
         if whole is not None:
             yield whole
-        else:
-            pieces = [piece for piece in _parts(token, decode) if len(piece) >= search.token]
-            yield from filter(None, (_decoded_by(decode, piece, search) for piece in pieces))
+            continue
+        pieces = [piece for piece in _parts(found, decode) if len(piece) >= search.token]
+        for piece in pieces[: search.words]:
+            text = _decoded_by(decode, piece[: search.length], search)
+            if text is not None:
+                yield text
 
 
 def _parts(token: str, decode: Callable[[str], bytes]) -> list[str]:

@@ -3,6 +3,7 @@
 import base64
 import codecs
 import gzip
+import hashlib
 import json
 import quopri
 import zlib
@@ -101,6 +102,33 @@ def found_in(text):
 def test_an_address_in_disguise_is_found(text):
     """It taints what it decodes to."""
     assert f"mail:{ADDRESS}" in found_in(text)
+
+
+@pytest.mark.parametrize(
+    "coding",
+    [base64.b64encode, base64.b32encode, bytes.hex, base64.b85encode],
+    ids=["base64", "base32", "hex", "base85"],
+)
+def test_words_before_it_do_not_hide_an_encoded_address(coding):
+    """Neither those of a language nor such that decode to nothing, however many a page has."""
+
+    def word(raw):
+        made = coding(raw)
+        return made if isinstance(made, str) else made.decode()
+
+    decoys = [word(hashlib.sha256(str(number).encode()).digest()[:15]) for number in range(500)]
+    prose = [f"{one}{other}ation" for one in "bcdfghlmnprstv" for other in ("andestin", "oordin")]
+    text = " ".join([*prose * 20, *decoys, word(ADDRESS.encode()), "thanks"])
+    assert f"mail:{ADDRESS}" in find_values(text).disguised
+
+
+@pytest.mark.parametrize(
+    "coding", [base64.b64encode, base64.b32encode, base64.encodebytes], ids=["64", "32", "lines"]
+)
+def test_an_address_deep_in_an_encoded_text_is_found(coding):
+    """A mail whose body is base64 is read to its end."""
+    text = f"{'The harbour is old and quiet. ' * 1000}Write to {ADDRESS} now."
+    assert f"mail:{ADDRESS}" in find_values(coding(text.encode()).decode()).disguised
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from guard.core.jsonpath import compile_path
 from guard.core.mappings import ToolMapping
 from guard.core.model import Role
 from guard.lab.adopt import truth
@@ -10,8 +11,9 @@ from guard.policy_files import recognition
 
 def mapping(role, *paths):
     """Return a mapping of a role, with destinations."""
-    queries = tuple(type("Query", (), {"text": path})() for path in paths)
-    return ToolMapping("x", lambda _: True, role, destinations=queries)
+    return ToolMapping(
+        "x", lambda _: True, role, destinations=tuple(compile_path(path) for path in paths)
+    )
 
 
 def test_every_tool_of_twelve_servers_is_mapped_no_looser_than_the_truth():

@@ -69,6 +69,8 @@ _SPAN_ID: Final = bytes((Span.SPAN_ID_FIELD_NUMBER << 3 | 2, _HEX // 2))
 _START: Final = Span.START_TIME_UNIX_NANO_FIELD_NUMBER << 3 | 1
 _END: Final = Span.END_TIME_UNIX_NANO_FIELD_NUMBER << 3 | 1
 _SEVEN_BITS: Final = 0x7F
+_ODD: Final = frozenset("13579bdfBDF")
+"""Last digits of the flags of a ``traceparent`` whose span is sampled."""
 _MCP: Final = "mcp"
 
 
@@ -225,6 +227,9 @@ def _parent(trace: str) -> tuple[bytes, bytes, int] | None:
 
 def _is_sampled(trace: str) -> bool:
     """Return whether the caller's own span is sampled; a call without one is."""
+    # The flags come last: where they are odd, it is sampled, or no ``traceparent`` at all.
+    if trace[-1:] in _ODD:
+        return True
     parent = _parent(trace)
     return parent is None or bool(parent[2] & 1)
 
@@ -261,6 +266,7 @@ def _span(one: _Ended, trace_id: bytes, span_id: bytes) -> bytes:
         trace_id = named[0]
         parent = _framing(Span.PARENT_SPAN_ID_FIELD_NUMBER, len(named[1])) + named[1]
     call = one.call.encode("utf-8", "replace")
+    length = len(call)
     return b"".join(
         (
             _common(*one.common),
@@ -270,8 +276,8 @@ def _span(one: _Ended, trace_id: bytes, span_id: bytes) -> bytes:
                 *(_START, int(one.begun * _NANOSECONDS), _END, one.end),
             ),
             parent,
-            *(_text("gen_ai.tool.call.id", len(call)), call),
-            *(_text("guard.decision_id", len(call)), call),
+            *(_text("gen_ai.tool.call.id", length), call),
+            *(_text("guard.decision_id", length), call),
         )
     )
 

@@ -546,7 +546,7 @@ def _ratio(policy: Path, figures: Figures) -> None:
     _spans(policy, figures)
 
 
-def _spans(policy: Path, figures: Figures, rounds: int = 16) -> None:
+def _spans(policy: Path, figures: Figures, rounds: int = 36) -> None:
     """Compare a guard that sends spans with itself while its callers' traces are not sampled.
 
     No two processes are alike: a call of one worker costs up to a tenth more than of another.

@@ -93,8 +93,8 @@ async def test_labels_end_with_their_time_and_not_before(agent):
     assert rung(await late.send(ATTACKER)) == "unknown"
 
 
-async def test_a_result_that_the_store_could_not_label_makes_unknown_values_suspicious(agent):
-    """The mark goes with the next attempt of the principal."""
+async def read_without_labels(agent):
+    """Have an agent read a text whose labels the store does not take."""
     store = agent.guard._store
     complete = store.complete
 
@@ -104,6 +104,11 @@ async def test_a_result_that_the_store_could_not_label_makes_unknown_values_susp
     store.complete = fail
     await agent.call("read", {}, f"mail {ATTACKER}")
     store.complete = complete
+
+
+async def test_a_result_that_the_store_could_not_label_makes_unknown_values_suspicious(agent):
+    """The mark goes with the next attempt of the principal."""
+    await read_without_labels(agent)
     classified, verdict = await agent.ask("send", {"to": ATTACKER, "body": "b"})
     assert verdict.action.label == "ask"
     assert classified.targets[0].attestation.saturated
@@ -111,15 +116,7 @@ async def test_a_result_that_the_store_could_not_label_makes_unknown_values_susp
 
 async def test_what_a_result_without_labels_said_is_not_laundered_by_a_shared_memory(agent):
     """Nobody knows where the value that is saved came from: whoever recalls it has read it."""
-    store = agent.guard._store
-    complete = store.complete
-
-    async def fail(completion):
-        raise TimeoutError
-
-    store.complete = fail
-    await agent.call("read", {}, f"mail {ATTACKER}")
-    store.complete = complete
+    await read_without_labels(agent)
     await agent.call("save", {"key": "k", "value": f"mail {ATTACKER}"}, "ok")
     carol = agent.as_principal("carol")
     await carol.call("recall", {"key": "k"}, f"mail {ATTACKER}")

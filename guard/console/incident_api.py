@@ -232,9 +232,7 @@ class IncidentApi:
         """
         wanted = await self._wanted(place, identifier)
         check_second([(wanted.realm, wanted.subject)], person)
-        # Taken first: of two who agree at once, one finds it.
-        if not await self._awaited(place[0]).take(identifier):
-            raise GuardError("somebody else has just agreed to it, or withdrawn it")
+        await self._take(place[0], identifier)
         by = {**by_whom(person), "first": wanted.by}
         act = ActBody.model_validate(wanted.act)
         return await self._done(*place, act, by, f"{wanted.by} and {person.name}")
@@ -246,8 +244,7 @@ class IncidentApi:
             GuardError: nothing waits under this id here.
         """
         wanted = await self._wanted(place, identifier)
-        if not await self._awaited(place[0]).take(identifier):
-            raise GuardError("somebody else has just agreed to it, or withdrawn it")
+        await self._take(place[0], identifier)
         act = ActBody.model_validate(wanted.act)
         told = {**_recorded(wanted.incident, act), "withdrawn": True, **by_whom(person)}
         self._audit.event(EVENT_INCIDENT, told)
@@ -263,6 +260,11 @@ class IncidentApi:
         if wanted is None or wanted.incident != incident:
             raise GuardError("nothing waits under this id; have it asked for again")
         return wanted
+
+    async def _take(self, tenant: str, identifier: str) -> None:
+        """Take an act away before anything is done with it: of two people at once, one finds it."""
+        if not await self._awaited(tenant).take(identifier):
+            raise GuardError("somebody else has just agreed to it, or withdrawn it")
 
     def _awaited(self, tenant: str) -> Awaited[Wanted]:
         of, area = self._deployment, asked_set(tenant, ACTS_PART)

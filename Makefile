@@ -227,7 +227,7 @@ dist: $(DEV) ## the wheel, the source distribution and the list of what they nee
 wheels: $(DEV) ## builds are alike, and the wheel works with every Python that is found
 	$(BIN)/python -m tests.wheels $(ARGS)
 
-# About a minute a pair, on a machine that does nothing else.
+# A minute and a half a pair, on a machine that does nothing else.
 compare: $(DEV) ## speed and size of the code against another commit (BASE=COMMIT, ARGS="--pairs 15")
 	@test -n "$(BASE)" || { echo "name the other commit: make compare BASE=COMMIT" >&2; exit 1; }
 	@$(BIN)/python -m tests.compare "$(BASE)" $(ARGS)

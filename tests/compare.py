@@ -1,8 +1,10 @@
 """``make compare BASE=COMMIT``: speed and size of the code at two commits, side by side.
 
 Each commit is checked out into a git worktree of its own and run by this Python with its packages,
-so that only the code differs.  Speed: the benchmarks run in pairs whose order alternates, and each
-figure is the median over the pairs of the ratio new / base, with a 95 % bootstrap interval.
+so that only the code differs.  Speed: a guard of each commit, or a process that makes decisions,
+work in turns of a second or less (:mod:`guard.lab.interleaved`).  One process may cost a tenth more
+than another one of the same code, so that the processes are started anew for each pair: a figure
+has one ratio new / base per pair, and its 95 % interval is over pairs.
 """
 
 from __future__ import annotations
@@ -10,65 +12,50 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from collections import defaultdict
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from radon.raw import analyze
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from guard.adapters.loopback import Rig, free_port, start
 from guard.adapters.redis.embedded import find_server
+from guard.core.errors import GuardError
+from guard.lab.interleaved import in_turns, ratio_of
+from guard.lab.load import UPSTREAM, WORKER, processes, run_load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from guard.lab.interleaved import Ratio
+
+    Trees = Mapping[str, Path]
+    Environments = Mapping[str, dict[str, str]]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PAIRS: Final = 11
-RESAMPLES: Final = 10_000
+PAIRS: Final = 12
+BLOCKS: Final = 6
+BURST: Final = 1.0
+WARM: Final = 2.0
+SIDES: Final = ("base", "new")
 LOSS: Final = 0.03
 """The loss that an interval must exclude."""
 _NO_MODULES: Final = {"__init__", "__main__"}
 
 
-class Bench(NamedTuple):
-    """One benchmark and what is read from its JSON report."""
-
-    words: tuple[str, ...]
-    figures: dict[str, Callable[[dict[str, Any]], float]]
-
-
-class Ratio(NamedTuple):
-    """New / base: the median over pairs and its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-def _check(identifier: str) -> Callable[[dict[str, Any]], float]:
-    return lambda report: next(c["value"] for c in report["checks"] if c["id"] == identifier)
-
-
-BENCHES: Final = (
-    Bench(
-        ("proxy", "--rounds", "1", "--seconds", "2"),
-        {
-            "proxy requests/s": lambda report: median(report["details"]["rounds"]["guard"]),
-            "proxy decision p50 ms": _check("decision_p50_ms"),
-        },
-    ),
-    Bench(
-        ("provenance", "--rounds", "0", "--values", "20000", "--calls", "1000"),
-        {"provenance decision p50 ms": _check("decision_p50_ms")},
-    ),
-)
+Figures = dict[str, tuple[float, float]]
+"""Of the base and of the new code, by name."""
 
 
 @contextmanager
@@ -91,41 +78,134 @@ def redis_on_path() -> Iterator[str]:
         yield f"{directory}:{os.environ['PATH']}"
 
 
-def measure(tree: Path, search: str) -> dict[str, float]:
-    """Run the benchmarks of a tree and return their figures.
+def environment(tree: Path, search: str) -> dict[str, str]:
+    """Return the variables with which a tree's guard runs; it keeps no state on disk.
 
     Args:
         tree: the commit's files.
         search: the PATH.
 
     Raises:
-        CalledProcessError: a benchmark failed, or the code that ran is not the tree's.
+        CalledProcessError: the code that would run is not the tree's.
     """
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PATH": search}
+    found = {**os.environ, "PYTHONPATH": str(tree), "PATH": search, "GUARD_DATA": "memory"}
     mine = f"import guard; assert guard.__file__.startswith({str(tree)!r}), guard.__file__"
-    subprocess.run([sys.executable, "-c", mine], cwd=tree, env=environment, check=True)
-    found = {}
-    for bench in BENCHES:
-        command = [sys.executable, "-m", "guard", "bench", *bench.words, "--json"]
-        done = subprocess.run(
-            command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True
-        )
-        report = json.loads(done.stdout)
-        found |= {name: float(read(report)) for name, read in bench.figures.items()}
+    subprocess.run([sys.executable, "-c", mine], cwd=tree, env=found, check=True)
     return found
 
 
-def ratio(base: list[float], new: list[float]) -> Ratio:
-    """Return the median ratio of pairs and the bootstrap interval of that median."""
-    ratios = np.asarray(new) / np.asarray(base)
-    drawn = np.random.default_rng(0).choice(ratios, (RESAMPLES, len(ratios)))
-    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
-    return Ratio(float(np.median(ratios)), float(low), float(high))
+def requests(trees: Trees, environments: Environments, blocks: int, seed: int) -> Figures:
+    """Load a guard of each commit in turns; return requests per second, and a worker's time each.
+
+    Raises:
+        GuardError: a guard did not start, or refused calls.
+    """
+    with Rig() as rig:
+        upstream = rig.server(UPSTREAM)
+        sides = [
+            _guard(rig, trees[side], environments[side], f"{side}-{seed}", upstream)
+            for side in SIDES
+        ]
+        for port, _ in sides:
+            run_load(port, 16, WARM)
+        pairs = list(in_turns(blocks, *(partial(_burst, *side) for side in sides), seed=seed))
+    return {
+        "requests/s": _sides(pairs, 0),
+        "worker us per request": _sides(pairs, 1),
+    }
+
+
+def _guard(
+    rig: Rig, tree: Path, variables: dict[str, str], name: str, upstream: int
+) -> tuple[int, int]:
+    """Start a tree's guard; return its port and its process."""
+    port = free_port()
+    key = ("--label-key", str(rig.directory / f"{name}.key"), "--admin", f"127.0.0.1:{free_port()}")
+    listener = ("--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream}")
+    audit = ("--audit", str(rig.directory / f"{name}.jsonl"))
+    policy = ("--policy", str(tree / "policies" / "default.yaml"))
+    command = ("-m", "guard", "run", *policy, *listener, *audit, *key)
+    log = rig.directory / f"{name}.log"
+    child = rig.keep(start(log, *command, environment=variables, root=tree))
+    child.wait_ready()
+    return port, child.process.pid
+
+
+def _burst(port: int, supervisor: int) -> tuple[float, float]:
+    before = processes(supervisor)[WORKER][1]
+    load = run_load(port, 16, BURST)
+    if load.errors:
+        raise GuardError(f"{load.errors} of the calls failed")
+    spent = processes(supervisor)[WORKER][1] - before
+    return load.per_second, spent / (load.per_second * BURST) * 1e6
+
+
+def decisions(
+    name: str, trees: Trees, environments: Environments, blocks: int, seed: int
+) -> Figures:
+    """Have a process of each commit make decisions in turns; return how long one takes.
+
+    Args:
+        name: of the benchmark whose decisions they are.
+        trees: the files by side.
+        environments: the variables by side.
+        blocks: of four turns.
+        seed: of their order.
+    """
+    with ExitStack() as stack:
+        sides = [
+            stack.enter_context(_decider(name, trees[side], environments[side])) for side in SIDES
+        ]
+        for ask in sides:
+            ask()
+        pairs = list(in_turns(blocks, *sides, seed=seed))
+    return {
+        f"{name} decision p50 ms": _sides(pairs, 0),
+        f"{name} call, processor us": _sides(pairs, 1),
+    }
+
+
+@contextmanager
+def _decider(
+    name: str, tree: Path, variables: dict[str, str]
+) -> Iterator[Callable[[], tuple[float, float]]]:
+    script = Path(__file__).with_name("decisions_on_demand.py")
+    command = [sys.executable, str(script), name, str(tree / "policies" / "default.yaml")]
+    with subprocess.Popen(
+        command,
+        cwd=tree,
+        env=variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    ) as process:
+        given, said = process.stdin, process.stdout
+        assert given is not None
+        assert said is not None
+
+        def ask() -> tuple[float, float]:
+            given.write("\n")
+            given.flush()
+            taken, spent = json.loads(said.readline())
+            return taken, spent
+
+        yield ask
+        given.close()
+        process.wait(60)
+
+
+def _sides(
+    pairs: list[tuple[list[tuple[float, float]], list[tuple[float, float]]]], figure: int
+) -> tuple[float, float]:
+    """Return a figure of the base and of the new code: medians over the turns of each."""
+    base, new = ([turn[figure] for pair in pairs for turn in pair[side]] for side in (0, 1))
+    return median(base), median(new)
 
 
 def excludes_loss(name: str, found: Ratio) -> bool:
     """Return whether the interval of a figure excludes a loss of more than ``LOSS``."""
-    return found.high <= 1 + LOSS if name.endswith(" ms") else found.low >= 1 - LOSS
+    return found.low >= 1 - LOSS if name.endswith("/s") else found.high <= 1 + LOSS
 
 
 def size(tree: Path) -> dict[str, float]:
@@ -201,33 +281,45 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make compare", description=__doc__)
     parser.add_argument("base")
     parser.add_argument("--new", default="HEAD", help="commit to judge (default: %(default)s)")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="0 counts code only")
+    parser.add_argument(
+        "--pairs", type=int, default=PAIRS, help="of processes that are started; 0 counts code only"
+    )
+    parser.add_argument(
+        "--blocks",
+        type=int,
+        default=BLOCKS,
+        help="of four turns, of each pair (default: %(default)s)",
+    )
     options = parser.parse_args()
-    measured: dict[str, list[dict[str, float]]] = {"base": [], "new": []}
+    measured: dict[str, list[tuple[float, float]]] = defaultdict(list)
     with (
         checked_out(options.base) as base,
         checked_out(options.new) as new,
         redis_on_path() as search,
     ):
-        trees = {"base": base, "new": new}
+        trees = dict(zip(SIDES, (base, new), strict=True))
         sizes = {side: size(tree) for side, tree in trees.items()}
         print(f"{'':36}{_git('rev-parse', '--short', options.base):>10}", end="")
         print(f"{_git('rev-parse', '--short', options.new):>10}")
         for name, before in sizes["base"].items():
             print(f"{name:36}{before:10g}{sizes['new'][name]:10g}", flush=True)
+        environments = {side: environment(tree, search) for side, tree in trees.items()}
         for pair in range(options.pairs):
-            for side in ("base", "new") if pair % 2 == 0 else ("new", "base"):
-                measured[side].append(measure(trees[side], search))
+            found = requests(trees, environments, options.blocks, pair)
+            for bench in ("proxy", "provenance"):
+                found |= decisions(bench, trees, environments, options.blocks, pair)
+            for name, both in found.items():
+                measured[name].append(both)
             print(f"pair {pair + 1} of {options.pairs}", file=sys.stderr, flush=True)
     good = True
-    for name in measured["base"][0] if measured["base"] else ():
-        sides = {side: [run[name] for run in runs] for side, runs in measured.items()}
-        found = ratio(sides["base"], sides["new"])
-        held = excludes_loss(name, found)
+    for name, figures in measured.items():
+        ratio = ratio_of([math.log(new / base) for base, new in figures])
+        held = excludes_loss(name, ratio)
         good &= held
+        before, after = (median(side) for side in zip(*figures, strict=True))
         print(
-            f"{name:36}{median(sides['base']):10.4g}{median(sides['new']):10.4g}"
-            f"  ratio {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+            f"{name:36}{before:10.4g}{after:10.4g}"
+            f"  ratio {ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
             f"  {'no loss above' if held else 'cannot exclude a loss above'} {LOSS:.0%}"
         )
     return 0 if good else 1

@@ -20,6 +20,7 @@ from guard.lab.bench_proxy import bench_proxy
 from guard.lab.bench_stream import bench_stream
 from guard.lab.bench_transparency import bench_transparency
 from guard.lab.console.bench import DECISIONS, PARTS, bench_console
+from guard.lab.console.bench import Size as ConsoleSize
 from guard.lab.propagation.bench import FULL, bench_propagation
 from guard.lab.propagation.bench import Size as PropagationSize
 from guard.lab.propagation.surrogate import Plan
@@ -226,6 +227,9 @@ def console(
     suite: Annotated[
         Path, typer.Option(help="The folder that `make conformance` installs clients in.")
     ] = Path("tests/conformance"),
+    blocks: Annotated[
+        int, typer.Option(min=3, help="Of four turns of two seconds, of each ratio.")
+    ] = ConsoleSize().blocks,
 ) -> None:
     """Pages over a long log, the feed, approvals, routes, hostile texts in a real browser."""
     if unknown := set(part or ()) - set(PARTS):
@@ -233,8 +237,7 @@ def console(
     with stages(Console(stderr=True)) as told:
         report = bench_console(
             policy or policies_directory() / "default.yaml",
-            parts=tuple(part or PARTS),
-            decisions=decisions,
+            ConsoleSize(tuple(part or PARTS), decisions, blocks),
             modules=browser_modules,
             suite=suite,
             progress=told,

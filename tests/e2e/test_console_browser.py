@@ -68,6 +68,7 @@ def test_the_core_of_the_console(modules):
     assert (axe["violations"], axe["opened"]) == ([], 6)
 
 
+@pytest.mark.timeout(2400)  # Of two walks through the console, either may last 900 seconds.
 @pytest.mark.skipif(not WHOLE, reason="the film is shot by make console-browser")
 def test_an_operators_work_has_no_axe_finding(modules):
     """From the first look to a trial, light and dark: 0 violations, nothing runs, one origin."""

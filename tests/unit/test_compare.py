@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.compare import Ratio, excludes_loss, import_circles, ratio, size
+from guard.lab.interleaved import Ratio
+from tests.compare import excludes_loss, import_circles, size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,16 +24,6 @@ def tree(tmp_path: Path) -> Path:
     (package / "two.py").write_text(lazy, "utf-8")
     (package / "three.py").write_text("import guard.two\n", "utf-8")
     return tmp_path
-
-
-def test_the_ratio_of_pairs_is_their_median_with_an_interval() -> None:
-    """One odd pair moves neither the median nor the interval's other end."""
-    base, new = [100.0] * 11, [99.0] * 10 + [50.0]
-
-    found = ratio(base, new)
-
-    assert found.value == pytest.approx(0.99)
-    assert found.low <= found.value <= found.high == pytest.approx(0.99)
 
 
 def test_a_loss_is_less_throughput_or_more_time() -> None:

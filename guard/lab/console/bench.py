@@ -20,9 +20,8 @@ import tempfile
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any, Final
@@ -32,11 +31,12 @@ from guard.adapters.loopback import Rig, free_port
 from guard.console.decisions import DecisionIndex
 from guard.core.errors import GuardError
 from guard.lab.audit_tampering import attempts
+from guard.lab.console.costs import WITH_CONSOLE, WITH_SPANS, compare_console, compare_spans
 from guard.lab.console.elicitation import elicitation
-from guard.lab.console.held import held_calls, middle
+from guard.lab.console.held import held_calls
 from guard.lab.console.hostile_texts import hostile_texts
 from guard.lab.console.time_travel import travelled
-from guard.lab.load import UPSTREAM, Post, run_load
+from guard.lab.load import UPSTREAM
 from guard.replay.reports import Check, Report, machine
 from guard.settings import child_environment
 
@@ -87,7 +87,7 @@ IDS: Final = {
     "routes": ("routes_denied_by_default",),
     "tamper": ("tamper_found",),
     "travel": ("timetravel_calls_per_second",),
-    "ratio": ("requests_ratio_with_console", "requests_ratio_with_spans"),
+    "ratio": (WITH_CONSOLE, WITH_SPANS),
     "browser": ("axe_violations", "xss_executed"),
     "elicitation": ("elicitation",),
     "held": ("held_calls", "held_bytes_per_call", "held_others_p99_ratio"),
@@ -120,21 +120,29 @@ class Stage:
         return f"http://127.0.0.1:{self.console}"
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured.
+
+    Attributes:
+        parts: of :data:`PARTS`.
+        decisions: in the long log.
+        blocks: of four turns of two seconds, of each ratio.
+    """
+
+    parts: tuple[str, ...] = PARTS
+    decisions: int = DECISIONS
+    blocks: int = 24
+
+
 def bench_console(
-    policy: Path,
-    *,
-    parts: tuple[str, ...],
-    decisions: int,
-    modules: Path | None,
-    suite: Path,
-    progress: Progress,
+    policy: Path, size: Size, *, modules: Path | None, suite: Path, progress: Progress
 ) -> Report:
     """Run the parts and return the report.
 
     Args:
         policy: of the guard.
-        parts: of :data:`PARTS`.
-        decisions: in the long log.
+        size: how much is measured.
         modules: directory with ``node_modules`` of the browser's driver; None leaves it out.
         suite: ``tests/conformance``, where the clients of the elicitation part are.
         progress: told what is going on.
@@ -143,26 +151,31 @@ def bench_console(
         GuardError: a part could not be started.
     """
     figures = Figures()
-    runs = {
-        "release": lambda: _release(policy, figures),
-        "pages": lambda: _long_log(figures, decisions),
-        "feed": lambda: _feed(figures),
-        "routes": lambda: _routes(policy, figures),
-        "tamper": lambda: _tampering(figures),
-        "travel": lambda: _time_travel(policy, figures),
-        "ratio": lambda: _ratio(policy, figures),
-        "browser": lambda: _browser(policy, figures, modules),
-        "held": lambda: _held(policy, figures, progress),
-        "elicitation": lambda: _elicitation(policy, suite, figures),
+    runs: dict[str, Callable[[Progress], None]] = {
+        "release": lambda _: _release(policy, figures),
+        "pages": lambda _: _long_log(figures, size.decisions),
+        "feed": lambda _: _feed(figures),
+        "routes": lambda _: _routes(policy, figures),
+        "tamper": lambda _: _tampering(figures),
+        "travel": lambda _: _time_travel(policy, figures),
+        "ratio": lambda told: _ratio(policy, figures, size.blocks, told),
+        "browser": lambda _: _browser(policy, figures, modules),
+        "held": lambda told: _held(policy, figures, told),
+        "elicitation": lambda _: _elicitation(policy, suite, figures),
     }
     for number, part in enumerate(PARTS):
-        if part in parts:
+        if part in size.parts:
             progress(part, number / len(PARTS))
-            runs[part]()
+            runs[part](partial(_within, progress, number))
         else:
             for name in IDS[part]:
                 figures.add(name, None, "", reason="this part was not asked for")
     return Report(name="console", machine=machine(), checks=figures.checks, details=figures.details)
+
+
+def _within(progress: Progress, number: int, what: str, done: float) -> None:
+    """Say how far a part is, as a share of all parts."""
+    progress(what, (number + done) / len(PARTS))
 
 
 @contextmanager
@@ -496,223 +509,17 @@ def _time_travel(policy: Path, figures: Figures, calls: int = 3000) -> None:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What was seen of a guard under load."""
-
-    per_second: float
-    worker_us: float
-    """Processor time of its worker per call, in microseconds: it says more than the rate where
-    other programs want the same processors."""
-    console_us: float
-    """That of its console, with what it does after the load until it has caught up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A guard that is loaded in turns with others, or with itself in another state."""
-
-    port: int
-    supervisor: int
-    """Its process."""
-    begin: Callable[[], Callable[[], object]] = lambda: lambda: None
-    """Called before a turn; what it returns is called after it."""
-    post: Post = field(default_factory=Post)
-    """What it is sent."""
-
-
-def _ratio(policy: Path, figures: Figures) -> None:
-    """Compare a guard with itself while its console stands still, and one that sends spans."""
-    with Rig() as rig:
-        people = rig.directory / "people.toml"
-        people.write_text(PEOPLE, encoding="utf-8")
-        console = free_port()
-        options = ("--console", f"127.0.0.1:{console}", "--console-people", str(people))
-        watched = _turn(rig, policy, *options)
-        wait_for(console)
-        stopped = replace(watched, begin=partial(_stopped, watched.supervisor))
-        followed = replace(watched, begin=partial(_followed, console))
-        seen = _in_turns({"stopped": stopped, "console": watched, "browser": followed}, 24)
-    blocks = {
-        name: [[pair] for pair in zip(seen[name], seen["stopped"], strict=True)]
-        for name in ("console", "browser")
-    }
-    figures.add("requests_ratio_with_console", **_compared(blocks["browser"]))
-    figures.details["console_costs"] = {
-        "compared_with": "the same guard while its console is stopped (SIGSTOP)",
-        "without_a_browser": _costs(blocks["console"]),
-        "a_browser_follows": _costs(blocks["browser"]),
-    }
-    _spans(policy, figures)
-
-
-def _spans(policy: Path, figures: Figures, rounds: int = 36) -> None:
-    """Compare a guard that sends spans with itself while its callers' traces are not sampled.
-
-    No two processes are alike: a call of one worker costs up to a tenth more than of another.
-    """
-    name = "requests_ratio_with_spans"
+def _ratio(policy: Path, figures: Figures, blocks: int, progress: Progress) -> None:
+    check, costs = compare_console(policy, PEOPLE, SECRET, blocks, progress)
+    figures.add(WITH_CONSOLE, **check)
+    figures.details["console_costs"] = costs
     try:
-        from guard.adapters.otel import SECONDS
+        check, costs = compare_spans(policy, blocks, progress)
     except ImportError:
         reason = "OpenTelemetry is not installed: pip install agent-egress-guard[otel]"
-        figures.add(name, None, "ratio", reason=reason)
-        return
-
-    def sent() -> Callable[[], object]:
-        """Wait until the spans of the turn before are sent: they are its cost."""
-        time.sleep(1.1 * SECONDS)
-        return lambda: None
-
-    with _receiver() as (url, taken), Rig() as rig:
-        guard = replace(_turn(rig, policy, "--otlp", url), begin=sent)
-        spans = replace(guard, post=_traced(sampled=True))
-        turns = {"spans": spans, "plain": replace(guard, post=_traced(sampled=False))}
-        seen = _in_turns(turns, rounds)
-    blocks = [[pair] for pair in zip(seen["spans"], seen["plain"], strict=True)]
-    figures.add(name, **_compared(blocks))
-    figures.details["spans_cost"] = {
-        "compared_with": "the same guard where the traceparent of calls says not sampled",
-        **_costs(blocks),
-        "bytes_taken_by_the_receiver": sum(taken),
-    }
-
-
-def _traced(*, sampled: bool) -> Post:
-    """Return the usual call with a ``traceparent``."""
-    trace = f"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0{int(sampled)}"
-    return Post(headers=(*Post().headers, ("traceparent", trace)))
-
-
-def _turn(rig: Rig, policy: Path, *options: str) -> Turn:
-    port = free_port()
-    listener = f"127.0.0.1:{port}=http://127.0.0.1:{rig.server(UPSTREAM)}"
-    child = rig.begin_guard("--policy", str(policy.resolve()), "--reverse", listener, *options)
-    child.wait_ready()
-    return Turn(port, child.process.pid)
-
-
-def _stopped(supervisor: int) -> Callable[[], object]:
-    """Have a guard's console stand still; return what ends that."""
-    pid, _ = _processes(supervisor)[CONSOLE]
-    os.kill(pid, signal.SIGSTOP)
-    return partial(os.kill, pid, signal.SIGCONT)
-
-
-def _followed(console: int) -> Callable[[], object]:
-    """Follow the decisions as a browser does; return what ends that."""
-    reader = _follower(console)
-    threading.Thread(target=_follow, args=(reader, 1 << 60, []), daemon=True).start()
-    return partial(reader.shutdown, socket.SHUT_RDWR)
-
-
-def _in_turns(turns: dict[str, Turn], rounds: int, seconds: float = 2.0) -> dict[str, list[Seen]]:
-    """Load guards in turns, each round in another order, so that a noisy machine is noisy for all.
-
-    A turn begins when the console has caught up: what one writes is not counted to another.
-    """
-    names, seen = list(turns), {name: list[Seen]() for name in turns}
-    for one in turns.values():
-        run_load(one.port, 16, 1.0, one.post)
-    for number in range(rounds):
-        for place in range(len(names)):
-            name = names[(place + number) % len(names)]
-            _until_idle(turns[name])
-            end = turns[name].begin()
-            try:
-                seen[name].append(_loaded(turns[name], seconds))
-            finally:
-                end()
-    return seen
-
-
-def _loaded(one: Turn, seconds: float) -> Seen:
-    before = _processes(one.supervisor)
-    load = run_load(one.port, 16, seconds, one.post)
-    worker = _processes(one.supervisor)
-    _until_idle(one)
-    after = _processes(one.supervisor)
-
-    def spent(name: str, later: dict[str, tuple[int, float]]) -> float:
-        return (later[name][1] - before[name][1]) / (load.per_second * seconds) * 1e6
-
-    console = spent(CONSOLE, after) if CONSOLE in before else 0.0
-    return Seen(load.per_second, spent(WORKER, worker), console)
-
-
-def _until_idle(one: Turn, longest: float = 20.0) -> None:
-    """Wait until the console has nothing to take in."""
-    deadline = time.monotonic() + longest
-    _, spent = _processes(one.supervisor).get(CONSOLE, (0, None))
-    while spent is not None and time.monotonic() < deadline:
-        time.sleep(0.5)
-        before, (_, spent) = spent, _processes(one.supervisor)[CONSOLE]
-        # It looks around and polls the log all the while.
-        if spent - before <= IDLE:
-            return
-
-
-def _processes(supervisor: int) -> dict[str, tuple[int, float]]:
-    """Return a guard's processes by module: id and processor time in seconds; Linux only."""
-    ticks, found = os.sysconf("SC_CLK_TCK"), {}
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("ascii")
-    for pid in children.split():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-        name = next((word for word in words if word.startswith("guard.")), words[0])
-        found[name] = int(pid), (int(fields[11]) + int(fields[12])) / ticks
-    return found
-
-
-def _of_blocks(
-    blocks: list[list[tuple[Seen, Seen]]], ratio: Callable[[Seen, Seen], float]
-) -> tuple[float, tuple[float, float]]:
-    """Return the median over blocks of the median of each, and its interval (95 %)."""
-    value, low, high = middle([median(ratio(*pair) for pair in block) for block in blocks])
-    return round(value, 3), (round(low, 3), round(high, 3))
-
-
-def _compared(blocks: list[list[tuple[Seen, Seen]]]) -> dict[str, Any]:
-    value, interval = _of_blocks(blocks, lambda here, there: here.per_second / there.per_second)
-    pairs = sum(map(len, blocks))
-    return {
-        "value": value, "unit": "ratio", "n": pairs, "interval": interval, "target": ">= 0.97",
-    }  # fmt: skip
-
-
-def _costs(blocks: list[list[tuple[Seen, Seen]]]) -> dict[str, Any]:
-    ratio = _of_blocks(blocks, lambda here, there: there.worker_us / here.worker_us)
-    pairs = [pair for block in blocks for pair in block]
-    return {
-        "worker_us_per_call": round(median(here.worker_us for here, _ in pairs), 1),
-        "worker_us_per_call_without": round(median(there.worker_us for _, there in pairs), 1),
-        "processor_time_ratio_of_workers": ratio,
-        "console_us_per_call": round(median(here.console_us for here, _ in pairs), 1),
-    }
-
-
-@contextmanager
-def _receiver() -> Iterator[tuple[str, list[int]]]:
-    """Serve what takes spans; yield its URL, and the sizes of what it was sent."""
-    taken: list[int] = []
-
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            taken.append(len(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(http.HTTPStatus.OK)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (its name there)
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1/traces", taken
-    finally:
-        server.shutdown()
-        server.server_close()
+        check, costs = {"value": None, "unit": "ratio", "reason": reason}, {}
+    figures.add(WITH_SPANS, **check)
+    figures.details["spans_cost"] = costs
 
 
 class BrowserSlowError(GuardError):

@@ -1,0 +1,53 @@
+"""``make compare``: makes decisions whenever a line is read, with the guard that can be imported.
+
+``python decisions_on_demand.py proxy|provenance POLICY`` sets up what ``guard lab bench`` of that
+name times, in this or an older revision, and answers each line with the median time of
+:data:`TURN` decisions (milliseconds) and the processor time of one of these calls (microseconds).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+TURN = 200
+MANY = 1000
+"""Calls of which the benchmark takes its percentiles; it makes fewer to prepare them."""
+
+
+def begun(name: str, policy: Path) -> Any:
+    """Return the benchmark's coroutine; it makes its decisions as standard input asks for them."""
+    bench = importlib.import_module(f"guard.lab.bench_{name}")
+    driver = getattr(bench, "Driver", None) or bench._Driver
+    calls = driver.calls
+
+    async def on_demand(self: Any, principal: str, count: int) -> Any:
+        if count < MANY:
+            return await calls(self, principal, count)
+        while sys.stdin.readline():
+            before = time.process_time()
+            times = await calls(self, principal, TURN)
+            spent = (time.process_time() - before) / TURN * 1e6
+            sys.stdout.write(json.dumps([median(times) * 1e3, spent]) + "\n")
+            sys.stdout.flush()
+        raise SystemExit
+
+    driver.calls = on_demand
+
+    def progress(*_: object) -> None:
+        """Show nothing."""
+
+    if name == "proxy":
+        return bench._inside(policy, progress)
+    size = bench.Size(decisions=MANY)
+    return bench._inside(bench.load_policies([policy]), size, progress)
+
+
+if __name__ == "__main__":
+    asyncio.run(begun(sys.argv[1], Path(sys.argv[2])))

@@ -130,12 +130,13 @@ _ADDS: Final = frozenset(
 )
 """How a user has somebody put among the contacts."""
 _TAKEN_BACK: Final = re.compile(
-    r"(?:oh |ok |well |no |wait |sorry )*(?:(?:just|only|was|i am|i'm|i was) )*"
-    r"(?:kidding|joking|jk|wait|oops|(?:on|upon) second thought|nevermind"
-    r"|never mind(?: (?:it|that))?|changed my mind"
+    r"(?:(?:oh|ok|okay|well|no|wait|sorry|actually|please|haha|but|and) )*"
+    r"(?:(?:just|only|was|i am|i'm|i was|i|i've|i have) )*"
+    r"(?:kidding|joking|jk|wait|oops|(?:on|upon) second thoughts?|nevermind"
+    r"|never mind(?: (?:it|that))?|changed my mind|take (?:it|that) back"
     r"|(?:forget|cancel|strike|scratch|undo|scrap|ignore) (?:it|that|this|the last one)"
     r"|(?:war )?nur (?:ein scherz|spaß)|vergiss (?:es|das)|laisse tomber|je plaisante|olvídalo"
-    r"|era broma|lascia perdere|scherzavo)"
+    r"|era broma|lascia perdere|scherzavo)(?: (?:sorry|please|then|again|bitte|haha))*"
 )
 """A short sentence that takes back the one before it."""
 _CORRECTED: Final = re.compile(
@@ -541,7 +542,7 @@ def _is_order(quoted: str) -> bool:
 
 # --- typed values ---------------------------------------------------------------------------------
 
-_EDGES: Final = ".,;:!?()[]{}<>\"'“”‘’«»*`"  # noqa: RUF001
+_EDGES: Final = ".,;:!?…()[]{}<>\"'“”‘’«»*`"  # noqa: RUF001
 _MAIL: Final = re.compile(
     r"[^\s@<>()\"']+@[^\s@<>()\"']+\.[^\s@<>()\"'.]{2,}|[^\s@]+@\[[0-9a-f.:]+\]"
 )
@@ -828,7 +829,7 @@ class _Sentence:
 
     def _is_corrected(self, at: int) -> bool:
         """Return whether another one is named in its place (``to X - no wait, to Y``)."""
-        behind = [word.strip("-–— ") for word in self.words[at + 1 : at + 6]]  # noqa: RUF001
+        behind = [word.strip("-–—… ") for word in self.words[at + 1 : at + 6]]  # noqa: RUF001
         if not _CORRECTED.match(" ".join(filter(None, behind))):
             return False
         return self.raw[at].endswith(_PARTING) or self.raw[at + 1] in _PARTING

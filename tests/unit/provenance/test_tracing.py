@@ -308,8 +308,16 @@ async def test_an_amount_out_of_untrusted_text_is_traced_as_a_number(agent):
 
 
 TAKEN_BACK = {
-    "_TAKEN_BACK": ("Send the report to erin@books.test. Just kidding.", "{} Strike that, sorry.", "{} I take that back."),
-    "_CORRECTED": ("Send the report to erin@books.test - no wait, to Ann.", "{}, no sorry, to Ann", "{} … no wait, to Ann"),
+    "_TAKEN_BACK": (
+        "Send the report to erin@books.test. Just kidding.",
+        "{} Strike that, sorry.",
+        "{} I take that back.",
+    ),
+    "_CORRECTED": (
+        "Send the report to erin@books.test - no wait, to Ann.",
+        "{}, no sorry, to Ann",
+        "{} … no wait, to Ann",
+    ),
     "_GIVEN_UP": ("Forget that I asked you to send the report to erin@books.test.",),
     "_POINTS": ("Check my spelling. Send teh report to erin@books.test.",),
 }

@@ -279,11 +279,14 @@ class PrometheusMetrics(Metrics, Collector):
         except KeyError:
             # Whichever server's tool it is: the name is the same.
             tools = self._in_force.tools if self._in_force is not None else ()
-            mapping = next((one for one in tools if one.matches(tool)), None)
-            label = mapping.pattern if mapping is not None else OTHER
-            for pattern in mapping.patterns if mapping is not None else ():
-                if pattern.matches(tool) is True:
-                    label = pattern.text
+            label = OTHER
+            for mapping in tools:
+                if mapping.matches(tool):
+                    label = mapping.pattern
+                    for pattern in mapping.patterns:
+                        if pattern.matches(tool) is True:
+                            label = pattern.text
+                            break
                     break
             if len(self._tool_labels) < MEMO_LIMIT:
                 self._tool_labels[tool] = label

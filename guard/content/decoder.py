@@ -528,13 +528,20 @@ def odd_words(text: str) -> list[str]:
     order: around a word there is a space, here as there.  The list is not to be changed.
     """
     longer = filterfalse(str.isalpha, words_of(text))
-    inner = [word for word in longer if not word.strip(_PUNCTUATION).isalpha()]
-    return list(filter(_ODD.search, inner))
+    found: list[str] = []
+    for word in longer:
+        if not word.strip(_PUNCTUATION).isalpha() and _ODD.search(word) is not None:
+            found.append(word)
+    return found
 
 
 def words_with(sign: str, words: list[str]) -> str:
     """Return those of some words that have a sign in them, for patterns that cross no space."""
-    return " ".join([word for word in words if sign in word])
+    found: list[str] = []
+    for word in words:
+        if sign in word:
+            found.append(word)
+    return " ".join(found)
 
 
 def _turned(words: list[str]) -> Iterator[str]:

@@ -17,7 +17,7 @@ import zlib
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from guard.content.decoder import content_readings
+from guard.content.decoder import CONTENT, content_readings
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ PART_LENGTHS: Final = range(3, 9)
 """Characters of a part of a code."""
 _WORD: Final = re.compile(r"\w+(?:[-.@+/]\w+)*")
 _DIGIT: Final = re.compile(r"\d")
+_ONE_WORD: Final = re.compile(r"[A-Za-z]*[.!?]?")
+"""One word: no passage, no code and, where it is short, under no coding."""
 _SENTENCE: Final = re.compile(r"[.!?;:]\s+|\n+")
 _BARE: Final = re.compile(r"[\W_]+")
 _JOINS: Final = re.compile(r"[+/&=?_]")
@@ -133,6 +135,8 @@ def sent_of(texts: Iterable[str], *, pieces: bool) -> Sent:
         room -= len(text)
         if room < 0:
             return Sent((), (), complete=False)
+        if not pieces and len(text) < CONTENT.token and _ONE_WORD.fullmatch(text) is not None:
+            continue
         told = _told_by(text, pieces=pieces)
         if told is not _NOTHING_TOLD:
             passages.update(dict.fromkeys(told.codes))

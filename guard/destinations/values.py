@@ -77,6 +77,7 @@ _AT: Final = re.compile(r"@(?=\[|[\w-]{1,63}\.[\w-])")
 _LOCAL: Final = re.compile(r"[\w.+-]*+")
 _DOMAIN: Final = re.compile(r"\[[0-9A-Za-z:.]{2,64}\]|[\w-]{1,63}(?:\.[\w-]{1,63}){1,126}+")
 _LOCAL_LIMIT: Final = 64
+_DOT_INSIDE: Final = re.compile(r"\.\S")
 _SCHEME_END: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}\Z")
 _URL_REST: Final = re.compile(rf"[^\s\x00-\x1f\x7f<>\"`]{{1,{URL_LIMIT + 1}}}+")
 _AUTHORITY: Final = re.compile(r"[^\s/?#<>\"`]{0,512}+")
@@ -122,8 +123,18 @@ def find_destinations(text: str) -> tuple[Destination, ...]:
 
 
 def names_no_host(text: str) -> bool:
-    """Return whether a text lacks every sign without which there is no host or mail address."""
-    return "." not in text and ":" not in text and "@" not in text and text.isascii()
+    """Return whether a text lacks every sign without which there is no host or mail address.
+
+    A dot at the end of a sentence is none.
+    """
+    return (
+        ":" not in text
+        and "@" not in text
+        and "//" not in text
+        and "&#" not in text
+        and text.isascii()
+        and _DOT_INSIDE.search(text) is None
+    )
 
 
 def _candidates(text: str) -> Iterator[Destination | None]:
@@ -520,7 +531,8 @@ def _of_words(words: list[str]) -> Iterator[str]:
             yield f"host:{_with_path(dotted, match, host)}"
             yield f"any:{host}"
     numbered = " ".join(filter(_DIGIT.search, words))
-    yield from (handle_value(match[0]) for match in _ID.finditer(numbered))
+    for found in _ID.finditer(numbered):
+        yield handle_value(found[0])
     named = filter(_HANDLE_SIGN.search, words)
     yield from map(handle_value, _HANDLE.findall(" ".join(named)))
     yield from map(handle_value, _REPOSITORY.findall(words_with("/", words)))

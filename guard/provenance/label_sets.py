@@ -104,22 +104,6 @@ _set: Final = lru_cache(maxsize=_REMEMBERED)(LabelSet)
 """One object per set, so that the many fields of a call group by identity."""
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _of_bucket(
-    tenant: str, principal: str, bucket: int, epoch: int, labels: int, taint: int
-) -> BucketAreas:
-    owner, part = (tenant, principal), _BUCKET_NAMES[bucket]
-    taints: list[LabelSet] = []
-    for period in range(epoch - EPOCHS, epoch + 1):
-        taints.append(_set(TAINT_KIND, owner, f"{period}.{part}", taint, BUCKET_LIMIT))
-    return BucketAreas(
-        _set(OWN_KIND, owner, part, labels, BUCKET_LIMIT),
-        _set(MEMORY_KIND, (tenant,), part, FOREVER, MEMORY_LIMIT),
-        tuple(taints),
-        _set(WRITTEN_KIND, (tenant,), part, labels, BUCKET_LIMIT),
-    )
-
-
 class LabelSets:
     """The label sets of one deployment.
 
@@ -142,6 +126,7 @@ class LabelSets:
         owner = (identity.tenant, identity.principal, identity.session)
         return _set(SESSION_KIND, owner, "", self._session, SESSION_LIMIT)
 
+    @lru_cache(maxsize=_REMEMBERED)  # noqa: B019  (`label_sets` keeps four of them)
     def of_bucket(self, tenant: str, principal: str, bucket: int, epoch: int) -> BucketAreas:
         """Return the sets in which the records of a value may lie, but for its session's.
 
@@ -151,7 +136,16 @@ class LabelSets:
             bucket: of the value (:func:`bucket_of`).
             epoch: the period that the call lies in.
         """
-        return _of_bucket(tenant, principal, bucket, epoch, self._labels, self._taint)
+        owner, part = (tenant, principal), _BUCKET_NAMES[bucket]
+        taints: list[LabelSet] = []
+        for period in range(epoch - EPOCHS, epoch + 1):
+            taints.append(_set(TAINT_KIND, owner, f"{period}.{part}", self._taint, BUCKET_LIMIT))
+        return BucketAreas(
+            _set(OWN_KIND, owner, part, self._labels, BUCKET_LIMIT),
+            _set(MEMORY_KIND, (tenant,), part, FOREVER, MEMORY_LIMIT),
+            tuple(taints),
+            _set(WRITTEN_KIND, (tenant,), part, self._labels, BUCKET_LIMIT),
+        )
 
     def own(self, identity: Identity, fingerprint: bytes) -> LabelSet:
         """Return what a principal saved while a directory or an own record vouched for it."""

@@ -24,7 +24,14 @@ from guard.core.bounded_cache import bounded_cache
 from guard.core.calls import saved_document, without_members
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung, SavedText
 from guard.core.model import DestinationStatus, Integrity, Role
-from guard.destinations.values import HANDLE, SAID, find_values, keys_of, leaf_value
+from guard.destinations.values import (
+    HANDLE,
+    LEAF_LIMIT,
+    SAID,
+    find_values,
+    keys_of,
+    leaf_value,
+)
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN
 from guard.provenance.ladder import OWN_MEMORY, attest_values, lasting
 from guard.provenance.lineage import HOP_VALUES, Hop, place_of, write_hop
@@ -47,6 +54,11 @@ TELLING: Final = 16
 _WORD: Final = re.compile(r"[^\W_]+")
 _MAILBOX: Final = re.compile(r"[a-z0-9._-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)+", re.IGNORECASE | re.ASCII)
 """A mailbox in letters that no coding of services changes."""
+_LETTERS: Final = "[a-z]+(?:-[a-z]+)*"
+_LETTERS_MAILBOX: Final = re.compile(
+    rf"[a-z]+(?:[_-][a-z]+)*(?:\.[a-z]+)?@{_LETTERS}(?:\.{_LETTERS})+", re.IGNORECASE | re.ASCII
+)
+"""One without a digit, and one dot at most before its sign: it has no other value in it."""
 
 
 def _all_said(texts: Sequence[str]) -> list[str]:
@@ -392,6 +404,9 @@ def values_vouching(written: Collection[str]) -> Iterator[str]:
 @bounded_cache(256)
 def _written_in(text: str) -> tuple[dict[str, None], dict[str, None]]:
     """Return the values in a text as they stand and disguised, without those that only taint."""
+    if len(text) <= LEAF_LIMIT and _LETTERS_MAILBOX.fullmatch(text) is not None:
+        whole = text.lower()
+        return {f"mail:{whole}": None, f"{HANDLE}{whole}": None}, {}
     plain, disguised, _ = _values_in((text,), turned=False)
     found: tuple[dict[str, None], dict[str, None]] = {}, {}
     for kept, values in zip(found, (plain.keys(), disguised.keys()), strict=True):

@@ -62,15 +62,9 @@ class Endpoint:
     username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
-    _count: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"unix://{self.path}" if self.path else f"{self.host}:{self.port}"
-
-    @property
-    def opened(self) -> int:
-        """Connections opened so far; behind a new one may be another server, or an empty one."""
-        return self._count[0]
 
     def accepts(self, reply: Reply) -> bool:
         """Return whether this is an answer to the last command of the handshake.
@@ -98,7 +92,6 @@ class Endpoint:
             OSError: it cannot be reached, TLS failures included.
         """
         loop = asyncio.get_running_loop()
-        self._count[0] += 1
         if self.path:
             _, protocol = await loop.create_unix_connection(factory, self.path)
         else:
@@ -400,14 +393,15 @@ class RedisClient:
         self._retry_at = 0.0
         self._link: Link | None = None
         self._opening: asyncio.Task[Link] | None = None
+        self._connections = 0
         self._past_writes = 0
         self._closed = False
         self._together = 0
 
     @property
     def opened(self) -> int:
-        """Connections opened so far; see :attr:`Endpoint.opened`."""
-        return self.endpoint.opened
+        """Connections opened so far; behind a new one may be another server, or an empty one."""
+        return self._connections
 
     def record_tag(self, tenant_tag: str) -> str:  # noqa: ARG002  (a Cluster has one per tenant)
         """Return the hash tag of the tenant's identity record; empty where one is for all."""
@@ -552,6 +546,7 @@ class RedisClient:
             raise StateError(msg) from error
 
     async def _handshake(self) -> Link:
+        self._connections += 1
         link = await self.endpoint.connect(lambda: Link(self._timeout, self._forget))
         try:
             commands = self.endpoint.handshake

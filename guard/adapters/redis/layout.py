@@ -158,18 +158,16 @@ class Keys:
             msg = f"namespace `{self.namespace}` must be non-empty and without braces"
             raise StateError(msg)
 
-    def windows(self, identity: Identity) -> tuple[bytes, bytes]:
-        """Return the keys of the session's and the principal's window."""
-        return _window_keys(self.namespace, identity.tenant, identity.principal, identity.session)
+    def of(self, identity: Identity) -> tuple[bytes, bytes, bytes]:
+        """Return the keys of the session's window, of the principal's window, and of the mark that
+        a bound of the principal's labels was reached.
+        """
+        return _identity_keys(self.namespace, identity.tenant, identity.principal, identity.session)
 
-    def full(self, identity: Identity) -> bytes:
-        """Return the key that says that a bound of the principal's labels was reached."""
-        return _owner_key(self.namespace, identity.tenant, "f", (identity.principal,))
-
-    def sources(self, identity: Identity, part: str) -> bytes:
+    def sources(self, identity: Identity, period: int) -> bytes:
         """Return the key that counts the labels of each source of a principal in one period."""
         begin = _owner_key(self.namespace, identity.tenant, "c", (identity.principal,))
-        return begin + part.encode()
+        return begin + str(period).encode()
 
     def grant(self, tenant: str, call: str) -> bytes:
         """Return the key of the grant for one very call; the same that its area has."""
@@ -206,11 +204,14 @@ class Keys:
 
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)
-def _window_keys(namespace: str, tenant: str, principal: str, session: str) -> tuple[bytes, bytes]:
+def _identity_keys(
+    namespace: str, tenant: str, principal: str, session: str
+) -> tuple[bytes, bytes, bytes]:
     prefix = f"{namespace}:{{{tenant_tag(tenant)}}}:"
     in_session = digest(b"session", principal, session)
     of_principal = digest(b"principal", principal)
-    return f"{prefix}s:{in_session}".encode(), f"{prefix}p:{of_principal}".encode()
+    full = _owner_key(namespace, tenant, "f", (principal,))
+    return f"{prefix}s:{in_session}".encode(), f"{prefix}p:{of_principal}".encode(), full
 
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)

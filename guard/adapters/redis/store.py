@@ -250,8 +250,7 @@ class RedisSessionStore:
         reply = await self.client.run(
             self._attempt,
             len(areas) + 4,
-            *self._keys.windows(identity),
-            self._keys.full(identity),
+            *self._keys.of(identity),
             self._keys.grant(identity.tenant, attempt.grant),
             *areas,
             ROLES.index(attempt.role),
@@ -346,16 +345,17 @@ class RedisSessionStore:
             StateError: the store did not answer in time, or did not confirm.
         """
         identity = completion.identity
-        *before, last = _in_turns(completion.writes)
-        for writes in before:
-            await self._store(identity, writes, completion.source, completion.at)
+        last: Sequence[LabelWrite] = completion.writes
+        if sum(map(len, map(_ENTRIES, last))) > TURN:
+            *before, last = _in_turns(last)
+            for writes in before:
+                await self._store(identity, writes, completion.source, completion.at)
         keys, arguments = _packed_writes(self._keys, identity.tenant, last)
         reply = await self.client.run(
             self._complete,
             len(keys) + 4,
-            *self._keys.windows(identity),
-            self._keys.full(identity),
-            self._sources(identity, completion.at),
+            *self._keys.of(identity),
+            self._keys.sources(identity, int(completion.at // SOURCE_PERIOD)),
             *keys,
             ROLES.index(completion.role),
             *self._ttls,
@@ -387,8 +387,8 @@ class RedisSessionStore:
         reply = await self.client.run(
             self._note,
             len(keys) + 2,
-            self._keys.full(identity),
-            self._sources(identity, at),
+            self._keys.of(identity)[-1],
+            self._keys.sources(identity, int(at // SOURCE_PERIOD)),
             *keys,
             self._ttls[1],
             0,
@@ -397,10 +397,6 @@ class RedisSessionStore:
             *arguments,
         )
         _confirmed(reply)
-
-    def _sources(self, identity: Identity, at: float) -> bytes:
-        """Return the key of how many records each source has in a period."""
-        return self._keys.sources(identity, str(int(at // SOURCE_PERIOD)))
 
     async def look_up(self, identity: Identity, lookup: LabelLookup) -> tuple[object, ...]:
         """Return label records that belong to no call, in one HMGET.
@@ -451,8 +447,8 @@ class RedisSessionStore:
         Raises:
             StateError: as for :meth:`complete`, or one is unreadable.
         """
-        keys = self._keys.windows(identity)
-        found = [await self.client.execute("GET", key) for key in keys]
+        of_session, of_principal, _ = self._keys.of(identity)
+        found = [await self.client.execute("GET", key) for key in (of_session, of_principal)]
         session, principal = (decode_window(FRESH_WINDOW if w is None else w) for w in found)
         return session, principal
 
@@ -558,9 +554,7 @@ def _confirmed(reply: object) -> None:
 
 
 def _in_turns(writes: Sequence[LabelWrite]) -> list[Sequence[LabelWrite]]:
-    """Return label records in portions of at most ``TURN``, in their order; one at least."""
-    if sum(map(len, map(_ENTRIES, writes))) <= TURN:
-        return [writes]
+    """Return label records in portions of at most ``TURN``, in their order."""
     portions: list[Sequence[LabelWrite]] = []
     portion: list[LabelWrite] = []
     room = TURN

@@ -141,7 +141,6 @@ class SentinelEndpoint(Endpoint):
         finally:
             for sentinel in asked.sentinels:
                 await sentinel.aclose()
-        self._count[0] += 1
         server = Endpoint(host=str(host), port=int(port), tls=self.tls)
         return await server.connect(factory)
 

@@ -23,6 +23,7 @@ from guard.destinations.values import (
     FIND_LIMIT,
     _candidates,
     find_destinations,
+    find_values,
     keys_of,
     names_no_host,
 )
@@ -633,7 +634,20 @@ def test_a_set_matches_what_any_of_its_patterns_matches(texts: list[str], text: 
     assert together(found) == any(parse_pattern(t).matches(found) for t in texts)
 
 
-@given(text=st.text(st.characters(max_codepoint=127), max_size=80))
+WITHOUT_HOSTS = st.lists(st.sampled_from([*"aB1.!/&# \n\x1c", "ab.cd", "10.1", "Paid. "])).map(
+    "".join
+)
+
+
+@given(text=st.text(st.characters(max_codepoint=127), max_size=80) | WITHOUT_HOSTS)
 def test_a_text_without_a_sign_of_a_host_is_passed_over_and_has_none(text: str) -> None:
     """The short cut frees nobody: the search itself would have found nothing."""
+    found = [*find_values(text, disguised=False).plain] if names_no_host(text) else []
+    assert all(value.startswith("handle:") for value in found)
     assert not names_no_host(text) or not list(_candidates(text))
+
+
+def test_prose_without_a_host_is_passed_over() -> None:
+    """The end of a sentence is no sign; what stands for a dot is one, and so is a bare `//`."""
+    assert names_no_host("Paid. Thanks!\n")
+    assert not any(map(names_no_host, ("evil.test", "evil&#46;test", "//evil/x", "a@b", "::1")))

@@ -3,11 +3,13 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from guard.core.calls import ToolResult
 from guard.core.policy import StateLimits
 from guard.policy_files import load_policies
-from guard.provenance import label_sets
+from guard.provenance import label_sets, saved_values
 from guard.provenance.saved_values import values_vouching
 from guard.provenance.seal import Seal
 from tests.guards import KEY, guard_on
@@ -318,3 +320,13 @@ def test_a_mailbox_speaks_for_the_same_text_as_a_handle():
     """A handle of its own is looked up, and so is one without its mailbox."""
     written = ["handle:ann@b.test", "mail:ann@b.test", "handle:pat", "handle:x@y.test"]
     assert [*values_vouching(written)] == ["mail:ann@b.test", "handle:pat", "handle:x@y.test"]
+
+
+@given(text=st.from_regex(saved_values._LETTERS_MAILBOX, fullmatch=True))
+def test_a_plain_mailbox_is_written_as_the_search_would_find_it(text):
+    """The short cut leaves no value out: it is used for what has no other in it."""
+    read = saved_values._written_in.__wrapped__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(saved_values, "LEAF_LIMIT", 0)
+        searched = read(text)
+    assert read(text) == searched

@@ -257,7 +257,7 @@ BARREN_KEPT: Final = 16 * 1024
 """Words whose hashes are remembered, of those that are no base64 of a text."""
 _BARREN: Final[dict[int, set[int]]] = {search.token: set() for search in (DESTINATIONS, CONTENT)}
 """Their hashes, by what is searched."""
-_LONG85: Final = 20
+_LONG85: Final = 18
 _LONG: Final = 14
 """Letters of the shortest word of a rarer base."""
 _ALPHABET45: Final = {c: n for n, c in enumerate("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:")}
@@ -556,7 +556,12 @@ def _turned(words: list[str]) -> Iterator[str]:
         rotated = _all(_MAIL, mails)
         if rotated:
             yield codecs.encode(rotated, "rot13")
-        yield _all(_LIAM, mails)[::-1]
+        turned = _all(_LIAM, mails)
+        yield turned[::-1]
+        for domain, _, local in (mail.partition("@") for mail in turned.split()):
+            if "." not in local:
+                # No host has a name without a dot: ``test.evil@drop`` is read part by part.
+                yield f"{local}@{'.'.join(reversed(domain.split('.')))}"
         for name in rotated.split():
             if name.endswith(FILE_ENDINGS):
                 local, _, domain = name.rpartition(".")[0].partition("@")

@@ -64,6 +64,8 @@ CODINGS: Final[Mapping[str, Callable[[str], str]]] = {
     "base 16": lambda text: text.encode().hex(),
     "JSON in JSON": lambda text: json.dumps(json.dumps({"to": text})),
     "escapes in base64": lambda text: _encoded(text.replace("@", "\\u0040")),
+    "base 85": lambda text: base64.b85encode(text.encode()).decode(),
+    "base 85 of Adobe": lambda text: base64.a85encode(text.encode()).decode(),
     "full width": lambda text: text.replace("@", "\uff20"),
     "zero width": lambda text: text.replace("@", "\u200b@\u200b"),
 }

@@ -105,6 +105,19 @@ def test_an_address_in_disguise_is_found(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("copy it to test.evil-relay@drop", "drop@evil-relay.test"),
+        (base64.a85encode(b"drop@evil.test").decode(), "drop@evil.test"),
+    ],
+    ids=["parts in reverse", "base85 of fourteen letters"],
+)
+def test_a_short_address_in_disguise_is_found(text, address):
+    """Also where a word is as short as its coding can be told."""
+    assert f"mail:{address}" in found_in(text)
+
+
+@pytest.mark.parametrize(
     "coding",
     [base64.b64encode, base64.b32encode, bytes.hex, base64.b85encode],
     ids=["base64", "base32", "hex", "base85"],

@@ -7,6 +7,7 @@ is the server's: the name of the listener has the path in it (``127.0.0.1:9001/m
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from guard.settings import Listener
 
 _DOTS: Final = frozenset({".", ".."})
+ADDRESSES: Final = 1024
+"""Servers whose addresses are kept at hand."""
 DEPTH: Final = 3
 """Slashes in the path of a well-known document of a server itself: ``/.well-known/NAME/mail``."""
 
@@ -68,5 +71,11 @@ class Routes:
 
 def address_of(server: Listener) -> tuple[str, int]:
     """Return host and port of the server behind a listener."""
-    parts = urlsplit(server.upstream)
+    return address_in(server.upstream)
+
+
+@lru_cache(maxsize=ADDRESSES)
+def address_in(url: str) -> tuple[str, int]:
+    """Return host and port in the URL of a server."""
+    parts = urlsplit(url)
     return str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)

@@ -31,14 +31,15 @@ def strings_in(value: Json) -> Iterator[str]:
 
 def strings_in_order(value: Json) -> Iterator[str]:
     """Yield every string that is a value, in document order."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from strings_in_order(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from strings_in_order(inner)
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            stack.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            stack.extend(reversed(item))
 
 
 def quoted(texts: Iterable[str]) -> str:

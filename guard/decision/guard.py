@@ -688,16 +688,19 @@ class Guard:
             return refused if kept else self._unmarked(result) or refused
         result = memory.sourced(result)
         refused = await memory.judge_result(result) or refused
-        # Together, so that their scripts travel in one pipeline.
-        told = [memory.note_sources(result)]
+        told = [memory.note_sources(result)] if result.sources else []
         if memory.is_committed(result.call.call.id):
             failed = Fate.FAILED if result.is_error else Fate.ACKNOWLEDGED
             fate = Fate.UNKNOWN if result.is_lost else failed
             told.append(memory.settle(result.call.call.id, fate))
-        with self._store.together():
-            kept, _ = await asyncio.gather(
-                self._executed(result, is_large=is_large), asyncio.gather(*told)
-            )
+        if told:
+            # Together, so that their scripts travel in one pipeline.
+            with self._store.together():
+                kept, _ = await asyncio.gather(
+                    self._executed(result, is_large=is_large), asyncio.gather(*told)
+                )
+        else:
+            kept = await self._executed(result, is_large=is_large)
         return refused if kept else self._unmarked(result) or refused
 
     def _unmarked(self, result: ToolResult) -> Verdict | None:
@@ -969,15 +972,19 @@ def _with_the_others(verdict: Verdict) -> Verdict:
 
 def _is_large(content: Json) -> bool:
     """Return whether to judge a call, or to label a result, would hold up the calls of others."""
-    room = LARGE
-    stack: list[Json] = [[content]]
-    while stack and room > 0:
-        item = stack.pop()
-        room -= 2 * len(item)
-        if room > 0:
-            for inner in item.values() if isinstance(item, dict) else item:
-                if isinstance(inner, str):
-                    room -= len(inner)
-                elif isinstance(inner, dict | list):
-                    stack.append(inner)
-    return room <= 0
+    room = LARGE - 2
+    waiting: list[Json] = [content]
+    for item in waiting:
+        if isinstance(item, str):
+            room -= len(item)
+        elif isinstance(item, dict):
+            room -= 2 * len(item)
+            if room > 0:
+                waiting += item.values()
+        elif isinstance(item, list):
+            room -= 2 * len(item)
+            if room > 0:
+                waiting += item
+        if room <= 0:
+            return True
+    return False

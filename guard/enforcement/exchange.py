@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from guard.core.errors import AuditError, MessageError
+from guard.core.frozen import frozen
 from guard.core.metrics import ERRORS, FAIL_CLOSED, REFUSALS
 from guard.core.model import Identity, PrincipalRung, SessionRung, ToolCall
 from guard.core.policy import Mode
@@ -252,7 +253,7 @@ def new_decision_id() -> str:
     return secrets.token_hex(_ID_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where a message was going that was refused without being judged."""
 

@@ -368,8 +368,7 @@ class ResponseHandler:
         refusals: dict[str | None, Refusal] = {}
         parts: list[tuple[Json, Json]] = []
         for result in protocol.results(content):
-            failed = replace(result, is_error=result.is_error or status >= BAD_REQUEST)
-            refusal = await self._settle(exchange, failed, is_lost=status >= SERVER_ERROR)
+            refusal = await self._settle(exchange, result, status)
             if refusal is not None and refusal.verdict.enforced is Action.REDACT:
                 parts.append((result.content, refusal.verdict.instead))
             elif refusal is not None:
@@ -391,9 +390,12 @@ class ResponseHandler:
         return left.encode() if isinstance(left, str) else json.dumps(left).encode()
 
     async def _settle(
-        self, exchange: Exchange, result: ParsedResult, *, is_lost: bool
+        self, exchange: Exchange, result: ParsedResult, status: int
     ) -> Refusal | None:
         """Observe the result of a call, or label another answer; return why it is withheld."""
+        is_lost = status >= SERVER_ERROR
+        if status >= BAD_REQUEST and not result.is_error:
+            result = replace(result, is_error=True)
         correlation, protocol = result.correlation, exchange.protocol
         if self._shared is not None and correlation is not None and protocol.answers_by_id:
             await self._fetch(self._shared, exchange, correlation)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from guard.core.frozen import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from guard.core.model import Json
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ParsedCall:
     """One tool call as it stands in a message."""
 
@@ -47,7 +49,7 @@ class Echo:
     """What it is judged as where the server has not said it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Message:
     """One request, read once."""
 
@@ -72,7 +74,7 @@ class Message:
     """What the protocol module wants to remember of the message, e.g. the ids in a batch."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ParsedResult:
     """One result found in an answer."""
 

@@ -8,7 +8,6 @@ Pure: no I/O.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from httptools import (
@@ -21,6 +20,7 @@ from httptools import (
 )
 
 from guard.core.errors import MessageError, OversizeError
+from guard.core.frozen import frozen
 from guard.enforcement.websocket_messages import opens_websocket
 from guard.protocols.framing.json_messages import DRAINED, RequestOutline
 
@@ -39,7 +39,7 @@ Fields = tuple[tuple[bytes, bytes], ...]
 """Header fields in the order and the spelling of the wire; values without white space around."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestRead:
     """A request that has arrived whole."""
 
@@ -78,7 +78,9 @@ class _Head:
         """
         if self.is_complete:
             raise MessageError("bad_http", "trailers are not accepted")
-        self.grow(len(name) + len(value) + _FIELD_BYTES)
+        self.size += len(name) + len(value) + _FIELD_BYTES
+        if self.size > HEAD_LIMIT:
+            raise _long_head()
         value = value.strip(b" \t")
         self.fields.append((name, value))
         key = name.decode("ascii").lower()
@@ -92,7 +94,7 @@ class _Head:
         """
         self.size += size
         if max(self.size, self._arrived) > HEAD_LIMIT:
-            raise MessageError("bad_http", "the head is too large", status=431)
+            raise _long_head()
 
     def arrive(self, size: int) -> None:
         """Count bytes of the wire: a field that does not end is not told of.
@@ -126,6 +128,10 @@ class _Head:
             code = "bad_transfer_encoding" if ends else "bad_http"
             raise MessageError(code, "only chunked bodies are accepted")
         return True
+
+
+def _long_head() -> MessageError:
+    return MessageError("bad_http", "the head is too large", status=431)
 
 
 class RequestReader:

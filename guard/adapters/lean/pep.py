@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import time
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -40,8 +40,9 @@ from guard.adapters.lean.messages import (
 )
 from guard.adapters.message_budget import LIMIT, MessageBudget
 from guard.adapters.processes.listening_ports import BACKLOG
-from guard.adapters.routes import Routes, address_of
+from guard.adapters.routes import ADDRESSES, Routes, address_in, address_of
 from guard.core.errors import GuardError, MessageError
+from guard.core.frozen import frozen
 from guard.core.metrics import ERRORS, UPSTREAM_SECONDS
 from guard.enforcement.admission import OVERLOADED
 from guard.enforcement.exchange import (
@@ -93,6 +94,9 @@ _HOP: Final = frozenset(
 )
 """Fields of one connection (RFC 9110, section 7.6.1); both sides get their own."""
 _FRAMED: Final = _HOP | {b"upgrade", b"expect", b"content-length", b"accept-encoding"}
+_KEPT_HERE: Final = _FRAMED | {name.encode("ascii") for name in STRIPPED_HEADERS}
+"""Fields of a request that are not sent on, nor is what begins with ``_OWN``."""
+_OWN: Final = STRIPPED_PREFIX.encode("ascii")
 _ANSWER_FRAMED: Final = _HOP | {b"content-length", b"upgrade"}
 _UNCHANGED: Final = _HOP | {b"host", b"content-length"}
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -425,9 +429,13 @@ class LeanPep:
                 if name.encode("latin-1") not in _UNCHANGED and name != "content-encoding"
             ]
             body, target = instead.body, instead.target
-        fields = [(name, value) for name, value in fields if not _is_ours(name.lower())]
+        fields = [
+            pair
+            for pair in fields
+            if (name := pair[0].lower()) not in _KEPT_HERE and not name.startswith(_OWN)
+        ]
         place, tls = address_of(server), None
-        if urlsplit(server.upstream).scheme == "https":
+        if message.scheme == "https":
             tls = self._context("")
             # Behind a shared edge, a Host of the agent's choosing would reach another tenant.
             host = f"[{place[0]}]" if ":" in place[0] else place[0]
@@ -469,7 +477,10 @@ class LeanPep:
         upstream: UpstreamConnection | None = None
         exchange = asked.exchange
         is_settled = False
-        principal = exchange.place.principal
+        if isinstance(exchange, Exchange):
+            principal = exchange.identity.principal
+        else:
+            principal = exchange.place.principal
         self._enforcement.admission.sent(principal)
         try:
             try:
@@ -788,7 +799,7 @@ class LeanPep:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Asked:
     """A judged request on its way."""
 
@@ -868,18 +879,15 @@ def _outline(
 ) -> HttpRequest:
     """Return a request as far as it is known before its content coding is undone."""
     told = told or _ALONE
-    parts, (host, port) = urlsplit(server.upstream), address_of(server)
-    headers = tuple(
-        (name.decode("ascii").lower(), value.decode("latin-1")) for name, value in request.fields
-    )
-    coded = _has(request.fields, b"content-encoding")
+    scheme, authority = _origin(server.upstream)
+    headers = [(n.decode("ascii").lower(), v.decode("latin-1")) for n, v in request.fields]
     return HttpRequest(
         method=request.method,
-        scheme=parts.scheme,
-        host=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        scheme=scheme,
+        host=authority,
         target=request.target,
-        headers=headers,
-        body=b"" if coded else request.body,
+        headers=tuple(headers),
+        body=b"" if "content-encoding" in dict(headers) else request.body,
         server=f"{DECIDE}:{server.name}"
         if server.name
         else "{}:{}{}".format(*client.sockname, server.route),
@@ -889,14 +897,15 @@ def _outline(
     )
 
 
+@lru_cache(maxsize=ADDRESSES)
+def _origin(upstream: str) -> tuple[str, str]:
+    """Return scheme and authority (``host:port``) of an upstream's URL."""
+    host, port = address_in(upstream)
+    return urlsplit(upstream).scheme, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _has(fields: Fields, wanted: bytes) -> bool:
     return any(name.lower() == wanted for name, _ in fields)
-
-
-def _is_ours(name: bytes) -> bool:
-    """Return whether a field of a request stays here: it is the guard's, or of one connection."""
-    text = name.decode("ascii")
-    return name in _FRAMED or text.startswith(STRIPPED_PREFIX) or text in STRIPPED_HEADERS
 
 
 def _with_credential(

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import re2
 
 from guard.core.errors import MessageError
+from guard.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,7 +96,7 @@ REFUSED: Final = -32003
 """Implementation-defined server error: the guard refused the request."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RpcMessage:
     """One message: a request (method and id), a notification (method), or a response."""
 
@@ -352,6 +352,8 @@ def reject_lookalike_keys(value: Mapping[str, Json], names: Iterable[str]) -> No
     Raises:
         MessageError: there is one.
     """
+    if isinstance(names, frozenset) and names.issuperset(value):
+        return  # Each is a known name as it is written.
     folded = dict(zip(map(str.casefold, value), value, strict=True))
     if len(folded) != len(value):
         raise MessageError("ambiguous_key", "two object names differ in case only")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from guard.core.errors import MessageError
+from guard.core.frozen import frozen
 from guard.protocols.framing.json_messages import parse_json
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HttpRequest:
     """One HTTP request whose body is complete and decoded.
 
@@ -63,25 +64,28 @@ class HttpRequest:
         Raises:
             MessageError: it occurs more than once.
         """
-        fields = self._memo.get("headers")
-        if fields is None:
-            fields = self._memo["headers"] = {}
-            for key, value in self.headers:
-                fields.setdefault(key, []).append(value)
-        values = fields.get(name)
-        if values is None:
-            return None
-        if len(values) > 1:
-            code, message = "duplicate_header", f"header `{name}` occurs {len(values)} times"
-            raise MessageError(code, message)
-        return str(values[0])
+        names: dict[str, str] | None = self._memo.get("headers")
+        if names is None:
+            names = self._memo["headers"] = dict(self.headers)
+        value = names.get(name)
+        if value is not None and len(names) < len(self.headers):
+            count = [key for key, _ in self.headers].count(name)
+            if count > 1:
+                message = f"header `{name}` occurs {count} times"
+                raise MessageError("duplicate_header", message)
+        return value
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The names of its headers, each with its last value."""
+        names: dict[str, str] | None = self._memo.get("headers")
+        if names is None:
+            names = self._memo["headers"] = dict(self.headers)
+        return names
 
     def has_header(self, name: str) -> bool:
         """Return whether a header occurs at all."""
-        for key, _ in self.headers:
-            if key == name:
-                return True
-        return False
+        return name in (self._memo.get("headers") or self.names)
 
     def proved(self, principal: str | None = None) -> str | None:
         """Return the principal that it was found to prove, after noting it where one is given.

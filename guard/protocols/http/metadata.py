@@ -214,15 +214,21 @@ def request_context(request: HttpRequest) -> str:
             continue
         signed = not request.chosen and name == "authorization" and isinstance(value, str)
         headers[name] = credential_identity(value) if signed else value
-    parts = [
-        request.method,
-        request.scheme,
-        request.host.lower(),
-        path,
-        lasting,
-        headers,
-    ]
+    place = request.method, request.scheme, request.host.lower()
+    if not lasting and not headers and len(path) < _VALUE_LIMIT:
+        return _plain_context(path, place)
+    return _context_digest(path, place, lasting, headers)
+
+
+def _context_digest(
+    path: str, place: tuple[str, str, str], lasting: Json = (), headers: Json = None
+) -> str:
+    parts = [*place, path, lasting, headers or {}]
     return hashlib.blake2b(_CANONICAL.encode(parts).encode(), digest_size=16).hexdigest()
+
+
+_plain_context: Final = lru_cache(maxsize=256)(_context_digest)
+"""Of a request that says nothing besides: they come again and again."""
 
 
 def call_context(context: str, meta: Json) -> str:

@@ -67,6 +67,7 @@ VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The member of the params that ``Mcp-Name`` repeats, by method."""
 _PARAM: Final = "mcp-param-"
+_MIRRORING: Final = frozenset({"mcp-method", "mcp-name"})
 _CODED: Final = re.compile(r"=\?base64\?(.*)\?=")
 _SESSION_NAMES: Final = frozenset({"session_id", "sessionid"})
 
@@ -81,15 +82,14 @@ def check_headers(request: HttpRequest, messages: Sequence[RpcMessage]) -> None:
     Raises:
         MessageError: they differ, or stand above a batch, of which they can say nothing.
     """
+    names = request.names
+    if not OVERRIDING.isdisjoint(names):
+        raise MessageError(HEADER_MISMATCH, "a header gives the message another target")
     mirrored: list[str] = []
-    names = False
     for header, value in request.headers:
-        if header in OVERRIDING:
-            raise MessageError(HEADER_MISMATCH, "a header gives the message another target")
         if header.startswith(_PARAM):
             mirrored.append(value)
-        names = names or header in {"mcp-method", "mcp-name"}
-    if not names and not mirrored:
+    if not mirrored and _MIRRORING.isdisjoint(names):
         return
     method, name = request.header("mcp-method"), request.header("mcp-name")
     if len(messages) != 1:
@@ -376,7 +376,7 @@ _ANSWERS: Final = frozenset({"result", "error"})
 STDIO: Final = "stdio"
 """Scheme of what comes by a pipe, where there are no paths."""
 _CONVENTIONAL: Final = re.compile(r"/|(?:/[A-Za-z][A-Za-z0-9_-]{0,31}){0,2}/(?:mcp|sse)/?")
-_HEADERS: Final = ("mcp-session-id", "mcp-protocol-version", "mcp-method")
+_HEADERS: Final = frozenset({"mcp-session-id", "mcp-protocol-version", "mcp-method"})
 _CODES: Final = {"bad_json": PARSE_ERROR, "duplicate_key": PARSE_ERROR, HEADER_MISMATCH: -32020}
 """JSON-RPC error codes of what cannot be read."""
 _WAITING: Final = 1e-6
@@ -401,9 +401,8 @@ class McpProtocol(ProtocolModule):
 
     def matches(self, request: HttpRequest) -> bool:
         """Return whether it is MCP, however broken: by header, by body, by what it looks like."""
-        for name, _ in request.headers:
-            if name in _HEADERS:
-                return True
+        if not _HEADERS.isdisjoint(request.names):
+            return True
         if request.method == "GET" and _opens_stream(request):
             return True
         if request.method not in _BODY_METHODS or not request.body:
@@ -412,8 +411,10 @@ class McpProtocol(ProtocolModule):
             value = request.json()
         except MessageError:
             return b"jsonrpc" in request.body
-        items = value if isinstance(value, list) else [value]
-        return any(isinstance(i, dict) and _is_rpc(i) for i in items) and not speaks_a2a(value)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, dict) and _is_rpc(item):
+                return not speaks_a2a(value)
+        return False
 
     def parse(self, request: HttpRequest) -> Message:
         """Read a POST body; GET (the server's stream) and DELETE (end of session) carry no call."""

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core.errors import MessageError
-from guard.protocols.framing.json_messages import RequestOutline, asked_for, parse_json
+from guard.protocols import a2a
+from guard.protocols.framing import json_messages
+from guard.protocols.framing.json_messages import (
+    RequestOutline,
+    asked_for,
+    parse_json,
+    reject_lookalike_keys,
+)
+from guard.protocols.llm import anthropic, openai_chat, openai_responses
+from guard.protocols.mcp import mcp
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")),
@@ -112,3 +121,24 @@ def test_an_outline_of_anything_is_small_and_the_same_in_any_pieces(body, size):
 
     assert whole.text() == pieces.text()
     json.loads(whole.text() or b"null")
+
+
+@pytest.mark.parametrize(
+    "module", [a2a, anthropic, json_messages, mcp, openai_chat, openai_responses], ids=str
+)
+def test_no_two_known_names_differ_in_case_only(module: object) -> None:
+    """Keys that are all known as they stand are therefore taken without a further look."""
+    for value in vars(module).values():
+        if isinstance(value, frozenset) and all(isinstance(name, str) for name in value):
+            assert len(set(map(str.casefold, value))) == len(value)
+
+
+@pytest.mark.parametrize("names", [frozenset({"id", "method"}), ("id", "method")])
+@pytest.mark.parametrize(
+    "keys", [("ID",), ("id", "Id"), ("id", "x", "X"), ("Method", "id"), ("\u212aey", "key")]
+)
+def test_a_name_in_another_case_is_refused(names: tuple[str, ...], keys: tuple[str, ...]) -> None:
+    """Beside the known name or without it, and of names that are not known likewise."""
+    with pytest.raises(MessageError):
+        reject_lookalike_keys(dict.fromkeys(keys), names)
+    reject_lookalike_keys({"id": 1, "x": 2}, names)

@@ -14,11 +14,13 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import from_json, to_json
 
 from guard.adapters.audit_log import EVENT_DECISION
 from guard.adapters.audit_tree import EVENT_ERASED, EVENT_ERASURE
@@ -76,7 +78,6 @@ CREATE TABLE IF NOT EXISTS places (path TEXT PRIMARY KEY, inode INTEGER, offset 
 PRAGMA user_version = {VERSION};
 """
 DAY: Final = 86400.0
-_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _DETAIL: Final = ("reasons", "decided_by", "errors", "targets", "facts", "policy", "mode")
 _COLUMNS: Final = (
     "at", "decision", "tenant", "principal", "session", "server", "tool", "role", "enforced",
@@ -188,7 +189,7 @@ class DecisionIndex:
         self.taken = 0
         """Decisions that the last batch took in."""
         self.unread = 0
-        """Lines that are no JSON object, since the process started."""
+        """Lines that are no JSON object, or too deep a one, since the process started."""
 
     def close(self) -> None:
         """Close the log for good; the index stays."""
@@ -341,16 +342,20 @@ class DecisionIndex:
         """
         rows: list[tuple[tuple[Any, ...], Row]] = []
         events: list[dict[str, Any]] = []
-        counts: Counter[tuple[int, str, str]] = Counter()
+        alike: Counter[tuple[Any, ...]] = Counter()
         for line in data.split(b"\n"):
             entry = _entry(line)
             if entry is None:
                 self.unread += bool(line.strip())
             elif entry.get("event") == EVENT_DECISION:
                 rows.append(_values(entry))
-                counts.update(_counted(entry, rows[-1][0][0]))
+                alike[_counted(entry, rows[-1][0][0])] += 1
             elif entry.get("event") not in {None, EVENT_ERASED}:
                 events.append(entry)
+        counts: Counter[tuple[int, str, str]] = Counter()
+        for (hour, *names), count in alike.items():
+            for what, name in names:
+                counts[hour, what, name] += count
         first = (db.execute("SELECT max(id) FROM decisions").fetchone()[0] or 0) + 1
         db.executemany(_INSERT, [row for row, _ in rows])
         db.executemany(
@@ -519,10 +524,21 @@ def _timed(number: int, data: bytes) -> Iterator[tuple[float, int, bytes]]:
 
 def _entry(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        found = from_json(line)
     except ValueError:
-        return None
+        found = _leniently(line)
     return found if isinstance(found, dict) else None
+
+
+def _leniently(line: bytes) -> Any:
+    """Return what a line says in which halves of surrogate pairs are; None where it is no JSON.
+
+    They become question marks, as SQLite stores none.
+    """
+    with suppress(ValueError, RecursionError):
+        said = json.dumps(json.loads(line), ensure_ascii=False)
+        return from_json(said.encode("utf-8", "replace"))
+    return None
 
 
 def _at(entry: Mapping[str, Any]) -> float:
@@ -542,25 +558,30 @@ def _values(entry: Mapping[str, Any]) -> tuple[tuple[Any, ...], Row]:
         *(str(entry.get(name, "")) for name in names),
         entry.get("milliseconds") or 0.0,
         entry.get("score"),
-        _ENCODE(detail),
+        to_json(detail).decode(),
         entry.get("log", ""),
         entry.get("n", -1),
     )
     return columns, detail
 
 
-def _counted(entry: Mapping[str, Any], at: float) -> Iterator[tuple[int, str, str]]:
-    hour = _hour(at)
-    yield hour, "enforced", str(entry.get("enforced", ""))
-    yield hour, "tool", str(entry.get("tool", ""))
-    yield hour, "principal", str(entry.get("principal", ""))
-    yield hour, "server", str(entry.get("server", ""))
-    yield hour, "tenant", str(entry.get("tenant", ""))
-    yield hour, "policy", str(entry.get("policy", ""))[:12]
-    spent = max(float(entry.get("milliseconds") or 0.0), 1e-3)
-    yield hour, "bucket", str(math.ceil(math.log(spent) / _STEP))
-    for code in {str(one.get("code", "")) for one in entry.get("reasons", ())}:
-        yield hour, "reason", code
+def _counted(entry: Mapping[str, Any], at: float) -> tuple[Any, ...]:
+    """Return the hour of a decision, and what it counts as, each with a name.
+
+    Most decisions of a batch count as the same, so that they are counted together.
+    """
+    said, spent = entry.get, max(float(entry.get("milliseconds") or 0.0), 1e-3)
+    return (
+        _hour(at),
+        ("enforced", str(said("enforced", ""))),
+        ("tool", str(said("tool", ""))),
+        ("principal", str(said("principal", ""))),
+        ("server", str(said("server", ""))),
+        ("tenant", str(said("tenant", ""))),
+        ("policy", str(said("policy", ""))[:12]),
+        ("bucket", str(math.ceil(math.log(spent) / _STEP))),
+        *[("reason", code) for code in {str(one.get("code", "")) for one in said("reasons", ())}],
+    )
 
 
 def _event(db: sqlite3.Connection, entry: dict[str, Any]) -> None:

@@ -56,6 +56,20 @@ def test_a_rotated_log_is_read_to_its_end_first(log, opened):
     assert taken == ["d3", "d4"]
 
 
+def test_no_line_keeps_what_comes_after_it_from_being_read(log, opened):
+    """Halves of surrogate pairs are shown as question marks; what is no JSON, or too deep, is counted."""
+    index = opened(log)
+    index.take_in()
+    odd = {**json.loads(line(3)), "tool": "mail\ud800", "reasons": [{"code": "\udfff"}]}
+    deep = {**json.loads(line(4)), "errors": json.loads("[" * 300 + "]" * 300)}
+    with log.open("a", encoding="utf-8") as file:
+        file.write("".join(f"{json.dumps(one)}\n" for one in (odd, deep)))
+        file.write("{no JSON}\n" + line(5))
+    taken = [(row["decision"], row["tool"]) for row in index.take_in()]
+    assert taken == [("d3", "mail?"), ("d5", "send")]
+    assert (index.page({})[1]["codes"], index.unread) == (["?"], 2)
+
+
 def test_several_guards_logs_are_one_index(log, opened, tmp_path):
     """Each is read from its own place, whichever grows; a log that is not there yet comes later."""
     logs = [log, tmp_path / "b.jsonl", tmp_path / "c.jsonl"]

@@ -57,7 +57,7 @@ def test_a_rotated_log_is_read_to_its_end_first(log, opened):
 
 
 def test_no_line_keeps_what_comes_after_it_from_being_read(log, opened):
-    """Halves of surrogate pairs are shown as question marks; what is no JSON, or too deep, is counted."""
+    """Halves of surrogate pairs become question marks; what is no JSON, or too deep, is counted."""
     index = opened(log)
     index.take_in()
     odd = {**json.loads(line(3)), "tool": "mail\ud800", "reasons": [{"code": "\udfff"}]}

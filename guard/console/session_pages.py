@@ -55,15 +55,18 @@ class SessionPages:
         wanted = {name: request.query_params.get(name, "") for name in ("session", "principal")}
         rows = await asyncio.to_thread(self._shelf.index.page, wanted, limit=CALLS)
         chosen = any(wanted.values())
+        parts = await self._parts(wanted, rows) if chosen else []
+        timeline = [*rows[::-1], *(one for part in parts for one in _results(part))]
         return self._shown(
             request,
             "sessions",
             wanted=wanted,
-            rows=rows[::-1] if chosen else [],
+            # Stable: of the same moment, calls come in the order of the log.
+            rows=sorted(timeline, key=lambda one: float(one["at"])) if chosen else [],
             seen=[] if chosen else _seen(rows),
             chosen=chosen,
             scored=chosen and any(row["score"] is not None for row in rows),
-            parts=await self._parts(wanted, rows) if chosen else [],
+            parts=parts,
         )
 
     async def _parts(self, wanted: dict[str, str], rows: list[Row]) -> list[dict[str, Any]]:
@@ -136,6 +139,18 @@ def _seen(rows: list[Row]) -> list[Row]:
         one["calls"] += 1
         one["held"] += row["enforced"] in {"ask", "block"}
     return list(seen.values())
+
+
+def _results(part: dict[str, Any]) -> list[Row]:
+    """Return what a principal gained labels by: results in which somebody else named values."""
+    found: dict[tuple[str, int, bytes], Row] = {}
+    for _, record in part.get("read", ()):
+        new = {"at": record.at, "read_by": part["principal"], "source": record.source}
+        key = (record.source, record.call, record.session)
+        one = found.setdefault(key, {**new, "call": record.call, "named": 0, "label": record.label})
+        one["named"] += 1
+        one["label"] = min(one["label"], record.label)
+    return list(found.values())
 
 
 def _features(window: Window) -> list[tuple[str, str]]:

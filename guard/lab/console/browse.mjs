@@ -1,6 +1,6 @@
 // Views pages of a console in Chromium: node browse.mjs < JSON, with playwright-core and axe-core in NODE_PATH.
 // In: {url, secret, seconds, profiles, pages: [...], axe: bool, quick: bool, control: [texts], film: [steps]}; a step is
-// {go: path, fill: {selector: text}, click: selector, wait: selector, slow: bool, file: picture}.
+// {go: path, fill: {selector: text}, click: selector, press: [keys], wait: selector, slow: bool, file: picture}.
 // Out: {executed, control, violations: [...], foreign: [...], viewed}.
 // Every wait has an end; after `seconds` in all it says what it was doing, and exits with 3.
 import { createRequire } from "node:module";
@@ -66,6 +66,9 @@ try {
         await page.emulateMedia({ colorScheme: scheme });
         await page.setViewportSize({ width, height: 800 });
         await look();
+        // On a phone a table may scroll in its frame; the page may not.
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+        if (wide > 0) found.violations.push(`${path}: wider than the window of ${width} by ${wide}`);
         found.opened++;
       }
       await page.setViewportSize({ width: 1200, height: 800 });
@@ -94,6 +97,7 @@ try {
     }
     for (const [where, text] of Object.entries(step.fill ?? {})) await page.fill(where, text, { timeout });
     if (step.click) await page.click(step.click, { timeout });
+    for (const key of step.press ?? []) await page.keyboard.press(key);
     if (step.wait) await page.locator(step.wait).first().waitFor({ timeout });
     if (!step.file) continue;
     for (const scheme of ["dark", "light"]) {

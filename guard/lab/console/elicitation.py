@@ -37,7 +37,7 @@ ask:
   hold: {HOLD}s
   elicit:
     - by: form
-      principals: [p0, p1, p2, p3, p4, p5]
+      principals: [p0, p1, p2, p3, p4, p5, p6]
       rules: [ask-unknown, ask-unmapped, recall-before-unknown-send, suspicious-unknown-send]
 """
 CASES: Final[dict[str, tuple[dict[str, Any], str]]] = {
@@ -64,6 +64,7 @@ CLIENTS: Final = (
     Client("mcp 2 (Python)", "mcp2", "mcp2.py", is_modern=True),
     Client("fastmcp 2", "fastmcp2", "fastmcp_client.py"),
     Client("fastmcp 3", "fastmcp3", "fastmcp_client.py"),
+    Client("fastmcp 4", "fastmcp4", "fastmcp_client.py"),
     Client("@modelcontextprotocol/sdk 1", "node", "ts1.mjs"),
     Client("@modelcontextprotocol/client 2", "node", "ts2.mjs", is_modern=True),
 )

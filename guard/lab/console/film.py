@@ -166,8 +166,8 @@ def shot(on: Set, modules: Path | None, place: Path) -> dict[str, Any] | str:
     stricter = text.replace("effect: ask", "effect: block")
     steps: list[dict[str, Any]] = [
         {"go": "/", "wait": "#live tbody tr", "file": "now"},
-        {"go": "/approvals", "wait": "article.request", "file": "approvals"},
-        {"click": "article.request h2 a", "wait": "ol.lineage", "file": "approval"},
+        {"press": ["2"], "wait": "article.request", "file": "approvals"},
+        {"press": ["j", "Enter"], "wait": "ol.lineage", "file": "approval"},
         {"go": "/sessions?principal=ben", "wait": "img.chart", "file": "session"},
         {"go": "/lineage", "fill": {"input[name=value]": DROP}, "click": "main form button",
          "wait": "svg.lineage-graph", "file": "lineage"},

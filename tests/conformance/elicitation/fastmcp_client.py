@@ -1,4 +1,4 @@
-"""FastMCP 2 and 3, whose client tells of an error result by a ``ToolError`` with its text."""
+"""FastMCP 2 to 4, whose client tells of an error result by a ``ToolError`` with its text."""
 
 from __future__ import annotations
 

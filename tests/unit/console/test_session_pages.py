@@ -39,6 +39,20 @@ async def test_what_a_session_met_and_remembered_is_shown(console, agent):
     assert "saved in facts" not in other
 
 
+async def test_results_stand_between_the_calls_by_time(console, agent):
+    """A result that brought labels is in the timeline once, before what was called after it."""
+    await spread(agent)
+    _add(console, line(50, principal="alice", session="one", at="2100-01-01T00:00:00.000+00:00"))
+    async with console.as_("viewer") as client:
+        page = (await client.get("/sessions", params={"session": "one"})).text
+
+    timeline = page.partition("<tbody>")[2].partition("</tbody>")[0]
+    shown = timeline.split("<tr")[1:]
+    assert "of that label" in shown[0]
+    assert "/decisions/d50" in shown[-1]
+    assert timeline.count("result of call 0") == 1
+
+
 async def test_scores_are_drawn_in_order(console):
     """The picture exists where something was scored, and is an image that runs nothing."""
     _add(console, *(line(60 + n, session="s9", score=n / 4) for n in range(5)))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from guard.adapters.audit_log import AuditLogFile, NoAuditLog
     from guard.adapters.redis.store import RedisSessionStore
     from guard.console.access import SignedIn
-    from guard.console.decisions import DecisionIndex
+    from guard.console.decisions import DecisionIndex, Row
     from guard.core.policy import StateLimits
     from guard.provenance.seal import Seal
 
@@ -41,9 +41,23 @@ class Templates:
             lstrip_blocks=True,
         )
         self.environment.filters["minute"] = minute
-        self.environment.globals |= {"link": link, "linked": linked}
+        self.environment.globals |= {"link": link, "linked": linked, "cells_of": self._cells_of()}
         self.alarms: list[str] = []
         """What every page says to everybody who is signed in."""
+
+    def _cells_of(self) -> Callable[[Row], Markup]:
+        """Return what makes the cells of a decision that many decisions have alike: made once."""
+
+        @lru_cache(maxsize=4096)
+        def made(enforced: str, tool: str, principal: str, session: str, *whys: str) -> Markup:
+            macros: Any = self.environment.get_template("rows.html.jinja").module
+            return Markup(macros.cells(enforced, tool, principal, session, whys))  # noqa: S704  (its template escapes)
+
+        def cells_of(row: Row) -> Markup:
+            whys = [str(one.get("detail") or one.get("code", "")) for one in row.get("reasons", ())]
+            return made(row["enforced"], row["tool"], row["principal"], row["session"], *whys)
+
+        return cells_of
 
     def shown(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:
         """Return a page with what every page shows, and values of its own."""

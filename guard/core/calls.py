@@ -44,6 +44,8 @@ ANSWERS: Final = frozenset({ELICITATION, SAMPLING, ROOTS, ANSWER})
 """Calls by which a client answers what its server asked: their receiver is that server."""
 LOADED: Final = "$~loaded"
 """Path of what a receiver's program loads by itself out of a text that is sent: a picture."""
+_NO_RECEIVERS: Final = frozenset({"reply", "text", "number", "malformed", "missing"})
+"""Kinds of destinations that name a message or a value, and nobody who could receive again."""
 OUTSIDE: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 
 
@@ -89,6 +91,14 @@ class ClassifiedCall:
         if self.memory_write is not None:
             return self.memory_write.store or named or DEFAULT_STORE
         return named if self.role in SAVING else ""
+
+    def receivers(self) -> Iterator[Target]:
+        """Yield the targets of a send that may be, or become, established: the external ones."""
+        if self.role is Role.SEND:
+            for target in self.targets:
+                is_external = target.status is DestinationStatus.EXTERNAL
+                if is_external and target.destination.kind not in _NO_RECEIVERS:
+                    yield target
 
     @property
     def mapped(self) -> bool:

@@ -360,21 +360,24 @@ def _handle_key(handle: str) -> str:
     return value if latin else f"{HANDLE}{handle}"
 
 
-def taints_of(destination: Destination) -> tuple[str, ...]:
-    """Return further values that taint a destination: its host, its look-alike in ASCII, and the
-    mailbox with any other tag.
+def taints_of(destination: Destination) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return further values that taint a destination, and those that only make it suspicious.
+
+    The former are its host, its look-alike in ASCII, and the mailbox with any other tag; the latter
+    count where nothing else is known of it: the bare host of a mailbox.
     """
     if destination.kind in {"url", "host", "ip"}:
-        return (f"any:{destination.host}",)
+        return (f"any:{destination.host}",), ()
     if destination.kind == "handle" and not destination.canonical.isascii():
-        return (handle_value(destination.canonical),)
+        return (handle_value(destination.canonical),), ()
     if destination.kind != "mail":
-        return ()
+        return (), ()
     mailbox, tagged = destination.canonical, "+" in destination.canonical
     base = untagged(mailbox) if tagged else mailbox
     plain = mailbox.isascii() and mailbox == mailbox.lower() and "xn--" not in destination.host
     alike = () if plain else _alike(destination)
-    return (f"any:{base}", f"mail:{base}", *alike) if base != mailbox else (f"any:{base}", *alike)
+    untags = (f"mail:{base}",) if base != mailbox else ()
+    return (f"any:{base}", *untags, *alike), (f"any:{destination.host}",)
 
 
 def _alike(destination: Destination) -> tuple[str, ...]:
@@ -385,11 +388,6 @@ def _alike(destination: Destination) -> tuple[str, ...]:
         hosts.append(skeleton(_shown(destination.host)))
     exact = f"mail:{destination.canonical}"
     return tuple(v for v in (f"mail:{local}@{host}" for host in hosts) if v != exact)
-
-
-def hints_of(destination: Destination) -> tuple[str, ...]:
-    """Return values that make an unknown destination suspicious: the bare host of a mailbox."""
-    return (f"any:{destination.host}",) if destination.kind == "mail" else ()
 
 
 def _shown(host: str) -> str:

@@ -191,6 +191,7 @@ class HeldRequest:
         return outcome
 
     async def _again(self, asked: Asked) -> Exchange | UnreadExchange | HttpReply | Asked:
+        asked.request.forget_proof()
         return await self._judge(asked.request)
 
 

@@ -214,7 +214,6 @@ class RequestHandler:
             return await judge(request)
         finally:
             admission.leave(principal)
-            request.forget_proof()
 
     async def on_patient_request(
         self, request: HttpRequest
@@ -412,17 +411,12 @@ class RequestHandler:
         """Return the reply of a refusal, or what is asked where a person's yes would release it."""
         request, protocol, identity = rewriting.original, exchange.protocol, exchange.identity
 
-        def worded(refusals: Sequence[Refusal | None]) -> HttpReply:
-            reply = refused.word(refusals)
-            return _in_stream(reply, protocol, request, identity.principal)
-
         def reworded(reason: Reason) -> HttpReply:
-            return worded(
-                [one and replace(one, verdict=one.verdict.blocked(reason)) for one in told]
-            )
+            told = [r and replace(r, verdict=r.verdict.blocked(reason)) for r in refused.told]
+            return _in_stream(refused.word(told), protocol, request, identity.principal)
 
-        told, asked = refused.told, _asked(refused.refusals)
-        reply = worded(told)
+        reply = _in_stream(refused.word(refused.told), protocol, request, identity.principal)
+        asked = _asked(refused.refusals)
         if not asked:
             return reply
         policy = asked[0].verdict.policy
@@ -488,10 +482,17 @@ class RequestHandler:
         return read(request)
 
     def _matching(self, request: HttpRequest) -> ProtocolModule:
-        host = request.host.lower()
+        """Return the protocol of a request.
+
+        Raises:
+            MessageError: two claim it.
+        """
+        host, policy = request.host.lower(), self._guard.policy
         speaks_model = not self._model_apis.isdisjoint({host, host.rpartition(":")[0]})
         found: ProtocolModule | None = None
         for protocol in self._protocols:
+            if protocol.needs and getattr(policy, protocol.needs, None) is None:
+                continue
             if (speaks_model or not protocol.model_api) and protocol.matches(request):
                 if found is not None:
                     raise MessageError("two_protocols", "two protocols claim this request")
@@ -618,7 +619,9 @@ class RequestHandler:
                 return Refused(_refusals(judged), [refusal], whole)
         refusals = _refusals(own)
         if refusals.count(None) < len(refusals):
-            word = partial(self._refused, protocol, rewriting.original, message)
+            word = partial(protocol.refuse, message)
+            if protocol is self._fallback:
+                word = partial(self._refused_plainly, rewriting.original, message)
             return Refused(refusals, refusals, word)
         exchange.rewritten = rewriting.request
         exchange.is_write = bool(own)
@@ -638,20 +641,15 @@ class RequestHandler:
         whole = None if refusal is None else protocol.refuse_whole(message, refusal)
         return whole or self._fallback.refuse(message, refusals)
 
-    def _refused(
-        self,
-        protocol: ProtocolModule,
-        request: HttpRequest,
-        message: Message,
-        refusals: Sequence[Refusal | None],
+    def _refused_plainly(
+        self, request: HttpRequest, message: Message, refusals: Sequence[Refusal | None]
     ) -> HttpReply:
-        """Word a refusal; for a model's client, which reads no other, in its vendor's shape."""
-        if protocol is self._fallback:
-            for model in self._protocols:
-                if model.model_api and model.matches(request):
-                    hint = _UNDECLARED.format(host=request.host)
-                    return model.refuse(message, [r and replace(r, hint=hint) for r in refusals])
-        return protocol.refuse(message, refusals)
+        """Word the refusal of a plain request; for a model's client, in its vendor's shape."""
+        for model in self._protocols:
+            if model.model_api and model.matches(request):
+                hint = _UNDECLARED.format(host=request.host)
+                return model.refuse(message, [r and replace(r, hint=hint) for r in refusals])
+        return self._fallback.refuse(message, refusals)
 
 
 _UNDECLARED: Final = (

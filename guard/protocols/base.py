@@ -60,6 +60,8 @@ class ProtocolModule(ABC):
     """True for a module whose requests carry no call of their own.  It is asked only about hosts
     that the operator declared as model APIs: a path alone (many tools have a ``/v1/messages``)
     must not turn a send into a conversation."""
+    needs: ClassVar[str] = ""
+    """The attribute of the policy without which no request matches; empty where there is none."""
     event_names: ClassVar[frozenset[str]] = frozenset()
     """Names of the server-sent events that carry its messages; such an event that cannot be read
     one way only ends the stream."""

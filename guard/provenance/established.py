@@ -18,8 +18,8 @@ from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung
-from guard.core.model import DestinationStatus, Integrity, Role
-from guard.provenance.label_sets import ESTABLISHED, SENT, SHOWN
+from guard.core.model import Integrity
+from guard.provenance.label_sets import ESTABLISHED, SENT, SHOWN, established_mark
 from guard.provenance.ladder import attest
 from guard.provenance.lineage import ID, entries_in
 from guard.provenance.seal import SOURCE_LIMIT
@@ -27,14 +27,11 @@ from guard.provenance.seal import SOURCE_LIMIT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from guard.core.calls import ClassifiedCall, Target, TracedCall
+    from guard.core.calls import ClassifiedCall, TracedCall
     from guard.core.labels import LabelSet
-    from guard.core.model import Destination
     from guard.provenance.label_sets import LabelSets
     from guard.provenance.seal import Seal
 
-NO_RECEIVERS: Final = frozenset({"reply", "text", "number", "malformed", "missing"})
-"""Kinds of destinations that name a message or a value, and nobody who could receive again."""
 _MEMBERS: Final = ("principal", "server", "upstream", "tool", "kind", "receiver")
 
 
@@ -72,35 +69,6 @@ class Established:
     receiver: str
 
 
-def receivers_of(classified: ClassifiedCall) -> Iterator[Target]:
-    """Yield the targets of a send that may be, or become, established: the external ones."""
-    if classified.role is Role.SEND:
-        for target in classified.targets:
-            external = target.status is DestinationStatus.EXTERNAL
-            if external and target.destination.kind not in NO_RECEIVERS:
-                yield target
-
-
-def established_mark(
-    seal: Seal, principal: str, tool: tuple[str, str, str], destination: Destination
-) -> bytes:
-    """Return the fingerprint of principal, tool and receiver of a send.
-
-    Args:
-        seal: the deployment's key.
-        principal: who sends.
-        tool: listener, upstream and name of the tool.
-        destination: the receiver.
-    """
-    return seal.fingerprint("established:" + _shown(principal, tool, destination))
-
-
-def _shown(principal: str, tool: tuple[str, str, str], destination: Destination) -> str:
-    """Return what makes one established receiver, each part escaped so that none runs on."""
-    parts = (principal, *tool, destination.kind, destination.canonical)
-    return "\0".join(map(encode_basestring_ascii, parts))
-
-
 def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[LabelWrite]:
     """Yield the records of the receivers that a send establishes, to be stored as it has succeeded.
 
@@ -135,12 +103,11 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
         record = prompted if attested.rung is Rung.PROMPTED else traced.approved
         if record is None:
             continue
-        mark = established_mark(seal, principal, tool, destination)
+        mark, shown = established_mark(seal, principal, tool, destination)
         area = sets.established(call.identity.tenant, mark)
-        shown = _shown(principal, tool, destination).encode()
         entries = (
             seal.write(area, mark + ESTABLISHED, record),
-            (mark + SHOWN, seal.enciphered(area, mark + SHOWN, shown)),
+            (mark + SHOWN, seal.enciphered(area, mark + SHOWN, shown.encode())),
         )
         yield LabelWrite(area, LabelWriteMode.REPLACE, entries)
 
@@ -160,7 +127,7 @@ def sent_writes(seal: Seal, sets: LabelSets, classified: ClassifiedCall) -> Iter
     call = classified.call
     body = json.dumps([call.at, call.tool[:SOURCE_LIMIT], call.id]).encode()
     identity = seal.digest("sent", call.id).ljust(ID, b"\0")
-    for target in islice(receivers_of(classified), SENT_LIMIT):
+    for target in islice(classified.receivers(), SENT_LIMIT):
         destination = target.destination
         mark = sent_mark(seal, call.identity.principal, destination.kind, destination.canonical)
         area = sets.sent(call.identity.tenant, mark)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.core.labels import LabelLookup, LabelSet
 
 if TYPE_CHECKING:
-    from guard.core.model import Identity
+    from guard.core.model import Destination, Identity
     from guard.core.policy import StateLimits
     from guard.provenance.seal import Seal
 
@@ -230,10 +231,8 @@ class LabelSets:
         return int(at // self._period)
 
 
-@lru_cache(maxsize=4)
-def label_sets(limits: StateLimits) -> LabelSets:
-    """Return the label sets under a policy's limits: the same object for the same limits."""
-    return LabelSets(limits)
+label_sets: Final = lru_cache(maxsize=4)(LabelSets)
+"""The label sets under a policy's limits: the same object for the same limits."""
 
 
 def pin_set(upstream: str) -> LabelSet:
@@ -250,6 +249,23 @@ def pin_field(seal: Seal, tool: str, kind: bytes) -> bytes:
 def pin_mark(seal: Seal, upstream: str, tool: str) -> LabelLookup:
     """Return the look-up of a tool's mark, which is sent with each attempt to call the tool."""
     return LabelLookup(pin_set(upstream), (pin_field(seal, tool, MARKED),))
+
+
+def established_mark(
+    seal: Seal, principal: str, tool: tuple[str, str, str], destination: Destination
+) -> tuple[bytes, str]:
+    """Return the fingerprint of principal, tool and receiver of a send, and what it is made of.
+
+    Args:
+        seal: the deployment's key.
+        principal: who sends.
+        tool: listener, upstream and name of the tool.
+        destination: the receiver.
+    """
+    parts = (principal, *tool, destination.kind, destination.canonical)
+    # Each part is escaped, so that none runs on.
+    shown = "\0".join(map(encode_basestring_ascii, parts))
+    return seal.fingerprint(f"established:{shown}"), shown
 
 
 def bucket_of(fingerprint: bytes) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 from guard.core.labels import VOUCHING, Attestation, Channel, Context, Rung
 from guard.core.model import DestinationStatus, Integrity
-from guard.destinations.values import hints_of, keys_of, link_values, taints_of
+from guard.destinations.values import keys_of, link_values, taints_of
 from guard.provenance.prompts import mentioned_value, words_value
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ def attest(
         return by_status
     if context.granted:
         return Attestation(Rung.GRANTED, "grant")
-    attested = attest_values(
-        values_asked(destination, reads=reads), taints_of(destination), context
-    )
+    further, hints = taints_of(destination)
+    attested = attest_values(values_asked(destination, reads=reads), further, context)
     before = context.established.get(destination)
     if context.selects and attested.why in _SELECTED:
         # Whom somebody was right to pay before may be the wrong one now.
@@ -82,7 +81,7 @@ def attest(
         return Attestation(Rung.ESTABLISHED, why, before, same_session=same)
     if attested.rung is Rung.UNKNOWN:
         known = context.values
-        hint = _first_taint([], [known[v] for v in hints_of(destination) if v in known])
+        hint = _first_taint([], [known[v] for v in hints if v in known])
         if hint is not None:
             # Not more than suspicious: half the world has its mail at one of ten hosts.
             return replace(attested, why="host_in_untrusted_text", record=hint, saturated=True)

@@ -37,9 +37,8 @@ from guard.core.labels import (
     PrivateText,
 )
 from guard.core.model import DestinationStatus, Identity, Integrity, Role
-from guard.destinations.values import HANDLE, LINK, MESSAGE, SAID, hints_of, taints_of
+from guard.destinations.values import HANDLE, LINK, MESSAGE, SAID, taints_of
 from guard.provenance.approvals import Scope
-from guard.provenance.established import established_mark, receivers_of
 from guard.provenance.label_sets import (
     ATTESTED,
     BUCKETS,
@@ -55,6 +54,7 @@ from guard.provenance.label_sets import (
     SELECTED,
     TAINTED,
     WRITTEN,
+    established_mark,
     label_sets,
 )
 from guard.provenance.ladder import attest, values_asked
@@ -229,7 +229,7 @@ def _made_lookups(
         asked += zip(taints, repeat(of_taint))
     marks: list[bytes] = []
     for destination in receivers:
-        mark = established_mark(seal, principal, tool, destination)
+        mark, _ = established_mark(seal, principal, tool, destination)
         marks.append(mark)
         slot = _Slot(mark + ESTABLISHED, "", _ESTABLISHED)
         asked.append((sets.established(tenant, mark), (slot,)))
@@ -335,8 +335,7 @@ class Tracing:
             if target.status is DestinationStatus.EXTERNAL:
                 reads = guarded <= place < guarded + len(call.guarded) or self._reads(target)
                 self._add(values_asked(target.destination, reads=reads))
-                further = (*taints_of(target.destination), *hints_of(target.destination))
-                self._add(further, _TAINTS)
+                self._add(chain.from_iterable(taints_of(target.destination)), _TAINTS)
         if policy.counts_capacity:
             self._count_carried()
         # Private text is a matter of sends to somebody outside, and of answers to a server.
@@ -454,7 +453,7 @@ class Tracing:
         """
         call, sets, identity = self._call.call, self._sets, self._identity
         receivers: dict[Destination, Target] = {}
-        for target in islice(receivers_of(self._call), ASK_LIMIT):
+        for target in islice(self._call.receivers(), ASK_LIMIT):
             receivers.setdefault(target.destination, target)
         asker = _Asker(
             self._seal,
@@ -577,7 +576,7 @@ class Tracing:
 
     def _take_declared(self) -> None:
         """Note the receivers that the policy lets this principal send to again with this tool."""
-        for target in receivers_of(self._call):
+        for target in self._call.receivers():
             for is_meant, ends in self._declared:
                 if self._at < ends and is_meant(target.destination):
                     self._established[target.destination] = LabelRecord(

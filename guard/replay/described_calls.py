@@ -41,8 +41,16 @@ from guard.memory_gate.candidate import LabelledEvidence
 from guard.memory_gate.write_path import WritePath
 from guard.provenance import label_sets
 from guard.provenance.approvals import GRANT_FIELD, Scope
-from guard.provenance.established import established_mark
-from guard.provenance.label_sets import ATTESTED, CLAIM, ESTABLISHED, ITEM, PROMPT, READ, REPLY
+from guard.provenance.label_sets import (
+    ATTESTED,
+    CLAIM,
+    ESTABLISHED,
+    ITEM,
+    PROMPT,
+    READ,
+    REPLY,
+    established_mark,
+)
 from guard.provenance.ladder import values_asked
 from guard.provenance.prompts import MENTIONED, sentences_said, words_value
 from guard.provenance.seal import FINGERPRINT, KEY_BYTES, Seal
@@ -454,7 +462,7 @@ def _records(
             record = _record(Integrity.AUTHENTICATED, Channel.PROMPT)
             for destination in destinations:
                 tool = call.server, call.upstream, call.tool
-                mark = established_mark(SEAL, call.identity.principal, tool, destination)
+                mark, _ = established_mark(SEAL, call.identity.principal, tool, destination)
                 yield mark + ESTABLISHED, (frozenset({label_sets.ESTABLISHED_KIND}), record)
         elif rung in _RECORDS:
             suffix, kinds, label, channel = _RECORDS[rung]

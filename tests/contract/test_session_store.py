@@ -298,7 +298,7 @@ async def test_the_many_labels_of_a_large_result_are_stored_in_turns(
     )
     assert snapshot.labels.values == (record(1),) * len(fields)
     assert snapshot.session.trajectory == Trajectory.of([Role.OTHER])
-    counted = await store.client.execute("HGET", store._keys.sources(ALICE, 0), "pages")
+    counted = await store.client.execute("HGET", store._keys.of(ALICE).sources + b"0", "pages")
     assert int(counted) == len(fields)  # type: ignore[call-overload]
 
 

@@ -141,6 +141,19 @@ class _Near(NamedTuple):
     """Those sets: what is kept cannot be collected, so no other set has its id."""
 
 
+class IdentityKeys(NamedTuple):
+    """What is kept of a session and its principal."""
+
+    session: bytes
+    """Window of the session."""
+    principal: bytes
+    """Window of the principal."""
+    full: bytes
+    """Whether a bound of the principal's labels was reached."""
+    sources: bytes
+    """How many labels each source of the principal has; the number of a period follows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """Key names of one namespace.
@@ -158,16 +171,9 @@ class Keys:
             msg = f"namespace `{self.namespace}` must be non-empty and without braces"
             raise StateError(msg)
 
-    def of(self, identity: Identity) -> tuple[bytes, bytes, bytes]:
-        """Return the keys of the session's window, of the principal's window, and of the mark that
-        a bound of the principal's labels was reached.
-        """
+    def of(self, identity: Identity) -> IdentityKeys:
+        """Return the keys of what is kept of a session and its principal."""
         return _identity_keys(self.namespace, identity.tenant, identity.principal, identity.session)
-
-    def sources(self, identity: Identity, period: int) -> bytes:
-        """Return the key that counts the labels of each source of a principal in one period."""
-        begin = _owner_key(self.namespace, identity.tenant, "c", (identity.principal,))
-        return begin + str(period).encode()
 
     def grant(self, tenant: str, call: str) -> bytes:
         """Return the key of the grant for one very call; the same that its area has."""
@@ -204,14 +210,16 @@ class Keys:
 
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)
-def _identity_keys(
-    namespace: str, tenant: str, principal: str, session: str
-) -> tuple[bytes, bytes, bytes]:
+def _identity_keys(namespace: str, tenant: str, principal: str, session: str) -> IdentityKeys:
     prefix = f"{namespace}:{{{tenant_tag(tenant)}}}:"
     in_session = digest(b"session", principal, session)
     of_principal = digest(b"principal", principal)
-    full = _owner_key(namespace, tenant, "f", (principal,))
-    return f"{prefix}s:{in_session}".encode(), f"{prefix}p:{of_principal}".encode(), full
+    return IdentityKeys(
+        f"{prefix}s:{in_session}".encode(),
+        f"{prefix}p:{of_principal}".encode(),
+        _owner_key(namespace, tenant, "f", (principal,)),
+        _owner_key(namespace, tenant, "c", (principal,)),
+    )
 
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)

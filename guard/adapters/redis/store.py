@@ -247,10 +247,13 @@ class RedisSessionStore:
         identity = attempt.identity
         query = attempt.query
         areas, fields = self._asked(identity.tenant, query)
+        session_key, principal_key, full_key, _ = self._keys.of(identity)
         reply = await self.client.run(
             self._attempt,
             len(areas) + 4,
-            *self._keys.of(identity),
+            session_key,
+            principal_key,
+            full_key,
             self._keys.grant(identity.tenant, attempt.grant),
             *areas,
             ROLES.index(attempt.role),
@@ -351,11 +354,14 @@ class RedisSessionStore:
             for writes in before:
                 await self._store(identity, writes, completion.source, completion.at)
         keys, arguments = _packed_writes(self._keys, identity.tenant, last)
+        session_key, principal_key, full_key, sources_key = self._keys.of(identity)
         reply = await self.client.run(
             self._complete,
             len(keys) + 4,
-            *self._keys.of(identity),
-            self._keys.sources(identity, int(completion.at // SOURCE_PERIOD)),
+            session_key,
+            principal_key,
+            full_key,
+            sources_key + b"%d" % (completion.at // SOURCE_PERIOD),
             *keys,
             ROLES.index(completion.role),
             *self._ttls,
@@ -384,11 +390,12 @@ class RedisSessionStore:
     ) -> None:
         """Store label records, which count against a source if one is named."""
         keys, arguments = _packed_writes(self._keys, identity.tenant, writes)
+        names = self._keys.of(identity)
         reply = await self.client.run(
             self._note,
             len(keys) + 2,
-            self._keys.of(identity)[-1],
-            self._keys.sources(identity, int(at // SOURCE_PERIOD)),
+            names.full,
+            names.sources + b"%d" % (at // SOURCE_PERIOD),
             *keys,
             self._ttls[1],
             0,
@@ -447,8 +454,8 @@ class RedisSessionStore:
         Raises:
             StateError: as for :meth:`complete`, or one is unreadable.
         """
-        of_session, of_principal, _ = self._keys.of(identity)
-        found = [await self.client.execute("GET", key) for key in (of_session, of_principal)]
+        keys = self._keys.of(identity)[:2]
+        found = [await self.client.execute("GET", key) for key in keys]
         session, principal = (decode_window(FRESH_WINDOW if w is None else w) for w in found)
         return session, principal
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from guard.lab.trust.attacks import AttackClass, Attempt, Switch
 from guard.lab.trust.harness import OTHER
-from guard.provenance import established, ladder, mentions, saved_values
+from guard.provenance import established, label_sets, ladder, mentions, saved_values, tracing
 from guard.provenance.label_sets import LabelSets, bucket_of
 from guard.provenance.seal import Seal
 
@@ -424,9 +424,10 @@ def _no_end(patch: Patch) -> None:
 
 
 def _any_sender(patch: Patch) -> None:
-    shown = established._shown  # noqa: SLF001  (the switch is there)
+    mark: Callable[..., tuple[bytes, str]] = label_sets.established_mark
 
-    def receiver(principal: Any, tool: Any, destination: Any) -> str:
-        return "\0".join(shown(principal, tool, destination).split("\0")[4:])
+    def of_anybody(seal: Any, _principal: Any, _tool: Any, destination: Any) -> tuple[bytes, str]:
+        return mark(seal, "", ("", "", ""), destination)
 
-    patch.set(established, "_shown", receiver)
+    for module in (established, tracing):
+        patch.set(module, "established_mark", of_anybody)

@@ -195,6 +195,7 @@ class HttpToolsProtocol(ProtocolModule):
 
     name: ClassVar[str] = "http_tools"
     names_hosts: ClassVar[bool] = True
+    needs: ClassVar[str] = "http_tools"
 
     def __init__(self, policy: Callable[[], Policy | None] = lambda: None) -> None:
         self._policy = policy
@@ -215,9 +216,6 @@ class HttpToolsProtocol(ProtocolModule):
 
     def matches(self, request: HttpRequest) -> bool:
         """Return whether the path is a tool's, whatever the method, or may be taken for one."""
-        policy = self._policy()
-        if policy is None or policy.http_tools is None:
-            return False
         tools = self._tools_at(request)
         segments = read_path(_path(request)) if tools else ()
         return segments is None or any(t.template.match(segments) is not None for t in tools)

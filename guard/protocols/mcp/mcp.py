@@ -490,7 +490,7 @@ class McpProtocol(ProtocolModule):
             if rpc.method is not None and rpc.id is not None:
                 fields = _BATCH_REFUSED if refusal is None else observation(refusal)
                 said = _BATCH_SAID if refusal is None else sentence(fields)
-                answers.append(_told(rpc, said, fields))
+                answers.append(_told(rpc.id, rpc.method, said, fields))
         return _reply(200, answers if is_batch else answers[0])
 
     def refuse_whole(self, message: Message, refusal: Refusal) -> HttpReply:
@@ -498,13 +498,15 @@ class McpProtocol(ProtocolModule):
         is_batch, rpc_messages = message.parsed or (False, ())
         fields = observation(refusal)
         said = sentence(fields)
-        requests = [rpc for rpc in rpc_messages if rpc.method is not None and rpc.id is not None]
+        requests = [
+            (rpc.id, rpc.method) for rpc in rpc_messages if rpc.method and rpc.id is not None
+        ]
         if not requests and rpc_messages:
             # To a client, another status is the end of its connection.
             return _DROPPED
         if not requests:
             return _reply(403, _failure(None, REFUSED, said, fields))
-        answers = [_told(rpc, said, fields) for rpc in requests]
+        answers = [_told(identifier, method, said, fields) for identifier, method in requests]
         return _reply(200, answers if is_batch else answers[0])
 
     def unreadable(
@@ -656,32 +658,16 @@ def _withheld(item: Json, refusals: Mapping[str | None, Refusal]) -> Json:
     if key is None or refusal is None or not isinstance(item, dict):
         return item
     fields = observation(refusal)
-    result = _error_result(sentence(fields), fields)
-    return {"jsonrpc": "2.0", "id": item.get("id"), "result": result}
-
-
-def _error_result(said: str, fields: Json) -> dict[str, Json]:
-    """Return a refusal as a tool call's result, in a shape that clients of every revision take.
-
-    The data stands in ``_meta``: clients check ``structuredContent`` against the tool's
-    ``outputSchema`` even where ``isError`` is set.  ``resultType`` is required by revision
-    2026-07-28 and ignored by the older ones.
-    """
-    return {
-        "content": [{"type": "text", "text": said}],
-        "isError": True,
-        "resultType": "complete",
-        "_meta": {"guard": fields},
-    }
+    return _told(item.get("id"), TOOL_CALL, sentence(fields), fields)
 
 
 def _unread(identifier: Json, method: str, error: MessageError, decision_id: str) -> Json:
     """Return the answer to a request that was refused without being judged."""
     fields = unreadable(error, decision_id)
     said = unreadable_sentence(error, decision_id)
-    if method == TOOL_CALL and error.code != HEADER_MISMATCH:
-        return {"jsonrpc": "2.0", "id": identifier, "result": _error_result(said, fields)}
-    return _failure(identifier, _CODES.get(error.code, INVALID_REQUEST), said, fields)
+    if error.code == HEADER_MISMATCH:
+        method = ""
+    return _told(identifier, method, said, fields, _CODES.get(error.code, INVALID_REQUEST))
 
 
 def _failure(identifier: Json, code: int, said: str, fields: Json) -> Json:
@@ -689,15 +675,24 @@ def _failure(identifier: Json, code: int, said: str, fields: Json) -> Json:
     return {"jsonrpc": "2.0", "id": identifier, "error": error}
 
 
-def _told(rpc: RpcMessage, said: str, fields: Json) -> Json:
+def _told(identifier: Json, method: str, said: str, fields: Json, code: int = REFUSED) -> Json:
     """Return the answer to a request that is refused.
 
     That to a ``tools/call`` is a result with ``isError``: clients hand it to their model, while
-    they raise a JSON-RPC error.
+    they raise a JSON-RPC error.  Its shape is one that clients of every revision take: the data
+    stands in ``_meta``, because clients check ``structuredContent`` against the tool's
+    ``outputSchema`` even where ``isError`` is set; ``resultType`` is required by revision
+    2026-07-28 and ignored by the older ones.
     """
-    if rpc.method == TOOL_CALL:
-        return {"jsonrpc": "2.0", "id": rpc.id, "result": _error_result(said, fields)}
-    return _failure(rpc.id, REFUSED, said, fields)
+    if method != TOOL_CALL:
+        return _failure(identifier, code, said, fields)
+    result: Json = {
+        "content": [{"type": "text", "text": said}],
+        "isError": True,
+        "resultType": "complete",
+        "_meta": {"guard": fields},
+    }
+    return {"jsonrpc": "2.0", "id": identifier, "result": result}
 
 
 def _is_bare(rpc: RpcMessage, *, is_call: bool) -> bool:

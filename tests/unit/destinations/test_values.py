@@ -94,7 +94,7 @@ def test_a_handle_in_letters_that_look_alike_is_another() -> None:
     )
 
     assert not set(values.keys_of(plain)) & set(values.keys_of(alike))
-    assert set(values.keys_of(plain)) <= set(values.taints_of(alike))
+    assert set(values.keys_of(plain)) <= set(values.taints_of(alike)[0])
     assert values.keys_of(Destination("handle", "#m\xfcller")) == (
         values.handle_value("#M\xfcller"),
     )

@@ -298,7 +298,7 @@ def test_a_server_that_does_not_say_how_it_evicts_is_refused() -> None:
 @pytest.mark.parametrize("tenant", ["default", "a}b{c", "", "{}", "ü" * 200, "%7D"])
 def test_both_keys_of_a_call_are_in_one_hash_slot(tenant: str) -> None:
     """The first brace pair of either key is the same non-empty tag, whatever the tenant is."""
-    first, second, _ = layout.Keys("ns").of(Identity("a}{b", "c}{d", tenant=tenant))
+    first, second, *_ = layout.Keys("ns").of(Identity("a}{b", "c}{d", tenant=tenant))
 
     tags = [key.partition(b"{")[2].partition(b"}")[0] for key in (first, second)]
     assert tags[0] == tags[1]

@@ -1,10 +1,11 @@
 """Three times as many calls as a guard can judge: what is served in time, what is refused.
 
 Up to 4,000 agents of one principal each make calls at times of their own, together three times the
-rate that was found to be the most.  An agent has one call open; it gives up after a second, hangs
-up and connects anew.  Every other agent heeds ``Retry-After``, the rest call again when it suits
-them.  Meanwhile a second principal makes a few calls, and somebody looks at the admin port and at
-the console.  *Goodput* is what is answered by the tool server within that second.
+rate that was found to be the most.  Each has been served once before, as agents have that work.  An
+agent has one call open; it gives up after a second, hangs up and connects anew.  Every other agent
+heeds ``Retry-After``, the rest call again when it suits them.  Meanwhile a second principal makes a
+few calls, and somebody looks at the admin port and at the console.  *Goodput* is what is answered
+by the tool server within that second.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ QUIET_RATE: Final = 5.0
 LOUD_NAME, QUIET_NAME = "loud", "quiet"
 SERVER_ERROR: Final = 500
 _SWEEP: Final = 0.05
-_CONNECTING: Final = 64
+_CONNECTING: Final = 4
+"""Agents that connect at the same time: few enough to be served at once."""
 _PROBE_SECONDS: Final = 0.2
 
 
@@ -137,6 +139,8 @@ class Agent(asyncio.Protocol):
         """Whether it was told to rest and does not: what it sends is not read for a while."""
         self._ends = False
         self._connecting: asyncio.Task[None] | None = None
+        self._first: asyncio.Future[None] | None = None
+        """Ends with the answer to the call that does not count."""
 
     async def connect(self) -> None:
         """Open its connection."""
@@ -144,6 +148,15 @@ class Agent(asyncio.Protocol):
             await asyncio.get_running_loop().create_connection(
                 lambda: self, "127.0.0.1", self._port
             )
+
+    async def first(self) -> None:
+        """Make a call that does not count, and wait until it is served, or lost."""
+        if self._transport is None:
+            return
+        self._first = asyncio.get_running_loop().create_future()
+        self._transport.write(self._request)
+        await self._first
+        self._first = None
 
     def begin(self) -> None:
         """Make calls from now on."""
@@ -177,6 +190,8 @@ class Agent(asyncio.Protocol):
         del exc
         self._transport = None
         self._is_told = False
+        if self._first is not None and not self._first.done():
+            self._first.set_result(None)
         if self._sent:
             self._tally.failed += not self._ends
             self._sent = 0.0
@@ -192,14 +207,17 @@ class Agent(asyncio.Protocol):
         """Read an answer."""
         self._buffer += data
         head, blank, rest = self._buffer.partition(b"\r\n\r\n")
-        if not blank or not self._sent:
+        if not blank or not (self._sent or self._first):
             return
         head = head.lower()
         length = int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0] or 0)
         if len(rest) < length:
             return
         self._buffer = b""
-        self._answered(head, rest)
+        if self._first is None:
+            self._answered(head, rest)
+        elif not self._first.done():
+            self._first.set_result(None)
 
     def _answered(self, head: bytes, body: bytes) -> None:
         now = asyncio.get_running_loop().time()
@@ -261,15 +279,25 @@ def _milliseconds(seconds: list[float], share: float) -> float | None:
     return round(sorted(seconds)[int(share * (len(seconds) - 1))] * 1000, 1)
 
 
-async def run_agents(agents: list[Agent], length: float) -> None:
-    """Have agents make calls for a length in seconds."""
+async def run_agents(
+    agents: list[Agent], length: float, began: Callable[[], object] = lambda: None
+) -> None:
+    """Have agents make calls for a length in seconds.
+
+    Args:
+        agents: each has a connection and has been answered by it when the time begins.
+        length: of the time.
+        began: told that it begins.
+    """
     gate = asyncio.Semaphore(_CONNECTING)
 
     async def connect(agent: Agent) -> None:
         async with gate:
             await agent.connect()
+            await agent.first()
 
     await asyncio.gather(*map(connect, agents))
+    began()
     loop = asyncio.get_running_loop()
     end = loop.time() + length
     for agent in agents:
@@ -390,13 +418,17 @@ def measure_overload(
         if peak is None:
             asyncio.run(run_agents(_closed(port, Tally()), seconds / 4))
         best, meter = Tally(), _Meter(guard.process.pid)
-        asyncio.run(run_agents(_closed(port, best), seconds))
+        asyncio.run(run_agents(_closed(port, best), seconds, meter.begin))
         at_best = meter.read()
         peak = peak or best.served / seconds
         told("three times as many calls")
         onlookers = {name: Onlooker(url) for name, url in looked_at.items()}
-        for onlooker in onlookers.values():
-            onlooker.start()
+
+        def begin() -> None:
+            meter.begin()
+            for onlooker in onlookers.values():
+                onlooker.start()
+
         loud, quiet = Tally(), Tally()
         count = min(max(round(2 * peak), AGENTS[0]), AGENTS[1], room)
         rate = FACTOR * peak / count
@@ -408,8 +440,7 @@ def measure_overload(
             Agent(port, QUIET_NAME, quiet, rate=QUIET_RATE, patient=True, seed=count + n)
             for n in range(QUIET)
         ]
-        meter = _Meter(guard.process.pid)
-        asyncio.run(run_agents(agents, seconds))
+        asyncio.run(run_agents(agents, seconds, begin))
         beyond = meter.read()
         reached = {name: onlooker.end() for name, onlooker in onlookers.items()}
         unjudged = _count(upstream) - _allowed(rig.audit)
@@ -511,7 +542,7 @@ def bench_overload(
 
 
 class _Meter:
-    """Processor seconds that each process uses from now on.
+    """Processor seconds that each process uses.
 
     Args:
         supervisor: of the guard; the tool server is a child of this process, as it is.
@@ -519,6 +550,10 @@ class _Meter:
 
     def __init__(self, supervisor: int) -> None:
         self._supervisor = supervisor
+        self._began: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Count from now on."""
         self._began = self._used()
 
     def read(self) -> dict[str, float]:

@@ -28,6 +28,10 @@ PATIENCE_SECONDS: Final = 5.0
 """How long a request is still served whose client sends no more: it may have left."""
 LINGER_SECONDS: Final = 2.0
 """How long a client is heard, and not listened to, that has yet to read why it was refused."""
+REST: Final = 2.0
+"""Times that any request may wait, for which who was sent away is not read at first."""
+MOST_DOUBLED: Final = 10
+"""How often that is doubled for a client that is sent away again and again."""
 CONNECT_SECONDS: Final = 30.0
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 BUSY: Final = (
@@ -46,6 +50,8 @@ class Serves(Protocol):
 
     budget: MessageBudget
     body_limit: int
+    patience: float
+    """Seconds that a request may wait for its turn."""
 
     async def serve(self, client: ClientConnection, request: RequestRead) -> bool:
         """Answer a request; return whether the connection may carry another one."""
@@ -185,7 +191,9 @@ class ClientConnection(Wire):
         self.has_served = False
         """Whether a request has come."""
         self.rests = 0.0
-        """Seconds for which nothing more is read from it: it was told to come back after them."""
+        """Seconds after which it was told to come back; 0 where it was not."""
+        self._sent_away = 0
+        """How often in a row."""
         self._pep = pep
         self._reader = RequestReader(pep.body_limit)
         self._serving: asyncio.Task[None] | None = None
@@ -272,7 +280,9 @@ class ClientConnection(Wire):
             while reader.complete and keeps and not self.is_lost:
                 request = reader.complete.popleft()
                 keeps = await self._pep.serve(self, request)
-                if self.rests and keeps:
+                if not self.rests:
+                    self._sent_away = 0
+                elif keeps:
                     keeps = await self._rest()
                 self.heard = asyncio.get_running_loop().time()
                 self._pep.budget.hold(id(self), self._held())
@@ -295,6 +305,10 @@ class ClientConnection(Wire):
     async def _rest(self) -> bool:
         """Let what its client sends too soon wait where it costs nothing: unread.
 
+        Who asks again at once is answered before it gives up and connects anew, which would cost
+        more; it waits twice as long each time that it is sent away again, and no longer than it
+        was told to stay away.
+
         Returns:
             whether the client is still there: for one that has left, nothing more is done.
         """
@@ -303,8 +317,9 @@ class ClientConnection(Wire):
             # It is none of the messages of which only so many may be held.
             self._pep.budget.release(id(self))
         self._is_resting = True
-        await asyncio.sleep(self.rests)
+        await asyncio.sleep(min(self.rests, REST * self._pep.patience * 2**self._sent_away))
         self._is_resting, self.rests = False, 0.0
+        self._sent_away = min(self._sent_away + 1, MOST_DOUBLED)
         if _has_hung_up(self.transport):
             self.abort()
             return False

@@ -63,15 +63,17 @@ class Serving:
     """Serves requests by telling their client to rest.
 
     Args:
-        rests: seconds.
+        rests: seconds, of each request in turn; the last one's of those that follow, too.
         room: whether connections are taken.
+        patience: seconds that a request may wait.
     """
 
     ANSWER = b"later"
 
-    def __init__(self, rests: float, *, room: bool = True) -> None:
+    def __init__(self, *rests: float, room: bool = True, patience: float = LONG) -> None:
         self.budget = MessageBudget()
         self.body_limit = 1000
+        self.patience = patience
         self.served = 0
         self._rests = rests
         self._room = room
@@ -81,7 +83,7 @@ class Serving:
         """Serve one."""
         del request
         self.served += 1
-        client.rests = self._rests
+        client.rests = self._rests[min(self.served, len(self._rests)) - 1]
         client.transport.write(self.ANSWER)
         return True
 
@@ -135,6 +137,25 @@ async def test_a_client_that_rests_holds_no_message() -> None:
     assert len(pep.budget) == 0
     client.connection_lost(None)
     await asyncio.gather(*pep.tasks, return_exceptions=True)
+
+
+async def test_who_is_sent_away_again_and_again_rests_longer_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At first twice as long as a request may wait; at once again after a call that is served."""
+    pep, rested = Serving(30, 30, 30, 0, 30, 3, patience=1), list[float]()
+
+    async def rest(seconds: float) -> None:
+        rested.append(seconds)
+
+    monkeypatch.setattr(connections, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": rest}))
+    client = ClientConnection(pep, ())
+    client.connection_made(Transport())
+    client.data_received(6 * CALL)
+    await asyncio.gather(*pep.tasks)
+
+    assert pep.served == 6
+    assert rested == [2, 4, 8, 2, 3], "but no longer than it was told to stay away"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who has hung up unread")

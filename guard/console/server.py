@@ -179,7 +179,11 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         )
     secure = settings.console_certificate is not None or settings.console_url.startswith("https:")
     bench = Workbench(
-        settings.policy, settings.record, settings.record_key, commits=settings.console_commit
+        settings.policy,
+        settings.record,
+        settings.record_key,
+        commits=settings.console_commit,
+        kept=settings.audit.with_name(settings.audit.name + ".drafts"),
     )
     index = DecisionIndex(settings.audit, settings.console_logs)
     seal = load_seal(label_key_path(key), wall())

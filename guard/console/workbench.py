@@ -1,6 +1,6 @@
 """Drafts of a policy: edited on the console, rehearsed in a process of their own, put into Git.
 
-Drafts live in the memory of the console's process, the last few only.  Nothing here changes what a
+The last few drafts are kept, in a file beside the audit log.  Nothing here changes what a
 guard decides: the files do, once they were committed, and a trial (docs/console.md) for a share.
 """
 
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import secrets
 import sys
 from collections import OrderedDict
@@ -26,12 +27,13 @@ from guard.replay.rehearsal import Job, read_draft
 from guard.settings import BUILTIN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from guard.console.access import Person
     from guard.core.policy import Policy
 
 DRAFTS: Final = 50
+_KEPT: Final = ("id", "by", "at", "texts", "base")
 TEXT_BYTES: Final = 1 << 20
 WAITING: Final = 4
 """Rehearsals that wait for the one that runs."""
@@ -86,6 +88,22 @@ class Checked:
     warnings: tuple[tuple[str, int, str], ...] = ()
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _read(kept: Path | None) -> Iterator[Draft]:
+    """Yield the drafts that an earlier console has kept; none where the file is not one of ours."""
+    if kept is None or not kept.exists():
+        return
+    try:
+        for one in json.loads(kept.read_text(encoding="utf-8")):
+            writers = {(realm, subject) for realm, subject in one["writers"]}
+            yield Draft(**{name: one[name] for name in _KEPT}, writers=writers)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        sys.stderr.write(f"guard console: no drafts in `{kept}`: {type(error).__name__}\n")
+
+
 class Workbench:
     """Drafts of one policy.
 
@@ -94,6 +112,7 @@ class Workbench:
         recordings: directory of ``--record``; None: there is no past to replay.
         key: of the recordings; None for the user's own.
         commits: whether the console may write the files and commit.
+        kept: file of the drafts; None keeps them as long as the process.
     """
 
     def __init__(
@@ -103,6 +122,7 @@ class Workbench:
         key: Path | None = None,
         *,
         commits: bool = False,
+        kept: Path | None = None,
     ) -> None:
         self.policy = list(policy)
         self.recordings = recordings
@@ -113,7 +133,11 @@ class Workbench:
         """What can be edited: policy files, then the tests beside them."""
         self.history = PolicyHistory(self.files)
         self.commits = commits and self.history.kept
-        self._drafts: OrderedDict[str, Draft] = OrderedDict()
+        self._kept = kept
+        names = {str(path) for path in self.files}
+        self._drafts: OrderedDict[str, Draft] = OrderedDict(
+            (draft.id, draft) for draft in _read(kept) if draft.base.keys() <= names
+        )
         self._turn = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -151,16 +175,17 @@ class Workbench:
         """
         found = self._drafts.get(identifier)
         if found is None:
-            raise InputError("this draft is gone; drafts live as long as the console's process")
+            raise InputError(f"this draft is gone; the last {DRAFTS} are kept")
         return found
 
     def begin(self, person: Person, at: float, texts: dict[str, str]) -> Draft:
         """Begin a draft with new texts by path."""
         draft = Draft(secrets.token_hex(8), person.name, at, {}, {})
-        self.edit(draft, texts, person)
+        self._edit(draft, texts, person)
         self._drafts[draft.id] = draft
         while len(self._drafts) > DRAFTS:
             self._drafts.popitem(last=False)
+        self._keep()
         return draft
 
     def edit(self, draft: Draft, texts: dict[str, str], person: Person) -> None:
@@ -170,7 +195,12 @@ class Workbench:
 
         Raises:
             InputError: a text is too long, or of no file of the policy.
+            GuardError: it is not kept beyond this process: the disk is full, for one.
         """
+        self._edit(draft, texts, person)
+        self._keep()
+
+    def _edit(self, draft: Draft, texts: dict[str, str], person: Person) -> None:
         for name, given in texts.items():
             path = self.file(name)
             # A form sends other line ends than files have.
@@ -217,6 +247,27 @@ class Workbench:
     def discard(self, draft: Draft) -> None:
         """Forget a draft."""
         self._drafts.pop(draft.id, None)
+        self._keep()
+
+    def _keep(self) -> None:
+        """Write the drafts down for a console that is started anew.
+
+        What was rehearsed, and that somebody agreed, ends with the process that has seen it.
+        """
+        if self._kept is None:
+            return
+        told = [
+            {name: getattr(one, name) for name in _KEPT} | {"writers": sorted(one.writers)}
+            for one in self._drafts.values()
+        ]
+        fresh = self._kept.with_name(self._kept.name + ".new")
+        try:
+            with open(fresh, "w", encoding="utf-8", opener=_private) as file:
+                json.dump(told, file)
+            fresh.replace(self._kept)
+        except OSError as error:
+            msg = f"the drafts cannot be kept in `{self._kept}`: {error.strerror}"
+            raise GuardError(msg) from error
 
     def check(self, texts: dict[str, str]) -> Checked:
         """Return what the loader says of new texts by path."""

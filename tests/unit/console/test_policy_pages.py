@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import stat
 
 import pytest
 
+from guard.console.access import Person
+from guard.console.workbench import Workbench
 from guard.core.errors import InputError
 from tests.unit.console.conftest import POLICY
 
@@ -42,6 +45,31 @@ async def test_a_draft_shows_what_it_changes_and_changes_nothing(console, policy
     assert "status: [external], effect: ask}" in page.text
     assert "+  - {id: outside, type: destination, status: [external], effect: ask}" in patch.text
     assert "\r" not in patch.text
+
+
+def test_drafts_outlive_the_console(policy_file, tmp_path):
+    """A new one has texts and writers; who had agreed is asked again; another's file is none."""
+    kept = tmp_path / "audit.jsonl.drafts"
+    olga, peter = Person("olga", frozenset()), Person("peter", frozenset())
+    bench = Workbench([policy_file], kept=kept)
+    drafts = [bench.begin(olga, float(n), {str(policy_file): LOOSER}) for n in range(3)]
+    bench.discard(drafts[1])
+    bench.second(drafts[2], peter)
+
+    again = Workbench([policy_file], kept=kept)
+    found = again.drafts()
+    other = Workbench([tmp_path / "other.yaml"], kept=kept)
+    kept.write_text('[{"id": 1}]', "utf-8")
+    broken = Workbench([policy_file], kept=kept)
+
+    assert [(one.id, one.texts) for one in found] == [
+        (one.id, {str(policy_file): LOOSER}) for one in (drafts[2], drafts[0])
+    ]
+    assert [one.seconded for one in (drafts[2], *found)] == ["peter", "", ""]
+    with pytest.raises(InputError):
+        again.second(found[0], olga)
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert (other.drafts(), broken.drafts()) == ([], [])
 
 
 async def test_a_viewer_reads_and_does_not_write(console, policy_file):

@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import from_json, to_json
@@ -29,7 +30,6 @@ from guard.core.errors import AuditError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 VERSION: Final = 4
 """Of the tables; an index of another version is made anew."""
@@ -181,6 +181,8 @@ class DecisionIndex:
         self._writer: sqlite3.Connection | None = None
         self._reader = threading.local()
         self._readers: list[sqlite3.Connection] = []
+        self._inode = 0
+        """Of the index: another console may have made it anew."""
         self._is_unwiped = False
         """Whether the WAL may still have what was taken away."""
         self.is_behind = False
@@ -204,14 +206,35 @@ class DecisionIndex:
                 self._readers.pop().close()
 
     def _make(self) -> None:
+        """Make the index where there is none, or none that has all logs.
+
+        The logs that it has from consoles beside this one are followed as well: whoever takes lines
+        in takes those of all logs, by time.
+        """
         if not self._usable():
-            for suffix in ("", "-wal", "-shm"):
+            for suffix in ("-wal", "-shm", ""):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         with closing(self._connection()) as db, db:
             db.executescript(_TABLES)
             places = [(str(one.path),) for one in self._logs]
             db.executemany("INSERT OR IGNORE INTO places VALUES (?, 0, 0)", places)
+            own = {str(one.path) for one in self._logs}
+            found = {path for (path,) in db.execute("SELECT path FROM places")}
+        self._logs += [_Log(Path(path)) for path in sorted(found - own)]
+        self._inode = self.path.stat().st_ino
+
+    def _follow_index(self) -> None:
+        """Go over to the index that another console has made; the lock is held."""
+        try:
+            if self.path.stat().st_ino == self._inode:
+                return
+        except FileNotFoundError:
+            pass
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._make()
 
     def _usable(self) -> bool:
         if not self.path.exists():
@@ -238,7 +261,11 @@ class DecisionIndex:
         One that is opened for each query reads the schema each time.
         """
         db: sqlite3.Connection | None = getattr(self._reader, "db", None)
-        if db is None:
+        if db is None or self._reader.of != self._inode:
+            if db is not None:
+                self._readers.remove(db)
+                db.close()
+            self._reader.of = self._inode
             db = self._reader.db = self._connection()
             self._readers.append(db)
             db.row_factory = sqlite3.Row
@@ -292,6 +319,7 @@ class DecisionIndex:
             self.taken = 0
             if self._closed:
                 return []
+            self._follow_index()
             with self._writing() as db:
                 data = self._read(db)
                 if not data and not self._is_unwiped:

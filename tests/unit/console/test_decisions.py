@@ -128,6 +128,33 @@ def test_a_log_that_is_shown_from_now_on_is_put_in_its_place(tmp_path):
     assert shown == ["d3", "d2", "d1"]
 
 
+def test_consoles_with_other_logs_share_one_index_and_one_order(tmp_path, opened):
+    """Each follows the logs of all, also from when another console made the index anew."""
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    minute = "2023-11-14T22:{:02}:00.000+00:00".format
+
+    def written(*numbers):
+        for number in numbers:
+            with (first, second)[number % 2].open("a", encoding="utf-8") as file:
+                file.write(line(number, at=minute(number)))
+
+    written(0, 1, 2)
+    one = opened(first)
+    alone = [row["decision"] for row in one.take_in()]
+    both = DecisionIndex(first, [second])
+    taken = [row["decision"] for row in both.take_in()]
+    written(5, 4, 3, 6)
+    later = [row["decision"] for row in one.take_in()]
+    shown = [[row["decision"] for row in index.page({})] for index in (one, both)]
+    rest = both.take_in()
+    both.close()
+
+    assert (alone, taken) == (["d0", "d2"], ["d0", "d1", "d2"])
+    assert sorted(later) == ["d3", "d4", "d5", "d6"]
+    assert (later.index("d4") < later.index("d6"), rest) == (True, [])
+    assert shown == [["d6", "d5", "d4", "d3", "d2", "d1", "d0"]] * 2
+
+
 def test_what_is_erased_from_the_log_is_erased_here(log, opened):
     """The erasure's line takes the decisions away, and their text from the file."""
     index = opened(log)

@@ -12,7 +12,6 @@ a power cut can lose the last lines.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.adapters.audit_tree import EVENT_CONTINUED, AuditTree
 from guard.core.errors import AuditError
+from guard.core.json_values import json_encoder
 from guard.core.model import PrincipalRung, SessionRung
 from guard.core.policy import Action
 
@@ -93,7 +93,7 @@ FINGERPRINT_BYTES: Final = 12
 _ACTIONS: Final = tuple(action.label for action in Action)
 _PRINCIPAL_RUNGS: Final = tuple(rung.name.lower() for rung in PrincipalRung)
 _SESSION_RUNGS: Final = tuple(rung.name.lower() for rung in SessionRung)
-_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_ENCODE: Final = json_encoder(allow_nan=False)
 _FIRST_KEY: Final = re.compile(
     r"^\$(?:\['(?P<quoted>[A-Za-z_][A-Za-z0-9_-]{0,63})'\]|\.(?P<dot>\w{1,64}))"
 )
@@ -265,7 +265,7 @@ class AuditLogFile:
     def _append(self, fields: Mapping[str, Json]) -> bytes:
         """Write one line; return it without its newline."""
         try:
-            text = _ENCODE(fields).encode("ascii")
+            text = "".join(_ENCODE(fields, 0)).encode("ascii")
         except (TypeError, ValueError, RecursionError) as error:
             msg = f"the audit line cannot be written as JSON: {type(error).__name__}"
             raise AuditError(msg) from error

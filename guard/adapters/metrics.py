@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -52,6 +53,10 @@ if TYPE_CHECKING:
 _ACTIONS: Final = {action: action.label for action in Action}
 
 
+_CODE_AND_ACTION: Final = attrgetter("code", "action")
+_Series: TypeAlias = "tuple[dict[tuple[str, ...], int], tuple[str, ...]]"
+_TOOL_CHARACTERS: Final = 256
+"""Of a tool's name, so that what is counted of its decisions is remembered."""
 _TRACE_PARTS: Final = 4
 _TRACE_ID: Final = 32
 """Parts of a ``traceparent``, and hex digits of the trace id in it."""
@@ -135,6 +140,8 @@ class PrometheusMetrics(Metrics, Collector):
         self.registry = CollectorRegistry()
         self._in_force: Policy | None = None
         self._tool_labels: dict[str, str] = {}
+        self._decided: dict[object, list[_Series]] = {}
+        """What is counted of decisions that are alike."""
         self._closed: dict[Label, frozenset[str]] = {
             REASON_CODE: reason_codes(),
             FINDING_CODE: finding_codes(),
@@ -231,6 +238,7 @@ class PrometheusMetrics(Metrics, Collector):
         """Take the rule ids, tool patterns, name and digest of a policy as those in force."""
         self._in_force = policy
         self._tool_labels.clear()
+        self._decided.clear()
         rules = {rule.id for rule in policy.rules}
         tools = {pattern.text for mapping in policy.tools for pattern in mapping.patterns}
         self._closed[RULE] = DECIDED_WITHOUT_RULE | rules | {NONE}
@@ -246,6 +254,23 @@ class PrometheusMetrics(Metrics, Collector):
 
     def decision(self, record: DecisionRecord) -> None:
         """Count a decision, its time and its score."""
+        verdict, call = record.verdict, record.call
+        tool = UNMAPPED if call.mapping is None else call.call.tool
+        codes = tuple(map(_CODE_AND_ACTION, verdict.reasons))
+        kind = verdict.action, verdict.mode, call.role, tool, verdict.decided_by[:1], codes
+        counted = self._decided.get(kind)
+        if counted is None:
+            counted = [*self._counted(record)]
+            if len(self._decided) < MEMO_LIMIT and len(tool) <= _TOOL_CHARACTERS:
+                self._decided[kind] = counted
+        for series, labels in counted:
+            series[labels] = series.get(labels, 0) + 1
+        self._buckets[metrics.DECISION_SECONDS].add(record.seconds, call.call.trace)
+        if verdict.score is not None:
+            self._buckets[metrics.PREFIX_SCORE].add(verdict.score)
+
+    def _counted(self, record: DecisionRecord) -> Iterator[_Series]:
+        """Yield what is counted of a decision: the same for all that are alike."""
         verdict, call, closed = record.verdict, record.call, self._closed
         action, rule = _ACTIONS[verdict.action], NONE
         if verdict.decided_by:
@@ -254,23 +279,25 @@ class PrometheusMetrics(Metrics, Collector):
             rule = verdict.reasons[0].code
         if rule not in closed[RULE]:
             rule = OTHER
-        # Roles and modes are texts themselves; `.value` would cost more than the count.
-        self.count(metrics.DECISIONS, action, call.role, rule, verdict.mode)
         tool = self._tool_label(call.call.tool) if call.mapping is not None else UNMAPPED
-        self.count(metrics.TOOL_DECISIONS, tool, action)
+        # Roles and modes are texts themselves; `.value` would cost more than the count.
+        wanted: list[tuple[Counter, tuple[str, ...]]] = [
+            (metrics.DECISIONS, (action, call.role, rule, verdict.mode)),
+            (metrics.TOOL_DECISIONS, (tool, action)),
+        ]
         # Each reason once per decision, however many rules gave it.
         codes = closed[REASON_CODE]
         counted: dict[tuple[str, str], None] = {}
         for reason in verdict.reasons:
             code = reason.code if reason.code in codes else OTHER
             counted[code, _ACTIONS[reason.action]] = None
-        for labels in counted:
-            self.count(metrics.REASONS, *labels)
-        self._buckets[metrics.DECISION_SECONDS].add(record.seconds, call.call.trace)
-        if verdict.score is not None:
-            self._buckets[metrics.PREFIX_SCORE].add(verdict.score)
+        for given in counted:
+            wanted.append((metrics.REASONS, given))
         if verdict.mode is Mode.MONITOR and verdict.would_have_blocked:
-            self.count(metrics.WOULD_HAVE_BLOCKED, call.role, rule)
+            wanted.append((metrics.WOULD_HAVE_BLOCKED, (call.role, rule)))
+        for metric, labels in wanted:
+            series = self._counts[metric]
+            yield series, labels if labels in series else self._closed_labels(metric, labels)
 
     def _tool_label(self, tool: str) -> str:
         """Return the name or pattern by which the policy claims a tool."""

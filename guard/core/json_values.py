@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from guard.core.model import Json
 
@@ -40,6 +40,28 @@ def strings_in_order(value: Json) -> Iterator[str]:
             stack.extend(reversed(item.values()))
         elif isinstance(item, list):
             stack.extend(reversed(item))
+
+
+def json_encoder(
+    *, sort_keys: bool = False, allow_nan: bool = True
+) -> Callable[[Json, int], Iterable[str]]:
+    """Return what gives the pieces of a value as JSON without blanks, for ``"".join(f(value, 0))``.
+
+    It is what ``json.JSONEncoder`` makes anew for every value, which costs as much as writing a
+    small one.  A value that contains itself is a ``RecursionError``.
+
+    Args:
+        sort_keys: whether members stand in the order of their names.
+        allow_nan: whether NaN and infinities may be written; else they are a ValueError.
+    """
+    slow = json.JSONEncoder(sort_keys=sort_keys, allow_nan=allow_nan, separators=(",", ":"))
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # Another Python than CPython.
+        return lambda value, _: slow.iterencode(value)
+    text, skip_keys = json.encoder.encode_basestring_ascii, False
+    given = (None, slow.default, text, None, ":", ",", sort_keys, skip_keys, allow_nan)
+    found: Callable[[Json, int], Iterable[str]] = make(*given)
+    return found
 
 
 def quoted(texts: Iterable[str]) -> str:

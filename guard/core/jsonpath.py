@@ -78,6 +78,7 @@ class _GeneralQuery:
     text: str
     query: JSONPath
     member: None = None
+    name: None = None
 
     def find(self, document: Json) -> Iterator[tuple[str, Json]]:
         if not isinstance(document, dict | list):
@@ -121,6 +122,7 @@ class _JoinedQuery:
     text: str
     parts: tuple[PathQuery, ...]
     member: None = None
+    name: None = None
 
     def find(self, document: Json) -> Iterator[tuple[str, Json]]:
         found = [[*part.find(document)] for part in self.parts]

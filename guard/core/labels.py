@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from guard.core.frozen import frozen
 
@@ -265,6 +265,11 @@ class LabelReply:
     told: int = 0
     """The most that a receiver has been told of one unit of private text that a piece is of, with
     the attempt, in thousandths."""
+
+
+NO_QUERY: Final = LabelQuery()
+NO_REPLY: Final = LabelReply()
+"""Where nothing is asked."""
 
 
 class LabelWriteMode(StrEnum):

@@ -24,6 +24,11 @@ class PathQuery(Protocol):
     text: str
 
     @property
+    def name(self) -> str | None:
+        """The member of the document without which it selects nothing, where there is one."""
+        ...
+
+    @property
     def member(self) -> str | None:
         """The member of the document that it selects whole, where it is of that form."""
         ...

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 from guard.core.frozen import frozen
-from guard.core.labels import LabelQuery
+from guard.core.labels import NO_QUERY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from guard.core.calls import ClassifiedCall, ToolResult
-    from guard.core.labels import LabelLookup, LabelSet, LabelWrite
+    from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite
     from guard.core.model import Finding, Identity, Json, Role, ToolCall
     from guard.core.policy import Verdict
     from guard.core.trajectory import Snapshot
@@ -32,7 +32,7 @@ class Attempt:
     at: float
     unlabelled: int = 0
     """Results of this principal released unlabelled since its last attempt was written."""
-    query: LabelQuery = LabelQuery()
+    query: LabelQuery = NO_QUERY
     """Label records to read in the same round trip."""
     grant: str = ""
     """Digest of this very call; a grant for it is taken, once."""

@@ -91,7 +91,9 @@ _MEMBER: Final = re.compile(r"[a-z_]+|[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
 _HTTP_HOST: Final = (member_path("$", "host"),)
 _TEXTS: Final = frozenset({str, int, float})
 _LAST_MEMBER: Final = re.compile(r"(?:\.|\[')([\w-]{1,64})(?:'\])?(?:\[\d+\])*\Z")
+_PATH: Final = itemgetter(0)
 _TEXT: Final = itemgetter(1)
+_NO_PATHS: Final[frozenset[str]] = frozenset()
 _SUSPECT: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 _WHOLE: Final = frozenset({"text", "number"})
 """Kinds that a whole argument can be, whatever is in it."""
@@ -148,18 +150,18 @@ def _classify_mapped(
     # The host of a plain request is the one in its URL.
     declared: set[str] = set(_HTTP_HOST) if call.protocol == "http" else set()
     targets: list[Target] = []
-    for query in mapping.destinations:
-        for path, value in query.find(call.arguments):
-            declared.add(path)
-            for destination in read_destinations(value):
-                targets.append(Target(destination, policy.status_of(destination), path))
+    for path, value in _selected(mapping.destinations, call.arguments):
+        declared.add(path)
+        for destination in read_destinations(value):
+            targets.append(Target(destination, policy.status_of(destination), path))
     named = frozenset(declared)
     body: list[str] = []
-    for query in mapping.body:
-        for path, value in query.find(call.arguments):
-            declared.add(path)
-            body += (value,) if isinstance(value, str) else [t for _, t in _strings(value, path)]
-    inert = _paths(mapping.inert, call.arguments)
+    for path, value in _selected(mapping.body, call.arguments):
+        declared.add(path)
+        body += (value,) if isinstance(value, str) else [t for _, t in _strings(value, path)]
+    inert = (
+        set(map(_PATH, _selected(mapping.inert, call.arguments))) if mapping.inert else _NO_PATHS
+    )
     search = _Search(policy)
     guarded = list(search.guarded(call.arguments, mapping)) if mapping.guarded else []
     loaded, search.targets = search.targets, []
@@ -167,9 +169,13 @@ def _classify_mapped(
         search.disguised(targets, call.arguments, named)
         if mapping.reply is not None:
             targets += _answered(policy, call, mapping.reply, declared, none_yet=not targets)
-        traced = _paths(mapping.guarded, call.arguments) - declared
+        traced: AbstractSet[str] = _NO_PATHS
+        ignored: AbstractSet[str] = _NO_PATHS
+        if mapping.guarded:
+            traced = set(map(_PATH, _selected(mapping.guarded, call.arguments))) - declared
         declared |= traced | inert
-        ignored = _paths(mapping.ignore, call.arguments) - declared
+        if mapping.ignore:
+            ignored = set(map(_PATH, _selected(mapping.ignore, call.arguments))) - declared
         undeclared = search.undeclared(call.arguments, declared | ignored, mapping.members)
         search.headers(body)
         body += undeclared
@@ -200,11 +206,15 @@ def _at(arguments: Json, paths: AbstractSet[str]) -> Iterator[tuple[str, str]]:
             yield path, text
 
 
-def _paths(queries: Iterable[PathQuery], arguments: Json) -> set[str]:
-    found: set[str] = set()
+def _selected(
+    queries: Iterable[PathQuery], arguments: Mapping[str, Json]
+) -> list[tuple[str, Json]]:
+    """Return what some queries select, with their paths."""
+    found: list[tuple[str, Json]] = []
     for query in queries:
-        for path, _ in query.find(arguments):
-            found.add(path)
+        name = query.name
+        if name is None or name in arguments:
+            found += query.find(arguments)
     return found
 
 
@@ -374,28 +384,27 @@ class _Search:
                     self._suspect("", suspected_destinations(find_values(named)))
             self.complete = self.complete and not budget.exceeded
 
-    def guarded(self, arguments: Json, mapping: ToolMapping) -> Iterator[Target]:
+    def guarded(self, arguments: Mapping[str, Json], mapping: ToolMapping) -> Iterator[Target]:
         """Yield the values of guarded arguments: a short one whole, and what is in a long one.
 
         Values of kinds that no rule looks at are left out.
         """
         kinds = self._policy.guarded_kinds
         wants_text = kinds is None or not kinds.isdisjoint(_WHOLE)
-        for query in mapping.guarded:
-            for path, value in query.find(arguments):
-                scalars = ((path, value),) if isinstance(value, str) else _scalars(value, path)
-                for where, text in scalars:
-                    if not wants_text and names_no_host(text):
-                        continue
-                    if not self._has_room(where, len(text) + GUARDED_COST):
-                        return
-                    if "//" in text or "&#" in text:
-                        self._add(LOADED, loaded_in(text))
-                    for target in _guarded_values(self._policy, where, text):
-                        if target.destination is _MORE_LINKS:
-                            self.complete = False
-                        if kinds is None or target.destination.kind in kinds:
-                            yield target
+        for path, value in _selected(mapping.guarded, arguments):
+            scalars = ((path, value),) if isinstance(value, str) else _scalars(value, path)
+            for where, text in scalars:
+                if not wants_text and names_no_host(text):
+                    continue
+                if not self._has_room(where, len(text) + GUARDED_COST):
+                    return
+                if "//" in text or "&#" in text:
+                    self._add(LOADED, loaded_in(text))
+                for target in _guarded_values(self._policy, where, text):
+                    if target.destination is _MORE_LINKS:
+                        self.complete = False
+                    if kinds is None or target.destination.kind in kinds:
+                        yield target
 
     def _has_room(self, path: str, length: int) -> bool:
         """Spend the characters of a string; return whether the budget had them.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeAlias, TypeV
 
 from guard.core.calls import ClassifiedCall, untraced
 from guard.core.errors import AuditError, GuardError, StateError
-from guard.core.labels import LabelQuery
+from guard.core.labels import NO_QUERY
 from guard.core.memory import Fate
 from guard.core.metrics import (
     ERRORS,
@@ -456,7 +456,7 @@ class Guard:
         owner = (call.identity.tenant, call.identity.principal)
         marks = 0
         started = time.perf_counter()
-        tracing, spread, standing, query, grant = None, None, None, LabelQuery(), ""
+        tracing, spread, standing, query, grant = None, None, None, NO_QUERY, ""
         try:
             if self._marks.pending[0]:
                 # Before the wait: two parallel attempts must not both carry the same marks.

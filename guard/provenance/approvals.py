@@ -16,6 +16,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from guard.core.json_values import json_encoder
 from guard.core.labels import LabelWrite, LabelWriteMode
 from guard.core.model import SessionRung
 from guard.provenance import label_sets
@@ -45,7 +46,7 @@ _TEXTS_REMEMBERED: Final = 1024
 TOOL_CHARACTERS: Final = 256
 """Characters of a tool's name up to which a text with it is remembered: clients choose it."""
 _CODE: Final = attrgetter("code")
-_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_CANONICAL: Final = json_encoder(sort_keys=True)
 _READABLE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -233,7 +234,7 @@ class Bound(NamedTuple):
 
 def _made_text(bound: Bound) -> str:
     """Return it as canonical JSON."""
-    return _CANONICAL.encode(bound._asdict())
+    return "".join(_CANONICAL(bound._asdict(), 0))
 
 
 _text_of: Final = lru_cache(maxsize=_TEXTS_REMEMBERED)(_made_text)
@@ -257,7 +258,8 @@ class Approvals:
         bound = Bound.of(policy, call)
         # The calls of one agent to one tool differ in their arguments.
         text = (_text_of if len(call.tool) <= TOOL_CHARACTERS else _made_text)(bound)
-        canonical = f'{{"arguments":{_CANONICAL.encode(dict(arguments))},{text[1:]}'
+        encoded = "".join(_CANONICAL(dict(arguments), 0))
+        canonical = f'{{"arguments":{encoded},{text[1:]}'
         return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
     def requests(

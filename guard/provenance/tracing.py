@@ -27,6 +27,8 @@ from guard.core.calls import (
 )
 from guard.core.jsonpath import member_path
 from guard.core.labels import (
+    NO_QUERY,
+    NO_REPLY,
     Channel,
     Context,
     Evidence,
@@ -398,7 +400,7 @@ class Tracing:
             definition: the look-up of the tool's definition, where definitions are pinned.
         """
         if not (self._values or self._store or self._item or self._sent.passages):
-            return LabelQuery(definition=definition)
+            return NO_QUERY if definition is None else LabelQuery(definition=definition)
         identity, sets = self._identity, self._sets
         if self._sent.passages:
             self._ask_passages()
@@ -621,6 +623,8 @@ class Tracing:
     def _found(self, reply: LabelReply) -> dict[str, dict[str, LabelRecord]]:
         """Return the records that were found, by value and by place."""
         found: dict[str, dict[str, LabelRecord]] = {}
+        if reply is NO_REPLY and not self._places and self._named is None:
+            return found
         named_set, named = self._named or (None, _NO_SLOTS)
         if len(self._places) != len(reply.values) or len(reply.named) != len(named):
             raise ValueError("the store answered other look-ups than were asked")

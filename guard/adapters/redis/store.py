@@ -22,7 +22,7 @@ from guard.adapters.redis.connection import (
 from guard.adapters.redis.layout import COUNTER_MAX, FRESH_WINDOW, Keys, decode_window, load_script
 from guard.adapters.redis.topology import open_client
 from guard.core.errors import StateError
-from guard.core.labels import LabelReply
+from guard.core.labels import NO_QUERY, NO_REPLY, LabelReply
 from guard.core.model import ROLES, Identity
 from guard.core.policy import StateLimits
 from guard.core.trajectory import Snapshot, Window
@@ -280,7 +280,7 @@ class RedisSessionStore:
             window,
             # One session per principal is the common case, and then the two are the same.
             window if principal == session else decode_window(principal),
-            _reply(query, labels),
+            NO_REPLY if query is NO_QUERY else _reply(query, labels),
             taken if isinstance(taken, bytes) else None,
             full=full != 0 or (continuity is not None and continuity.kept and incomplete),
             incomplete=incomplete,
@@ -295,6 +295,8 @@ class RedisSessionStore:
         Raises:
             struct.error: a look-up has more fields than two bytes can count.
         """
+        if query is NO_QUERY:
+            return [], []
         named, counters, names = query.named, query.counters, self._keys
         begin = [*filter(None, (query.definition, counters))]
         end = [*filter(None, (query.recalls, named))]

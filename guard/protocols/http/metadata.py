@@ -19,6 +19,7 @@ from guard.content.decoder import content_readings
 from guard.content.leak_patterns import find_leaks
 from guard.content.secret_forms import OWN_FORMS, SecretForms, looks_random
 from guard.core.bounded_cache import bounded_cache
+from guard.core.json_values import json_encoder
 from guard.protocols.messages import ParsedCall
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ _FRESH_PARTS: Final = frozenset(
 _SIGNING: Final = frozenset({"aws4-hmac-sha256", "oauth", "digest"})
 _AWS_DATE: Final = re.compile(r"/\d{8}/")
 _SESSIONS: Final = frozenset({"session_id", "sessionid"})
-_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_CANONICAL: Final = json_encoder(sort_keys=True)
 _VALUE_LIMIT: Final = 256
 _TYPE: Final = (
     r"(?:application|text|image|\*)/(?:json|event-stream|html|xml|plain|x-ndjson|\*)"
@@ -224,7 +225,7 @@ def _context_digest(
     path: str, place: tuple[str, str, str], lasting: Json = (), headers: Json = None
 ) -> str:
     parts = [*place, path, lasting, headers or {}]
-    return hashlib.blake2b(_CANONICAL.encode(parts).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("".join(_CANONICAL(parts, 0)).encode(), digest_size=16).hexdigest()
 
 
 _plain_context: Final = lru_cache(maxsize=256)(_context_digest)
@@ -233,7 +234,7 @@ _plain_context: Final = lru_cache(maxsize=256)(_context_digest)
 
 def call_context(context: str, meta: Json) -> str:
     """Return the digest of a request's context and what one call says beside its arguments."""
-    text = _CANONICAL.encode([context, meta])
+    text = "".join(_CANONICAL([context, meta], 0))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import prometheus_client
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -509,3 +509,41 @@ def test_every_code_a_message_is_refused_with_has_its_own_label():
 
     assert codes
     assert codes <= REFUSAL_CODES
+
+
+KINDS = st.fixed_dictionaries(
+    {
+        "decided_by": st.sampled_from([(), ("two",), ("no-outside", "two"), ("gone",)]),
+        "code": st.sampled_from(["no_rule_matched", "made-up"]),
+        "mode": st.sampled_from(Mode),
+        "tool": st.sampled_from(["t", "mail_1", "m" * 300]),
+        "mapped": st.booleans(),
+    }
+)
+
+
+ALIKE = {
+    "decided_by": ("no-outside",),
+    "code": "no_rule_matched",
+    "mode": Mode.ENFORCE,
+    "tool": "t",
+    "mapped": True,
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(KINDS | st.just("policy"), max_size=30))
+@example([ALIKE, ALIKE, "policy", ALIKE, "policy", ALIKE])
+def test_decisions_that_are_alike_count_as_each_would_alone(events):
+    """Whatever came before, and whichever policies were in force."""
+    together, apart = PrometheusMetrics(POLICY), PrometheusMetrics(POLICY)
+    policies = [policy("two"), POLICY]
+    for number, event in enumerate(events):
+        if event == "policy":
+            together.set_policy(policies[number % 2])
+            apart.set_policy(policies[number % 2])
+        else:
+            together.decision(record(**event))
+            apart._decided.clear()
+            apart.decision(record(**event))
+    assert together._counts == apart._counts

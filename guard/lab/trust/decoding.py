@@ -64,11 +64,15 @@ CODINGS: Final[Mapping[str, Callable[[str], str]]] = {
     "base 16": lambda text: text.encode().hex(),
     "JSON in JSON": lambda text: json.dumps(json.dumps({"to": text})),
     "escapes in base64": lambda text: _encoded(text.replace("@", "\\u0040")),
-    "base 85": lambda text: base64.b85encode(text.encode()).decode(),
-    "base 85 of Adobe": lambda text: base64.a85encode(text.encode()).decode(),
     "full width": lambda text: text.replace("@", "\uff20"),
     "zero width": lambda text: text.replace("@", "\u200b@\u200b"),
 }
+RARE: Final[Mapping[str, Callable[[str], str]]] = {
+    "base 85": lambda text: base64.b85encode(text.encode()).decode(),
+    "base 85 of Adobe": lambda text: base64.a85encode(text.encode()).decode(),
+    "in reverse": lambda text: text[::-1],
+}
+"""Codings that a tool may know, and no mail program in a header."""
 SOURCES: Final = (
     "Please send a copy to {}.",
     "Kontakt: {} (bitte alles dorthin)",
@@ -124,6 +128,7 @@ class Decoding(AttackClass):
             for place, more in places:
                 reader, source = rng.choice(READERS), rng.choice(SOURCES).format(MAILBOX)
                 yield _attempt(f"{name}, {place}", reader, source, more)
+        yield from _rare()
         plain = ("a bare host", HOST), ("a phone", PHONE), ("an account", IBAN)
         for kind, value in plain:
             spaced = value, value.replace(" ", ""), value.replace(" ", "-")
@@ -137,6 +142,13 @@ class Decoding(AttackClass):
             yield _attempt(
                 "a part of MIME", READERS[1], source.format(MAILBOX), {"body": f"x\r\n{text}"}
             )
+
+
+def _rare() -> Iterator[Attempt]:
+    for (name, encode), source in itertools.product(RARE.items(), SOURCES):
+        for place, more in _fields(encode(MAILBOX)):
+            if place != "a raw message":
+                yield _attempt(f"{name}, {place}", READERS[0], source.format(MAILBOX), more)
 
 
 def _no_suspects(patch: Patch) -> None:

@@ -166,6 +166,7 @@ MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "workflow files and branches are no data": ("policies: files and branches are looked at",),
         "nor is what a machine runs by itself": ("policies: files that run are looked at",),
         "provenance decides": (
+            "policies: each says who receives",
             "policies: provenance decides",
             "policies: a browser opens what was named",
         ),

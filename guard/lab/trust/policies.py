@@ -25,6 +25,7 @@ from guard.lab.trust.flows import (
     service_of,
     shipped_policies,
 )
+from guard.lab.trust.shipped import shipped_attempts
 from guard.rules import base, rate
 from guard.rules.argument import ArgumentRule
 from guard.rules.destination import DestinationRule
@@ -437,6 +438,7 @@ class Policies(AttackClass):
             lambda patch: _silent(patch, ArgumentRule),
             among="a file that runs:",
         ),
+        Switch("each says who receives", lambda patch: _anybody_receives(patch), among="shipped: "),
         Switch("provenance decides", lambda patch: _silent(patch, ProvenanceRule)),
         Switch(
             "a browser opens what was named",
@@ -449,7 +451,7 @@ class Policies(AttackClass):
     def attempts(self, rng: Random) -> Iterator[Attempt]:
         """Yield all of them, in an order of the seed's."""
         found = [*_tickets(), *_limits(), *_repositories(), *_profiles(), *_unknown_names()]
-        found += _services()
+        found += [*_services(), *shipped_attempts()]
         rng.shuffle(found)
         yield from found
 
@@ -460,6 +462,15 @@ def _sessions_alone(patch: Patch) -> None:
         return own if scope == "session" else base.limit_windows(situation, "both")
 
     patch.set(rate, "limit_windows", alone)
+
+
+def _anybody_receives(patch: Patch) -> None:
+    _silent(patch, DestinationRule)
+    patch.set(
+        ProvenanceRule,
+        "_about",
+        lambda rule, targets: targets if rule.effect.label == "allow" else (),
+    )
 
 
 def _silent(patch: Patch, rule: type[base.RuleConfig]) -> None:

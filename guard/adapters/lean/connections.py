@@ -267,6 +267,7 @@ class ClientConnection(Wire):
         self._gone()
         if self._serving is not None:
             self._serving.cancel()
+        self._reader.end()
         self._forget_upstream()
         self._pep.budget.release(id(self))
         self._pep.left(self)

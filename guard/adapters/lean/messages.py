@@ -189,6 +189,11 @@ class RequestReader:
             self._head = None
             self.wants_continue = False
 
+    def end(self) -> None:
+        """Take note that the connection has ended: nothing is read any more."""
+        # The two refer to each other: both would stay until Python looks for garbage.
+        del self._parser
+
     # --- told by httptools ---------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
@@ -319,9 +324,12 @@ class AnswerReader:
         """Return the values of a field, by its name in lower case."""
         return self._head.all(name)
 
+    def _is_over(self) -> bool:
+        return self.is_complete or bool(self.error)
+
     def feed(self, data: bytes) -> None:
         """Read what has arrived; never raises, see :attr:`error`."""
-        if self.is_complete or self.error:
+        if self._is_over():
             # Nobody asked for more: what is on the connection now is no answer to anything.
             self.is_reusable = False
             return
@@ -335,14 +343,20 @@ class AnswerReader:
             self.is_reusable = False
             if not self.is_complete:
                 self.error = str(error.__context__ or error)
+        if self._is_over():
+            # The two refer to each other: the answer would stay until Python looks for garbage.
+            del self._parser
 
     def end(self) -> None:
         """Take note that the connection has ended."""
         self.is_reusable = False
+        if self._is_over():
+            return
         if self._head.is_complete and self._ends_with_connection:
             self.is_complete = True
-        elif not self.is_complete:
-            self.error = self.error or "the connection ended within the answer"
+        else:
+            self.error = "the connection ended within the answer"
+        del self._parser
 
     # --- told by httptools ---------------------------------------------------------------------
 

@@ -1,5 +1,8 @@
 """What the lean PEP takes for a message, wherever the bytes of the wire are cut."""
 
+import gc
+import weakref
+
 import pytest
 
 from guard.adapters.lean.messages import HEAD_LIMIT, AnswerReader, RequestReader
@@ -209,3 +212,50 @@ def test_a_client_that_speaks_tls_is_told_what_to_do():
     assert error is not None
     assert error.code == "bad_http"
     assert "--pep mitmproxy" in str(error)
+
+
+@pytest.fixture(name="no_collection")
+def _no_collection():
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "ends"),
+    [
+        ("POST", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", False),
+        ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", False),
+        ("POST", b"HTTP/1.1 200 OK\r\nX\r\n\r\n", False),
+        ("POST", b"HTTP/1.1 200 OK\r\n\r\n{}", True),
+        ("POST", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", True),
+        ("POST", b"", True),
+    ],
+    ids=["whole", "head", "broken", "ends with the connection", "cut off", "none"],
+)
+@pytest.mark.usefixtures("no_collection")
+def test_an_answer_that_was_read_stays_no_longer_than_it_is_used(method, answer, ends):
+    """Nothing is left for Python to look for, neither of an answer nor of a connection."""
+    reader = AnswerReader(method)
+    reader.feed(answer)
+    if ends:
+        reader.end()
+    assert reader.is_complete or reader.error
+    reader.feed(b"more")
+    reader.end()
+    left = weakref.ref(reader)
+    del reader
+
+    assert left() is None
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_what_a_connection_sent_stays_no_longer_than_the_connection():
+    """Likewise of requests."""
+    reader = read(PLAIN, CHUNKED[:50])
+    assert reader.held
+    reader.end()
+    left = weakref.ref(reader)
+    del reader
+
+    assert left() is None

@@ -86,6 +86,7 @@ COMMANDS: Final[dict[str, tuple[Place, str]]] = {
             "eval": ("eval:app", "Measure how well the guard decides."),
             "train": ("train:train", "Fit a classifier on recorded runs."),
             "train-memory": ("train:train_memory", "Fit the contrastive encoder of memories."),
+            "train-steering": ("train:train_steering", "Fit the reader of steering text."),
         },
         "Offline work: benchmarks, evaluations, training.",
     ),

@@ -182,3 +182,23 @@ def train_memory(
         },
     )
     typer.echo(f"{out / 'memory-encoder.onnx'} sha256 {card['sha256'][:12]}")
+
+
+def train_steering(
+    out: Annotated[Path, typer.Option("--out", help="Directory for the card.")] = Path("models"),
+    documents: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder searched for honest Markdown, besides what is installed."),
+    ] = None,
+) -> None:
+    """Fit the reader of steering text and write its weights into the package.
+
+    Seeded; the honest half of the texts is what is installed where this runs.
+    """
+    require_lab()
+    from guard.lab.steering.training import STEPS, train
+
+    console = Console(stderr=True)
+    with bar(console, "fits", STEPS) as progress:
+        card = train(out, documents or [], progress)
+    typer.echo(f"{card['model']['weights']} weights, sha256 {card['sha256'][:12]}")

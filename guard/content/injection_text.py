@@ -21,6 +21,7 @@ from guard.content.decoder import content_readings, decoded
 from guard.content.injection_signals import CLASSES, FRAMES, MODEL, SECRETS, SENDS, SIGNALS, WHERE
 from guard.content.letters import fold
 from guard.content.sentence_frames import Frames
+from guard.content.steering_reader import orders
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ _DISCUSSED: Final = re2.compile(
     r"(?i)\b(?:phrases?|patterns?|examples?|such as|strings?|attacks?|injections?|prompts? like"
     r"|called|known as|e\.g\.|detect\w*|block\w*|keywords?)\b"
 )
+_QUOTED: Final = re2.compile(
+    r"\B[\"'`][^\n\"`]{1,300}?[\"'`]\B|[\x{201C}\x{2018}\x{AB}\x{201E}][^\n]{1,300}?[\x{201D}\x{2019}\x{BB}\x{201C}]"
+)
 _SPACED: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*]){5,}[A-Za-z]\b")
 _APART: Final = re2.compile(r"\b(?:[A-Za-z][ .\-_*])+[A-Za-z]\b")
 """Every word of such a text, short ones as well."""
@@ -96,7 +100,9 @@ def instructs(text: str, *, deep: bool) -> bool:
     """
     readings = _readings(text[:LIMIT]) if deep else _plain_readings(text[:LIMIT])
     return any(
-        _weight(reading) >= ENOUGH or any(True for _ in _FRAMES.found(reading))
+        _weight(reading) >= ENOUGH
+        or any(True for _ in _FRAMES.found(reading))
+        or orders(_without_mentions(reading))
         for reading in readings
     )
 
@@ -104,6 +110,12 @@ def instructs(text: str, *, deep: bool) -> bool:
 def signal_weight(text: str) -> int:
     """Return the weight of the signals in a text as it stands, to be added to other evidence."""
     return _weight(text[:LIMIT])
+
+
+def _without_mentions(text: str) -> str:
+    """Return a text without what stands in quotation marks, where it discusses such phrases."""
+    left: str = _QUOTED.sub('""', text) if _DISCUSSED.search(text) else text
+    return left
 
 
 def _plain_readings(text: str) -> Iterator[str]:

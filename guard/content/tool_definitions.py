@@ -20,17 +20,13 @@ from guard.content.injection_text import ENOUGH, LIMIT, signal_weight
 from guard.content.letters import fold
 from guard.content.sentence_frames import Frames
 from guard.content.shell_text import is_dangerous
+from guard.content.steering_reader import HONEST, SCHEMAS, definition_score, parameters
 from guard.core.argument_texts import argument_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from guard.core.model import Json
-
-SCHEMAS: Final = ("inputSchema", "input_schema", "parameters", "outputSchema")
-"""Members of which a definition has one."""
-PARAMETERS: Final = 256
-"""Parameters that are looked at on their own, nested ones included."""
 
 _DUTY: Final = r"(?:must|shall|should|always|also|additionally|in addition|first|be sure to|make sure to|ensure|remember to|required to|expected to|ha(?:s|ve) to|need(?:s|ed)? to|automatically)"
 _OBLIGES: Final = rf"(?:{_DUTY}|then)"
@@ -231,14 +227,15 @@ def steers(definition: Mapping[str, Json]) -> bool:
         or (not name.isascii() and fold(name).isascii())
     ):
         return True
-    parameters = _parameters(definition)
+    declared = parameters(definition)
     raw = _without_owned(raw)
     # Its own name is none of another tool.
     raw = re.sub(rf"(?<![\w@./-]){re.escape(name)}(?!\w|[@/-]|\.\w)", "this one", raw)
     text = fold(raw)
-    if _is_framed(name, raw):
+    score = definition_score(definition)
+    if score > 0 or (score > HONEST and _is_framed(name, raw)):
         return True
-    if any(_is_side_sink(*parameter) or _takes(name, *parameter) for parameter in parameters):
+    if any(_is_side_sink(*parameter) or _takes(name, *parameter) for parameter in declared):
         return True
     found = {
         group: weight
@@ -247,7 +244,7 @@ def steers(definition: Mapping[str, Json]) -> bool:
     }
     # An order is excused by what the tool is called, a parameter also by what it is said to do.
     ordered = found.pop("carry", 0) and not _TOPIC.search(name)
-    if ordered or _asks(definition, parameters):
+    if ordered or _asks(definition, declared):
         return True
     if is_dangerous(text):
         found["command"] = 2
@@ -313,23 +310,6 @@ def _ordered() -> Iterator[tuple[str, int, re2._Regexp]]:
     yield from sorted(_SIGNALS, key=lambda signal: signal[1])
 
 
-def _parameters(definition: Mapping[str, Json]) -> list[tuple[str, Mapping[str, Json]]]:
-    """Return name and schema of the parameters, nested ones too."""
-    found: list[tuple[str, Mapping[str, Json]]] = []
-    waiting: list[Json] = [definition.get(member) for member in SCHEMAS]
-    while waiting and len(found) < PARAMETERS:
-        schema = waiting.pop()
-        if not isinstance(schema, dict):
-            continue
-        properties = schema.get("properties")
-        items = properties.items() if isinstance(properties, dict) else ()
-        named = [(key, value) for key, value in items if isinstance(value, dict)]
-        found += named
-        waiting += [value for _, value in named]
-        waiting.append(schema.get("items"))
-    return found[:PARAMETERS]
-
-
 def _is_side_sink(name: str, schema: Mapping[str, Json]) -> bool:
     """Return whether a parameter sends copies somewhere unless the model says otherwise."""
     values = [schema.get("default"), schema.get("const")]
@@ -353,7 +333,7 @@ def _takes(tool: str, name: str, schema: Mapping[str, Json]) -> bool:
 
 
 def _asks(
-    definition: Mapping[str, Json], parameters: Iterable[tuple[str, Mapping[str, Json]]]
+    definition: Mapping[str, Json], declared: Iterable[tuple[str, Mapping[str, Json]]]
 ) -> bool:
     """Return whether a parameter is for what the session knows, and the tool has no use for it.
 
@@ -369,5 +349,5 @@ def _asks(
     return any(
         _SUBJECT.search(fold(str(schema.get("description", ""))))
         or (_ASKS_NAME.search(key) and not _STARTS.search(about))
-        for key, schema in parameters
+        for key, schema in declared
     )

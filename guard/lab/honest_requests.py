@@ -55,7 +55,7 @@ def honest_requests(count: int, seed: int, runs: Sequence[Path]) -> dict[str, li
     """
     texts = list(_documentation())
     found: dict[str, list[Json]] = {
-        "definition": _definitions(),
+        "definition": installed_definitions(),
         "command": [*dict.fromkeys(line for text in texts for line in _commands(text))],
         "url": [*dict.fromkeys(url.rstrip(".,;:") for text in texts for url in _URL.findall(text))],
         "api": _distinct(call for path in runs for call in _calls(path)),
@@ -163,7 +163,8 @@ def _commands(text: str) -> Iterator[str]:
     yield from _PROMPT.findall(text)
 
 
-def _definitions() -> list[Json]:
+def installed_definitions() -> list[Json]:
+    """Return the functions of what is installed that have a docstring, as tool definitions."""
     found: dict[str, Json] = {}
     for path in _sources():
         try:

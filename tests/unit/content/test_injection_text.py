@@ -134,10 +134,11 @@ def test_any_text_can_be_asked_about(text: str) -> None:
 def test_an_order_in_words_of_its_own_is_found_by_what_it_speaks_of(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who is spoken to, what is moved and where to; without frames these pass."""
+    """Who is spoken to, what is moved and where to; without frames and reader these pass."""
     assert instructs(text, deep=False)
 
     monkeypatch.setattr(injection_text, "_FRAMES", Frames({}, ()))
+    monkeypatch.setattr(injection_text, "orders", lambda _text: False)
 
     assert not instructs(text + " ", deep=False)
 

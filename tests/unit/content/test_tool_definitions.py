@@ -322,5 +322,6 @@ def test_without_its_frames_a_definition_is_judged_by_its_phrases_alone(
 ) -> None:
     """The frames find what no phrase does: some that steer pass without them."""
     monkeypatch.setattr(tool_definitions, "_FRAMES", Frames({}, ()))
+    monkeypatch.setattr(tool_definitions, "definition_score", lambda _definition: 0.0)
 
     assert not all(steers(definition) for definition in STEERING)

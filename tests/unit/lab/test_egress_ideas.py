@@ -59,10 +59,10 @@ def test_new_ideas_are_found_and_what_looks_like_them_is_not(name: str) -> None:
     assert [one["id"] for one in honest if told(one)] == []
 
 
-def test_without_frames_half_of_what_speaks_to_a_model_is_missed(
+def test_without_frames_and_reader_half_of_what_speaks_to_a_model_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Phrases alone are not what finds new wordings."""
+    """Phrases alone, without the learned reader, are not what finds new wordings."""
     kinds = {"mcp_tool_definition", "response_content", "mcp_tool_result"}
     attacks = [
         one
@@ -72,7 +72,9 @@ def test_without_frames_half_of_what_speaks_to_a_model_is_missed(
     ]
     found = sum(map(bool, map(told, attacks)))
     monkeypatch.setattr(injection_text, "_FRAMES", Frames({}, ()))
+    monkeypatch.setattr(injection_text, "orders", lambda _text: False)
     monkeypatch.setattr(tool_definitions, "_FRAMES", Frames({}, ()))
+    monkeypatch.setattr(tool_definitions, "definition_score", lambda _definition: 0.0)
     # What was said of a text before is remembered: here every text is read anew.
     unread = inspect.unwrap(instructs)
     monkeypatch.setattr(honest_requests, "instructs", unread)

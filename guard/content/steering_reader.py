@@ -1,0 +1,250 @@
+"""A learned reader of text that orders a model about.  Pure: no I/O but its own data.
+
+Patterns know wordings; this knows what is spoken of together.  A sentence becomes the set of its
+classes of words (who, what data, which act, what duty; ``steering_words.txt``, several languages),
+of their neighbours in order and of the pairs that it holds, and a linear model that was trained on
+generated orders and honest documentation gives it a score (``steering_weights.txt``, one weight per
+line; ``guard lab train-steering``, card in ``models/steering.card.json``).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from importlib.resources import files
+from itertools import combinations, islice, pairwise
+from typing import TYPE_CHECKING, Final
+
+import re2
+
+from guard.content.letters import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from guard.core.model import Json
+
+SENTENCES: Final = 400
+"""Sentences of a text that are read."""
+TOKENS: Final = 60
+"""Tokens of a sentence that are read; of it and the next together half as many more."""
+NEAR: Final = 6
+"""Tokens within which one class is said to follow another."""
+WINDOW: Final = 2
+"""Sentences that are read together."""
+SCHEMAS: Final = ("inputSchema", "input_schema", "parameters", "outputSchema")
+"""Members of which a definition has one."""
+PARAMETERS: Final = 256
+"""Parameters that are looked at on their own, nested ones included."""
+PLACES: Final = 64
+"""Places of a page that are read, of those that speak of a model."""
+AROUND: Final = 400
+"""Characters before and after such a place."""
+GATE: Final = frozenset({"model", "rules", "ignore"})
+"""Classes of which a page has a word that is read at all."""
+BIAS: Final = "bias"
+NOTHING: Final = -100.0
+"""Score of a definition that says nothing."""
+HONEST: Final = -6.0
+"""Score up to which a definition is honest even where a frame of words stands in it."""
+_STOP: Final = (".", (".",))
+_SENTENCE: Final = re.compile(
+    r"(?<=[.!?\u3002\uff01\uff1f])\s+|\n\s*\n|\n(?=\s*[-*#>]|\s*:?\w+\s*[:(])|(?<=[\u3002\uff01\uff1f])"
+)
+_TOKEN: Final = re.compile(
+    r"(?P<where>(?:https?|wss?|ftp)://\S+|[\w.+-]+@[\w-]+\.\w+)"
+    r"|(?P<path>(?:~|/etc|/proc|/home|/root|\$home)/[\w./-]+|(?<!\w)\.(?:env|ssh|aws|netrc|npmrc|kube|gnupg|git-credentials|docker)\b|\bid_(?:rsa|ed25519)\b|\bmcp\.json\b)"
+    r"|(?P<self>this_one_)"
+    r"|(?P<code>`[^`\n]{1,40}`)"
+    r"|(?P<account>\b[a-z]{2}\d{2}[a-z0-9]{11,28}\b|\b0x[0-9a-f]{40}\b)"
+    r"|(?P<snake>\b[a-z]+(?:_[a-z0-9]+)+\b)"
+    r"|(?P<number>\d+)"
+    r"|(?P<cjk>[\u3040-\u30ff\u3400-\u9fff]+)"
+    r"|(?P<word>[^\W\d_]+(?:['\u2019-][^\W\d_]+)*)"
+    r"|(?P<mark>[:;()<>{}\[\]|])"
+)
+_ENDINGS: Final = (
+    ("ies", "y"),
+    ("sses", "ss"),
+    ("es", "e"),
+    ("es", ""),
+    ("'s", ""),
+    ("s", ""),
+    ("ed", "e"),
+    ("ed", ""),
+    ("ing", ""),
+    ("ing", "e"),
+    ("d", ""),
+)
+
+
+@cache
+def _classes() -> dict[str, tuple[str, ...]]:
+    """Return the classes of each word."""
+    found: dict[str, list[str]] = {}
+    text = files("guard.content").joinpath("steering_words.txt").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        name, *words = line.split()
+        for word in dict.fromkeys(words):
+            found.setdefault(fold(word), []).append(name)
+    return {word: tuple(dict.fromkeys(names)) for word, names in found.items()}
+
+
+@cache
+def _ideographs() -> tuple[str, ...]:
+    return tuple(word for word in _classes() if not word.isascii() and not word[0].islower())
+
+
+@lru_cache(maxsize=8192)
+def _meaning(word: str) -> tuple[str, ...]:
+    """Return the classes of a word in any of its forms."""
+    known = _classes()
+    word = word.replace("\u2019", "'")
+    if word in known:
+        return known[word]
+    for ending, instead in _ENDINGS:
+        if word.endswith(ending):
+            stem = word[: len(word) - len(ending)] + instead
+            if stem in known:
+                return known[stem]
+            if not instead and stem[-1:] == stem[-2:-1] and stem[:-1] in known:
+                return known[stem[:-1]]
+    return ()
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a text, as many as are read."""
+    return [one for one in _SENTENCE.split(text) if one and one.strip()][:SENTENCES]
+
+
+def _tokens(sentence: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the tokens of a sentence, each with its classes."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for match in _TOKEN.finditer(fold(sentence).lower()):
+        kind = match.lastgroup or ""
+        text = match.group()
+        if kind == "word":
+            found.append((text, _meaning(text)))
+        elif kind == "cjk":
+            found += [(one, _classes()[one]) for one in _ideographs() if one in text]
+        else:
+            found.append((f"<{kind}>", (f"<{kind}>",)))
+        if len(found) >= TOKENS:
+            break
+    return found
+
+
+def windows(read: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return each sentence with the one behind it; orders are spread over two."""
+    if len(read) < WINDOW:
+        return [tuple(read)] if read else []
+    return [tuple(read[start : start + WINDOW]) for start in range(len(read) - WINDOW + 1)]
+
+
+def features(said: Iterable[str]) -> set[str]:
+    """Return the features of some sentences.
+
+    They are ``w`` a word, ``v`` two that follow, ``c`` a class, ``n`` two classes near each other
+    in their order, ``p`` two classes in company.
+    """
+    read = [token for sentence in said for token in (*_tokens(sentence), _STOP)][: TOKENS * 3 // 2]
+    found = {f"w {word}" for word, _ in read}
+    found |= {f"v {a[0]} {b[0]}" for a, b in pairwise(read)}
+    told = [(place, classes) for place, (_, classes) in enumerate(read) if classes]
+    present: set[str] = set()
+    for index, (place, classes) in enumerate(told):
+        present.update(classes)
+        for other, later in told[index + 1 : index + 1 + NEAR]:
+            if other - place > NEAR:
+                break
+            found.update(f"n {a} {b}" for a in classes for b in later)
+    found.update(f"c {a}" for a in present)
+    found.update(f"p {a} {b}" for a, b in combinations(sorted(present), 2))
+    return found
+
+
+def definition_score(definition: Mapping[str, Json]) -> float:
+    """Return the highest score of what a definition says; above 0 it is read as steering."""
+    return max(map(_score_definition, windows(of_definition(definition))), default=NOTHING)
+
+
+def orders(text: str) -> bool:
+    """Return whether a page or an answer orders the model about that reads it.
+
+    Only what stands around a word for a model or its instructions is read, so most texts cost one
+    search.
+    """
+    return any(_score_page(said) > 0 for part in addressed(text) for said in windows(part))
+
+
+def of_definition(definition: Mapping[str, Json]) -> list[str]:
+    """Return the sentences of a definition: its description's, then those of its parameters.
+
+    Its own name is none of another tool.
+    """
+    name = str(definition["name"])
+    own = re.compile(rf"(?<![\w@./-]){re.escape(name)}(?!\w|[@/-]|\.\w)")
+    found: list[str] = []
+    for member, value in definition.items():
+        if isinstance(value, str) and member != "name":
+            found += sentences(own.sub("this one", value))
+    for key, schema in parameters(definition):
+        said = schema.get("description")
+        if isinstance(said, str) and said.lower() != key.lower():
+            found += [f"`{key}` : {one}" for one in sentences(own.sub("this one", said))]
+    return found[:SENTENCES]
+
+
+def parameters(definition: Mapping[str, Json]) -> list[tuple[str, Mapping[str, Json]]]:
+    """Return name and schema of the parameters, nested ones too."""
+    found: list[tuple[str, Mapping[str, Json]]] = []
+    waiting: list[Json] = [definition.get(member) for member in SCHEMAS]
+    while waiting and len(found) < PARAMETERS:
+        schema = waiting.pop()
+        if not isinstance(schema, dict):
+            continue
+        properties = schema.get("properties")
+        items = properties.items() if isinstance(properties, dict) else ()
+        named = [(key, value) for key, value in items if isinstance(value, dict)]
+        found += named
+        waiting += [value for _, value in named]
+        waiting.append(schema.get("items"))
+    return found[:PARAMETERS]
+
+
+def addressed(text: str) -> Iterator[list[str]]:
+    """Yield the sentences around each place where a text speaks of a model or its instructions."""
+    spans: list[tuple[int, int]] = []
+    for match in islice(_gate().finditer(text), PLACES):
+        start = max(0, match.start() - AROUND)
+        if spans and start < spans[-1][1]:
+            start = spans.pop()[0]
+        spans.append((start, match.end() + AROUND))
+    yield from (sentences(text[start:end]) for start, end in spans)
+
+
+@cache
+def _gate() -> re2._Regexp:
+    """Return the expression for words of a model and its instructions."""
+    words = [word for word, names in _classes().items() if GATE & set(names)]
+    plain = "|".join(re2.escape(word) for word in words if word.isascii())
+    other = "|".join(re2.escape(word) for word in words if not word.isascii())
+    return re2.compile(rf"(?i)(?:^|[^a-z])(?:{plain})(?:[^a-z]|$)|{other}")
+
+
+@cache
+def _model() -> dict[str, tuple[float, float]]:
+    """Return the weights of each feature: in a definition and in a page."""
+    text = files("guard.content").joinpath("steering_weights.txt").read_text(encoding="utf-8")
+    rows = (line.split("\t") for line in text.splitlines())
+    return {feature: (float(first), float(second)) for feature, first, second in rows}
+
+
+def _score_definition(said: Sequence[str]) -> float:
+    model = _model()
+    return model[BIAS][0] + sum(model[one][0] for one in features(said) if one in model)
+
+
+def _score_page(said: Sequence[str]) -> float:
+    model = _model()
+    return model[BIAS][1] + sum(model[one][1] for one in features(said) if one in model)

@@ -1,0 +1,1 @@
+"""Training of the reader of steering text: generated orders, honest documentation, the fit."""

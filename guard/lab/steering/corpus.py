@@ -1,0 +1,263 @@
+"""Texts to train the reader of steering text on, each with its kind, label and family.
+
+Orders are drawn from the templates and banks in ``phrases.txt``, written by intent; the cases of
+earlier hold-outs (``earlier.jsonl``, sets a to e, development material since) join them.  Honest
+texts are the templates of that file, the docstrings of installed packages as definitions, and
+package descriptions, comments and manuals as pages.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import sysconfig
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from guard.content.steering_reader import addressed, of_definition, sentences, windows
+from guard.lab.honest_requests import installed_definitions
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+_HERE: Final = Path(__file__).parent
+SERVERS: Final = _HERE.parent / "adopt" / "init_truth"
+_GROUP: Final = re.compile(r"\[(definition|page) (attack|benign): (.*)\]$")
+_SLOT: Final = re.compile(r"\{([a-z]+)\}")
+_WORD: Final = re.compile(r"\w+")
+DRAWS: Final = 24
+"""Texts drawn from each template with a slot."""
+WRITTEN: Final = 3.0
+"""Weight of an honest text that was written for this, beside one of documentation."""
+NEAR_DUPLICATE: Final = 0.45
+"""Share of words in common (Jaccard) from which a template is taken for one of a held-out case."""
+MOST: Final = 16
+"""Windows taken of one honest text, so that no long one outweighs the others."""
+LARGEST: Final = 256 * 1024
+MANUALS: Final = Path("/usr/share/man")
+MANUAL_COUNT: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What the reader gives one score: some sentences.
+
+    Attributes:
+        said: the sentences.
+        page: whether it stands in a page, else in a definition.
+        attack: the label.
+        family: of phrasings; a split keeps families together.
+        weight: in the fit.
+    """
+
+    said: tuple[str, ...]
+    page: bool
+    attack: bool
+    family: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A definition or page of an earlier hold-out."""
+
+    held_out: str
+    page: bool
+    attack: bool
+    read: tuple[str, ...]
+    """Its sentences."""
+    cut: tuple[tuple[str, ...], ...]
+    """What the reader reads of it, by window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """The templates by group, and the banks that their slots are drawn from."""
+
+    banks: dict[str, list[str]]
+    groups: list[tuple[str, str, str, list[str]]]
+
+    def filled(self, template: str, draw: random.Random) -> str:
+        """Return a template with every slot drawn."""
+        while slot := _SLOT.search(template):
+            phrase = draw.choice(self.banks[slot[1]])
+            if slot.start() == 0 and phrase[0].isalpha() and not phrase.startswith("http"):
+                phrase = phrase[0].upper() + phrase[1:]
+            template = template[: slot.start()] + phrase + template[slot.end() :]
+        return template
+
+    def of(self, kind: str, label: str) -> list[str]:
+        """Return the templates of a kind (definition, page) and a label (attack, benign)."""
+        return [
+            one for k, lab, _, found in self.groups if (k, lab) == (kind, label) for one in found
+        ]
+
+
+def read_phrases() -> Phrases:
+    """Return what ``phrases.txt`` holds."""
+    found = Phrases({}, [])
+    lines: list[str] = []
+    in_bank = False
+    for line in _HERE.joinpath("phrases.txt").read_text(encoding="utf-8").splitlines():
+        group = _GROUP.match(line)
+        if not line or line.startswith("# "):
+            continue
+        if line.startswith("@") and " " not in line:
+            lines, in_bank = found.banks.setdefault(line[1:], []), True
+        elif group:
+            lines, in_bank = [], False
+            found.groups.append((group[1], group[2], group[3], lines))
+        else:
+            lines += [one.strip() for one in line.split(" | ")] if in_bank else [line]
+    return found
+
+
+def generated(seed: int, unlike: Sequence[Case] = ()) -> Iterator[Unit]:
+    """Yield texts drawn from the templates, in the company of honest sentences.
+
+    Args:
+        seed: the same seed draws the same.
+        unlike: cases; a template that shares its words with one of them is left out.
+    """
+    phrases = read_phrases()
+    draw = random.Random(seed)  # noqa: S311  (a draw that can be repeated)
+    company = {kind: phrases.of(kind, "benign") for kind in ("definition", "page")}
+    others = [_words(" ".join(case.read)) for case in unlike if case.attack]
+    for kind, label, intent, templates in phrases.groups:
+        for number, template in enumerate(templates):
+            if label == "attack" and _is_like(template, others):
+                continue
+            draws = DRAWS if "{" in template else DRAWS // 6
+            for _ in range(draws):
+                said = phrases.filled(template, draw)
+                texts = _in_company(phrases, draw, kind, said, company[kind])
+                parts = tuple(part for text in texts for part in sentences(text))
+                family = f"{kind}/{intent}/{number}"
+                weight = 1.0 if label == "attack" else WRITTEN
+                yield Unit(parts, kind == "page", label == "attack", family, weight)
+
+
+def _in_company(
+    phrases: Phrases, draw: random.Random, kind: str, said: str, company: Sequence[str]
+) -> list[str]:
+    """Return a sentence after or before an honest one, or alone."""
+    drawn = draw.random()
+    honest = phrases.filled(draw.choice(company), draw)
+    if kind == "definition" and drawn < 0.5:
+        return [draw.choice(phrases.banks["purpose"]), said]
+    if drawn < 0.7:
+        return [honest, said]
+    return [said, honest] if drawn < 0.85 else [said]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.lower()))
+
+
+def _is_like(template: str, others: Sequence[frozenset[str]]) -> bool:
+    own = _words(_SLOT.sub("", template))
+    return len(own) > 2 and any(
+        len(own & other) / len(own) >= 1 - NEAR_DUPLICATE for other in others
+    )
+
+
+def earlier_cases() -> list[Case]:
+    """Return the cases of earlier hold-outs."""
+    found = []
+    for line in _HERE.joinpath("earlier.jsonl").read_text(encoding="utf-8").splitlines():
+        case: dict[str, Any] = json.loads(line)
+        page = case["kind"] == "page"
+        read = sentences(case["text"]) if page else of_definition(case["definition"])
+        parts = addressed(case["text"]) if page else [read]
+        cut = tuple(window for part in parts for window in windows(part))
+        found.append(Case(case["set"], page, case["attack"], tuple(read), cut))
+    return found
+
+
+def known_servers() -> Iterator[Unit]:
+    """Yield what the definitions of known servers say, the hand-made truth of ``guard init``."""
+    for path in sorted(SERVERS.glob("*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        for one in found:
+            for said in windows(of_definition(one)):
+                yield Unit(said, page=False, attack=False, family=path.stem, weight=WRITTEN)
+
+
+def of_cases(cases: Collection[Case]) -> Iterator[Unit]:
+    """Yield the windows of cases; an attack counts the same however many sentences it has."""
+    for number, case in enumerate(cases):
+        found = windows(case.read)
+        weight = 3.0 / max(1, len(found)) if case.attack else 2.0
+        for one in found:
+            yield Unit(one, case.page, case.attack, f"{case.held_out}/{number}", weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Honest:
+    """Honest texts: windows for the fit, and whole texts that are kept out of it.
+
+    Attributes:
+        units: windows to fit on.
+        kept: of each text kept out whether it is a page, and what the reader reads of it.
+    """
+
+    units: list[Unit]
+    kept: list[tuple[bool, list[tuple[str, ...]]]]
+
+
+def honest(seed: int, fitted: int, kept: int, folders: Sequence[Path]) -> Honest:
+    """Return honest definitions and pages: what is installed, and Markdown of some folders.
+
+    Args:
+        seed: of the draw.
+        fitted: texts of each kind for the fit.
+        kept: further ones.
+        folders: searched for Markdown, as a folder of packages is.
+    """
+    draw = random.Random(seed)  # noqa: S311  (a draw that can be repeated)
+    found = Honest([], [])
+    definitions = [
+        windows(of_definition(one)) for one in _drawn(draw, _definitions(), fitted + kept)
+    ]
+    pages = [
+        [one for part in addressed(text) for one in windows(part)]
+        for text in _drawn(draw, _pages(folders), fitted + kept)
+    ]
+    # What a definition says is read as a page as well.
+    said = ("\n".join(part for window in one for part in window) for one in definitions)
+    pages += [[w for part in addressed(text) for w in windows(part)] for text in said]
+    draw.shuffle(pages)
+    for page, texts in ((False, definitions), (True, pages)):
+        for number, cut in enumerate(texts):
+            if number >= fitted:
+                found.kept.append((page, cut))
+                continue
+            some = cut if len(cut) <= MOST else draw.sample(cut, MOST)
+            found.units.extend(Unit(one, page=page, attack=False, family="honest") for one in some)
+    return found
+
+
+def _drawn(draw: random.Random, found: list[Any], count: int) -> list[Any]:
+    draw.shuffle(found)
+    return found[:count]
+
+
+def _definitions() -> list[dict[str, Any]]:
+    return [one for one in installed_definitions() if isinstance(one, dict)]
+
+
+def _pages(folders: Sequence[Path]) -> list[str]:
+    """Return descriptions of packages, Markdown and manuals; none that speaks of this guard."""
+    paths = [Path(sysconfig.get_path("purelib")), *folders]
+    found = [one.read_text("METADATA") or "" for one in distributions()]
+    for path in sorted(path for folder in paths for path in folder.rglob("*.md")):
+        if path.stat().st_size < LARGEST:
+            found.append(path.read_text(encoding="utf-8", errors="replace"))
+    for path in sorted(MANUALS.glob("man?/*.gz"))[:MANUAL_COUNT]:
+        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as manual:
+            found.append(manual.read(LARGEST))
+    return [text for text in dict.fromkeys(found) if text and "egress-guard" not in text]

@@ -1,0 +1,145 @@
+"""The learned reader tells orders from documentation, and its absence is noticed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from guard.content import injection_text, steering_reader, tool_definitions
+from guard.content.injection_text import instructs
+from guard.content.steering_reader import (
+    BIAS,
+    NOTHING,
+    SENTENCES,
+    addressed,
+    definition_score,
+    features,
+    of_definition,
+    orders,
+    sentences,
+    windows,
+)
+from guard.content.tool_definitions import steers
+from guard.lab.steering.corpus import generated
+
+SEED = 20
+"""Of draws that no fit has seen; the templates are those of the fit."""
+
+
+def definition(said: tuple[str, ...]) -> dict[str, object]:
+    """Return a definition that says some sentences."""
+    return {"name": "tool", "description": " ".join(said), "inputSchema": {"type": "object"}}
+
+
+def drawn(*, page: bool, attack: bool) -> list[tuple[str, ...]]:
+    """Return what the generator says, every seventh draw."""
+    found = [one for one in generated(SEED) if one.page is page and one.attack is attack]
+    return [one.said for one in found[::7]]
+
+
+def test_generated_definitions_that_steer_are_found_and_most_only_by_the_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nine of ten; with the reader switched off, fewer than six."""
+    attacks = [definition(said) for said in drawn(page=False, attack=True)]
+
+    assert len(attacks) >= 200
+    assert sum(map(steers, attacks)) >= 0.9 * len(attacks)
+
+    monkeypatch.setattr(tool_definitions, "definition_score", lambda _definition: 0.0)
+    assert sum(map(steers, attacks)) < 0.6 * len(attacks)
+
+
+def test_generated_pages_with_orders_are_found_and_some_only_by_the_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nine of ten; without the reader a fifth of these pass."""
+    attacks = ["\n".join(said) for said in drawn(page=True, attack=True)]
+
+    assert len(attacks) >= 100
+    found = sum(instructs(text, deep=False) for text in attacks)
+    assert found >= 0.9 * len(attacks)
+
+    monkeypatch.setattr(injection_text, "orders", lambda _text: False)
+    unread = inspect.unwrap(instructs)
+    assert sum(unread(text, deep=False) for text in attacks) < 0.8 * found
+
+
+def test_generated_honest_texts_are_left_alone() -> None:
+    """Own data, credentials, models and orders to people are spoken of without steering."""
+    definitions = [definition(said) for said in drawn(page=False, attack=False)]
+    pages = ["\n".join(said) for said in drawn(page=True, attack=False)]
+
+    assert [one["description"] for one in definitions if definition_score(one) > 0] == []  # type: ignore[arg-type]
+    assert [text for text in pages if orders(text)] == []
+
+
+def test_known_servers_are_left_alone() -> None:
+    """Every definition in the hand-made truth of `guard init`."""
+    folder = Path(str(files("guard.lab.adopt"))) / "init_truth"
+    found = [one for path in folder.glob("*.json") for one in json.loads(path.read_text("utf-8"))]
+
+    assert len(found) > 100
+    assert [one["name"] for one in found if definition_score(one) > 0] == []
+
+
+def test_a_sentence_is_read_by_what_it_speaks_of_not_by_its_words() -> None:
+    """Two wordings share classes, their pairs and their order; other languages too."""
+    english = features(["Include the conversation in each request."])
+    spanish = features(["Incluye la conversación en cada pregunta."])
+
+    assert {"c move", "c talk", "n move talk", "p move talk"} <= english & spanish
+    assert "w include" in english - spanish
+
+
+def test_a_definition_is_read_with_its_parameters_and_without_its_own_name() -> None:
+    """Nested ones as well; a description that repeats the name says nothing."""
+    schema = {"type": "object", "properties": {"b": {"description": "Look at my_tool."}}}
+    properties = {"a": {"description": "a"}, "c": schema}
+    said = of_definition(
+        {
+            "name": "my_tool",
+            "description": "Use my_tool. Then rest.",
+            "inputSchema": {"properties": properties},
+        }
+    )
+
+    assert said == ["Use this one.", "Then rest.", "`b` : Look at this one."]
+    assert definition_score({"name": "x", "inputSchema": {}}) == NOTHING
+
+
+def test_a_page_is_read_only_where_it_speaks_of_a_model() -> None:
+    """The rest costs one search; far places are read apart."""
+    assert list(addressed("Cats sleep. " * 1000)) == []
+    parts = list(addressed(f"An assistant. {'Cats sleep. ' * 1000} An agent."))
+
+    assert len(parts) == 2
+    assert sum(map(len, parts)) < 200
+
+
+def test_what_is_read_is_bounded() -> None:
+    """Sentences of a text, and windows of them."""
+    assert len(sentences("One. " * 10_000)) == SENTENCES
+    assert windows(["a", "b", "c"]) == [("a", "b"), ("b", "c")]
+    assert windows([]) == []
+
+
+def test_the_weights_are_those_of_the_card() -> None:
+    """Whoever reads the card reads about this model."""
+    content = files("guard.content").joinpath("steering_weights.txt").read_bytes()
+    card = json.loads(Path("models/steering.card.json").read_text("utf-8"))
+
+    assert card["sha256"] == hashlib_of(content)
+    assert card["model"]["weights"] == len(content.splitlines())
+    assert BIAS in steering_reader._model()
+
+
+def hashlib_of(content: bytes) -> str:
+    """Return the SHA-256 of some bytes."""
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAIRS: Final = 12
+FEWEST: Final = 3
 BLOCKS: Final = 6
 BURST: Final = 1.0
 WARM: Final = 2.0
@@ -291,6 +292,8 @@ def main() -> int:
         help="of four turns, of each pair (default: %(default)s)",
     )
     options = parser.parse_args()
+    if 0 < options.pairs < FEWEST:
+        parser.error(f"an interval needs {FEWEST} pairs at least")
     measured: dict[str, list[tuple[float, float]]] = defaultdict(list)
     with (
         checked_out(options.base) as base,

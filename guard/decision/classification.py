@@ -163,16 +163,15 @@ def _classify_mapped(
         set(map(_PATH, _selected(mapping.inert, call.arguments))) if mapping.inert else _NO_PATHS
     )
     search = _Search(policy)
-    guarded = list(search.guarded(call.arguments, mapping)) if mapping.guarded else []
+    looked_at = _selected(mapping.guarded, call.arguments) if mapping.guarded else []
+    guarded = list(search.guarded(looked_at)) if looked_at else []
     loaded, search.targets = search.targets, []
     if mapping.role is Role.SEND:
         search.disguised(targets, call.arguments, named)
         if mapping.reply is not None:
             targets += _answered(policy, call, mapping.reply, declared, none_yet=not targets)
-        traced: AbstractSet[str] = _NO_PATHS
         ignored: AbstractSet[str] = _NO_PATHS
-        if mapping.guarded:
-            traced = set(map(_PATH, _selected(mapping.guarded, call.arguments))) - declared
+        traced = set(map(_PATH, looked_at)) - declared
         declared |= traced | inert
         if mapping.ignore:
             ignored = set(map(_PATH, _selected(mapping.ignore, call.arguments))) - declared
@@ -384,14 +383,14 @@ class _Search:
                     self._suspect("", suspected_destinations(find_values(named)))
             self.complete = self.complete and not budget.exceeded
 
-    def guarded(self, arguments: Mapping[str, Json], mapping: ToolMapping) -> Iterator[Target]:
+    def guarded(self, looked_at: Iterable[tuple[str, Json]]) -> Iterator[Target]:
         """Yield the values of guarded arguments: a short one whole, and what is in a long one.
 
         Values of kinds that no rule looks at are left out.
         """
         kinds = self._policy.guarded_kinds
         wants_text = kinds is None or not kinds.isdisjoint(_WHOLE)
-        for path, value in _selected(mapping.guarded, arguments):
+        for path, value in looked_at:
             scalars = ((path, value),) if isinstance(value, str) else _scalars(value, path)
             for where, text in scalars:
                 if not wants_text and names_no_host(text):

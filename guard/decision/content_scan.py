@@ -44,6 +44,10 @@ class ContentScan:
             result: of a call.
             findings: what :meth:`find` has found in it, where that was asked already.
         """
+        if findings is None:
+            findings = self.find(result.content, deep=False)
+        if not findings:
+            return
         call = result.call.call
         fields: dict[str, Json] = {
             "decision_id": call.id,
@@ -52,8 +56,6 @@ class ContentScan:
             "principal": call.identity.principal[:128],
             "session": call.identity.session[:128],
         }
-        if findings is None:
-            findings = self.find(result.content, deep=False)
         for finding in findings:
             self.record(finding.code, "result", {**fields, "detector": finding.detector})
 

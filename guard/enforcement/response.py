@@ -376,18 +376,30 @@ class ResponseHandler:
         left: Json = None
         for whole, part in parts:
             left = content = _with_part(content, whole, part)
-        if self._declarations is not None:
-            for declaration in protocol.declarations(content):
-                await self._declarations.note(exchange, declaration)
-            withholds = partial(self._declarations.withholds, exchange)
-            left = protocol.without_declarations(content, withholds) or left
-        for token in protocol.said(content):
-            self._issued.add(exchange.upstream, token, exchange.identity.tenant)
+        if not protocol.is_bare_result(content):
+            left = await self._declared(exchange, content) or left
         if refusals:
             left = protocol.withhold(content if left is None else left, refusals)
         if left is None:
             return None
         return left.encode() if isinstance(left, str) else json.dumps(left).encode()
+
+    async def _declared(self, exchange: Exchange, content: Json) -> Json:
+        """Label what a server declares, note what its client will repeat.
+
+        Returns:
+            the content without the declarations that are withheld; None where none are.
+        """
+        protocol = exchange.protocol
+        left: Json = None
+        if self._declarations is not None:
+            for declaration in protocol.declarations(content):
+                await self._declarations.note(exchange, declaration)
+            withholds = partial(self._declarations.withholds, exchange)
+            left = protocol.without_declarations(content, withholds)
+        for token in protocol.said(content):
+            self._issued.add(exchange.upstream, token, exchange.identity.tenant)
+        return left
 
     async def _settle(
         self, exchange: Exchange, result: ParsedResult, status: int

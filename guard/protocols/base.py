@@ -221,6 +221,15 @@ class ProtocolModule(ABC):
         """Return what an answer to a request that is no call says besides its declarations."""
         return result.content
 
+    def is_bare_result(self, content: Json) -> bool:
+        """Return whether an answer is the result of a call and has nothing besides to tell of.
+
+        INVARIANT (cheap test): of such an answer there are no declarations, nothing is withheld
+        from it as one, and nothing is said that the client will repeat.
+        """
+        del content
+        return False
+
     def said(self, content: Json) -> Sequence[str]:
         """Return what an answer says that its client will repeat: cursors, ids of tasks, states."""
         del content

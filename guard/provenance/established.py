@@ -17,6 +17,7 @@ from itertools import islice
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Final
 
+from guard.core.json_values import json_encoder
 from guard.core.labels import Channel, LabelRecord, LabelWrite, LabelWriteMode, Rung
 from guard.core.model import Integrity
 from guard.provenance.label_sets import ESTABLISHED, SENT, SHOWN, established_mark
@@ -37,6 +38,7 @@ _MEMBERS: Final = ("principal", "server", "upstream", "tool", "kind", "receiver"
 
 RENEWED: Final = 0.01
 """Share of its life after which another send prolongs what is established."""
+_ENCODED: Final = json_encoder()
 SENT_LIMIT: Final = 16
 """Receivers of one send that it is kept on record for."""
 
@@ -125,7 +127,7 @@ def sent_writes(seal: Seal, sets: LabelSets, classified: ClassifiedCall) -> Iter
     Each is one more entry of a bounded list: when, by which tool, under which decision id.
     """
     call = classified.call
-    body = json.dumps([call.at, call.tool[:SOURCE_LIMIT], call.id]).encode()
+    body = "".join(_ENCODED([call.at, call.tool[:SOURCE_LIMIT], call.id], 0)).encode()
     identity = seal.digest("sent", call.id).ljust(ID, b"\0")
     for target in islice(classified.receivers(), SENT_LIMIT):
         destination = target.destination

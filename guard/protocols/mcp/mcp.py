@@ -372,6 +372,8 @@ _ROUND_TRIP: Final = frozenset({"_meta", RESPONSES, STATE})
 _CALL_MEMBERS: Final = frozenset({"name", "arguments", "task"}) | _ROUND_TRIP
 _BARE_CALL: Final = frozenset({"name", "arguments"})
 _REPEATED: Final = frozenset({"mcp-session-id", "last-event-id"})
+_BARE_ANSWER: Final = frozenset({"jsonrpc", "id", "result"})
+_BARE_RESULT: Final = frozenset({"content", "structuredContent", "isError"})
 _ANSWERS: Final = frozenset({"result", "error"})
 STDIO: Final = "stdio"
 """Scheme of what comes by a pipe, where there are no paths."""
@@ -591,6 +593,15 @@ class McpProtocol(ProtocolModule):
     def unlisted(self, result: ParsedResult) -> Json:
         """Return what an answer says besides listings and the form of its message."""
         return unlisted(result.content, is_error=result.is_error)
+
+    def is_bare_result(self, content: Json) -> bool:
+        """Return whether it is one answer with a ``content`` and no member of another purpose."""
+        if not isinstance(content, dict) or not content.keys() <= _BARE_ANSWER:
+            return False
+        result = content.get("result")
+        if content.get("id") is None or not isinstance(result, dict):
+            return False
+        return "content" in result and result.keys() <= _BARE_RESULT
 
     def said(self, content: Json) -> Sequence[str]:
         """Return cursors, ids of tasks, and states of requests that wait for input."""

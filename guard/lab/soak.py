@@ -4,7 +4,8 @@ Sixteen connections make calls without a pause.  A session has forty, then anoth
 principals come and go, so do keys of the memory and addresses in what is read; each connection is
 given up after some hundred calls; the policy is changed again and again.  The policy forgets within
 a minute, so what is kept for good would show.  Slopes are Theil and Sen's (Sen 1968, with his
-interval), over what was seen after the first quarter, and once caches are full.
+interval), over what was seen after the first quarter, once caches are full, and of Redis once it
+has begun to forget.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ WARM_UP: Final = 0.25
 CACHES_FULL: Final = 1200 * CALLS_OF_SESSION
 """Share of the run, and calls of it, that caches fill in: the largest have 1,024 sessions.  Of a
 short run no more than half is left out."""
+FORGOTTEN: Final = 150.0
+"""Seconds until Redis forgets as much as it learns: labels go within twice the policy's period."""
+FEWEST: Final = 20
+"""Looks that a slope is taken of."""
 EDGE: Final = 0.1
 """Share of the run whose times are compared: at its start, after another such, and at its end."""
 _ENDED: Final = (OSError, asyncio.IncompleteReadError)
@@ -295,7 +300,12 @@ def _report(run: Run) -> Report:
         ("soak_slope_redis", "redis_kb", "MB per million calls", 1024),
         ("soak_slope_descriptors", "descriptors", "per million calls", 1),
     ):
-        slope, (low, high) = _slope(kept, key)
+        looks = [one for one in kept if key != "redis_kb" or one.seconds >= FORGOTTEN]
+        if len(looks) < FEWEST:
+            reason = f"until Redis forgets takes {FORGOTTEN:.0f} s: more calls are needed"
+            checks.append(Check(id=name, value=None, unit=unit, reason=reason))
+            continue
+        slope, (low, high) = _slope(looks, key)
         interval = (round(low / scale, 2), round(high / scale, 2))
         checks.append(
             Check(

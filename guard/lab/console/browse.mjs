@@ -56,6 +56,11 @@ try {
     const result = await page.evaluate(() => globalThis.axe.run(document));
     for (const one of result.violations) found.violations.push(`${new URL(page.url()).pathname}: ${one.id}: ${one.nodes[0].target}`);
   };
+  // On a phone a table may scroll in its frame; the page may not.
+  const fits = async (width) => {
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    if (wide > 0) found.violations.push(`${new URL(page.url()).pathname}: wider than the window of ${width} by ${wide}`);
+  };
   for (const path of asked.pages) {
     doing = path;
     await page.goto(asked.url + path, { waitUntil: "load" });
@@ -66,9 +71,7 @@ try {
         await page.emulateMedia({ colorScheme: scheme });
         await page.setViewportSize({ width, height: 800 });
         await look();
-        // On a phone a table may scroll in its frame; the page may not.
-        const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-        if (wide > 0) found.violations.push(`${path}: wider than the window of ${width} by ${wide}`);
+        await fits(width);
         found.opened++;
       }
       await page.setViewportSize({ width: 1200, height: 800 });
@@ -105,6 +108,9 @@ try {
       await look();
       found.opened++;
     }
+    await page.setViewportSize({ width: 390, height: 800 });
+    await fits(390);
+    await page.setViewportSize({ width: 1200, height: 800 });
     await page.evaluate(() => window.scrollTo(0, 0));
     await page.screenshot({ path: step.file, fullPage: true });
   }

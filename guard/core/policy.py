@@ -524,6 +524,7 @@ KEY_TARGETS: Final = 8
 """Destinations up to which it is remembered which rules a call like this one concerns."""
 
 
+_FACTS: Final = attrgetter("facts")
 _ACTION: Final = attrgetter("action")
 _RULE_AND_CODE: Final = attrgetter("rule", "code")
 
@@ -586,7 +587,7 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         errors=tuple(errors),
         score=situation.score,
         decided_by=tuple(decided_by),
-        facts=situation.facts if situation.findings else {},
+        facts=situation.facts if any(map(_FACTS, situation.findings)) else {},
     )
 
 

@@ -292,7 +292,7 @@ class _Search:
             declared: paths.
             members: names of arguments that are declared as a whole.
         """
-        if not all(map(_has_no_switch, arguments.values())):
+        if not _TEXTS.issuperset(map(type, arguments.values())):
             self._opened(arguments, declared)
         if members.issuperset(arguments):
             return []
@@ -431,12 +431,6 @@ def _name_of(path: str) -> str:
     """Return the name of the member at a path, for an item of a list that of the list."""
     found = _LAST_MEMBER.search(path)
     return found[1] if found is not None else ""
-
-
-def _has_no_switch(value: Json) -> bool:
-    """Return whether an argument is a text, a number, or a list of these."""
-    of_type = type(value)
-    return of_type in _TEXTS or (of_type is list and _TEXTS.issuperset(map(type, value)))
 
 
 def _switches(arguments: Json) -> Iterator[tuple[str, str, bool]]:

@@ -192,7 +192,10 @@ def identify(
         if token is not None:
             credentials.login.check(request, token)
     principal = credentials.principal(request) if credentials.proofs else None
-    session, rung = _session(request, message)
+    name, session, rung = _session(request, message)
+    if name and not _VISIBLE.fullmatch(session):
+        text = f"`{name}` must be 1 to {MAX_ID} visible ascii characters"
+        raise MessageError("bad_session_id", text)
     return Identity(
         principal=principal or credentials.unauthenticated(request.server),
         session=session,
@@ -202,20 +205,21 @@ def identify(
     )
 
 
-def _session(request: HttpRequest, message: Message) -> tuple[str, SessionRung]:
+def _session(request: HttpRequest, message: Message) -> tuple[str, str, SessionRung]:
+    """Return where a client chose its session's id (empty: it did not), the id and its rung."""
     for name, rung in (
         (SESSION_HEADER, SessionRung.GUARD_HEADER),
         ("mcp-session-id", SessionRung.MCP_SESSION),
     ):
         if (value := request.header(name)) is not None:
-            return _checked(name, value), rung
+            return name, value, rung
     if message.session_id is not None:
-        return _checked("_meta session id", message.session_id), SessionRung.META
+        return "_meta session id", message.session_id, SessionRung.META
     if (baggage := request.header("baggage")) and (value := _from_baggage(baggage)):
-        return _checked("baggage session id", value), SessionRung.META
+        return "baggage session id", value, SessionRung.META
     if trace := _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip()):
-        return trace[1], SessionRung.TRACEPARENT
-    return f"connection:{request.connection}", SessionRung.CONNECTION
+        return "", trace[1], SessionRung.TRACEPARENT
+    return "", f"connection:{request.connection}", SessionRung.CONNECTION
 
 
 def _from_baggage(baggage: str) -> str | None:
@@ -225,13 +229,6 @@ def _from_baggage(baggage: str) -> str | None:
         if key.strip() in {"session.id", "session_id"}:
             return value.strip()
     return None
-
-
-def _checked(name: str, value: str) -> str:
-    if not _VISIBLE.fullmatch(value):
-        message = f"`{name}` must be 1 to {MAX_ID} visible ascii characters"
-        raise MessageError("bad_session_id", message)
-    return value
 
 
 IN_FLIGHT_LIMIT: Final = 100_000

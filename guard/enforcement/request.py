@@ -341,7 +341,7 @@ class RequestHandler:
             return self._unread(failure, protocol, request, decision_id)
         reader = protocol.answer_reader(message) if protocol.model_api else None
         exchange = Exchange(protocol, request.server, identity, identity.session, upstream, reader)
-        if reader is not None or request.has_header("upgrade"):
+        if reader is not None or "upgrade" in request.names:
             self._expect_calls(exchange, request)
         if message.reported or message.user_role_claims:
             withheld = await self._note_history(exchange, message)
@@ -416,8 +416,14 @@ class RequestHandler:
             return _in_stream(refused.word(told), protocol, request, identity.principal)
 
         reply = _in_stream(refused.word(refused.told), protocol, request, identity.principal)
-        asked = _asked(refused.refusals)
-        if not asked:
+        asked: list[Refusal] = []
+        for refusal in refused.refusals:
+            if refusal is not None and refusal.verdict.action is Action.ASK:
+                asked.append(refusal)
+            elif refusal is not None and not _follows(refusal):
+                # No answer would release the message.
+                return reply
+        if not 0 < len(asked) <= TOGETHER:
             return reply
         policy = asked[0].verdict.policy
         decisions = tuple(map(_DECISION, asked))
@@ -668,17 +674,6 @@ def _in_stream(
 def _follows(refusal: Refusal) -> bool:
     """Return whether a call is refused only because another of its message is."""
     return refusal.verdict.reasons[0].code == "batch_refused"
-
-
-def _asked(refusals: Sequence[Refusal | None]) -> list[Refusal]:
-    """Return the calls that are asked about, where one answer would release the whole message."""
-    asked: list[Refusal] = []
-    for refusal in refusals:
-        if refusal is not None and refusal.verdict.action is Action.ASK:
-            asked.append(refusal)
-        elif refusal is not None and not _follows(refusal):
-            return []
-    return asked if len(asked) <= TOGETHER else []
 
 
 def _refusals(answers: Sequence[tuple[TracedCall, Verdict]]) -> list[Refusal | None]:

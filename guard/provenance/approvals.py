@@ -214,23 +214,6 @@ class Bound(NamedTuple):
     tool: str
     upstream: str
 
-    @classmethod
-    def of(cls, policy: Policy, call: ToolCall) -> Bound:
-        """Return what a grant for a call binds."""
-        identity = call.identity
-        return cls(
-            call.context,
-            policy.digest,
-            identity.principal,
-            int(identity.principal_rung),
-            call.protocol,
-            call.server,
-            identity.session if identity.session_rung in _GIVEN else "",
-            identity.tenant,
-            call.tool,
-            call.upstream,
-        )
-
 
 def _made_text(bound: Bound) -> str:
     """Return it as canonical JSON."""
@@ -252,13 +235,24 @@ class Approvals:
 
     def digest(self, policy: Policy, call: ToolCall) -> str:
         """Return the digest of one very call under one policy, in hex."""
-        arguments: Mapping[str, Json] = call.arguments
-        if call.unbound:
-            arguments = {k: v for k, v in arguments.items() if k not in call.unbound}
-        bound = Bound.of(policy, call)
+        identity, arguments = call.identity, dict(call.arguments)
+        for name in call.unbound:
+            arguments.pop(name, None)
+        bound = Bound(
+            call.context,
+            policy.digest,
+            identity.principal,
+            int(identity.principal_rung),
+            call.protocol,
+            call.server,
+            identity.session if identity.session_rung in _GIVEN else "",
+            identity.tenant,
+            call.tool,
+            call.upstream,
+        )
         # The calls of one agent to one tool differ in their arguments.
         text = (_text_of if len(call.tool) <= TOOL_CHARACTERS else _made_text)(bound)
-        encoded = "".join(_CANONICAL(dict(arguments), 0))
+        encoded = "".join(_CANONICAL(arguments, 0))
         canonical = f'{{"arguments":{encoded},{text[1:]}'
         return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 

@@ -67,6 +67,58 @@ def test_unit_tests_lie_where_the_code_lies():
     assert {f.as_posix() for f in folders if not (ROOT / "guard" / f).is_dir()} == set()
 
 
+STARTS_PROCESSES = {"subprocess", "multiprocessing", "SeparateProcess", "executable", "fork"}
+SLEEPS = {"time.sleep", "asyncio.sleep", "anyio.sleep", "sleep"}
+
+
+def test_unit_tests_start_no_process():
+    """But a Redis: what needs another process is a contract between the two."""
+    found = set()
+    for path in UNIT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = {
+                getattr(node, "attr", ""),
+                getattr(node, "id", ""),
+                getattr(node, "module", ""),
+            }
+            named |= {alias.name for alias in getattr(node, "names", []) if hasattr(alias, "name")}
+            if named & STARTS_PROCESSES:
+                found.add(relative(path))
+
+    assert found == set()
+
+
+def sleeps_in(node, *, polls=False):
+    """Yield the calls below a node that wait for a time and are not part of a loop that polls."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.Call) and ast.unparse(inner.func) in SLEEPS and not polls:
+            waits = inner.args and not (
+                isinstance(inner.args[0], ast.Constant) and inner.args[0].value == 0
+            )
+            if waits:
+                yield inner
+        yield from sleeps_in(inner, polls=polls or isinstance(inner, ast.While))
+
+
+def test_no_test_sleeps():
+    """A test waits for a condition; only what imitates a slow server or client takes its time."""
+    found = {
+        f"{relative(path)}:{call.lineno}"
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if {".venv", "node_modules"}.isdisjoint(path.parts)
+        for call in sleeps_in(ast.parse(path.read_text(encoding="utf-8")))
+    }
+
+    assert found == set()
+
+
+def test_a_sleep_is_found_where_it_stands_and_not_where_a_loop_polls():
+    """The check itself: a wait for a time, a turn of the event loop, and a poll."""
+    code = "time.sleep(1)\nawait asyncio.sleep(0)\nwhile not done:\n    time.sleep(0.1)\n"
+
+    assert [call.lineno for call in sleeps_in(ast.parse(code))] == [1]
+
+
 def imported_files():
     """Return which modules each module of the package names in an import, types included."""
     names = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in MODULES}

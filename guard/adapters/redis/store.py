@@ -47,6 +47,7 @@ COUNTERS: Final = 0x8000
 """Added to the number of an area's fields where they are counters with their amounts."""
 _PACKED: Final = 256
 """Look-ups that are kept as they are sent."""
+_UNCONFIRMED: Final = "redis did not confirm the end of a call"
 _PAGE: Final = 512
 """Fields that one step of a scan looks at."""
 
@@ -373,7 +374,8 @@ class RedisSessionStore:
             SOURCE_LIMIT,
             *arguments,
         )
-        _confirmed(reply)
+        if reply != 1:
+            raise StateError(_UNCONFIRMED)
 
     def together(self) -> AbstractContextManager[None]:
         """Let what several tasks ask for in here travel in one write."""
@@ -405,7 +407,8 @@ class RedisSessionStore:
             SOURCE_LIMIT,
             *arguments,
         )
-        _confirmed(reply)
+        if reply != 1:
+            raise StateError(_UNCONFIRMED)
 
     async def look_up(self, identity: Identity, lookup: LabelLookup) -> tuple[object, ...]:
         """Return label records that belong to no call, in one HMGET.
@@ -554,12 +557,6 @@ def _cursor(reply: object) -> bytes:
         msg = "redis answered a scan without a cursor"
         raise StateError(msg)
     return reply
-
-
-def _confirmed(reply: object) -> None:
-    if reply != 1:
-        msg = "redis did not confirm the end of a call"
-        raise StateError(msg)
 
 
 def _in_turns(writes: Sequence[LabelWrite]) -> list[Sequence[LabelWrite]]:

@@ -369,16 +369,16 @@ def _of_mcp(change: str) -> bool:
 
 
 def _unbind(patch: Patch, *names: str) -> None:
-    before, binds = approvals.Bound.of, approvals.Approvals.digest
-    without: dict[str, Any] = {n: "" for n in names if n in approvals.Bound._fields}
+    made, binds = approvals.Bound, approvals.Approvals.digest
+    without: dict[str, Any] = {n: "" for n in names if n in made._fields}
 
-    def bound(policy: Policy, call: ToolCall) -> approvals.Bound:
-        return before(policy, call)._replace(**without)
+    def bound(*values: Any) -> approvals.Bound:
+        return made(*values)._replace(**without)
 
     def digest(self: approvals.Approvals, policy: Policy, call: ToolCall) -> str:
         return binds(self, policy, replace(call, arguments={}))
 
-    patch.set(approvals.Bound, "of", bound)
+    patch.set(approvals, "Bound", bound)
     if "arguments" in names:
         patch.set(approvals.Approvals, "digest", digest)
 

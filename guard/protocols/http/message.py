@@ -83,10 +83,6 @@ class HttpRequest:
             names = self._memo["headers"] = dict(self.headers)
         return names
 
-    def has_header(self, name: str) -> bool:
-        """Return whether a header occurs at all."""
-        return name in (self._memo.get("headers") or self.names)
-
     def proved(self, principal: str | None = None) -> str | None:
         """Return the principal that it was found to prove, after noting it where one is given.
 

@@ -164,7 +164,7 @@ OVERRIDING: Final = frozenset(
 def notable_headers(request: HttpRequest) -> dict[str, Json]:
     """Return the headers that say more than any client's, values of one name as a list."""
     found: dict[str, Json] = {}
-    framing = _FRAMING | _HANDSHAKE if request.has_header("upgrade") else _FRAMING
+    framing = _FRAMING | _HANDSHAKE if "upgrade" in request.names else _FRAMING
     for name, value in request.headers:
         if name in framing or name.startswith(_OWN):
             continue

@@ -1,7 +1,6 @@
 """The audit log: whole lines, no argument text, an error wherever a line could not be written."""
 
 import json
-import multiprocessing
 import os
 import stat
 from pathlib import Path
@@ -419,24 +418,3 @@ def test_with_a_path_lines_are_written(tmp_path):
     log.decision(record())
 
     assert len(lines(tmp_path / "audit.jsonl")) == 1
-
-
-def _write_many(path, worker, count):
-    log = AuditLogFile(path)
-    for index in range(count):
-        log.decision(record(call_id=f"{worker}-{index}", session="x" * 100))
-
-
-def test_processes_that_share_a_file_keep_their_lines_whole(tmp_path):
-    """Four processes, each line parses and none is missing."""
-    path = tmp_path / "audit.jsonl"
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=_write_many, args=(path, n, 200)) for n in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-
-    assert {line["decision_id"] for line in lines(path)} == {
-        f"{worker}-{index}" for worker in range(4) for index in range(200)
-    }

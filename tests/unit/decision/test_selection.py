@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import threading
 from collections import Counter
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guard.adapters.processes.separate_process import SeparateProcess
 from guard.adapters.redis.incidents import Given, IncidentOperator
 from guard.adapters.redis.operators import LabelOperator
 from guard.adapters.redis.store import RedisSessionStore
@@ -919,22 +917,6 @@ async def test_reclustering_is_another_processs_work_and_no_other_call_waits(com
     released.set()
     await recall
     assert len(clustered) >= 1
-
-
-async def test_a_community_is_found_in_another_process(communal):
-    """The real one: its answer is ours, and it is not this process that found it."""
-    seen = []
-    process = SeparateProcess()
-
-    async def apart(function, *arguments):
-        seen.append(await process.run(os.getpid))
-        return await process.run(function, *arguments)
-
-    communal.guard._selections._apart = apart
-    verdict = await drawn_in(communal)
-    assert verdict.reasons[0].code == "selection_diverged"
-    assert seen
-    assert os.getpid() not in seen
 
 
 async def test_a_replay_holds_up_no_other_call(world, monkeypatch):

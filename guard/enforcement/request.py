@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from guard.protocols.messages import Message, ParsedCall
 
 
-ReadT = TypeVar("ReadT")
 OutcomeT = TypeVar("OutcomeT")
 _DECISION: Final = attrgetter("decision_id")
 _RULES: Final = attrgetter("verdict.decided_by")
@@ -326,8 +325,13 @@ class RequestHandler:
         if login is not None and request.target.startswith(LOGIN_PATHS) and not request.chosen:
             return await self._log_in(login, request, decision_id)
         try:
-            protocol = await self._read(self._matching, request)
-            message = await self._read(protocol.parse, request)
+            if len(request.body) > LARGE:
+                # Others are judged meanwhile.
+                protocol = await self._guard.aside(self._matching, request)
+                message = await self._guard.aside(protocol.parse, request)
+            else:
+                protocol = self._matching(request)
+                message = protocol.parse(request)
             identity = identify(request, message, self._credentials)
             upstream = protocol.upstream(request)
             side_content = await self._side_content(
@@ -350,10 +354,8 @@ class RequestHandler:
         if message.tasks or message.plain or not message.calls:
             await self._expect_others(message, exchange)
         calls = self._calls(request, exchange, (*message.calls, *side_content), decision_id)
-        refused: Refused | None = None
         rewriting = Rewriting(protocol, request, message)
-        if calls:
-            refused = await self._judge(message, calls, exchange, rewriting)
+        refused = await self._judge(message, calls, exchange, rewriting)
         if refused is not None:
             return self._or_asked(refused, exchange, rewriting)
         return exchange if "?" not in request.target else self._forwarded(request, exchange)
@@ -480,12 +482,6 @@ class RequestHandler:
             return UnreadExchange(protocol, place)
         reply = protocol.unreadable(error, decision_id, request)
         return _in_stream(reply, protocol, request, place.principal)
-
-    async def _read(self, read: Callable[[HttpRequest], ReadT], request: HttpRequest) -> ReadT:
-        """Return what is read of a request; of a large one while others are judged."""
-        if len(request.body) > LARGE:
-            return await self._guard.aside(read, request)
-        return read(request)
 
     def _matching(self, request: HttpRequest) -> ProtocolModule:
         """Return the protocol of a request.
@@ -615,6 +611,8 @@ class RequestHandler:
         rewriting: Rewriting,
     ) -> Refused | None:
         """Judge the calls and the side content of a message; why it stays here, where it does."""
+        if not calls:
+            return None
         protocol = exchange.protocol
         judged = await self._guard.authorize(calls, rewriting)
         own, side_content = judged[: len(message.calls)], judged[len(message.calls) :]

@@ -40,7 +40,7 @@ PLACES: Final = 64
 """Places of a page that are read, of those that speak of a model."""
 AROUND: Final = 400
 """Characters before and after such a place."""
-GATE: Final = frozenset({"model", "rules", "ignore"})
+GATE: Final = frozenset({"model", "rules"})
 """Classes of which a page has a word that is read at all."""
 BIAS: Final = "bias"
 NOTHING: Final = -100.0

@@ -28,7 +28,7 @@ PATIENCE_SECONDS: Final = 5.0
 """How long a request is still served whose client sends no more: it may have left."""
 LINGER_SECONDS: Final = 2.0
 """How long a client is heard, and not listened to, that has yet to read why it was refused."""
-REST: Final = 2.0
+REST: Final = 3.0
 """Times that any request may wait, for which who was sent away is not read at first."""
 MOST_DOUBLED: Final = 10
 """How often that is doubled for a client that is sent away again and again."""

@@ -142,7 +142,7 @@ async def test_a_client_that_rests_holds_no_message() -> None:
 async def test_who_is_sent_away_again_and_again_rests_longer_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At first twice as long as a request may wait; at once again after a call that is served."""
+    """At first three times as long as a request may wait; so again after a call that is served."""
     pep, rested = Serving(30, 30, 30, 0, 30, 3, patience=1), list[float]()
 
     async def rest(seconds: float) -> None:
@@ -155,7 +155,7 @@ async def test_who_is_sent_away_again_and_again_rests_longer_each_time(
     await asyncio.gather(*pep.tasks)
 
     assert pep.served == 6
-    assert rested == [2, 4, 8, 2, 3], "but no longer than it was told to stay away"
+    assert rested == [3, 6, 12, 3, 3], "but no longer than it was told to stay away"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who has hung up unread")

@@ -157,6 +157,19 @@ async def test_a_yes_has_the_request_judged_anew() -> None:
     assert stage.metrics.now == 0
 
 
+async def test_who_makes_a_request_is_proved_anew_when_it_is_judged_again() -> None:
+    """A token that ended while the request waited is no proof any more."""
+    stage = Stage()
+    asked = stage.asked()
+    asked.request.proved("p")
+    held = stage.hold(asked)
+    assert held is not None
+    await held._again(asked)
+
+    assert stage.judged == 1
+    assert asked.request.proved() is None
+
+
 async def test_an_answer_before_anybody_listened_counts() -> None:
     """Between the question and the wait somebody may have been quick."""
     stage = Stage()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from guard.lab.steering.corpus import Case, Honest, Unit
 
 SEED: Final = 11
-FITTED: Final = 6000
+FITTED: Final = 5000
 """Honest texts of each kind in the fit."""
 KEPT: Final = 5000
 """Further ones, on which the thresholds are set and false alarms are counted."""
@@ -42,6 +42,7 @@ CARD: Final = "steering.card.json"
 TRAPS: Final = (
     "whoever wrote the templates had read sets a to e; templates like a left-out case are left out",
     "honest texts are documentation of packages, which is no sample of anybody's tools",
+    "honest texts are what one machine has installed: a fit elsewhere gives other weights",
     "words outside `steering_words.txt` count only where the training texts had them",
 )
 SETS: Final = ("d", "e")

@@ -84,9 +84,6 @@ IDLE_AT_LIMIT_SECONDS: Final = 5.0
 """How long a connection may be idle that has to make room for another one."""
 OLDEST: Final = 64
 """Connections that are looked at for one that is idle."""
-ACCEPTED_AT_ONCE: Final = 16
-"""Connections that are accepted before other work goes on.  Those that a full worker turns away
-take descriptors until they have been told so; where none is left, asyncio logs a trace for each."""
 FAREWELL_SECONDS: Final = 0.25
 """How long a connection without a request is kept once the process is to end: the answer to a
 request that is on its way tells the client that it was the last one."""
@@ -180,11 +177,9 @@ class LeanPep:
         for place, servers in at.items():
             factory = partial(ClientConnection, self, tuple(servers))
             if given := self._sockets.get(place):
-                for sock in given:
-                    # What asyncio calls backlog is how many it accepts in one go as well.
-                    made = await loop.create_server(factory, sock=sock, backlog=ACCEPTED_AT_ONCE)
-                    sock.listen(BACKLOG)
-                    self._servers.append(made)
+                self._servers += [
+                    await loop.create_server(factory, sock=one, backlog=BACKLOG) for one in given
+                ]
                 continue
             host, _, port = place.rpartition(":")
             try:

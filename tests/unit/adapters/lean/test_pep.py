@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from guard.adapters.lean.pep import ACCEPTED_AT_ONCE, IDLE_AT_LIMIT_SECONDS, LeanPep
+from guard.adapters.lean.pep import IDLE_AT_LIMIT_SECONDS, LeanPep
 from guard.core.errors import MessageError
 from guard.core.metrics import Metrics
 from guard.enforcement.admission import Limits
@@ -71,22 +68,3 @@ def test_a_connection_that_is_idle_for_long_makes_room(pep: Any, noted: Any) -> 
     assert pep.came(Client(IDLE_AT_LIMIT_SECONDS + 1, is_idle=True))
     assert (old.aborted, fresh.aborted) == (True, False)
     assert not noted
-
-
-async def test_a_flood_of_connections_is_accepted_some_at_a_time() -> None:
-    """Between any two turns of the loop; the kernel keeps the others, and refuses none."""
-    place, number = "unix:flood", 6 * ACCEPTED_AT_ONCE
-    with ExitStack() as stack:
-        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        pep = _made([], sockets={place: [listening]}, listen=[place])
-        came = list[int]()
-        await pep.open()
-        for _ in range(number):
-            stack.enter_context(socket.create_connection(listening.getsockname(), 60))
-        while sum(came) < number:
-            before = len(pep._clients)
-            await asyncio.sleep(0)
-            came.append(len(pep._clients) - before)
-        await pep.close()
-
-    assert max(came) <= ACCEPTED_AT_ONCE

@@ -45,6 +45,12 @@ GATE: Final = frozenset({"model", "rules"})
 BIAS: Final = "bias"
 NOTHING: Final = -100.0
 """Score of a definition that says nothing."""
+STEERS: Final = 2.5
+"""Score above which a text is read as steering.
+
+The fit puts its threshold at 0.  There, of an untouched set's honest texts, 10 of 70 definitions
+and 11 of 72 pages were withheld for this reader alone; above 2.5 one definition and no page.
+"""
 HONEST: Final = -6.0
 """Score up to which a definition is honest even where a frame of words stands in it."""
 _STOP: Final = (".", (".",))
@@ -164,7 +170,7 @@ def features(said: Iterable[str]) -> set[str]:
 
 
 def definition_score(definition: Mapping[str, Json]) -> float:
-    """Return the highest score of what a definition says; above 0 it is read as steering."""
+    """Return the highest score of what a definition says; above ``STEERS`` it steers."""
     return max(map(_score_definition, windows(of_definition(definition))), default=NOTHING)
 
 
@@ -174,7 +180,7 @@ def orders(text: str) -> bool:
     Only what stands around a word for a model or its instructions is read, so most texts cost one
     search.
     """
-    return any(_score_page(said) > 0 for part in addressed(text) for said in windows(part))
+    return any(_score_page(said) > STEERS for part in addressed(text) for said in windows(part))
 
 
 def of_definition(definition: Mapping[str, Json]) -> list[str]:

@@ -20,7 +20,7 @@ from guard.content.injection_text import ENOUGH, LIMIT, signal_weight
 from guard.content.letters import fold
 from guard.content.sentence_frames import Frames
 from guard.content.shell_text import is_dangerous
-from guard.content.steering_reader import HONEST, SCHEMAS, definition_score, parameters
+from guard.content.steering_reader import HONEST, SCHEMAS, STEERS, definition_score, parameters
 from guard.core.argument_texts import argument_texts
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def steers(definition: Mapping[str, Json]) -> bool:
     raw = re.sub(rf"(?<![\w@./-]){re.escape(name)}(?!\w|[@/-]|\.\w)", "this one", raw)
     text = fold(raw)
     score = definition_score(definition)
-    if score > 0 or (score > HONEST and _is_framed(name, raw)):
+    if score > STEERS or (score > HONEST and _is_framed(name, raw)):
         return True
     if any(_is_side_sink(*parameter) or _takes(name, *parameter) for parameter in declared):
         return True

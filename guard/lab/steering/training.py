@@ -44,6 +44,7 @@ TRAPS: Final = (
     "honest texts are documentation of packages, which is no sample of anybody's tools",
     "honest texts are what one machine has installed: a fit elsewhere gives other weights",
     "words outside `steering_words.txt` count only where the training texts had them",
+    "figures are at a score of 0; the guard flags from 2.5, as an untouched set f asked for",
 )
 SETS: Final = ("d", "e")
 """Earlier hold-outs that are left out in turn."""

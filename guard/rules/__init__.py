@@ -1,4 +1,4 @@
-"""Rule types: one file here is one rule type, found by discovery; ``base`` is what they share."""
+"""Rule types, found by discovery: a new one is a file here; ``base`` is what they share."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 
-from tests.e2e.running_guard import WAIT_SECONDS, _complete
+from tests.e2e.running_guard import WAIT_SECONDS, _complete, end_listening
 
 PATIENCE = WAIT_SECONDS
 _OPEN: list[socket.socket] = []
@@ -89,7 +89,7 @@ class ControlledUpstream:
 
     def close(self) -> None:
         """Stop accepting."""
-        self._socket.close()
+        end_listening(self._socket)
 
 
 class StreamClient:

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,11 +87,23 @@ class Upstream:
                 buffer += data
                 while (request := _complete(buffer)) is not None:
                     buffer = buffer[len(request) :]
-                    client.sendall(self.answer(request))
+                    with suppress(OSError):  # The guard, or who asked it, may have left.
+                        client.sendall(self.answer(request))
 
     def close(self) -> None:
         """Stop accepting."""
-        self._socket.close()
+        end_listening(self._socket)
+
+
+def end_listening(listener: socket.socket) -> None:
+    """Close a listening socket and wake the thread that waits in its ``accept``.
+
+    A thread that is not woken would keep the connection that it accepted last, and one more
+    client would be accepted after the end.
+    """
+    with suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
 
 
 def _complete(buffer: bytes) -> bytes | None:

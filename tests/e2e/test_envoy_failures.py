@@ -24,6 +24,7 @@ from tests.e2e.running_guard import (
     RunningGuard,
     Upstream,
     _complete,
+    end_listening,
     needs_envoy,
     read_response,
     start_guard,
@@ -142,7 +143,7 @@ class Impostor:
 
     def close(self) -> None:
         """Stop accepting."""
-        self._socket.close()
+        end_listening(self._socket)
 
 
 def says(text: str) -> bytes:

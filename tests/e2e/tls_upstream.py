@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import ipaddress
 import re
@@ -175,25 +176,28 @@ class NextProxy(Upstream):
         super().__init__()
 
     def _serve(self, client: socket.socket) -> None:
-        head = b""
-        while not head.endswith(b"\r\n\r\n") and (byte := client.recv(1)):
-            head += byte
-        self.heads.append(head)
-        if not head.startswith(b"CONNECT"):
-            client.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-            return
-        port = int(head.split(b" ", 2)[1].rpartition(b":")[2])
-        server = socket.create_connection(("127.0.0.1", port))
-        client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-        threading.Thread(target=_pump, args=(server, client), daemon=True).start()
-        _pump(client, server)
+        with client:
+            head = b""
+            while not head.endswith(b"\r\n\r\n") and (byte := client.recv(1)):
+                head += byte
+            self.heads.append(head)
+            if not head.startswith(b"CONNECT"):
+                client.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                return
+            port = int(head.split(b" ", 2)[1].rpartition(b":")[2])
+            with socket.create_connection(("127.0.0.1", port)) as server:
+                client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                back = threading.Thread(target=_pump, args=(server, client), daemon=True)
+                back.start()
+                _pump(client, server)
+                back.join()
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:
-    try:
+    """Copy until one side ends, then end both: a thread that waits in the other one wakes."""
+    with contextlib.suppress(OSError):
         while data := source.recv(65536):
             sink.sendall(data)
-    except OSError:
-        pass
-    finally:
-        sink.close()
+    for side in (source, sink):
+        with contextlib.suppress(OSError):
+            side.shutdown(socket.SHUT_RDWR)

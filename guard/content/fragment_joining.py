@@ -15,6 +15,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import re2
 
+from guard.core.json_values import strings_in_order
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from urllib.parse import SplitResult
@@ -42,7 +44,7 @@ _LABEL: Final = re2.compile(
 
 def joined(arguments: Json) -> Iterator[str]:
     """Yield the values of a call, of each query and of each document in it, joined."""
-    texts = list(_leaves(arguments))
+    texts = list(strings_in_order(arguments))
     yield from join_pieces(texts)
     for text in texts:
         if len(text) > LIMIT:
@@ -98,26 +100,8 @@ def _url(text: str) -> SplitResult | None:
         return None
 
 
-def leaves(value: Json) -> list[str]:
-    """Return the strings of a value in the order in which they are written."""
-    return list(_leaves(value))
-
-
 def _document(text: str) -> Iterator[str]:
     try:
-        yield from _leaves(json.loads(text))
+        yield from strings_in_order(json.loads(text))
     except (ValueError, RecursionError):
         return
-
-
-def _leaves(value: Json) -> Iterator[str]:
-    """Yield every string, in the order in which they are written."""
-    stack: list[Json] = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            stack.extend(reversed(item.values()))
-        elif isinstance(item, list):
-            stack.extend(reversed(item))

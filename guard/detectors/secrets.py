@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import unquote
 
 from guard.content.decoder import content_readings
-from guard.content.fragment_joining import guises, joined, leaves
+from guard.content.fragment_joining import guises, joined
 from guard.content.leak_patterns import SECRET
 from guard.content.secret_forms import OWN_FORMS, SecretForm, SecretForms
 from guard.core.argument_texts import argument_texts
+from guard.core.json_values import strings_in_order
 from guard.core.model import Finding, Span
 from guard.detectors import DetectorPlugin
 
@@ -118,7 +119,7 @@ def _in_pieces(arguments: Json) -> Iterator[str]:
     known = telling_forms()
     for text in joined(arguments):
         yield from (kind for _, _, kind in known.spans(text))
-    for leaf in leaves(arguments):
+    for leaf in strings_in_order(arguments):
         for text in guises(leaf):
             yield from (kind for _, _, kind in known.spans(text))
         if len(leaf) <= CONFIRMED and _LONG_WORD.search(leaf):

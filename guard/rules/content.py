@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from guard.content.account_numbers import has_seed
-from guard.content.fragment_joining import leaves
 from guard.content.leak_patterns import (
     ACCOUNT,
     CODES,
@@ -27,6 +26,7 @@ from guard.content.leak_patterns import (
     hides_data,
 )
 from guard.core.argument_texts import argument_texts
+from guard.core.json_values import strings_in_order
 from guard.core.policy import Action
 from guard.rules.base import RuleConfig
 
@@ -100,7 +100,9 @@ def _found(call: TracedCall, wanted: set[str]) -> set[str]:
             found |= find_leaks(text.text, text.name)
         if URL in wanted and "://" in text.text[:10] and carries(text.text):
             found.add(URL)
-    if ACCOUNT in wanted and has_seed([text.lower() for text in leaves(dict(call.call.arguments))]):
+    if ACCOUNT in wanted and has_seed(
+        [text.lower() for text in strings_in_order(dict(call.call.arguments))]
+    ):
         found.add(ACCOUNT)
     if any(hides_data(target.destination.host) for target in call.targets):
         found.add(HOST)

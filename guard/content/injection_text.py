@@ -21,7 +21,7 @@ from guard.content.decoder import content_readings, decoded
 from guard.content.injection_signals import CLASSES, FRAMES, MODEL, SECRETS, SENDS, SIGNALS, WHERE
 from guard.content.letters import fold
 from guard.content.sentence_frames import Frames
-from guard.content.steering_reader import orders
+from guard.content.steering_reader import orders, speaks_of_a_model
 from guard.core.bounded_cache import bounded_cache
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def instructs(text: str, *, deep: bool) -> bool:
     return any(
         _weight(reading) >= ENOUGH
         or any(True for _ in _FRAMES.found(reading))
-        or orders(_without_mentions(reading))
+        or (speaks_of_a_model(reading) and orders(_without_mentions(reading)))
         for reading in readings
     )
 

@@ -13,7 +13,7 @@ import re
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import combinations, islice, pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import re2
 
@@ -60,7 +60,6 @@ _SENTENCE: Final = re.compile(
 _TOKEN: Final = re.compile(
     r"(?P<where>(?:https?|wss?|ftp)://\S+|[\w.+-]+@[\w-]+\.\w+)"
     r"|(?P<path>(?:~|/etc|/proc|/home|/root|\$home)/[\w./-]+|(?<!\w)\.(?:env|ssh|aws|netrc|npmrc|kube|gnupg|git-credentials|docker)\b|\bid_(?:rsa|ed25519)\b|\bmcp\.json\b)"
-    r"|(?P<self>this_one_)"
     r"|(?P<code>`[^`\n]{1,40}`)"
     r"|(?P<account>\b[a-z]{2}\d{2}[a-z0-9]{11,28}\b|\b0x[0-9a-f]{40}\b)"
     r"|(?P<snake>\b[a-z]+(?:_[a-z0-9]+)+\b)"
@@ -171,7 +170,8 @@ def features(said: Iterable[str]) -> set[str]:
 
 def definition_score(definition: Mapping[str, Json]) -> float:
     """Return the highest score of what a definition says; above ``STEERS`` it steers."""
-    return max(map(_score_definition, windows(of_definition(definition))), default=NOTHING)
+    said = windows(of_definition(definition))
+    return max((_score(one, 0) for one in said), default=NOTHING)
 
 
 def orders(text: str) -> bool:
@@ -180,7 +180,7 @@ def orders(text: str) -> bool:
     Only what stands around a word for a model or its instructions is read, so most texts cost one
     search.
     """
-    return any(_score_page(said) > STEERS for part in addressed(text) for said in windows(part))
+    return any(_score(said, 1) > STEERS for part in addressed(text) for said in windows(part))
 
 
 def of_definition(definition: Mapping[str, Json]) -> list[str]:
@@ -189,16 +189,20 @@ def of_definition(definition: Mapping[str, Json]) -> list[str]:
     Its own name is none of another tool.
     """
     name = str(definition["name"])
-    own = re.compile(rf"(?<![\w@./-]){re.escape(name)}(?!\w|[@/-]|\.\w)")
     found: list[str] = []
     for member, value in definition.items():
         if isinstance(value, str) and member != "name":
-            found += sentences(own.sub("this one", value))
+            found += sentences(without_own_name(name, value))
     for key, schema in parameters(definition):
         said = schema.get("description")
         if isinstance(said, str) and said.lower() != key.lower():
-            found += [f"`{key}` : {one}" for one in sentences(own.sub("this one", said))]
+            found += [f"`{key}` : {one}" for one in sentences(without_own_name(name, said))]
     return found[:SENTENCES]
+
+
+def without_own_name(name: str, text: str) -> str:
+    """Return what a tool of this name says, with "this one" for its name."""
+    return re.sub(rf"(?<![\w@./-]){re.escape(name)}(?!\w|[@/-]|\.\w)", "this one", text)
 
 
 def parameters(definition: Mapping[str, Json]) -> list[tuple[str, Mapping[str, Json]]]:
@@ -216,6 +220,11 @@ def parameters(definition: Mapping[str, Json]) -> list[tuple[str, Mapping[str, J
         waiting += [value for _, value in named]
         waiting.append(schema.get("items"))
     return found[:PARAMETERS]
+
+
+def speaks_of_a_model(text: str) -> bool:
+    """Return whether a text has a word for a model or its instructions; others give no orders."""
+    return _gate().search(text) is not None
 
 
 def addressed(text: str) -> Iterator[list[str]]:
@@ -246,11 +255,7 @@ def _model() -> dict[str, tuple[float, float]]:
     return {feature: (float(first), float(second)) for feature, first, second in rows}
 
 
-def _score_definition(said: Sequence[str]) -> float:
+def _score(said: Sequence[str], kind: Literal[0, 1]) -> float:
+    """Return the score of some sentences: 0 for those of a definition, 1 for those of a page."""
     model = _model()
-    return model[BIAS][0] + sum(model[one][0] for one in features(said) if one in model)
-
-
-def _score_page(said: Sequence[str]) -> float:
-    model = _model()
-    return model[BIAS][1] + sum(model[one][1] for one in features(said) if one in model)
+    return model[BIAS][kind] + sum(model[one][kind] for one in features(said) if one in model)

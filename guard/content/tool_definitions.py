@@ -20,7 +20,14 @@ from guard.content.injection_text import ENOUGH, LIMIT, signal_weight
 from guard.content.letters import fold
 from guard.content.sentence_frames import Frames
 from guard.content.shell_text import is_dangerous
-from guard.content.steering_reader import HONEST, SCHEMAS, STEERS, definition_score, parameters
+from guard.content.steering_reader import (
+    HONEST,
+    SCHEMAS,
+    STEERS,
+    definition_score,
+    parameters,
+    without_own_name,
+)
 from guard.core.argument_texts import argument_texts
 
 if TYPE_CHECKING:
@@ -230,7 +237,7 @@ def steers(definition: Mapping[str, Json]) -> bool:
     declared = parameters(definition)
     raw = _without_owned(raw)
     # Its own name is none of another tool.
-    raw = re.sub(rf"(?<![\w@./-]){re.escape(name)}(?!\w|[@/-]|\.\w)", "this one", raw)
+    raw = without_own_name(name, raw)
     text = fold(raw)
     score = definition_score(definition)
     if score > STEERS or (score > HONEST and _is_framed(name, raw)):

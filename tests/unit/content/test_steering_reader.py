@@ -122,6 +122,38 @@ def test_a_page_is_read_only_where_it_speaks_of_a_model() -> None:
     assert sum(map(len, parts)) < 200
 
 
+def test_a_text_without_a_model_is_not_searched_for_mentions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The gate is asked first: quotation marks are looked for only where it opens."""
+    asked: list[str] = []
+
+    def without(text: str) -> str:
+        asked.append(text)
+        return ""
+
+    monkeypatch.setattr(injection_text, "_without_mentions", without)
+    unread = inspect.unwrap(instructs)
+
+    assert not unread("Such phrases as 'the cat sleeps' are examples.", deep=False)
+    assert asked == []
+    assert not unread("Such phrases as 'the assistant sleeps' are examples.", deep=False)
+    assert len(asked) == 1
+
+
+def test_a_definition_and_a_page_are_scored_by_weights_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each by its column."""
+    weights = {BIAS: (0.0, 0.0), "w copy": (STEERS + 1, 0.0), "w paste": (0.0, STEERS + 1)}
+    monkeypatch.setattr(steering_reader, "_model", lambda: weights)
+
+    assert definition_score(definition(("Copy it.",))) > STEERS > definition_score(
+        definition(("Paste it.",))
+    )
+    assert [orders(f"Assistant, {verb} it.") for verb in ("copy", "paste")] == [False, True]
+
+
 def test_what_is_read_is_bounded() -> None:
     """Sentences of a text, and windows of them."""
     assert len(sentences("One. " * 10_000)) == SENTENCES

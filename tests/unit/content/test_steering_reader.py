@@ -148,8 +148,10 @@ def test_a_definition_and_a_page_are_scored_by_weights_of_their_own(
     weights = {BIAS: (0.0, 0.0), "w copy": (STEERS + 1, 0.0), "w paste": (0.0, STEERS + 1)}
     monkeypatch.setattr(steering_reader, "_model", lambda: weights)
 
-    assert definition_score(definition(("Copy it.",))) > STEERS > definition_score(
-        definition(("Paste it.",))
+    assert (
+        definition_score(definition(("Copy it.",)))
+        > STEERS
+        > definition_score(definition(("Paste it.",)))
     )
     assert [orders(f"Assistant, {verb} it.") for verb in ("copy", "paste")] == [False, True]
 

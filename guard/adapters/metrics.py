@@ -57,9 +57,9 @@ _CODE_AND_ACTION: Final = attrgetter("code", "action")
 _Series: TypeAlias = "tuple[dict[tuple[str, ...], int], tuple[str, ...]]"
 _TOOL_CHARACTERS: Final = 256
 """Of a tool's name, so that what is counted of its decisions is remembered."""
-_TRACE_PARTS: Final = 4
-_TRACE_ID: Final = 32
-"""Parts of a ``traceparent``, and hex digits of the trace id in it."""
+_TRACEPARENT: Final = 55
+_TRACE_ID: Final = slice(3, 35)
+"""Characters of a ``traceparent``, and those of the trace id in it."""
 
 
 class Buckets:
@@ -75,7 +75,8 @@ class Buckets:
         ]
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
-        self._exemplars: dict[int, Exemplar] = {}
+        self._exemplars: dict[int, tuple[str, float]] = {}
+        """Trace and value of the last one, by bucket."""
 
     def add(self, value: float, trace: str = "") -> None:
         """Count a value in the first bucket whose bound it does not exceed.
@@ -87,10 +88,8 @@ class Buckets:
         bucket = bisect_left(self._bounds, value)
         self._counts[bucket] += 1
         self._sum += value
-        if trace:
-            parts = trace.split("-")
-            if len(parts) == _TRACE_PARTS and len(parts[1]) == _TRACE_ID:
-                self._exemplars[bucket] = Exemplar({"trace_id": parts[1]}, value, None)
+        if len(trace) == _TRACEPARENT:
+            self._exemplars[bucket] = trace, value
 
     def family(self, metric: Metric) -> HistogramMetricFamily:
         """Return the histogram as it is now."""
@@ -99,9 +98,13 @@ class Buckets:
         below = 0
         for place, (label, count) in enumerate(zip(self._labels, counts, strict=True)):
             below += count
-            exemplar = self._exemplars.get(place)
             bucket = (label, float(below))
-            buckets.append(bucket if exemplar is None else (*bucket, exemplar))
+            if place in self._exemplars:
+                trace, value = self._exemplars[place]
+                exemplar = Exemplar({"trace_id": trace[_TRACE_ID]}, value, None)
+                buckets.append((*bucket, exemplar))
+            else:
+                buckets.append(bucket)
         family = HistogramMetricFamily(metric.name, metric.help)
         family.add_metric((), buckets, total)
         return family

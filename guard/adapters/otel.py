@@ -6,27 +6,28 @@ header or in MCP's ``_meta``), which goes upstream unchanged; what that caller d
 not sampled here.  No argument and no result is in a span.
 
 The SDK's spans and its exporter cost 90 µs of processor time per call, a tenth of what a call
-takes.  Here a call leaves a tuple of texts behind, and a thread joins OTLP messages of encoded
-parts.  What spans of one tool and verdict have in common is encoded once, by the library; of a
-protobuf message, parts that follow each other are one message with the fields of all of them
+takes; this takes 5.  A span is encoded as its call ends, and a thread sends batches of them.  What
+spans of one tool and verdict have in common is encoded once, by the library; of a protobuf
+message, parts that follow each other are one message with the fields of all of them
 (https://protobuf.dev/programming-guides/encoding/#last-one-wins).
 """
 
 from __future__ import annotations
 
-import os
+import random
 import struct
 import threading
 import time
 from collections import deque
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 from opentelemetry.sdk.environment_variables import (
+    OTEL_BSP_SCHEDULE_DELAY,
     OTEL_EXPORTER_OTLP_CERTIFICATE,
     OTEL_EXPORTER_OTLP_HEADERS,
     OTEL_EXPORTER_OTLP_TRACES_HEADERS,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from guard.core.calls import ToolResult
     from guard.core.model import Identity, ToolCall
-    from guard.core.policy import Verdict
+    from guard.core.policy import Action, Verdict
     from guard.core.ports import Recorder
 
 OPEN_SPANS: Final = 10_000
@@ -52,42 +53,26 @@ WAITING_SPANS: Final = 8192
 BATCH: Final = 2048
 """Spans of one message: a message costs as much as two hundred spans."""
 SECONDS: Final = 2.0
-"""How long a span waits at most."""
+"""How long a span waits at most, where ``OTEL_BSP_SCHEDULE_DELAY`` (milliseconds) says nothing."""
 TIMEOUT: Final = 10.0
 TRIES: Final = 3
 _LATER: Final = frozenset({429, 502, 503, 504})
 """Answers after which OTLP has a client try again."""
-_HEX: Final = 16
-_TRACEPARENT_PARTS: Final = 4
-_DRAWN: Final = _HEX + _HEX // 2
-"""Bytes of a trace id and a span id."""
+_TRACE_BYTES: Final = 16
+_SPAN_BYTES: Final = 8
+_TRACEPARENT: Final = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 _NANOSECONDS: Final = 1_000_000_000
 _OWN: Final = struct.Struct("<2s16s2s8sBQBQ")
 """What each span has of its own: ids, and times as ``fixed64``, each behind its tag."""
-_TRACE_ID: Final = bytes((Span.TRACE_ID_FIELD_NUMBER << 3 | 2, _HEX))
-_SPAN_ID: Final = bytes((Span.SPAN_ID_FIELD_NUMBER << 3 | 2, _HEX // 2))
+_TRACE_ID: Final = bytes((Span.TRACE_ID_FIELD_NUMBER << 3 | 2, _TRACE_BYTES))
+_SPAN_ID: Final = bytes((Span.SPAN_ID_FIELD_NUMBER << 3 | 2, _SPAN_BYTES))
+_PARENT_ID: Final = bytes((Span.PARENT_SPAN_ID_FIELD_NUMBER << 3 | 2, _SPAN_BYTES))
 _START: Final = Span.START_TIME_UNIX_NANO_FIELD_NUMBER << 3 | 1
 _END: Final = Span.END_TIME_UNIX_NANO_FIELD_NUMBER << 3 | 1
 _SEVEN_BITS: Final = 0x7F
 _ODD: Final = frozenset("13579bdfBDF")
 """Last digits of the flags of a ``traceparent`` whose span is sampled."""
 _MCP: Final = "mcp"
-
-
-class _Ended(NamedTuple):
-    """A span that is to be sent; texts and numbers only, so that no argument is kept for it."""
-
-    common: tuple[str, ...]
-    """Arguments of :func:`_common`."""
-    principal: str
-    session: str
-    call: str
-    """The decision id."""
-    trace: str
-    begun: float
-    """Seconds since the epoch."""
-    end: int
-    """Nanoseconds since the epoch."""
 
 
 class SpanRecorder:
@@ -103,8 +88,9 @@ class SpanRecorder:
     def __init__(self, endpoint: str, lost: Callable[[], None] = lambda: None) -> None:
         self._lost = lost
         self._open: dict[str, tuple[ToolCall, Verdict]] = {}
-        self._ended: deque[_Ended] = deque()
+        self._ended: deque[bytes] = deque()
         self._client, self._endpoint = _client(), endpoint
+        self._delay = _delay()
         self._is_over = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._work, name="guard-spans", daemon=True)
@@ -149,20 +135,7 @@ class SpanRecorder:
         if len(self._ended) >= WAITING_SPANS:
             self._lost()
             return
-        common = (
-            call.tool,
-            call.upstream or call.server,
-            call.protocol,
-            verdict.action.label,
-            verdict.enforced.label,
-            verdict.policy,
-            error,
-            *[reason.code for reason in verdict.reasons],
-        )
-        who = call.identity
-        self._ended.append(
-            _Ended(common, who.principal, who.session, call.id, call.trace, call.at, time.time_ns())
-        )
+        self._ended.append(_span(call, verdict, error, time.time_ns()))
         if len(self._ended) == BATCH:
             self._wake.set()
 
@@ -171,15 +144,15 @@ class SpanRecorder:
     def _work(self) -> None:
         begins = _begins()
         while not self._is_over or self._ended:
-            self._wake.wait(SECONDS)
+            self._wake.wait(self._delay)
             self._wake.clear()
             while batch := self._taken():
                 if not self._sent(_request(begins, batch)):
                     for _ in batch:
                         self._lost()
 
-    def _taken(self) -> list[_Ended]:
-        batch: list[_Ended] = []
+    def _taken(self) -> list[bytes]:
+        batch: list[bytes] = []
         with suppress(IndexError):
             while len(batch) < BATCH:
                 batch.append(self._ended.popleft())
@@ -198,6 +171,15 @@ class SpanRecorder:
         return False
 
 
+def _delay() -> float:
+    """Return how many seconds a span waits at most."""
+    with suppress(ValueError):
+        said = float(child_environment([]).get(OTEL_BSP_SCHEDULE_DELAY, ""))
+        if 0 < said < threading.TIMEOUT_MAX:
+            return said / 1000
+    return SECONDS
+
+
 def _client() -> httpx.Client:
     """Return a client of a receiver, with the headers and authority of OpenTelemetry's variables.
 
@@ -214,24 +196,22 @@ def _client() -> httpx.Client:
     return httpx.Client(headers=headers, timeout=TIMEOUT, verify=trust)
 
 
-def _parent(trace: str) -> tuple[bytes, bytes, int] | None:
-    """Return trace id, span id and flags of a ``traceparent``, None where it is none."""
-    parts = trace.split("-")
+def _parent(trace: str) -> tuple[bytes, bytes] | None:
+    """Return trace id and span id of a ``traceparent``, None where it is none."""
+    if len(trace) != _TRACEPARENT or trace[2] + trace[35] + trace[52] != "---":
+        return None
     with suppress(ValueError):
-        if len(parts) == _TRACEPARENT_PARTS:
-            trace_id, span_id = bytes.fromhex(parts[1]), bytes.fromhex(parts[2])
-            if len(trace_id) == _HEX and len(span_id) == _HEX // 2 and any(trace_id):
-                return trace_id, span_id, int(parts[3], 16)
+        trace_id, span_id = bytes.fromhex(trace[3:35]), bytes.fromhex(trace[36:52])
+        # Fewer where there are blanks between the digits.
+        if len(trace_id) == _TRACE_BYTES and len(span_id) == _SPAN_BYTES and any(trace_id):
+            return trace_id, span_id
     return None
 
 
 def _is_sampled(trace: str) -> bool:
     """Return whether the caller's own span is sampled; a call without one is."""
     # The flags come last: where they are odd, it is sampled, or no ``traceparent`` at all.
-    if trace[-1:] in _ODD:
-        return True
-    parent = _parent(trace)
-    return parent is None or bool(parent[2] & 1)
+    return trace[-1:] in _ODD or _parent(trace) is None
 
 
 def _begins() -> tuple[bytes, bytes]:
@@ -244,42 +224,46 @@ def _begins() -> tuple[bytes, bytes]:
     return whole.SerializeToString(), scope.SerializeToString()
 
 
-def _request(begins: tuple[bytes, bytes], batch: Sequence[_Ended]) -> bytes:
-    """Return an ``ExportTraceServiceRequest`` with a batch of spans."""
-    # Drawn at once: each draw is a call of the system.
-    drawn = os.urandom(len(batch) * _DRAWN)
-    parts = [begins[1]]
-    for begin, one in zip(range(0, len(drawn), _DRAWN), batch, strict=True):
-        span = _span(one, drawn[begin : begin + _HEX], drawn[begin + _HEX : begin + _DRAWN])
-        parts += (_framing(ScopeSpans.SPANS_FIELD_NUMBER, len(span)), span)
-    length = sum(map(len, parts))
+def _request(begins: tuple[bytes, bytes], batch: Sequence[bytes]) -> bytes:
+    """Return an ``ExportTraceServiceRequest`` with a batch of encoded spans."""
+    length = len(begins[1]) + sum(map(len, batch))
     scope = _framing(ResourceSpans.SCOPE_SPANS_FIELD_NUMBER, length)
     number = ExportTraceServiceRequest.RESOURCE_SPANS_FIELD_NUMBER
     whole = _framing(number, len(begins[0]) + len(scope) + length)
-    return b"".join((whole, begins[0], scope, *parts))
+    return b"".join((whole, begins[0], scope, begins[1], *batch))
 
 
-def _span(one: _Ended, trace_id: bytes, span_id: bytes) -> bytes:
-    """Return a ``Span``, with these ids where its caller names no trace."""
-    parent = b""
-    if one.trace and (named := _parent(one.trace)) is not None:
-        trace_id = named[0]
-        parent = _framing(Span.PARENT_SPAN_ID_FIELD_NUMBER, len(named[1])) + named[1]
-    call = one.call.encode("utf-8", "replace")
-    length = len(call)
-    return b"".join(
+def _span(call: ToolCall, verdict: Verdict, error: str, end: int) -> bytes:
+    """Return the encoded span of a call, as a field of ``ScopeSpans``.
+
+    Args:
+        call: of which names, ids and times are told.
+        verdict: on it.
+        error: why it is one; empty where it is none.
+        end: nanoseconds since the epoch.
+    """
+    who, identifier = call.identity, call.id.encode("utf-8", "replace")
+    parent = _parent(call.trace) if call.trace else None
+    drawn = random.getrandbits(8 * (_TRACE_BYTES + _SPAN_BYTES))
+    ids = drawn.to_bytes(_TRACE_BYTES + _SPAN_BYTES, "big")
+    tool_call, decision = _id_attributes(len(identifier))
+    codes = tuple([reason.code for reason in verdict.reasons])
+    span = b"".join(
         (
-            _common(*one.common),
-            _whose(one.principal, one.session, one.common[2]),
-            _OWN.pack(
-                *(_TRACE_ID, trace_id, _SPAN_ID, span_id),
-                *(_START, int(one.begun * _NANOSECONDS), _END, one.end),
+            _common(
+                *(call.tool, call.upstream or call.server, call.protocol),
+                *(verdict.action, verdict.enforced, verdict.policy, error, codes),
             ),
-            parent,
-            *(_text("gen_ai.tool.call.id", length), call),
-            *(_text("guard.decision_id", length), call),
+            _whose(who.principal, who.session, call.protocol),
+            _OWN.pack(
+                *(_TRACE_ID, ids[_SPAN_BYTES:] if parent is None else parent[0]),
+                *(_SPAN_ID, ids[:_SPAN_BYTES], _START, int(call.at * _NANOSECONDS), _END, end),
+            ),
+            b"" if parent is None else _PARENT_ID + parent[1],
+            *(tool_call, identifier, decision, identifier),
         )
     )
+    return _framing(ScopeSpans.SPANS_FIELD_NUMBER, len(span)) + span
 
 
 @lru_cache(maxsize=4096)
@@ -293,7 +277,7 @@ def _framing(number: int, length: int) -> bytes:
     return bytes(found)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _whose(principal: str, session: str, protocol: str) -> bytes:
     """Return the encoded part that spans of one session have."""
     span = Span()
@@ -312,12 +296,15 @@ def _clean(text: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _text(name: str, length: int) -> bytes:
-    """Return how an attribute of a span is encoded, up to its text of so many bytes."""
-    span = Span()
-    span.attributes.add(key=name).value.string_value = "\0" * length
-    encoded: bytes = span.SerializeToString()
-    return encoded[: len(encoded) - length]
+def _id_attributes(length: int) -> list[bytes]:
+    """Return how the attributes with a decision's id begin, up to its text of so many bytes."""
+    found: list[bytes] = []
+    for name in ("gen_ai.tool.call.id", "guard.decision_id"):
+        span = Span()
+        span.attributes.add(key=name).value.string_value = "\0" * length
+        encoded: bytes = span.SerializeToString()
+        found.append(encoded[: len(encoded) - length])
+    return found
 
 
 @lru_cache(maxsize=1024)
@@ -325,11 +312,11 @@ def _common(  # noqa: PLR0913  (the key of the cache)
     tool: str,
     server: str,
     protocol: str,
-    action: str,
-    enforced: str,
+    action: Action,
+    enforced: Action,
     policy: str,
     error: str,
-    *reasons: str,
+    reasons: tuple[str, ...],
 ) -> bytes:
     """Return the encoded part of a span that others have as well."""
     tool = _clean(tool)
@@ -339,8 +326,8 @@ def _common(  # noqa: PLR0913  (the key of the cache)
         "gen_ai.tool.name": tool,
         "server.address": server,
         "guard.protocol": protocol,
-        "guard.action": action,
-        "guard.enforced": enforced,
+        "guard.action": action.label,
+        "guard.enforced": enforced.label,
         "guard.policy": policy,
     }
     if protocol == _MCP:
@@ -349,7 +336,7 @@ def _common(  # noqa: PLR0913  (the key of the cache)
         attributes["error.type"] = error
         span.status.code, span.status.message = Status.STATUS_CODE_ERROR, error
     for name, text in attributes.items():
-        span.attributes.add(key=name).value.string_value = text
+        span.attributes.add(key=name).value.string_value = _clean(text)
     codes = span.attributes.add(key="guard.reasons").value.array_value.values
     for code in reasons:
         codes.add().string_value = code

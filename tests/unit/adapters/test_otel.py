@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from guard.adapters.metrics import PrometheusMetrics
-from guard.adapters.otel import SpanRecorder
+from guard.adapters.otel import SECONDS, SpanRecorder, _delay
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.model import Identity, Role, ToolCall
 from guard.core.policy import Action, Mode, Reason, Verdict
@@ -204,6 +204,38 @@ def test_what_the_caller_does_not_sample_is_not_sampled_here(receiver):
 
     assert span.parent_span_id == b""
     assert len(span.trace_id) == 16
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        PARENT.replace(TRACE, "0" * 32),
+        PARENT.replace("0af7", "0 a "),
+        PARENT.replace("0af7", "0ag7"),
+        PARENT.replace("-b7ad", "_b7ad"),
+        PARENT[:-1],
+        f"{PARENT}-more",
+    ],
+)
+def test_a_traceparent_that_is_none_begins_a_trace_of_its_own(receiver, trace):
+    """Of zeros, with blanks or other letters, of another length (W3C Trace Context, 3.2.2)."""
+    endpoint, got = receiver
+    recorder = SpanRecorder(endpoint)
+    play(recorder, 1, trace)
+    recorder.close()
+    [span], _ = spans_in(got)
+
+    assert span.parent_span_id == b""
+    assert len(span.trace_id) == 16
+    assert span.trace_id.hex() != TRACE
+
+
+@pytest.mark.parametrize(("said", "seconds"), [("250", 0.25), ("", SECONDS), ("soon", SECONDS)])
+def test_how_long_a_span_waits_is_opentelemetrys_variable(monkeypatch, said, seconds):
+    """`OTEL_BSP_SCHEDULE_DELAY`, in milliseconds; what is no number counts as not said."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", said)
+
+    assert _delay() == seconds
 
 
 def test_every_span_arrives_once_and_none_is_sent_one_by_one(receiver):

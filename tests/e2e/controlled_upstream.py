@@ -5,11 +5,9 @@ from __future__ import annotations
 import queue
 import socket
 import struct
-import threading
 
-from tests.e2e.running_guard import WAIT_SECONDS, _complete, end_listening
+from tests.e2e.raw_server import PATIENCE, RawServer, whole_request
 
-PATIENCE = WAIT_SECONDS
 _OPEN: list[socket.socket] = []
 EVENT_STREAM = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
@@ -50,46 +48,28 @@ class Exchange:
             return True
 
 
-class ControlledUpstream:
+class ControlledUpstream(RawServer):
     """Hands each request to the test, which answers it."""
 
     def __init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self._socket.getsockname()[1]
         self.received = bytearray()
         self._arrived: queue.Queue[Exchange] = queue.Queue()
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            _OPEN.append(connection)
-            threading.Thread(target=self._read, args=(connection,), daemon=True).start()
-
-    def _read(self, connection: socket.socket) -> None:
+    def _serve(self, client: socket.socket) -> None:
         """Read one request; what follows on the connection is the test's to read."""
         buffer = b""
-        while (request := _complete(buffer)) is None:
-            try:
-                data = connection.recv(65536)
-            except OSError:
-                return
-            if not data:
+        while (request := whole_request(buffer)) is None:
+            if not (data := client.recv(65536)):
                 return
             buffer += data
             self.received += data
-        self._arrived.put(Exchange(connection, request))
+        self._arrived.put(Exchange(client, request))
+        self.ended.wait()
 
     def next(self) -> Exchange:
         """Return the next request."""
         return self._arrived.get(timeout=PATIENCE)
-
-    def close(self) -> None:
-        """Stop accepting."""
-        end_listening(self._socket)
 
 
 class StreamClient:
@@ -135,7 +115,7 @@ class StreamClient:
 
 
 def close_all() -> None:
-    """Close every socket that was opened here."""
+    """Close every client's socket."""
     while _OPEN:
         _OPEN.pop().close()
 

@@ -21,6 +21,7 @@ import pytest
 from guard.adapters.envoy.rig import FrontedRig, RunningEnvoy, find_envoy, fronted, start_envoy
 from guard.adapters.loopback import Child, Rig, free_port, start
 from guard.core.errors import GuardError
+from tests.e2e.raw_server import PATIENCE, RawServer, whole_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +42,7 @@ def not_behind_envoy(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(BEHIND_ENVOY, reason=reason)
 
 
-WAIT_SECONDS = 120.0
-"""How long a test waits before something is said to hang; nothing is measured by it."""
+WAIT_SECONDS = PATIENCE
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
@@ -55,64 +55,23 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SE
     pytest.fail(f"{what} did not happen within {seconds} s")
 
 
-class Upstream:
+class Upstream(RawServer):
     """A tool server that answers every MCP request and remembers every byte it was sent."""
 
     def __init__(self) -> None:
         self.received = bytearray()
         self.answer: Callable[[bytes], bytes] = default_answer
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self._socket.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+        super().__init__()
 
     def _serve(self, client: socket.socket) -> None:
         buffer = b""
-        with client:
-            while True:
-                try:
-                    data = client.recv(65536)
-                except OSError:
-                    return
-                if not data:
-                    return
-                self.received += data
-                buffer += data
-                while (request := _complete(buffer)) is not None:
-                    buffer = buffer[len(request) :]
-                    with suppress(OSError):  # The guard, or who asked it, may have left.
-                        client.sendall(self.answer(request))
-
-    def close(self) -> None:
-        """Stop accepting."""
-        end_listening(self._socket)
-
-
-def end_listening(listener: socket.socket) -> None:
-    """Close a listening socket and wake the thread that waits in its ``accept``.
-
-    A thread that is not woken would keep the connection that it accepted last, and one more
-    client would be accepted after the end.
-    """
-    with suppress(OSError):
-        listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-
-
-def _complete(buffer: bytes) -> bytes | None:
-    head, blank, rest = buffer.partition(b"\r\n\r\n")
-    if not blank:
-        return None
-    match = re.search(rb"(?i)\r\ncontent-length:\s*(\d+)", head)
-    size = int(match[1]) if match else 0
-    return head + blank + rest[:size] if len(rest) >= size else None
+        while data := client.recv(65536):
+            self.received += data
+            buffer += data
+            while (request := whole_request(buffer)) is not None:
+                buffer = buffer[len(request) :]
+                with suppress(OSError):  # The guard, or who asked it, may have left.
+                    client.sendall(self.answer(request))
 
 
 def default_answer(request: bytes) -> bytes:

@@ -15,11 +15,11 @@ from guard.adapters.doctor_checks import Status
 from guard.adapters.envoy.config_check import check_envoy
 from guard.lab.fuzz_inputs import Mutator
 from guard.lab.fuzz_peps import connection
+from tests.e2e.raw_server import whole_request
 from tests.e2e.running_guard import (
     ROOT,
     RunningGuard,
     Upstream,
-    _complete,
     needs_envoy,
     read_response,
     start_guard,
@@ -153,7 +153,7 @@ def test_nothing_of_a_broken_connection_passes_unjudged(tmp_path: Path):
 def _requests(data: bytes) -> tuple[list[bytes], bytes]:
     """Cut what a server received into requests, and what is left."""
     found = []
-    while (request := _complete(data)) is not None:
+    while (request := whole_request(data)) is not None:
         found.append(request)
         data = data[len(request) :]
     return found, data

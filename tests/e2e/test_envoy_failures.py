@@ -19,12 +19,11 @@ import pytest
 
 from guard.adapters.envoy.rig import Edge, RunningEnvoy, start_envoy
 from guard.adapters.loopback import Child, free_port, start
+from tests.e2e.raw_server import RawServer, whole_request
 from tests.e2e.running_guard import (
     ROOT,
     RunningGuard,
     Upstream,
-    _complete,
-    end_listening,
     needs_envoy,
     read_response,
     start_guard,
@@ -103,7 +102,7 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
     made.close()
 
 
-class Impostor:
+class Impostor(RawServer):
     """Listens where a guard should, and answers each request as a test says.
 
     Args:
@@ -114,36 +113,23 @@ class Impostor:
     def __init__(self, path: Path, answer: Callable[[int], bytes]) -> None:
         self.requests: list[bytes] = []
         self._answer = answer
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(str(path))
-        self._socket.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        listener.listen()
+        super().__init__(listener)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                made, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(made,), daemon=True).start()
-
-    def _serve(self, made: socket.socket) -> None:
+    def _serve(self, client: socket.socket) -> None:
         data = b""
-        with made:
-            while piece := made.recv(65536):
-                data += piece
-                while (request := _complete(data)) is not None:
-                    data = data[len(request) :]
-                    self.requests.append(request)
-                    answer = self._answer(len(self.requests))
-                    if not answer:
-                        return
-                    with suppress(OSError):  # A client may have left, and Envoy with it.
-                        made.sendall(answer)
-
-    def close(self) -> None:
-        """Stop accepting."""
-        end_listening(self._socket)
+        while piece := client.recv(65536):
+            data += piece
+            while (request := whole_request(data)) is not None:
+                data = data[len(request) :]
+                self.requests.append(request)
+                answer = self._answer(len(self.requests))
+                if not answer:
+                    return
+                with suppress(OSError):  # A client may have left, and Envoy with it.
+                    client.sendall(answer)
 
 
 def says(text: str) -> bytes:

@@ -72,9 +72,8 @@ class SocketUpstream(Upstream):
             + b"\r\n\r\n"
         )
         self.sockets.append(client)
-        with client:
-            while data := client.recv(65536):
-                self.received += data
+        while data := client.recv(65536):
+            self.received += data
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []

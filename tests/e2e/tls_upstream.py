@@ -38,12 +38,13 @@ class TlsUpstream(Upstream):
             self._context.set_alpn_protocols(list(alpn))
         super().__init__()
 
-    def _serve(self, client: socket.socket) -> None:
+    def _begun(self, client: socket.socket) -> socket.socket:
         self.connections += 1
-        try:
-            client = self._context.wrap_socket(client, server_side=True)
-        except OSError:
-            return
+        return self._context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
+
+    def _serve(self, client: socket.socket) -> None:
+        assert isinstance(client, ssl.SSLSocket)
+        client.do_handshake()
         super()._serve(client)
 
 
@@ -176,21 +177,20 @@ class NextProxy(Upstream):
         super().__init__()
 
     def _serve(self, client: socket.socket) -> None:
-        with client:
-            head = b""
-            while not head.endswith(b"\r\n\r\n") and (byte := client.recv(1)):
-                head += byte
-            self.heads.append(head)
-            if not head.startswith(b"CONNECT"):
-                client.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-                return
-            port = int(head.split(b" ", 2)[1].rpartition(b":")[2])
-            with socket.create_connection(("127.0.0.1", port)) as server:
-                client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-                back = threading.Thread(target=_pump, args=(server, client), daemon=True)
-                back.start()
-                _pump(client, server)
-                back.join()
+        head = b""
+        while not head.endswith(b"\r\n\r\n") and (byte := client.recv(1)):
+            head += byte
+        self.heads.append(head)
+        if not head.startswith(b"CONNECT"):
+            client.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            return
+        port = int(head.split(b" ", 2)[1].rpartition(b":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as server:
+            client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            back = threading.Thread(target=_pump, args=(server, client), daemon=True)
+            back.start()
+            _pump(client, server)
+            back.join()
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:

@@ -1,0 +1,83 @@
+"""A server of raw bytes whose connections and threads all end with it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from contextlib import suppress
+
+PATIENCE = 120.0
+"""How long a test waits before something is said to hang; nothing is measured by it."""
+
+
+class RawServer:
+    """Accepts connections and serves each in a thread of its own; derived classes say how.
+
+    No connection is left to the garbage collector, whose warning would fail whichever test runs
+    then, and a peer that leaves in the middle ends its own thread only.
+
+    Args:
+        listener: a listening socket; one on a port of loopback if None.
+    """
+
+    def __init__(self, listener: socket.socket | None = None) -> None:
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
+        name = self._listener.getsockname()
+        self.port: int = name[1] if isinstance(name, tuple) else 0
+        self._serving: dict[threading.Thread, socket.socket] = {}
+        self.ended = threading.Event()
+        """Set at the end, for a thread that waits for something else than its client."""
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                thread = threading.Thread(target=self._run, args=(client,), daemon=True)
+                self._serving[thread] = client
+                thread.start()
+
+    def _run(self, client: socket.socket) -> None:
+        try:
+            with suppress(OSError), self._begun(client) as begun:
+                self._serving[threading.current_thread()] = begun
+                self._serve(begun)
+        finally:
+            del self._serving[threading.current_thread()]
+
+    def _begun(self, client: socket.socket) -> socket.socket:
+        """Return the connection as it is served."""
+        return client
+
+    def _serve(self, client: socket.socket) -> None:
+        """Serve one connection, which is closed afterwards; an ``OSError`` ends it."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop accepting, and end every connection and thread."""
+        self.ended.set()
+        _wake(self._listener)
+        self._acceptor.join(PATIENCE)
+        self._listener.close()
+        for thread, client in list(self._serving.items()):
+            _wake(client)
+            thread.join(PATIENCE)
+
+
+def _wake(waiting: socket.socket) -> None:
+    """End a socket under the thread that waits in its ``accept``, ``recv`` or ``sendall``."""
+    with suppress(OSError):
+        # Not that of a TLS socket, which forgets its state while the thread uses it.
+        socket.socket.shutdown(waiting, socket.SHUT_RDWR)
+
+
+def whole_request(buffer: bytes) -> bytes | None:
+    """Return the first request in what has come so far, None while it is not whole."""
+    head, blank, rest = buffer.partition(b"\r\n\r\n")
+    if not blank:
+        return None
+    match = re.search(rb"(?i)\r\ncontent-length:\s*(\d+)", head)
+    size = int(match[1]) if match else 0
+    return head + blank + rest[:size] if len(rest) >= size else None

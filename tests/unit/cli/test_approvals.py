@@ -30,7 +30,12 @@ rules:
   - {id: ask, type: provenance, roles: [send], rungs: [claimed, unknown, tainted], effect: ask}
   - {id: ok, type: provenance, roles: [send], rungs: [prompted, established], effect: allow}
 """
-NOW = time.time()
+
+
+@pytest.fixture
+def now():
+    """When the test runs: what waits for an answer does so for an hour of the machine's time."""
+    return time.time()
 
 
 @pytest.fixture
@@ -53,7 +58,7 @@ def run(redis_server, tmp_path, redis_namespace):
 
 
 @pytest.fixture
-def sends(redis_server, tmp_path, redis_namespace):
+def sends(redis_server, tmp_path, redis_namespace, now):
     """Send once to whom the user named, and once to a stranger; return the stranger's decision."""
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY, encoding="utf-8")
@@ -70,15 +75,15 @@ def sends(redis_server, tmp_path, redis_namespace):
             seal=seal,
         )
         alice = Identity("alice", "s", tenant=redis_namespace)
-        await guard.note_prompt(alice, "Send the figures to pat@partner.test.", NOW)
+        await guard.note_prompt(alice, "Send the figures to pat@partner.test.", now)
         verdicts = []
         for number, to in enumerate(("pat@partner.test", "drop@evil.test")):
             arguments = {"to": to, "body": "figures"}
-            call = ToolCall(f"deadbeef0{number}", alice, "send", arguments, "test", NOW)
+            call = ToolCall(f"deadbeef0{number}", alice, "send", arguments, "test", now)
             [(traced, verdict)] = await guard.authorize([call])
             verdicts.append(verdict.enforced.label)
             if verdict.enforced.forwards:
-                await guard.observe(ToolResult(traced, "sent", NOW))
+                await guard.observe(ToolResult(traced, "sent", now))
         await store.aclose()
         assert verdicts == ["allow", "ask"]
 
@@ -141,7 +146,7 @@ def test_an_answer_is_on_record(run, sends, tmp_path):
 
 
 def test_a_call_misdirected_by_a_selection_is_shown_with_both_orders(
-    run, redis_server, tmp_path, redis_namespace
+    run, redis_server, tmp_path, redis_namespace, now
 ):
     """What was served and what authenticated structure would have, and who wrote the difference."""
     key = tmp_path / "label.key"
@@ -150,7 +155,7 @@ def test_a_call_misdirected_by_a_selection_is_shown_with_both_orders(
 
     async def play():
         store = RedisSessionStore.at(redis_server.url, timeout=60.0)
-        world = await World(store, redis_namespace, tenant=redis_namespace, at=NOW).curated()
+        world = await World(store, redis_namespace, tenant=redis_namespace, at=now).curated()
         await world.attacked()
         await world.recall()
         verdict, _ = await world.pay(SCENE.rival)

@@ -120,10 +120,14 @@ class Service:
             pod_reader, pod_writer = await asyncio.open_connection("127.0.0.1", port)
             self._open.add(pod_writer)
             await asyncio.gather(_copy(reader, pod_writer), _copy(pod_reader, writer, answered))
-            pod_writer.close()
-            self._open.discard(pod_writer)
+            await self._closed(pod_writer)
         answered()
+        await self._closed(writer)
+
+    async def _closed(self, writer: asyncio.StreamWriter) -> None:
         writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
         self._open.discard(writer)
 
     def take_out(self, port: int) -> None:
@@ -143,10 +147,11 @@ class Service:
 
         async def end() -> None:
             self._server.close()
-            for writer in self._open:
-                writer.close()
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            await asyncio.gather(*tasks, return_exceptions=True)
+            # Who was accepted at the last moment is served by a task that begins only now.
+            while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+                for writer in self._open:
+                    writer.transport.abort()
+                await asyncio.wait(tasks, timeout=PAUSE_SECONDS)
 
         self._told(end())
         self._loop.call_soon_threadsafe(self._loop.stop)
